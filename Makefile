@@ -1,0 +1,60 @@
+# Every way of working with the project. CI calls nothing but these targets.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamdedup needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP_INSTALL) --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP_INSTALL) --editable '.[demo,dev]'
+	@touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP_INSTALL) --editable '.[demo,dev,bench]'
+	@touch $@ $(VENV)/.dev $(VENV)/.demo
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(VENV)/.demo ## Watch documents become alerts, on servers of the demo's own
+	$(BIN)/streamdedup demo
+
+.PHONY: check
+check: $(VENV)/.dev ## Lint, types, import table
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/unit/test_import_table.py
+
+.PHONY: test
+test: $(VENV)/.dev ## All tests but the long ones, against a real Kafka and a real Redis-compatible server
+	$(BIN)/pytest -m "not long"
+
+.PHONY: test-all
+test-all: $(VENV)/.dev ## The long tests too, and the store against redis-server
+	STREAMDEDUP_TEST_REDIS_SERVER=redis-server $(BIN)/pytest -m "long" --durations=10
+
+.PHONY: bench
+bench: $(VENV)/.bench ## Measure, beside what else one would use
+	$(BIN)/python benchmarks/text_to_keys.py
+
+.PHONY: tools
+tools: ## Install what further checks need (as root on Debian): redis-server, promtool, Chromium
+	@deploy/install-tools.sh
+
+.PHONY: clean
+clean: ## Remove the environment and everything generated; the broker's jars stay in their cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

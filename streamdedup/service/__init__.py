@@ -1,0 +1,1 @@
+"""The long-running service: transport, loop, shutdown."""

@@ -1,0 +1,170 @@
+"""What the loop needs of a message system: a source of batches and a sink that publishes them whole.
+
+Plain data and two Protocols; implementations are ``service.kafka`` (real) and ``service.memory`` (in process, for tests).
+Both ends are used from one thread only, the loop's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from streamdedup.position import Partition, Position
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record as it came in: bytes, untouched.
+
+    Attributes:
+        position: Where it stands.
+        timestamp_ms: Record time in milliseconds since the epoch.
+        key: Key bytes, or None.
+        value: Value bytes, or None (a tombstone).
+        headers: Name and value of each header, in order; a value may be None.
+    """
+
+    position: Position
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One record to publish.
+
+    Attributes:
+        topic: Where to.
+        key: Key bytes, or None.
+        value: Value bytes; None is a tombstone.
+        headers: Name and value of each header.
+        timestamp_ms: Record time to set, or None for the time of sending.
+    """
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one poll returned, together with the membership under which it was fetched.
+
+    Attributes:
+        records: In order within each partition.
+        generation: Generation of the consumer group when the records were polled; never negative.
+        membership: What the sink needs to commit under that membership; opaque to the loop.
+    """
+
+    records: tuple[Record, ...] = ()
+    generation: int = 0
+    membership: Any = None
+
+    def starts(self) -> dict[Partition, int]:
+        """First offset of each partition in the batch."""
+        starts: dict[Partition, int] = {}
+        for record in self.records:
+            starts.setdefault(record.position.of, record.position.offset)
+        return starts
+
+    def ends(self) -> dict[Partition, int]:
+        """Offset to commit for each partition: that of its last record, plus one."""
+        return {record.position.of: record.position.offset + 1 for record in self.records}
+
+
+@dataclass(slots=True)
+class SourceStats:
+    """Counters that a source keeps for the metrics.
+
+    Attributes:
+        rebalances_count: How often partitions were assigned or taken away.
+        lags: Records still to read, by partition.
+    """
+
+    rebalances_count: int = 0
+    lags: dict[Partition, int] = field(default_factory=dict)
+
+
+class Source(Protocol):
+    """Batches of records of a consumer group, delivered at least once from the committed offset on."""
+
+    def poll(self, timeout_s: float) -> Batch:
+        """Return the next records, or an empty batch after ``timeout_s``.
+
+        Called again and again; between two calls at most ``max_poll_interval`` may pass. A batch without a valid
+        membership is never returned: the source rewinds it and returns an empty one.
+
+        Raises:
+            BrokerUnavailable: This source is unusable; close it and open a new one.
+            FatalError: The broker refuses us for good.
+        """
+
+    def rewind(self, batch: Batch) -> None:
+        """Make the next poll start again at ``batch``; partitions no longer ours are left alone. Never blocks."""
+
+    def hold(self, timeout_s: float) -> None:
+        """Wait up to ``timeout_s`` while keeping the group membership and fetching nothing.
+
+        The next ``poll`` fetches again. Partitions that arrive meanwhile are held too.
+
+        Raises:
+            BrokerUnavailable: This source is unusable; close it and open a new one.
+        """
+
+    def committed(self, partition: Partition) -> int | None:
+        """Return the group's committed offset of ``partition``, or None when it has never committed one.
+
+        Raises:
+            BrokerUnavailable: Kafka did not answer in time.
+        """
+
+    def commit(self, batch: Batch) -> None:
+        """Commit ``batch`` outside any transaction; only for at-least-once delivery.
+
+        Raises:
+            BrokerUnavailable: Outcome unknown, or the membership has changed; close the source, open a new one.
+        """
+
+    def assigned(self) -> frozenset[Partition]:
+        """Return the partitions that are ours at this moment."""
+
+    def stats(self) -> SourceStats:
+        """Return counters and lags; cheap, no request is sent."""
+
+    def close(self) -> None:
+        """Leave the group and free everything; never raises, may be called twice."""
+
+
+class Sink(Protocol):
+    """Publishes the outcome of a batch."""
+
+    def publish(self, messages: Sequence[Message], batch: Batch) -> None:
+        """Publish all ``messages`` and commit ``batch``; under exactly-once delivery in one transaction.
+
+        When it returns, all is durable. When it raises, the outcome is unknown: close sink *and* source, open new ones,
+        and go on from the committed offset.
+
+        Raises:
+            BrokerUnavailable: Any failure that new clients may cure.
+            ProducerFenced: Another live producer took over the transactional id.
+            FatalError: The broker refuses us for good.
+        """
+
+    def close(self) -> None:
+        """Free everything without waiting for unsent messages; never raises, may be called twice."""
+
+
+class Transport(Protocol):
+    """Opens sources and sinks; the loop asks for new ones after a failure."""
+
+    def open(self) -> tuple[Source, Sink]:
+        """Connect both ends.
+
+        Raises:
+            BrokerUnavailable: Nothing answers; try again later.
+            FatalError: The broker refuses us for good.
+        """
+

@@ -1,0 +1,1 @@
+"""Where the index lives: the contract (``base``), its specification in memory, and Redis."""
