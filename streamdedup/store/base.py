@@ -1,0 +1,292 @@
+"""The contract of the index: what the detector needs of a store, and what it may rely on.
+
+The store keeps four kinds of facts about the documents of one profile:
+
+* the *record* of a document, found by its number: the authority on which version of it exists, and where it came from;
+* the *buckets*, sets of document numbers, one for each band and band key: hints only, a member may be out of date;
+* the *claims*, for each alerted pair the position that owns it;
+* per partition the *fence* (the generation of the consumer group that may write) and the *mark* (the offset known to be
+  committed), and per position the *partners* found for it and not yet committed.
+
+Eight rules keep a pair from being lost or doubled although the store lies outside the transaction that publishes it. Each
+has its place:
+
+1. *record first*: ``put_records`` returns before ``enter_buckets`` is called.
+2. *add before read*: ``enter_buckets`` adds and reads a bucket in one atomic step, so that of two documents that race
+   through two daemons at least one sees the other in every band they share.
+3. *position order*: ``put_records`` replaces a record only by a later position (``PutState``).
+4. *partners saved*: ``save_partners`` stores the verified partners of a position and returns them together with all that
+   were stored for it before.
+5. *claim*: ``claim_pairs`` gives a pair to the position that asks first, for ever.
+6. *mark*: ``fence`` returns the offset below which records are indexed but emit nothing; ``finish`` moves it.
+7. *fence*: every write names the generation under which it happens; one below the stored generation is refused.
+8. *claims seeded*: after the index was lost, claims are restored with ``claim_pairs`` before the daemon goes on.
+
+Every write may be repeated, also after a time-out that in truth had succeeded: the outcome of the second call leads the
+detector to the same result. A crash between two calls leaves hints without a document or partners without a commit, both of
+which the replay of the batch uses or time removes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.position import Partition, Position
+
+#: What makes two indexes comparable: name of a parameter and its value.
+Fingerprint = Mapping[str, object]
+
+
+class PutState(IntEnum):
+    """What became of a record that was put."""
+
+    #: There was none of this number.
+    CREATED = 0
+    #: A later version: it stands in place of the old one, which is returned.
+    REPLACED = 1
+    #: The same position with the same content stands there already.
+    REPLAYED = 2
+    #: The same content stands there from another position; nothing was changed.
+    REDELIVERED = 3
+    #: A later version stands there already; nothing was changed.
+    SUPERSEDED = 4
+    #: A document with another id has this number; nothing was changed, and its record is returned.
+    COLLIDED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """What is kept of one document; never its text.
+
+    Attributes:
+        number: Document number, the signed 64-bit name by which buckets know it.
+        id: The full id, which tells two documents with one number apart.
+        digest: Digest of the content, 16 bytes.
+        position: Where this version came from.
+        time_ms: Record time of this version, milliseconds since the epoch.
+        cluster: Number of the first document of its cluster; its own number when it starts one.
+        sketch: The encoded sketch.
+    """
+
+    number: int
+    id: str
+    digest: bytes
+    position: Position
+    time_ms: int
+    cluster: int
+    sketch: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """Outcome of one put.
+
+    Attributes:
+        state: What happened.
+        previous: The record that was replaced, or with which the number collided; else None.
+    """
+
+    state: PutState
+    previous: StoredRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The right to write for one partition.
+
+    Attributes:
+        partition: Which.
+        generation: Generation of the consumer group under which the partition is ours.
+        mark: Offset known to be committed; records below it emit nothing.
+    """
+
+    partition: Partition
+    generation: int
+    mark: int
+
+
+@dataclass(frozen=True, slots=True)
+class FenceResult:
+    """What was found when a partition was fenced.
+
+    Attributes:
+        fence: The right to write, with the mark as it stands now.
+        previous_mark: The mark before, or None when the index has never seen this partition.
+    """
+
+    fence: Fence
+    previous_mark: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """What the buckets showed.
+
+    Attributes:
+        candidates: For each document the numbers of others in its buckets, and in how many of its bands each was met.
+        full_buckets_count: How often a bucket was full, so that a document did not enter it.
+    """
+
+    candidates: list[dict[int, int]]
+    full_buckets_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """Figures about a store.
+
+    Attributes:
+        used_bytes: Memory in use by the server, or None when unknown.
+        limit_bytes: Its limit, or None when there is none.
+    """
+
+    used_bytes: int | None
+    limit_bytes: int | None
+
+
+class BucketStore(Protocol):
+    """The index of one profile. Called from one thread; one process may hold several.
+
+    Order: ``open`` once per connection; ``fence`` before the first write for a partition and after every change of
+    generation; then for each batch ``put_records``, ``leave_buckets``, ``enter_buckets``, ``get_records``,
+    ``save_partners``, ``claim_pairs``, ``set_clusters``, and after the commit ``finish``.
+
+    All methods raise ``StoreUnavailable`` when the server does not answer, is full, loading or failing over (nothing or
+    part of the call took effect; repeat the batch), and ``StoreMisconfigured`` when it refuses us for good. Those that
+    take ``fences`` raise ``BatchRefused`` when a later generation owns one of them or when one is not set (any more), and
+    ``IndexLost`` when the whole index is gone.
+    """
+
+    def open(self, fingerprint: Fingerprint) -> bool:
+        """Make sure that the index was built with these parameters; return whether it was created by this call.
+
+        Raises:
+            IndexMismatch: It was built with others; the text names each that differs.
+        """
+
+    def fence(self, partition: Partition, generation: int, committed: int) -> FenceResult:
+        """Take over a partition: from now on writes of lower generations are refused.
+
+        Args:
+            partition: The partition.
+            generation: Our generation.
+            committed: Offset that the group has committed, or where it starts; the mark is raised to it.
+
+        Raises:
+            BatchRefused: A later generation has fenced it already.
+        """
+
+    def unfence(self, partition: Partition) -> None:
+        """Forget the fence of a partition; for an operator whose consumer group was deleted and counts from one again."""
+
+    def put_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> list[PutResult]:
+        """Store records in the order given, each by the rule of position order; one result for each."""
+
+    def leave_buckets(
+        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], left: NDArray[np.bool_], fences: Sequence[Fence]
+    ) -> None:
+        """Take documents out of buckets that they were in with an earlier version.
+
+        Args:
+            numbers: Document numbers, n of them.
+            band_keys: (n, bands) keys of the earlier versions.
+            left: (n, bands) where True, the document leaves that bucket.
+            fences: Rights to write.
+        """
+
+    def enter_buckets(
+        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
+    ) -> Hits:
+        """Add each document to its bucket of each band, and read who else is there, atomically for each bucket.
+
+        Documents enter in the order given, so a later one meets an earlier one of the same call.
+        A bucket at its cap takes no further member and is not kept alive by the attempt.
+
+        Args:
+            numbers: Document numbers, n of them.
+            band_keys: (n, bands) band keys.
+            fences: Rights to write.
+        """
+
+    def get_records(self, numbers: Sequence[int]) -> dict[int, StoredRecord]:
+        """Return the records that exist among ``numbers``."""
+
+    def save_partners(
+        self, partners: Sequence[tuple[Position, Mapping[bytes, bytes]]], fences: Sequence[Fence]
+    ) -> list[dict[bytes, bytes]]:
+        """Add partners to what is saved for each position and return all that is saved for it.
+
+        Args:
+            partners: Position and, by pair key, what to remember of the pair. What was saved first for a pair stays.
+            fences: Rights to write.
+        """
+
+    def claim_pairs(self, claims: Sequence[tuple[bytes, Position]], fences: Sequence[Fence]) -> list[bool]:
+        """Claim pairs for positions; return for each whether it belongs to that position (now or since earlier)."""
+
+    def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
+        """Set the cluster of documents: (number, position of the version meant, number of the cluster's first document).
+
+        A record whose position is another one by now is left alone.
+        """
+
+    def finish(self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]) -> None:
+        """Note what is committed: raise the marks, forget the partners saved for ``positions``."""
+
+    def ping(self) -> None:
+        """Ask the server for a sign of life."""
+
+    def stats(self) -> StoreStats:
+        """Return figures about the server."""
+
+    def close(self) -> None:
+        """Free the connection; never raises."""
+
+
+#: Parameters of a fingerprint in which two indexes may differ and still be compared.
+ADVISORY_PARAMETERS = frozenset({"unicode"})
+
+
+def describe_mismatch(stored: Fingerprint, ours: Fingerprint) -> list[str]:
+    """Name each parameter in which two fingerprints differ so that signatures cannot be compared.
+
+    Args:
+        stored: Fingerprint of the index.
+        ours: Fingerprint of the settings.
+
+    Returns:
+        One text for each such parameter, sorted; empty when the index can be used.
+    """
+    names = sorted((stored.keys() | ours.keys()) - ADVISORY_PARAMETERS)
+    return [
+        f"{name} is {stored.get(name)!r} in the index and {ours.get(name)!r} in the settings"
+        for name in names
+        if stored.get(name) != ours.get(name)
+    ]
+
+
+def decide_put(stored: StoredRecord | None, new: StoredRecord) -> PutState:
+    """Decide by the rule of position order what becomes of ``new`` where ``stored`` stands.
+
+    Within a partition the later offset is the later version; across partitions, which a producer that keys its records by
+    id never needs, the greater record time is.
+    """
+    if stored is None:
+        return PutState.CREATED
+    if stored.id != new.id:
+        return PutState.COLLIDED
+    same_content = stored.digest == new.digest
+    if stored.position == new.position:
+        return PutState.REPLAYED if same_content else PutState.REPLACED
+    same_partition = stored.position.of == new.position.of
+    if same_partition and new.position.offset < stored.position.offset:
+        return PutState.SUPERSEDED
+    if same_content:
+        return PutState.REDELIVERED
+    if not same_partition and new.time_ms <= stored.time_ms:
+        return PutState.SUPERSEDED
+    return PutState.REPLACED

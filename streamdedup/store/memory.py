@@ -1,0 +1,225 @@
+"""The index in memory: the specification that the Redis store is tested against, and the store of ``scan``.
+
+Every method does in plain Python what the contract in ``store.base`` says.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch
+from streamdedup.position import Partition, Position
+from streamdedup.store.base import (
+    Fence,
+    FenceResult,
+    Fingerprint,
+    Hits,
+    PutResult,
+    PutState,
+    StoredRecord,
+    StoreStats,
+    decide_put,
+    describe_mismatch,
+)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_NEVER = float("inf")
+
+
+def _wall_clock_ms() -> float:
+    return time.time() * 1000
+
+
+class _Expiring(Generic[K, V]):
+    """A dictionary whose entries vanish a fixed time after they were set or kept alive."""
+
+    def __init__(self, lifetime_ms: int | None, now_ms: Callable[[], float]) -> None:
+        self._lifetime_ms = lifetime_ms
+        self._now_ms = now_ms
+        self._entries: dict[K, tuple[V, float]] = {}
+
+    def get(self, key: K) -> V | None:
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        value, expiry = entry
+        if expiry != _NEVER and expiry <= self._now_ms():
+            del self._entries[key]
+            return None
+        return value
+
+    def set(self, key: K, value: V) -> None:
+        expiry = _NEVER if self._lifetime_ms is None else self._now_ms() + self._lifetime_ms
+        self._entries[key] = (value, expiry)
+
+    def amend(self, key: K, value: V) -> None:
+        """Change a value without prolonging its life."""
+        self._entries[key] = (value, self._entries[key][1])
+
+    def drop(self, key: K) -> None:
+        self._entries.pop(key, None)
+
+
+class MemoryBucketStore:
+    """A ``BucketStore`` in this process's memory.
+
+    Args:
+        lifetime_ms: How long records, buckets, claims and partners live after they were last written; None for ever.
+        bucket_cap: Most members of a bucket; None for no limit.
+        now_ms: The clock, in milliseconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        lifetime_ms: int | None = None,
+        bucket_cap: int | None = None,
+        now_ms: Callable[[], float] = _wall_clock_ms,
+    ) -> None:
+        self._bucket_cap = bucket_cap
+        self._fingerprint: Fingerprint | None = None
+        self._fences: dict[Partition, int] = {}
+        self._marks: dict[Partition, int] = {}
+        self._records: _Expiring[int, StoredRecord] = _Expiring(lifetime_ms, now_ms)
+        self._buckets: _Expiring[tuple[int, int], dict[int, None]] = _Expiring(lifetime_ms, now_ms)
+        self._claims: _Expiring[bytes, Position] = _Expiring(lifetime_ms, now_ms)
+        self._partners: _Expiring[Position, dict[bytes, bytes]] = _Expiring(lifetime_ms, now_ms)
+
+    def open(self, fingerprint: Fingerprint) -> bool:
+        """See ``BucketStore.open``."""
+        if self._fingerprint is None:
+            self._fingerprint = dict(fingerprint)
+            return True
+        differences = describe_mismatch(self._fingerprint, fingerprint)
+        if differences:
+            raise IndexMismatch("; ".join(differences))
+        return False
+
+    def fence(self, partition: Partition, generation: int, committed: int) -> FenceResult:
+        """See ``BucketStore.fence``."""
+        stored = self._fences.get(partition, generation)
+        if stored > generation:
+            raise BatchRefused(f"{partition} is fenced by generation {stored}, ours is {generation}")
+        self._fences[partition] = generation
+        previous = self._marks.get(partition)
+        mark = max(previous or 0, committed)
+        self._marks[partition] = mark
+        return FenceResult(Fence(partition, generation, mark), previous)
+
+    def unfence(self, partition: Partition) -> None:
+        """See ``BucketStore.unfence``."""
+        self._fences.pop(partition, None)
+
+    def _check(self, fences: Sequence[Fence]) -> None:
+        for fence in fences:
+            stored = self._fences.get(fence.partition)
+            if self._fingerprint is None:
+                raise IndexLost("the index is gone")
+            if stored is None:
+                raise BatchRefused(f"{fence.partition} is not fenced")
+            if stored > fence.generation:
+                raise BatchRefused(f"{fence.partition} is fenced by generation {stored}, ours is {fence.generation}")
+
+    def put_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> list[PutResult]:
+        """See ``BucketStore.put_records``."""
+        self._check(fences)
+        return [self._put(record) for record in records]
+
+    def _put(self, record: StoredRecord) -> PutResult:
+        stored = self._records.get(record.number)
+        state = decide_put(stored, record)
+        if state in (PutState.CREATED, PutState.REPLACED):
+            self._records.set(record.number, record)
+        return PutResult(state, stored if state in (PutState.REPLACED, PutState.COLLIDED) else None)
+
+    def leave_buckets(
+        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], left: NDArray[np.bool_], fences: Sequence[Fence]
+    ) -> None:
+        """See ``BucketStore.leave_buckets``."""
+        self._check(fences)
+        for row, band in np.argwhere(left).tolist():
+            bucket = self._buckets.get((band, int(band_keys[row, band])))
+            if bucket is not None:
+                bucket.pop(numbers[row], None)
+
+    def enter_buckets(
+        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
+    ) -> Hits:
+        """See ``BucketStore.enter_buckets``."""
+        self._check(fences)
+        candidates: list[dict[int, int]] = [{} for _ in numbers]
+        full = 0
+        for number, keys, hits in zip(numbers, band_keys.tolist(), candidates, strict=True):
+            for bucket_key in enumerate(keys):
+                members = self._buckets.get(bucket_key) or {}
+                for member in members:
+                    if member != number:
+                        hits[member] = hits.get(member, 0) + 1
+                if number not in members and self._bucket_cap is not None and len(members) >= self._bucket_cap:
+                    full += 1
+                else:
+                    members[number] = None
+                    self._buckets.set(bucket_key, members)
+        return Hits(candidates, full)
+
+    def get_records(self, numbers: Sequence[int]) -> dict[int, StoredRecord]:
+        """See ``BucketStore.get_records``."""
+        found = ((number, self._records.get(number)) for number in numbers)
+        return {number: record for number, record in found if record is not None}
+
+    def save_partners(
+        self, partners: Sequence[tuple[Position, Mapping[bytes, bytes]]], fences: Sequence[Fence]
+    ) -> list[dict[bytes, bytes]]:
+        """See ``BucketStore.save_partners``."""
+        self._check(fences)
+        saved = []
+        for position, pairs in partners:
+            known = self._partners.get(position) or {}
+            if pairs:
+                known = {**pairs, **known}
+                self._partners.set(position, known)
+            saved.append(dict(known))
+        return saved
+
+    def claim_pairs(self, claims: Sequence[tuple[bytes, Position]], fences: Sequence[Fence]) -> list[bool]:
+        """See ``BucketStore.claim_pairs``."""
+        self._check(fences)
+        owned = []
+        for pair_key, position in claims:
+            owner = self._claims.get(pair_key)
+            if owner is None:
+                self._claims.set(pair_key, position)
+            owned.append(owner in (None, position))
+        return owned
+
+    def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.set_clusters``."""
+        self._check(fences)
+        for number, position, cluster in clusters:
+            record = self._records.get(number)
+            if record is not None and record.position == position:
+                self._records.amend(number, replace(record, cluster=cluster))
+
+    def finish(self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.finish``."""
+        self._check(fences)
+        for partition, offset in committed.items():
+            self._marks[partition] = max(self._marks.get(partition, 0), offset)
+        for position in positions:
+            self._partners.drop(position)
+
+    def ping(self) -> None:
+        """See ``BucketStore.ping``."""
+
+    def stats(self) -> StoreStats:
+        """See ``BucketStore.stats``."""
+        return StoreStats(used_bytes=None, limit_bytes=None)
+
+    def close(self) -> None:
+        """See ``BucketStore.close``."""

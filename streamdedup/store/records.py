@@ -1,0 +1,70 @@
+"""The stored form of a document record, which the Lua scripts read in part.
+
+======  ======  ==========================================================
+byte    length  what (numbers big-endian)
+======  ======  ==========================================================
+0       1       version of this layout
+1       8       number of the first document of the cluster, signed
+9       16      digest of the content
+25      8       record time, milliseconds since the epoch
+33      8       offset
+41      2       length p of the partition
+43      p       partition as text, ``topic:number``
+43+p    2       length i of the id
+45+p    i       id, UTF-8
+45+p+i  rest    the encoded sketch
+======  ======  ==========================================================
+"""
+
+import struct
+
+from streamdedup.position import Position
+from streamdedup.store.base import StoredRecord
+
+_VERSION = 1
+_HEAD = struct.Struct(">Bq16sqqH")
+_NUMBER = struct.Struct(">q")
+_LENGTH = struct.Struct(">H")
+_PLACE = struct.Struct(">qH")
+
+
+def encode_number(number: int) -> bytes:
+    """Encode a document number as the 8 bytes that keys and records hold."""
+    return _NUMBER.pack(number)
+
+
+def encode_place(position: Position) -> bytes:
+    """Encode a position as it stands in a record, from the offset to the end of the partition."""
+    partition = str(position.of).encode()
+    return _PLACE.pack(position.offset, len(partition)) + partition
+
+
+def encode_record(record: StoredRecord) -> bytes:
+    """Encode a record; its number is not part of it but of its key."""
+    partition = str(record.position.of).encode()
+    document_id = record.id.encode("utf-8", "surrogatepass")
+    head = _HEAD.pack(
+        _VERSION, record.cluster, record.digest, record.time_ms, record.position.offset, len(partition)
+    )
+    return b"".join((head, partition, _LENGTH.pack(len(document_id)), document_id, record.sketch))
+
+
+def decode_record(number: int, data: bytes) -> StoredRecord:
+    """Decode a record that ``encode_record`` made.
+
+    Raises:
+        ValueError: It was not.
+    """
+    try:
+        version, cluster, digest, time_ms, offset, length = _HEAD.unpack_from(data)
+        if version != _VERSION:
+            raise ValueError(f"document record {number} has layout {version}, expected {_VERSION}")
+        at = _HEAD.size + length
+        topic, _, partition = data[_HEAD.size : at].decode().rpartition(":")
+        (id_length,) = _LENGTH.unpack_from(data, at)
+        id_end = at + _LENGTH.size + id_length
+        document_id = data[at + _LENGTH.size : id_end].decode("utf-8", "surrogatepass")
+        position = Position(topic, int(partition), offset)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise ValueError(f"document record {number} is damaged: {error}") from error
+    return StoredRecord(number, document_id, digest, position, time_ms, cluster, data[id_end:])

@@ -1,0 +1,367 @@
+"""The index in Redis (7.0 or newer) or Valkey: buckets are sets, every operation on them is one script for a whole batch.
+
+Keys. Each key carries a hash tag, ``{prefix:profile:slot}``, where the slots are the bands (times ``shards``), so that one
+script call serves all documents of a batch in one slot, on a cluster too:
+
+=====================  =======  ==============================================================
+key                    type     what
+=====================  =======  ==============================================================
+``{..:s}b`` + CRC-32   set      a bucket: the numbers of the documents with this band key
+``{..:s}r`` + number   string   a document record (layout: ``store.records``)
+``{..:s}c`` + pair     string   the position that owns a pair
+``{..:s}p`` + position hash     pair key -> match: the partners found for a position
+``{..:s}f`` + part.    string   the fence of a partition, in every slot
+``{..:0}m`` + part.    string   the mark of a partition
+``{..:0}fingerprint``  string   the parameters that the index was built with, as JSON
+=====================  =======  ==============================================================
+
+Slots: a bucket stands in the slot of its band, a record in that of its number, a claim in that of its pair, partners in
+that of their partition; nothing else decides it, so every daemon finds the same place.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from zlib import crc32
+
+import msgspec
+import numpy as np
+import redis
+from numpy.typing import NDArray
+
+from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch
+from streamdedup.position import Partition, Position
+from streamdedup.store.base import (
+    Fence,
+    FenceResult,
+    Fingerprint,
+    Hits,
+    PutResult,
+    PutState,
+    StoredRecord,
+    StoreStats,
+    describe_mismatch,
+)
+from streamdedup.store.records import decode_record, encode_number, encode_place, encode_record
+from streamdedup.store.redis_errors import check_reply, translated
+from streamdedup.store.scripts import load_scripts
+
+#: How long a fence stands without being renewed. A daemon frozen for longer could wake up unfenced; a consumer group that was
+#: deleted starts again at generation one and would be refused as long.
+FENCE_LIFETIME_MS = 7 * 86_400_000
+
+_Call = tuple[str, list[bytes], list[Any]]
+
+
+class RedisBucketStore:
+    """A ``BucketStore`` on a Redis server.
+
+    Args:
+        client: The connection; replies must not be decoded.
+        namespace: Prefix and profile, joined by a colon: what keeps this index apart from others.
+        bands: Bands of the banding, at least 1.
+        shards: Slots for each band; 1 but on a cluster.
+        lifetime_ms: How long records, buckets, claims and partners live after they were last written; None for ever.
+        bucket_cap: Most members of a bucket; None for no limit.
+    """
+
+    def __init__(
+        self,
+        client: "redis.Redis",
+        *,
+        namespace: str,
+        bands: int,
+        shards: int = 1,
+        lifetime_ms: int | None = None,
+        bucket_cap: int | None = None,
+    ) -> None:
+        self._client = client
+        self._bands = bands
+        self._shards = shards
+        self._slots_count = bands * shards
+        self._tags = [f"{{{namespace}:{slot}}}".encode() for slot in range(self._slots_count)]
+        self._fingerprint_key = self._tags[0] + b"fingerprint"
+        self._lifetime = str(lifetime_ms or 0).encode()
+        self._cap = str(bucket_cap or 0).encode()
+        self._scripts = load_scripts()
+
+    # Slots and keys
+
+    def _fence_keys(self, slot: int, fences: Sequence[Fence]) -> list[bytes]:
+        return [self._fence_key(slot, fence.partition) for fence in fences]
+
+    def _fence_key(self, slot: int, partition: Partition) -> bytes:
+        return self._tags[slot] + b"f" + str(partition).encode()
+
+    def _mark_key(self, partition: Partition) -> bytes:
+        return self._tags[0] + b"m" + str(partition).encode()
+
+    def _partner_slot(self, position: Position) -> int:
+        return crc32(str(position.of).encode()) % self._slots_count
+
+    def _claim_slot(self, pair_key: bytes) -> int:
+        return int.from_bytes(pair_key[:4], "big") % self._slots_count
+
+    def _record_key(self, number: int) -> bytes:
+        return self._tags[number % self._slots_count] + b"r" + encode_number(number)
+
+    # Calls
+
+    def _fenced_call(self, name: str, slot: int, fences: Sequence[Fence], arguments: Iterable[Any]) -> _Call:
+        generations = [fence.generation for fence in fences]
+        return name, self._fence_keys(slot, fences), [*generations, *arguments]
+
+    def _run(self, calls: Sequence[_Call]) -> list[Any]:
+        """Call scripts in one round trip; load them first when the server has forgotten them."""
+        if not calls:
+            return []
+        with translated():
+            replies = self._evaluate(calls)
+            if any(isinstance(reply, redis.exceptions.NoScriptError) for reply in replies):
+                self._load_scripts()
+                replies = self._evaluate(calls)
+        for reply in replies:
+            self._check_fences(reply)
+            check_reply(reply)
+        return replies
+
+    def _evaluate(self, calls: Sequence[_Call]) -> list[Any]:
+        pipeline = self._client.pipeline(transaction=False)
+        for name, keys, arguments in calls:
+            pipeline.execute_command("EVALSHA", self._scripts[name].sha, len(keys), *keys, *arguments)
+        return pipeline.execute(raise_on_error=False)
+
+    def _load_scripts(self) -> None:
+        for script in self._scripts.values():
+            self._client.script_load(script.source)
+
+    def _check_fences(self, reply: object) -> None:
+        if not isinstance(reply, redis.exceptions.ResponseError):
+            return
+        text = str(reply)
+        if text.startswith("FENCED"):
+            _, stored, ours = text.split()[:3]
+            raise BatchRefused(f"a partition of the batch is fenced by generation {stored}, ours is {ours}")
+        if text.startswith("UNFENCED"):
+            with translated():
+                index_is_there = self._client.exists(self._fingerprint_key)
+            if index_is_there:
+                raise BatchRefused("a partition of the batch is not fenced")
+            raise IndexLost("the index is gone from the server")
+
+    # The contract
+
+    def open(self, fingerprint: Fingerprint) -> bool:
+        """See ``BucketStore.open``."""
+        with translated():
+            self._load_scripts()
+            ours = msgspec.json.encode(dict(fingerprint))
+            stored = self._client.set(self._fingerprint_key, ours, nx=True, get=True)
+        if stored is None:
+            return True
+        differences = describe_mismatch(msgspec.json.decode(stored, type=dict[str, object]), msgspec.json.decode(ours))
+        if differences:
+            raise IndexMismatch("; ".join(differences))
+        return False
+
+    def fence(self, partition: Partition, generation: int, committed: int) -> FenceResult:
+        """See ``BucketStore.fence``."""
+        with translated():
+            if not self._client.exists(self._fingerprint_key):
+                raise IndexLost("the index is gone from the server")
+        self._run(
+            [
+                ("set_fence", [self._fence_key(slot, partition)], [generation, FENCE_LIFETIME_MS])
+                for slot in range(self._slots_count)
+            ]
+        )
+        fence = Fence(partition, generation, committed)
+        (before,) = self._run([self._mark_call(fence, committed)])
+        previous = int(before) if before else None
+        return FenceResult(Fence(partition, generation, max(previous or 0, committed)), previous)
+
+    def _mark_call(self, fence: Fence, offset: int) -> _Call:
+        return self._fenced_call("raise_mark", 0, [fence], [self._mark_key(fence.partition), offset])
+
+    def unfence(self, partition: Partition) -> None:
+        """See ``BucketStore.unfence``."""
+        with translated():
+            pipeline = self._client.pipeline(transaction=False)
+            for slot in range(self._slots_count):
+                pipeline.delete(self._fence_key(slot, partition))
+            pipeline.execute()
+
+    def put_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> list[PutResult]:
+        """See ``BucketStore.put_records``."""
+        groups = self._group(record.number % self._slots_count for record in records)
+        calls = []
+        for slot, members in groups.items():
+            arguments: list[bytes] = [self._tags[slot] + b"r", self._lifetime]
+            for index in members:
+                arguments += (encode_number(records[index].number), encode_record(records[index]))
+            calls.append(self._fenced_call("put_records", slot, fences, arguments))
+        results = [PutResult(PutState.CREATED)] * len(records)
+        for members, reply in zip(groups.values(), self._run(calls), strict=True):
+            count = len(members)
+            previous = dict(zip(reply[count::2], reply[count + 1 :: 2], strict=True))
+            for at, (index, state) in enumerate(zip(members, reply[:count], strict=True), start=1):
+                if state != PutState.CREATED:
+                    stored = previous.get(at)
+                    number = records[index].number
+                    results[index] = PutResult(PutState(state), decode_record(number, stored) if stored else None)
+        return results
+
+    @staticmethod
+    def _group(slots: Iterable[int]) -> dict[int, list[int]]:
+        groups: dict[int, list[int]] = {}
+        for index, slot in enumerate(slots):
+            groups.setdefault(slot, []).append(index)
+        return groups
+
+    def leave_buckets(
+        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], left: NDArray[np.bool_], fences: Sequence[Fence]
+    ) -> None:
+        """See ``BucketStore.leave_buckets``."""
+        calls = []
+        for slot, rows in self._rows_by_slot(band_keys):
+            band = slot // self._shards
+            leaving = rows[left[rows, band]]
+            if len(leaving):
+                keys = band_keys[leaving, band].astype(">u4").tobytes()
+                arguments = [self._tags[slot] + b"b", keys, *(numbers[row] for row in leaving.tolist())]
+                calls.append(self._fenced_call("leave_buckets", slot, fences, arguments))
+        self._run(calls)
+
+    def _rows_by_slot(self, band_keys: NDArray[np.uint32]) -> Iterable[tuple[int, NDArray[np.intp]]]:
+        """Yield each slot with the rows whose bucket of that slot's band stands in it."""
+        shard_of = (band_keys.astype(np.uint64) * np.uint64(self._shards)) >> np.uint64(32)
+        for slot in range(self._slots_count):
+            band, shard = divmod(slot, self._shards)
+            yield slot, np.flatnonzero(shard_of[:, band] == shard)
+
+    def enter_buckets(
+        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
+    ) -> Hits:
+        """See ``BucketStore.enter_buckets``."""
+        texts = [b"%d" % number for number in numbers]
+        calls, rows_of_call = [], []
+        for slot, rows in self._rows_by_slot(band_keys):
+            if len(rows):
+                keys = band_keys[rows, slot // self._shards].astype(">u4").tobytes()
+                head = [self._tags[slot] + b"b", self._lifetime, self._cap, keys]
+                members = texts if len(rows) == len(texts) else [texts[row] for row in rows.tolist()]
+                calls.append(self._fenced_call("enter_buckets", slot, fences, [*head, *members]))
+                rows_of_call.append(rows)
+        candidates: list[dict[int, int]] = [{} for _ in numbers]
+        full = 0
+        for rows, reply in zip(rows_of_call, self._run(calls), strict=True):
+            full += reply[0]
+            for at, members in zip(reply[1::2], reply[2::2], strict=True):
+                row = int(rows[at - 1])
+                _count_hits(candidates[row], members, numbers[row])
+        return Hits(candidates, full)
+
+    def get_records(self, numbers: Sequence[int]) -> dict[int, StoredRecord]:
+        """See ``BucketStore.get_records``."""
+        distinct = list(dict.fromkeys(numbers))
+        groups = self._group(number % self._slots_count for number in distinct)
+        if not groups:
+            return {}
+        with translated():
+            pipeline = self._client.pipeline(transaction=False)
+            for members in groups.values():
+                pipeline.mget([self._record_key(distinct[index]) for index in members])
+            replies = pipeline.execute()
+        found = {}
+        for members, values in zip(groups.values(), replies, strict=True):
+            for index, value in zip(members, values, strict=True):
+                if value is not None:
+                    found[distinct[index]] = decode_record(distinct[index], value)
+        return found
+
+    def save_partners(
+        self, partners: Sequence[tuple[Position, Mapping[bytes, bytes]]], fences: Sequence[Fence]
+    ) -> list[dict[bytes, bytes]]:
+        """See ``BucketStore.save_partners``."""
+        groups = self._group(self._partner_slot(position) for position, _ in partners)
+        calls = []
+        for slot, members in groups.items():
+            arguments: list[Any] = [self._tags[slot] + b"p", self._lifetime]
+            for index in members:
+                position, pairs = partners[index]
+                arguments += (str(position), len(pairs))
+                for pair_key, match in pairs.items():
+                    arguments += (pair_key, match)
+            calls.append(self._fenced_call("save_partners", slot, fences, arguments))
+        saved: list[dict[bytes, bytes]] = [{} for _ in partners]
+        for members, reply in zip(groups.values(), self._run(calls), strict=True):
+            for index, entries in zip(members, reply, strict=True):
+                saved[index] = _pairs(entries)
+        return saved
+
+    def claim_pairs(self, claims: Sequence[tuple[bytes, Position]], fences: Sequence[Fence]) -> list[bool]:
+        """See ``BucketStore.claim_pairs``."""
+        groups = self._group(self._claim_slot(pair_key) for pair_key, _ in claims)
+        calls = []
+        for slot, members in groups.items():
+            arguments: list[Any] = [self._tags[slot] + b"c", self._lifetime]
+            for index in members:
+                pair_key, position = claims[index]
+                arguments += (pair_key, str(position))
+            calls.append(self._fenced_call("claim_pairs", slot, fences, arguments))
+        owned = [False] * len(claims)
+        for members, reply in zip(groups.values(), self._run(calls), strict=True):
+            for index, own in zip(members, reply, strict=True):
+                owned[index] = own == 1
+        return owned
+
+    def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.set_clusters``."""
+        groups = self._group(number % self._slots_count for number, _, _ in clusters)
+        calls = []
+        for slot, members in groups.items():
+            arguments = [self._tags[slot] + b"r"]
+            for index in members:
+                number, position, cluster = clusters[index]
+                arguments += (encode_number(number), encode_place(position), encode_number(cluster))
+            calls.append(self._fenced_call("set_clusters", slot, fences, arguments))
+        self._run(calls)
+
+    def finish(self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.finish``."""
+        by_partition = {fence.partition: fence for fence in fences}
+        self._run([self._mark_call(by_partition[partition], offset) for partition, offset in committed.items()])
+        if positions:
+            with translated():
+                pipeline = self._client.pipeline(transaction=False)
+                for position in positions:
+                    pipeline.unlink(self._tags[self._partner_slot(position)] + b"p" + str(position).encode())
+                pipeline.execute()
+
+    def ping(self) -> None:
+        """See ``BucketStore.ping``."""
+        with translated():
+            self._client.ping()
+
+    def stats(self) -> StoreStats:
+        """See ``BucketStore.stats``."""
+        with translated():
+            memory: dict[str, Any] = self._client.info("memory")
+        return StoreStats(used_bytes=memory.get("used_memory"), limit_bytes=memory.get("maxmemory") or None)
+
+    def close(self) -> None:
+        """See ``BucketStore.close``."""
+        self._client.close()
+
+
+def _count_hits(candidates: dict[int, int], members: Iterable[bytes], own: int) -> None:
+    for member in members:
+        number = int(member)
+        if number != own:
+            candidates[number] = candidates.get(number, 0) + 1
+
+
+def _pairs(entries: Any) -> dict[bytes, bytes]:
+    """A script's reply for a hash: a flat list under one version of the protocol, a mapping under the next."""
+    if isinstance(entries, dict):
+        return entries
+    return dict(zip(entries[::2], entries[1::2], strict=True))

@@ -1,0 +1,45 @@
+"""The Lua scripts of the Redis store: one file an operation, its keys and arguments explained on top."""
+
+from dataclasses import dataclass
+from hashlib import sha1
+from importlib import resources
+
+#: Scripts in front of which the fence is checked.
+_FENCED = (
+    "claim_pairs",
+    "enter_buckets",
+    "leave_buckets",
+    "put_records",
+    "raise_mark",
+    "save_partners",
+    "set_clusters",
+)
+_UNFENCED = ("set_fence",)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One script.
+
+    Attributes:
+        source: Its text, the check of the fence included.
+        sha: The name by which the server calls it: the SHA-1 of its text, as hexadecimal digits.
+    """
+
+    source: bytes
+    sha: str
+
+
+def _read(name: str) -> bytes:
+    return resources.files("streamdedup.store").joinpath("lua", f"{name}.lua").read_bytes()
+
+
+def _script(source: bytes) -> Script:
+    return Script(source, sha1(source, usedforsecurity=False).hexdigest())
+
+
+def load_scripts() -> dict[str, Script]:
+    """Read all scripts, by name."""
+    fence = _read("_fence")
+    fenced = {name: _script(fence + _read(name)) for name in _FENCED}
+    return fenced | {name: _script(_read(name)) for name in _UNFENCED}

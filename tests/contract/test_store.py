@@ -1,0 +1,377 @@
+"""One suite for every ``BucketStore``: what the contract says, shown on each implementation."""
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import fakeredis
+import numpy as np
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch
+from streamdedup.position import Partition, Position
+from streamdedup.store.base import BucketStore, Fence, PutState, StoredRecord
+from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.store.redis import RedisBucketStore
+
+BANDS = 3
+PARTITION = Partition("articles", 0)
+OTHER_PARTITION = Partition("articles", 1)
+FINGERPRINT = {"version": 1, "bands": BANDS, "unicode": "15.0"}
+MakeStore = Callable[..., BucketStore]
+
+_namespaces = itertools.count()
+
+
+def _make_redis_store(client: redis.Redis) -> MakeStore:
+    def make(**options: int | None) -> BucketStore:
+        return RedisBucketStore(client, namespace=f"contract:{next(_namespaces)}", bands=BANDS, **options)
+
+    return make
+
+
+@pytest.fixture(params=["memory", "fakeredis", "server", "server-sharded"])
+def make_store(request: pytest.FixtureRequest) -> Iterator[MakeStore]:
+    if request.param == "memory":
+        yield lambda **options: MemoryBucketStore(**{k: v for k, v in options.items() if k != "shards"})
+        return
+    if request.param == "fakeredis":
+        client = fakeredis.FakeRedis(version=(7, 0))
+    else:
+        client = redis.Redis.from_url(request.getfixturevalue("redis_url"))
+        client.flushdb()
+    make = _make_redis_store(client)
+    yield (lambda **options: make(shards=4, **options)) if request.param == "server-sharded" else make
+    client.close()
+
+
+@pytest.fixture
+def store(make_store: MakeStore) -> BucketStore:
+    store = make_store()
+    store.open(FINGERPRINT)
+    return store
+
+
+@pytest.fixture
+def fence(store: BucketStore) -> Fence:
+    return store.fence(PARTITION, 1, 0).fence
+
+
+def a_record(
+    number: int = 7, *, offset: int = 0, content: bytes = b"a", partition: Partition = PARTITION, time_ms: int = 1000
+) -> StoredRecord:
+    return StoredRecord(
+        number=number,
+        id=f"doc-{number}",
+        digest=content.ljust(16, b"\0"),
+        position=Position(*partition, offset),
+        time_ms=time_ms,
+        cluster=number,
+        sketch=b"sketch of " + content,
+    )
+
+
+def keys(*rows: tuple[int, ...]) -> np.ndarray:
+    return np.array(rows, dtype=np.uint32).reshape(len(rows), BANDS)
+
+
+def put(store: BucketStore, fence: Fence, *records: StoredRecord) -> list[PutState]:
+    return [result.state for result in store.put_records(records, [fence])]
+
+
+class TestOpen:
+    def test_the_first_daemon_creates_the_index_and_the_next_finds_it(self, make_store):
+        store = make_store()
+        assert store.open(FINGERPRINT) is True
+        assert store.open(FINGERPRINT) is False
+
+    def test_other_parameters_are_refused_and_named(self, store):
+        with pytest.raises(IndexMismatch, match="bands is 3 in the index and 4 in the settings"):
+            store.open({**FINGERPRINT, "bands": 4})
+
+    def test_a_parameter_that_only_one_side_has_is_a_difference(self, store):
+        with pytest.raises(IndexMismatch, match="seed"):
+            store.open({**FINGERPRINT, "seed": 1})
+
+    def test_another_unicode_version_is_no_difference(self, store):
+        assert store.open({**FINGERPRINT, "unicode": "16.0"}) is False
+
+
+class TestFence:
+    def test_the_first_fence_of_a_partition_finds_no_mark(self, store):
+        result = store.fence(PARTITION, 3, 40)
+        assert result.previous_mark is None
+        assert result.fence == Fence(PARTITION, 3, 40)
+
+    def test_the_mark_is_raised_to_what_is_committed_and_never_lowered(self, store):
+        store.fence(PARTITION, 1, 40)
+        assert store.fence(PARTITION, 2, 30).fence.mark == 40
+        assert store.fence(PARTITION, 2, 50).previous_mark == 40
+        assert store.fence(PARTITION, 2, 0).fence.mark == 50
+
+    def test_a_lower_generation_cannot_take_a_partition_back(self, store):
+        store.fence(PARTITION, 5, 0)
+        with pytest.raises(BatchRefused, match="generation 5, ours is 4"):
+            store.fence(PARTITION, 4, 0)
+
+    @pytest.mark.parametrize(
+        "write",
+        [
+            lambda store, fences: store.put_records([a_record()], fences),
+            lambda store, fences: store.enter_buckets([7], keys((1, 2, 3)), fences),
+            lambda store, fences: store.leave_buckets([7], keys((1, 2, 3)), np.ones((1, BANDS), bool), fences),
+            lambda store, fences: store.save_partners([(Position(*PARTITION, 0), {b"k" * 16: b"m"})], fences),
+            lambda store, fences: store.claim_pairs([(b"k" * 16, Position(*PARTITION, 0))], fences),
+            lambda store, fences: store.set_clusters([(7, Position(*PARTITION, 0), 8)], fences),
+            lambda store, fences: store.finish({PARTITION: 1}, [], fences),
+        ],
+        ids=["put", "enter", "leave", "save", "claim", "cluster", "finish"],
+    )
+    def test_every_write_below_the_fence_is_refused(self, store, fence, write):
+        write(store, [fence])
+        newer = store.fence(PARTITION, 2, 0).fence
+        with pytest.raises(BatchRefused):
+            write(store, [fence])
+        write(store, [newer])
+
+    def test_one_partition_of_somebody_else_refuses_the_whole_batch(self, store, fence):
+        theirs = store.fence(OTHER_PARTITION, 1, 0).fence
+        store.fence(OTHER_PARTITION, 2, 0)
+        with pytest.raises(BatchRefused):
+            store.put_records([a_record()], [fence, theirs])
+        assert store.get_records([7]) == {}
+
+    def test_a_partition_that_is_not_fenced_is_refused(self, store):
+        with pytest.raises(BatchRefused, match="not fenced"):
+            store.put_records([a_record()], [Fence(PARTITION, 1, 0)])
+
+    def test_an_operator_can_clear_the_fence_of_a_deleted_group(self, store):
+        store.fence(PARTITION, 50, 0)
+        store.unfence(PARTITION)
+        assert store.fence(PARTITION, 1, 0).fence.generation == 1
+
+
+class TestPutRecords:
+    def test_a_record_comes_back_as_it_was_put(self, store, fence):
+        record = a_record(-(2**63), offset=2**40, time_ms=1_700_000_000_123)
+        assert put(store, fence, record) == [PutState.CREATED]
+        assert store.get_records([record.number, 99]) == {record.number: record}
+
+    def test_the_same_position_again_is_a_replay(self, store, fence):
+        put(store, fence, a_record())
+        assert put(store, fence, a_record()) == [PutState.REPLAYED]
+
+    def test_the_same_content_from_a_later_position_is_a_redelivery(self, store, fence):
+        put(store, fence, a_record(offset=1))
+        assert put(store, fence, a_record(offset=2)) == [PutState.REDELIVERED]
+        assert store.get_records([7])[7].position.offset == 1
+
+    def test_other_content_from_a_later_position_is_a_new_version(self, store, fence):
+        old = a_record(offset=1)
+        put(store, fence, old)
+        (result,) = store.put_records([a_record(offset=2, content=b"b")], [fence])
+        assert (result.state, result.previous) == (PutState.REPLACED, old)
+        assert store.get_records([7])[7].digest[:1] == b"b"
+
+    def test_an_earlier_position_of_the_partition_is_superseded_whatever_its_time(self, store, fence):
+        put(store, fence, a_record(offset=5))
+        assert put(store, fence, a_record(offset=4, content=b"b", time_ms=9999)) == [PutState.SUPERSEDED]
+
+    def test_across_partitions_the_greater_record_time_wins(self, store, fence):
+        put(store, fence, a_record(offset=5, time_ms=1000))
+        early = a_record(offset=9, partition=OTHER_PARTITION, content=b"b", time_ms=1000)
+        late = a_record(offset=1, partition=OTHER_PARTITION, content=b"b", time_ms=1001)
+        assert put(store, fence, early) == [PutState.SUPERSEDED]
+        assert put(store, fence, late) == [PutState.REPLACED]
+
+    def test_the_same_content_in_another_partition_is_a_redelivery(self, store, fence):
+        put(store, fence, a_record(offset=5))
+        assert put(store, fence, a_record(offset=9, partition=OTHER_PARTITION)) == [PutState.REDELIVERED]
+
+    def test_two_ids_with_one_number_are_told_apart(self, store, fence):
+        first = a_record()
+        put(store, fence, first)
+        stranger = StoredRecord(7, "stranger", b"x" * 16, Position(*PARTITION, 1), 0, 7, b"")
+        (result,) = store.put_records([stranger], [fence])
+        assert (result.state, result.previous) == (PutState.COLLIDED, first)
+
+    def test_many_records_keep_their_order_and_versions_within_one_call(self, store, fence):
+        records = [a_record(n, offset=n) for n in range(50)] + [a_record(3, offset=60, content=b"b")]
+        results = store.put_records(records, [fence])
+        assert [r.state for r in results] == [PutState.CREATED] * 50 + [PutState.REPLACED]
+        assert results[-1].previous == records[3]
+
+
+class TestBuckets:
+    def test_a_document_alone_meets_nobody(self, store, fence):
+        assert store.enter_buckets([1], keys((1, 2, 3)), [fence]).candidates == [{}]
+
+    def test_a_later_document_meets_the_earlier_once_for_each_shared_band(self, store, fence):
+        store.enter_buckets([1], keys((1, 2, 3)), [fence])
+        assert store.enter_buckets([-5], keys((1, 2, 9)), [fence]).candidates == [{1: 2}]
+
+    def test_documents_of_one_call_meet_in_their_order(self, store, fence):
+        hits = store.enter_buckets([1, 2, 3], keys((1, 2, 3), (1, 5, 6), (7, 5, 3)), [fence])
+        assert hits.candidates == [{}, {1: 1}, {1: 1, 2: 1}]
+
+    def test_entering_again_shows_the_others_and_not_oneself(self, store, fence):
+        store.enter_buckets([1, 2], keys((1, 2, 3), (1, 2, 3)), [fence])
+        assert store.enter_buckets([1], keys((1, 2, 3)), [fence]).candidates == [{2: 3}]
+
+    def test_the_same_key_in_another_band_is_another_bucket(self, store, fence):
+        store.enter_buckets([1], keys((1, 2, 3)), [fence])
+        assert store.enter_buckets([2], keys((3, 1, 2)), [fence]).candidates == [{}]
+
+    def test_keys_over_the_whole_range_are_distinct(self, store, fence):
+        top = 2**32 - 1
+        store.enter_buckets([1], keys((0, top, 256)), [fence])
+        assert store.enter_buckets([2], keys((top, 0, 1)), [fence]).candidates == [{}]
+        assert store.enter_buckets([3], keys((0, top, 256)), [fence]).candidates == [{1: 3}]
+
+    def test_a_document_leaves_only_the_buckets_named(self, store, fence):
+        store.enter_buckets([1], keys((1, 2, 3)), [fence])
+        store.leave_buckets([1], keys((1, 2, 3)), np.array([[True, False, True]]), [fence])
+        assert store.enter_buckets([2], keys((1, 2, 3)), [fence]).candidates == [{1: 1}]
+
+    def test_a_full_bucket_takes_no_more_but_shows_its_members(self, make_store):
+        store = make_store(bucket_cap=2)
+        store.open(FINGERPRINT)
+        fence = store.fence(PARTITION, 1, 0).fence
+        hits = store.enter_buckets([1, 2, 3], keys((1, 10, 20), (1, 11, 21), (1, 12, 22)), [fence])
+        assert hits.full_buckets_count == 1
+        assert store.enter_buckets([4], keys((1, 13, 23)), [fence]).candidates == [{1: 1, 2: 1}]
+        assert store.enter_buckets([2], keys((1, 11, 21)), [fence]).full_buckets_count == 0
+
+
+class TestPartnersAndClaims:
+    def test_partners_are_joined_with_those_saved_before(self, store, fence):
+        position = Position(*PARTITION, 3)
+        first, second = b"1" * 16, b"2" * 16
+        assert store.save_partners([(position, {first: b"x"})], [fence]) == [{first: b"x"}]
+        assert store.save_partners([(position, {first: b"later", second: b"y"})], [fence]) == [
+            {first: b"x", second: b"y"}
+        ]
+        assert store.save_partners([(position, {})], [fence]) == [{first: b"x", second: b"y"}]
+
+    def test_partners_are_forgotten_after_the_commit(self, store, fence):
+        position = Position(*PARTITION, 3)
+        store.save_partners([(position, {b"1" * 16: b"x"})], [fence])
+        store.finish({PARTITION: 4}, [position], [fence])
+        assert store.save_partners([(position, {}), (Position(*PARTITION, 4), {})], [fence]) == [{}, {}]
+        assert store.fence(PARTITION, 1, 0).fence.mark == 4
+
+    def test_a_pair_belongs_to_the_position_that_asked_first(self, store, fence):
+        first, second = Position(*PARTITION, 1), Position(*OTHER_PARTITION, 1)
+        pair, other = b"p" * 16, b"q" * 16
+        assert store.claim_pairs([(pair, first), (pair, second), (other, second)], [fence]) == [True, False, True]
+        assert store.claim_pairs([(pair, first), (pair, second)], [fence]) == [True, False]
+
+    def test_a_cluster_is_set_on_the_version_meant_only(self, store, fence):
+        put(store, fence, a_record(1, offset=1), a_record(2, offset=2))
+        store.set_clusters([(1, Position(*PARTITION, 1), -9), (2, Position(*PARTITION, 1), -9)], [fence])
+        records = store.get_records([1, 2])
+        assert (records[1].cluster, records[2].cluster) == (-9, 2)
+
+
+class TestLoss:
+    def test_a_flushed_server_is_noticed_by_the_next_write(self, redis_url):
+        client = redis.Redis.from_url(redis_url)
+        store = _make_redis_store(client)()
+        store.open(FINGERPRINT)
+        fence = store.fence(PARTITION, 1, 0).fence
+        client.flushdb()
+        with pytest.raises(IndexLost):
+            store.put_records([a_record()], [fence])
+        with pytest.raises(IndexLost):
+            store.fence(PARTITION, 1, 0)
+        client.close()
+
+    def test_scripts_that_the_server_forgot_are_loaded_again(self, redis_url):
+        client = redis.Redis.from_url(redis_url)
+        store = _make_redis_store(client)()
+        store.open(FINGERPRINT)
+        fence = store.fence(PARTITION, 1, 0).fence
+        client.script_flush()
+        assert put(store, fence, a_record()) == [PutState.CREATED]
+        client.close()
+
+
+class TestExpiry:
+    def test_everything_about_a_document_leaves_the_server_after_its_lifetime(self, redis_url, wait_until):
+        client = redis.Redis.from_url(redis_url)
+        client.flushdb()
+        store = _make_redis_store(client)(lifetime_ms=60)
+        store.open(FINGERPRINT)
+        fence = store.fence(PARTITION, 1, 0).fence
+        put(store, fence, a_record())
+        store.enter_buckets([7], keys((1, 2, 3)), [fence])
+        store.save_partners([(Position(*PARTITION, 0), {b"k" * 16: b"m"})], [fence])
+        store.claim_pairs([(b"k" * 16, Position(*PARTITION, 0))], [fence])
+        assert client.dbsize() > BANDS + 3
+        # What stays: the fingerprint, the mark, a fence in each slot.
+        wait_until(lambda: client.dbsize() == BANDS + 2, timeout_s=5, what="keys to expire")
+        assert store.get_records([7]) == {}
+        client.close()
+
+    def test_memory_forgets_after_the_same_time(self):
+        now = [0.0]
+        store = MemoryBucketStore(lifetime_ms=60, now_ms=lambda: now[0])
+        store.open(FINGERPRINT)
+        fence = store.fence(PARTITION, 1, 0).fence
+        put(store, fence, a_record())
+        store.enter_buckets([7], keys((1, 2, 3)), [fence])
+        now[0] = 59
+        assert store.enter_buckets([8], keys((1, 9, 9)), [fence]).candidates == [{7: 1}]
+        now[0] = 61
+        assert store.get_records([7]) == {}
+        assert store.enter_buckets([9], keys((1, 2, 3)), [fence]).candidates == [{7: 1, 8: 1}]
+
+
+_NUMBERS = st.integers(1, 6)
+_OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), _NUMBERS, st.integers(0, 9), st.sampled_from([b"a", b"b"]), st.booleans()),
+        st.tuples(st.just("enter"), _NUMBERS, st.tuples(*[st.integers(0, 2)] * BANDS)),
+        st.tuples(st.just("leave"), _NUMBERS, st.tuples(*[st.integers(0, 2)] * BANDS)),
+        st.tuples(st.just("save"), st.integers(0, 3), st.sets(st.sampled_from([b"p" * 16, b"q" * 16]))),
+        st.tuples(st.just("claim"), st.sampled_from([b"p" * 16, b"q" * 16]), st.integers(0, 3)),
+        st.tuples(st.just("cluster"), _NUMBERS, st.integers(0, 9), _NUMBERS),
+    ),
+    max_size=30,
+)
+
+
+def _apply(store: BucketStore, fence: Fence, operation: tuple) -> object:
+    match operation:
+        case ("put", number, offset, content, other):
+            partition = OTHER_PARTITION if other else PARTITION
+            record = a_record(number, offset=offset, content=content, partition=partition, time_ms=offset * 10)
+            return store.put_records([record], [fence])
+        case ("enter", number, row):
+            return store.enter_buckets([number], keys(row), [fence])
+        case ("leave", number, row):
+            return store.leave_buckets([number], keys(row), np.ones((1, BANDS), bool), [fence])
+        case ("save", offset, pairs):
+            return store.save_partners([(Position(*PARTITION, offset), dict.fromkeys(pairs, b"%d" % offset))], [fence])
+        case ("claim", pair, offset):
+            return store.claim_pairs([(pair, Position(*PARTITION, offset))], [fence])
+        case ("cluster", number, offset, cluster):
+            return store.set_clusters([(number, Position(*PARTITION, offset), cluster)], [fence])
+    raise AssertionError(operation)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(operations=_OPERATIONS, cap=st.sampled_from([None, 2]))
+def test_redis_does_what_memory_does_on_any_sequence(redis_url, operations, cap):
+    client = redis.Redis.from_url(redis_url)
+    stores: list[BucketStore] = [MemoryBucketStore(bucket_cap=cap), _make_redis_store(client)(bucket_cap=cap)]
+    outcomes = []
+    for store in stores:
+        store.open(FINGERPRINT)
+        fence = store.fence(PARTITION, 1, 0).fence
+        outcomes.append([_apply(store, fence, operation) for operation in operations])
+        outcomes[-1].append(store.get_records(range(10)))
+    client.close()
+    assert outcomes[0] == outcomes[1]
