@@ -1,0 +1,469 @@
+"""The engine: documents in, detections out.
+
+It knows texts, signatures and a ``BucketStore``; it knows no Kafka, no clock, no metric and no settings file. A batch passes
+through two stages that stay separate calls: ``prepare`` only computes, ``index`` only talks to the store and compares.
+
+The pairs that a stream yields do not depend on the order of arrival, on batches or on how many daemons share the work: P is
+the set of all pairs of documents that have at least ``min_shared_bands`` band keys in common, lie within the window and have
+a similarity of at least the threshold. All three conditions are symmetric and computed from the two sketches alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from hashlib import blake2b
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup import sketch as sketches
+from streamdedup.lsh import Banding
+from streamdedup.messages import Document, Match, content_digest
+from streamdedup.minhash import HashFamily, standard_error
+from streamdedup.position import Partition, Position
+from streamdedup.sketch import Sketch, Sketcher
+from streamdedup.store.base import BucketStore, Fence, PutResult, PutState, StoredRecord
+from streamdedup.text import ShingleOptions, Shingler
+
+
+class Skip(StrEnum):
+    """Why a document was passed over without being a mistake; metric labels."""
+
+    #: No letter, no digit: nothing to compare.
+    EMPTY = "empty"
+    #: Fewer tokens than one shingle needs, where the profile skips such texts.
+    TOO_SHORT = "too_short"
+    #: Fewer words than the profile asks for.
+    TOO_FEW_WORDS = "too_few_words"
+    #: The same version was delivered before.
+    REDELIVERED = "redelivered"
+    #: A later version was indexed before.
+    SUPERSEDED = "superseded"
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorOptions:
+    """What decides which pairs are near-duplicates.
+
+    Attributes:
+        profile: Name of the profile; part of the document numbers.
+        shingles: How texts become shingles.
+        banding: Bands and rows.
+        permutations: Length of a signature; at least bands times rows.
+        seed: Seed of the hash family.
+        threshold: Least similarity of a pair that is reported, in (0, 1].
+        min_shared_bands: Least number of band keys that a reported pair has in common.
+        min_words: Documents with fewer tokens are skipped.
+        exact_limit: Documents of at most so many shingles are kept as sets and compared exactly; None for all.
+        window_ms: Greatest difference of the record times of a pair, in milliseconds; None for no limit.
+        max_candidates: Most candidates of a document that are verified; None for no limit.
+    """
+
+    profile: str
+    shingles: ShingleOptions
+    banding: Banding
+    permutations: int
+    seed: int
+    threshold: float
+    min_shared_bands: int = 1
+    min_words: int = 0
+    exact_limit: int | None = 512
+    window_ms: int | None = None
+    max_candidates: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A batch of documents, computed and not yet indexed.
+
+    Attributes:
+        documents: All documents of the batch, in order.
+        skipped: Position in ``documents`` -> why that one is not indexed.
+        kept: Positions in ``documents`` of those to index, in order; the following are aligned with it.
+        records: What the store is to keep of each.
+        sketches: Their sketches.
+        band_keys: (kept, bands) their band keys.
+    """
+
+    documents: Sequence[Document]
+    skipped: Mapping[int, Skip]
+    kept: list[int]
+    records: list[StoredRecord]
+    sketches: list[Sketch]
+    band_keys: NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """A document that resembles others.
+
+    Attributes:
+        document: The document.
+        digest: Its content digest.
+        matches: Its near-duplicates that belong to this document's alert: most similar first, then by id.
+        cluster_id: Id of the first document of its cluster.
+    """
+
+    document: Document
+    digest: bytes
+    matches: tuple[Match, ...]
+    cluster_id: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a batch.
+
+    Attributes:
+        detections: One for each document with at least one new pair.
+        skipped: Documents passed over, with the reason.
+        collided: Documents whose number belongs to another id, with that id.
+        saved_positions: Positions for which partners were saved, to be forgotten after the commit.
+        indexed_count: Documents that are in the index now because of this batch.
+        silent_count: Of them, those committed before, which emit nothing.
+        candidates_count: Candidates met in buckets.
+        dropped_candidates_count: Candidates beyond ``max_candidates``, never compared.
+        verified_count: Candidates compared and found near-duplicates.
+        rejected_count: Candidates compared and found different, too far apart in time, or gone.
+        full_buckets_count: How often a bucket was full.
+    """
+
+    detections: list[Detection] = field(default_factory=list)
+    skipped: list[tuple[Document, Skip]] = field(default_factory=list)
+    collided: list[tuple[Document, str]] = field(default_factory=list)
+    saved_positions: list[Position] = field(default_factory=list)
+    indexed_count: int = 0
+    silent_count: int = 0
+    candidates_count: int = 0
+    dropped_candidates_count: int = 0
+    verified_count: int = 0
+    rejected_count: int = 0
+    full_buckets_count: int = 0
+
+
+#: Saved partners of a position: pair key -> the match, encoded.
+_Partners = dict[bytes, bytes]
+
+_match_decoder = msgspec.json.Decoder(Match)
+
+
+def document_number(profile: str, document_id: str) -> int:
+    """Return the signed 64-bit number by which buckets know a document: BLAKE2b of profile and id."""
+    name = f"{profile}\0{document_id}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(name, digest_size=8).digest(), "big", signed=True)
+
+
+def pair_key(a: StoredRecord, b: StoredRecord) -> bytes:
+    """Return the 16 bytes that name a pair of versions, whichever of the two is named first."""
+    sides = sorted(record.number.to_bytes(8, "big", signed=True) + record.digest for record in (a, b))
+    return blake2b(b"".join(sides), digest_size=16).digest()
+
+
+class Detector:
+    """Finds near-duplicates among documents of one profile.
+
+    Args:
+        options: What decides.
+        store: Where the index lives; already open.
+    """
+
+    def __init__(self, options: DetectorOptions, store: BucketStore) -> None:
+        self._options = options
+        self._store = store
+        self._shingler = Shingler(options.shingles)
+        family = HashFamily(options.permutations, options.seed)
+        self._sketcher = Sketcher(family, options.exact_limit, options.banding.permutations)
+
+    @property
+    def store(self) -> BucketStore:
+        """The store that the index lives in."""
+        return self._store
+
+    # Stage one: compute
+
+    def prepare(self, documents: Sequence[Document]) -> Prepared:
+        """Compute everything about a batch that needs no store: shingles, sketches, band keys.
+
+        Args:
+            documents: Documents to place in the index, in the order of their positions within each partition.
+        """
+        shingles = self._shingler.shingle([document.text for document in documents])
+        counts = np.diff(shingles.offsets)
+        skipped = self._skipped(counts, shingles.token_counts)
+        kept = [index for index in range(len(documents)) if index not in skipped]
+        # A skipped document may have shingles: they must not be signed along with those of its neighbours.
+        chosen = np.repeat(np.isin(np.arange(len(documents)), kept), counts) if skipped else slice(None)
+        offsets = np.concatenate(([0], np.cumsum(counts[kept]))).astype(np.int64)
+        made, signatures = self._sketcher.make(shingles.hashes[chosen], offsets)
+        records = [self._record(documents[index], made_one) for index, made_one in zip(kept, made, strict=True)]
+        return Prepared(documents, skipped, kept, records, made, self._options.banding.band_keys(signatures))
+
+    def _skipped(self, shingle_counts: NDArray[np.int64], token_counts: NDArray[np.int64]) -> dict[int, Skip]:
+        reasons = {}
+        for index in np.flatnonzero((shingle_counts == 0) | (token_counts < self._options.min_words)).tolist():
+            if token_counts[index] == 0:
+                reasons[index] = Skip.EMPTY
+            elif token_counts[index] < self._options.min_words:
+                reasons[index] = Skip.TOO_FEW_WORDS
+            else:
+                reasons[index] = Skip.TOO_SHORT
+        return reasons
+
+    def _record(self, document: Document, made: Sketch) -> StoredRecord:
+        number = document_number(self._options.profile, document.id)
+        return StoredRecord(
+            number=number,
+            id=document.id,
+            digest=content_digest(document.text),
+            position=document.position,
+            time_ms=document.time_ms,
+            cluster=number,
+            sketch=sketches.encode(made),
+        )
+
+    # Stage two: the index
+
+    def index(self, prepared: Prepared, fences: Mapping[Partition, Fence]) -> Outcome:
+        """Place a prepared batch in the index and find its near-duplicates.
+
+        Every step may be repeated: a batch that failed half-way is indexed again from the start, and a pair is emitted by
+        the same position as the first time.
+
+        Steps, each a call to the store (the rules: ``store.base``):
+            1. Put the records: from now on they are the authority.
+            2. Take replaced versions out of their buckets.
+            3. Enter the buckets and meet candidates.
+            4. Verify the candidates: window, shared bands, similarity.
+            5. Save the verified partners, and take up those saved by an earlier attempt.
+            6. Claim the pairs.
+            7. Find the cluster of each document that has pairs.
+
+        Args:
+            prepared: The batch.
+            fences: The right to write for every partition that the batch has records of.
+
+        Raises:
+            StoreUnavailable: Try the batch again.
+            BatchRefused: A partition is no longer ours; drop the batch.
+            IndexLost: The index is gone.
+        """
+        rights = list(fences.values())
+        outcome = Outcome(skipped=[(prepared.documents[index], why) for index, why in prepared.skipped.items()])
+        # 1. Record first.
+        results = self._store.put_records(prepared.records, rights) if prepared.kept else []
+        states = _states_within_batch(prepared.records, results)
+        # 2. Replaced versions leave their buckets.
+        self._leave_old_buckets(prepared, results, rights)
+        # 3. Add before read.
+        entering = [row for row, state in enumerate(states) if state <= PutState.REPLAYED]
+        candidates = self._enter(prepared, entering, rights, outcome)
+        loud = self._count_states(prepared, states, results, fences, outcome)
+        # 4. Verify.
+        verified = self._verify(prepared, {row: candidates[row] for row in loud if row in candidates}, outcome)
+        # 5. Save the partners.
+        partners = self._save_partners(prepared, loud, states, verified, rights)
+        # 6. Claim.
+        outcome.saved_positions = [prepared.records[row].position for row, saved in partners.items() if saved]
+        owned = self._claim(prepared, partners, rights)
+        # 7. Clusters.
+        self._detect(prepared, owned, rights, outcome)
+        return outcome
+
+    def _leave_old_buckets(self, prepared: Prepared, results: Sequence[PutResult], rights: list[Fence]) -> None:
+        rows = [row for row, result in enumerate(results) if result.state is PutState.REPLACED]
+        if not rows:
+            return
+        previous = [results[row].previous for row in rows]
+        old = [sketches.decode(record.sketch) for record in previous if record is not None]
+        old_keys = self._band_keys(old)
+        left = old_keys != prepared.band_keys[rows]
+        self._store.leave_buckets([prepared.records[row].number for row in rows], old_keys, left, rights)
+
+    def _band_keys(self, of: Sequence[Sketch]) -> NDArray[np.uint32]:
+        banding = self._options.banding
+        return banding.band_keys(self._sketcher.signatures(of, banding.permutations))
+
+    def _enter(
+        self, prepared: Prepared, entering: list[int], rights: list[Fence], outcome: Outcome
+    ) -> dict[int, dict[int, int]]:
+        """Return for each row that met others whom it met, and in how many bands."""
+        if not entering:
+            return {}
+        numbers = [prepared.records[row].number for row in entering]
+        hits = self._store.enter_buckets(numbers, prepared.band_keys[entering], rights)
+        outcome.full_buckets_count = hits.full_buckets_count
+        return {row: met for row, met in zip(entering, hits.candidates, strict=True) if met}
+
+    def _count_states(
+        self,
+        prepared: Prepared,
+        states: Sequence[PutState],
+        results: Sequence[PutResult],
+        fences: Mapping[Partition, Fence],
+        outcome: Outcome,
+    ) -> list[int]:
+        """Sort the rows by what became of them; return those that may emit pairs."""
+        loud = []
+        for row, state in enumerate(states):
+            document = prepared.documents[prepared.kept[row]]
+            if state is PutState.COLLIDED:
+                other = results[row].previous
+                outcome.collided.append((document, other.id if other is not None else ""))
+                continue
+            if state is PutState.REDELIVERED:
+                outcome.skipped.append((document, Skip.REDELIVERED))
+                continue
+            if state is PutState.SUPERSEDED:
+                outcome.skipped.append((document, Skip.SUPERSEDED))
+            else:
+                outcome.indexed_count += 1
+            if document.position.offset < fences[document.position.of].mark:
+                outcome.silent_count += 1
+            else:
+                loud.append(row)
+        return loud
+
+    def _verify(
+        self, prepared: Prepared, candidates: dict[int, dict[int, int]], outcome: Outcome
+    ) -> dict[int, _Partners]:
+        """Compare candidates by their sketches; return for each row its partners, by pair key."""
+        chosen = {row: self._promising(met, outcome) for row, met in candidates.items()}
+        found = self._store.get_records(list({number for numbers in chosen.values() for number in numbers}))
+        rows, others = [], []
+        for row, numbers in chosen.items():
+            record = prepared.records[row]
+            for number in numbers:
+                other = found.get(number)
+                if other is not None and self._within_window(record, other):
+                    rows.append(row)
+                    others.append(other)
+        partners: dict[int, _Partners] = {}
+        compared = sum(len(numbers) for numbers in chosen.values())
+        for row, other, match in self._near_duplicates(prepared, rows, others):
+            key = pair_key(prepared.records[row], other)
+            partners.setdefault(row, {})[key] = msgspec.json.encode(match)
+            outcome.verified_count += 1
+        outcome.rejected_count = compared - outcome.verified_count
+        return partners
+
+    def _promising(self, met: dict[int, int], outcome: Outcome) -> list[int]:
+        """Choose the candidates to verify: those met in most bands, then by number, which every attempt sorts alike."""
+        outcome.candidates_count += len(met)
+        limit = self._options.max_candidates
+        if limit is None or len(met) <= limit:
+            return list(met)
+        outcome.dropped_candidates_count += len(met) - limit
+        return sorted(met, key=lambda number: (-met[number], number))[:limit]
+
+    def _within_window(self, a: StoredRecord, b: StoredRecord) -> bool:
+        window = self._options.window_ms
+        return window is None or abs(a.time_ms - b.time_ms) <= window
+
+    def _near_duplicates(
+        self, prepared: Prepared, rows: list[int], others: list[StoredRecord]
+    ) -> list[tuple[int, StoredRecord, Match]]:
+        """Compare row by row with a candidate each, all pairs at once."""
+        if not rows:
+            return []
+        options = self._options
+        theirs = [sketches.decode(other.sketch) for other in others]
+        similarities = self._sketcher.similarities([prepared.sketches[row] for row in rows], theirs)
+        near = np.flatnonzero(similarities.values >= options.threshold)
+        shared = (self._band_keys([theirs[i] for i in near]) == prepared.band_keys[np.array(rows)[near]]).sum(axis=1)
+        found = []
+        for i, shared_bands in zip(near.tolist(), shared.tolist(), strict=True):
+            if shared_bands >= options.min_shared_bands:
+                similarity, exact = float(similarities.values[i]), bool(similarities.exact[i])
+                found.append((rows[i], others[i], self._match(others[i], similarity, exact, shared_bands)))
+        return found
+
+    def _match(self, other: StoredRecord, similarity: float, exact: bool, shared_bands: int) -> Match:
+        return Match(
+            id=other.id,
+            digest=other.digest.hex(),
+            position=other.position,
+            similarity=similarity,
+            method="exact" if exact else "estimated",
+            standard_error=0.0 if exact else float(standard_error(similarity, self._options.permutations)),
+            shared_bands=shared_bands,
+        )
+
+    def _save_partners(
+        self,
+        prepared: Prepared,
+        loud: list[int],
+        states: Sequence[PutState],
+        verified: dict[int, _Partners],
+        rights: list[Fence],
+    ) -> dict[int, _Partners]:
+        """Save what was found; return it together with what an earlier attempt at the same position had found.
+
+        A position whose record was created just now without a partner cannot have been attempted before.
+        """
+        rows = [row for row in loud if row in verified or states[row] is not PutState.CREATED]
+        if not rows:
+            return {}
+        entries = [(prepared.records[row].position, verified.get(row, {})) for row in rows]
+        return dict(zip(rows, self._store.save_partners(entries, rights), strict=True))
+
+    def _claim(
+        self, prepared: Prepared, partners: dict[int, _Partners], rights: list[Fence]
+    ) -> dict[int, tuple[Match, ...]]:
+        """Claim all pairs; return for each row the matches of the pairs that its position owns."""
+        pairs = [(row, key, match) for row, saved in partners.items() for key, match in saved.items()]
+        if not pairs:
+            return {}
+        owned = self._store.claim_pairs([(key, prepared.records[row].position) for row, key, _ in pairs], rights)
+        matches: dict[int, list[Match]] = {}
+        for (row, _, match), own in zip(pairs, owned, strict=True):
+            if own:
+                matches.setdefault(row, []).append(_match_decoder.decode(match))
+        return {row: tuple(sorted(found, key=lambda m: (-m.similarity, m.id))) for row, found in matches.items()}
+
+    # Clusters: stars, never chains
+
+    def _detect(
+        self, prepared: Prepared, owned: dict[int, tuple[Match, ...]], rights: list[Fence], outcome: Outcome
+    ) -> None:
+        """Make a detection of each row with pairs, and place it in the cluster of its best match."""
+        if not owned:
+            return
+        best = {row: document_number(self._options.profile, matches[0].id) for row, matches in owned.items()}
+        known = self._store.get_records([*best.values(), *(prepared.records[row].number for row in owned)])
+        known |= self._store.get_records([record.cluster for record in known.values() if record.cluster not in known])
+        joined = []
+        for row, matches in sorted(owned.items()):
+            record = prepared.records[row]
+            cluster = self._cluster(prepared.sketches[row], record, best[row], known)
+            if cluster.number != record.number:
+                joined.append((record.number, record.position, cluster.number))
+                known[record.number] = replace(record, cluster=cluster.number)
+            document = prepared.documents[prepared.kept[row]]
+            outcome.detections.append(Detection(document, record.digest, matches, cluster.id))
+        if joined:
+            self._store.set_clusters(joined, rights)
+
+    def _cluster(
+        self, own: Sketch, record: StoredRecord, best: int, known: Mapping[int, StoredRecord]
+    ) -> StoredRecord:
+        """Return the first document of the cluster to join: that of the best match, when it is similar enough itself."""
+        best_match = known.get(best)
+        first = known.get(best_match.cluster) if best_match is not None else None
+        if first is None or first.number == record.number:
+            return record
+        similarity = self._sketcher.similarities([own], [sketches.decode(first.sketch)]).values[0]
+        return first if similarity >= self._options.threshold else record
+
+
+def _states_within_batch(records: Sequence[StoredRecord], results: Sequence[PutResult]) -> list[PutState]:
+    """Read the results of a put so that a version replaced within the same batch does not enter the buckets."""
+    states = [result.state for result in results]
+    latest: dict[int, int] = {}
+    for row, (record, state) in enumerate(zip(records, states, strict=True)):
+        if state in (PutState.CREATED, PutState.REPLACED, PutState.REPLAYED):
+            earlier = latest.get(record.number)
+            if earlier is not None:
+                states[earlier] = PutState.SUPERSEDED
+            latest[record.number] = row
+    return states

@@ -1,0 +1,75 @@
+"""Every metric of the daemon, declared once, with the meaning that ``docs/metrics.md`` repeats."""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+
+#: Bounds for the stages of a batch, in seconds.
+_STAGE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+#: Bounds for the way from the record's time to the commit, in seconds.
+_LATENCY_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600, 86_400)
+#: Bounds for sizes of batches and numbers of candidates.
+_COUNT_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+
+_PREFIX = "streamdedup_"
+
+
+class Metrics:
+    """The daemon's metrics in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+
+        self.records = self._counter("records", "Records consumed and committed.", "topic", "kind")
+        self.documents_indexed = self._counter("documents_indexed", "Documents placed in the index.", "profile")
+        self.documents_silent = self._counter(
+            "documents_silent", "Documents indexed again below the committed offset, without alerts.", "profile"
+        )
+        self.skipped = self._counter("skipped", "Documents passed over without being a mistake.", "profile", "reason")
+        self.dead_letters = self._counter("dead_letters", "Records published to the dead-letter topic.", "code")
+        self.alerts = self._counter("alerts", "Documents with at least one new near-duplicate.", "profile")
+        self.pairs = self._counter("pairs", "Near-duplicate pairs published.", "profile")
+        self.candidates = self._counter("candidates", "Candidates met in buckets.", "profile")
+        self.candidates_verified = self._counter(
+            "candidates_verified", "Candidates compared and found near-duplicates.", "profile"
+        )
+        self.candidates_rejected = self._counter(
+            "candidates_rejected", "Candidates compared and found different, too far apart in time, or gone.", "profile"
+        )
+        self.candidates_dropped = self._counter(
+            "candidates_dropped", "Candidates beyond max_candidates, never compared.", "profile"
+        )
+        self.full_buckets = self._counter(
+            "full_buckets", "Times that a document found a bucket full and did not enter it.", "profile"
+        )
+        self.batch_records = self._histogram("batch_records", "Records in a batch.", _COUNT_BUCKETS)
+        self.batch_seconds = self._histogram(
+            "batch_seconds", "Time of a batch by stage: poll, prepare, index, publish.", _STAGE_BUCKETS, "stage"
+        )
+        self.latency_seconds = self._histogram(
+            "latency_seconds", "From a record's time to the commit of its batch.", _LATENCY_BUCKETS, "topic"
+        )
+        self.batches_refused = self._counter("batches_refused", "Batches dropped because somebody else owns a partition.")
+        self.rebuilds = self._counter("rebuilds", "Times that the Kafka clients were closed and opened anew.")
+        self.rebalances = self._gauge("rebalances", "Rebalances seen by the present Kafka clients.")
+        self.store_errors = self._counter("store_errors", "Batches put back because the store did not serve us.")
+        self.broker_errors = self._counter("broker_errors", "Times that Kafka did not serve us.")
+        self.lag_records = self._gauge("lag_records", "Records still to read.", "topic", "partition")
+        self.store_used_bytes = self._gauge("store_used_bytes", "Memory that the store's server uses.")
+        self.store_limit_bytes = self._gauge("store_limit_bytes", "Memory limit of the store's server; 0 for none.")
+        self.loop_age_seconds = self._gauge("loop_age_seconds", "Time since the loop last made a step.")
+        self.ready = self._gauge("ready", "1 while the daemon is at work, 0 while it waits for something.")
+        self.build = Info(f"{_PREFIX}build", "Version of the software.", registry=self.registry)
+
+    def observe_loop_age(self, age_s: Callable[[], float]) -> None:
+        """Read the age of the loop's last step, in seconds, whenever the metrics are asked for."""
+        self.loop_age_seconds.set_function(age_s)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"{_PREFIX}{name}_total", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"{_PREFIX}{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"{_PREFIX}{name}", text, labels, buckets=buckets, registry=self.registry)

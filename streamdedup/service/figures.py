@@ -1,0 +1,160 @@
+"""What the loop counts: the facts of each batch, turned into metrics and into the lines of the log."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import structlog
+
+from streamdedup.detector import Outcome
+from streamdedup.errors import StoreUnavailable
+from streamdedup.messages import Document
+from streamdedup.metrics import Metrics
+from streamdedup.service.transport import Batch, Message, Source
+from streamdedup.store.base import BucketStore
+
+#: Between two lines of summary in the log, and between two looks at the store's memory, in seconds.
+_SUMMARY_S, _STATS_S = 60.0, 15.0
+
+log = structlog.get_logger("streamdedup.loop")
+
+
+def now_ms() -> int:
+    """Return the wall clock in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class Work:
+    """What a batch has come to so far.
+
+    Attributes:
+        documents: Decoded documents, by profile, in order.
+        messages: What to publish.
+        outcomes: What the detector found, by profile.
+        dead_letter_codes: One for each dead letter.
+        kinds: Topic and kind of each record.
+    """
+
+    documents: dict[str, list[Document]] = field(default_factory=dict)
+    messages: list[Message] = field(default_factory=list)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    dead_letter_codes: list[str] = field(default_factory=list)
+    kinds: list[tuple[str, str]] = field(default_factory=list)
+
+
+class Figures:
+    """Keeps the metrics up to date and writes a summary now and then.
+
+    Args:
+        metrics: What is counted.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._summary: Counter[str] = Counter()
+        self._summary_at = time.monotonic()
+        self._stats_at = 0.0
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Measure a stage of a batch that succeeds."""
+        start = time.perf_counter()
+        yield
+        self._metrics.batch_seconds.labels(stage).observe(time.perf_counter() - start)
+
+    def count(self, batch: Batch, work: Work) -> None:
+        """Count a batch that is committed."""
+        metrics = self._metrics
+        metrics.batch_records.observe(len(batch.records))
+        for (topic, kind), count in Counter(work.kinds).items():
+            metrics.records.labels(topic, kind).inc(count)
+        for code, count in Counter(work.dead_letter_codes).items():
+            metrics.dead_letters.labels(code).inc(count)
+        for profile, outcome in work.outcomes.items():
+            self._count_outcome(profile, outcome)
+        self._observe_latency(batch)
+        facts = self._facts(batch, work)
+        log.debug("batch committed", event_name="batch_committed", **facts)
+        self._summary.update(facts)
+
+    def _count_outcome(self, profile: str, outcome: Outcome) -> None:
+        metrics = self._metrics
+        for reason, count in Counter(reason for _, reason in outcome.skipped).items():
+            metrics.skipped.labels(profile, reason).inc(count)
+        for counter, count in (
+            (metrics.documents_indexed, outcome.indexed_count),
+            (metrics.documents_silent, outcome.silent_count),
+            (metrics.alerts, len(outcome.detections)),
+            (metrics.pairs, sum(len(detection.matches) for detection in outcome.detections)),
+            (metrics.candidates, outcome.candidates_count),
+            (metrics.candidates_verified, outcome.verified_count),
+            (metrics.candidates_rejected, outcome.rejected_count),
+            (metrics.candidates_dropped, outcome.dropped_candidates_count),
+            (metrics.full_buckets, outcome.full_buckets_count),
+        ):
+            counter.labels(profile).inc(count)
+
+    def _observe_latency(self, batch: Batch) -> None:
+        now = now_ms()
+        observers = {topic: self._metrics.latency_seconds.labels(topic) for topic in {r.position.topic for r in batch.records}}
+        for record in batch.records:
+            observers[record.position.topic].observe(max(0, now - record.timestamp_ms) / 1000)
+
+    @staticmethod
+    def _facts(batch: Batch, work: Work) -> dict[str, int]:
+        detections = [detection for outcome in work.outcomes.values() for detection in outcome.detections]
+        return {
+            "records": len(batch.records),
+            "alerts": len(detections),
+            "pairs": sum(len(detection.matches) for detection in detections),
+            "skipped": sum(len(outcome.skipped) for outcome in work.outcomes.values()),
+            "dead_letters": len(work.dead_letter_codes),
+        }
+
+    def look_at(self, source: Source, stores: Sequence[BucketStore]) -> None:
+        """Take the figures that source and store keep themselves; write the summary when it is due."""
+        stats = source.stats()
+        self._metrics.rebalances.set(stats.rebalances_count)
+        self._metrics.lag_records.clear()
+        for partition, lag_count in stats.lags.items():
+            self._metrics.lag_records.labels(partition.topic, partition.number).set(lag_count)
+        now = time.monotonic()
+        if now - self._stats_at >= _STATS_S and stores:
+            self._stats_at = now
+            self._look_at_store(stores[0])
+        if now - self._summary_at >= _SUMMARY_S:
+            self._summary_at = now
+            log.info("last minute", event_name="summary", **self._summary, lag=sum(stats.lags.values()))
+            self._summary.clear()
+
+    def _look_at_store(self, store: BucketStore) -> None:
+        try:
+            stats = store.stats()
+        except StoreUnavailable as error:
+            log.debug("no figures from the store", event_name="store_stats_missed", reason=str(error))
+            return
+        self._metrics.store_used_bytes.set(stats.used_bytes or 0)
+        self._metrics.store_limit_bytes.set(stats.limit_bytes or 0)
+
+    def ready(self, *, at_work: bool) -> None:
+        """Note whether the daemon is at work."""
+        self._metrics.ready.set(at_work)
+
+    def store_failed(self) -> None:
+        """Count a batch put back because of the store."""
+        self._metrics.store_errors.inc()
+
+    def broker_failed(self) -> None:
+        """Count a failure of Kafka."""
+        self._metrics.broker_errors.inc()
+
+    def batch_refused(self) -> None:
+        """Count a batch that belonged to somebody else."""
+        self._metrics.batches_refused.inc()
+
+    def clients_closed(self) -> None:
+        """Count a closing of the Kafka clients."""
+        self._metrics.rebuilds.inc()

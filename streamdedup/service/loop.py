@@ -1,0 +1,408 @@
+"""The daemon's loop: poll, decode, detect, publish, commit, and what to do when one of them fails.
+
+The loop performs the effects and counts them; what to conclude from a text is the detector's business. Nothing is left
+uncommitted between two polls: a batch is either published and committed as a whole, or undone as a whole and read again.
+
+What an error means (``errors``): the store is away -> put the batch back, keep the group membership, try again; Kafka is
+away or a publication failed -> its outcome is unknown, so open new clients and go on from the committed offset; a write was
+refused -> somebody else owns the partition, drop the batch; a fatal error -> end, and say why.
+"""
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+from dataclasses import dataclass
+
+import structlog
+
+from streamdedup.dead_letters import Daemon, Failure, Stage, dead_letter
+from streamdedup.detector import Detection, Detector
+from streamdedup.errors import (
+    BatchRefused,
+    BrokerUnavailable,
+    IndexLost,
+    MessageError,
+    ProducerFenced,
+    StaleFence,
+    StoreUnavailable,
+    TransientError,
+)
+from streamdedup.messages import Alert, Decoder, Document, ErrorCode, encode_alert
+from streamdedup.metrics import Metrics
+from streamdedup.position import Partition, Position
+from streamdedup.service.figures import Figures, Work, now_ms
+from streamdedup.service.transport import Batch, Message, Record, Sink, Source, Transport
+from streamdedup.store.base import Fence, Fingerprint
+
+#: Shortest and longest wait between two attempts at a server that is away, in seconds. The longest is short enough for the
+#: daemon to be back at work well within ten seconds of the server's return.
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 2.0
+#: How long a poll may wait for records, in seconds.
+_POLL_S = 0.5
+#: A second fencing of our producer within this time means that two daemons share its transactional id, in seconds.
+_FENCED_TWICE_S = 60.0
+#: A fence above our generation for so long, in seconds, is no rebalance under way but left by a consumer group since deleted.
+_STALE_FENCE_S = 60.0
+
+log = structlog.get_logger("streamdedup.loop")
+
+
+class Stop(Protocol):
+    """Whether the daemon has been asked to stop."""
+
+    def is_set(self) -> bool:
+        """Return whether it has."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until it is, at most ``timeout_s``; return whether it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One profile at work.
+
+    Attributes:
+        name: Its name.
+        decoder: Reads its records.
+        detector: Finds its near-duplicates.
+        fingerprint: What its index must have been built with.
+        threshold: Least similarity that it reports.
+        max_matches: Most matches in one alert message.
+    """
+
+    name: str
+    decoder: Decoder
+    detector: Detector
+    fingerprint: Fingerprint
+    threshold: float
+    max_matches: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoopOptions:
+    """Where the outcome goes.
+
+    Attributes:
+        duplicates_topic: Topic of the alerts.
+        dead_letter_topic: Topic of the dead letters.
+        max_message_bytes: Largest message to publish.
+        daemon: Who we are, for dead letters.
+        continue_without_index: Go on when offsets are committed but the index is gone; pairs with older documents are missed.
+    """
+
+    duplicates_topic: str
+    dead_letter_topic: str
+    max_message_bytes: int
+    daemon: Daemon
+    continue_without_index: bool = False
+
+
+class Loop:
+    """Runs until it is asked to stop or meets a fatal error.
+
+    Args:
+        transport: Opens the Kafka clients.
+        profiles: The profile of each input topic.
+        options: Where the outcome goes.
+        metrics: What is counted.
+        stop: Whether to stop; looked at between batches and while waiting.
+        tick: Called at every step, for the watchdog.
+    """
+
+    def __init__(
+        self,
+        *,
+        transport: Transport,
+        profiles: Mapping[str, Profile],
+        options: LoopOptions,
+        metrics: Metrics,
+        stop: Stop,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._transport = transport
+        self._by_topic = profiles
+        self._profiles = {profile.name: profile for profile in profiles.values()}
+        self._options = options
+        self._figures = Figures(metrics)
+        self._stop = stop
+        self._tick = tick
+        self._clients: tuple[Source, Sink] | None = None
+        self._opened: set[str] = set()
+        self._fences: dict[Partition, Fence] = {}
+        self._waiting_for: str | None = "the store"
+        self._attempts_count = 0
+        self._fenced_at: float | None = None
+        self._refused_since: float | None = None
+
+    def problem(self) -> str | None:
+        """Say what the daemon waits for, or None while it is at work; may be asked from another thread."""
+        return None if self._waiting_for is None else f"waiting for {self._waiting_for}"
+
+    def run(self) -> None:
+        """Work until asked to stop.
+
+        Raises:
+            FatalError: Going on would lose or double pairs, or cannot succeed.
+        """
+        try:
+            while not self._stop.is_set():
+                self._tick()
+                self._turn()
+        finally:
+            self._close_clients()
+
+    # One turn
+
+    def _turn(self) -> None:
+        """Do one step, and on failure what the kind of failure asks for."""
+        batch: Batch | None = None
+        try:
+            self._open_store()
+            source, sink = self._open_clients()
+            with self._figures.timed("poll"):
+                batch = source.poll(_POLL_S)
+            self._figures.look_at(source, [profile.detector.store for profile in self._profiles.values()])
+            if batch.records:
+                self._work_on(batch, source, sink)
+            self._at_work(source)
+        except StoreUnavailable as error:
+            self._put_back(batch, error)
+        except BatchRefused as error:
+            self._refused(batch, error)
+        except ProducerFenced as error:
+            self._producer_fenced(error)
+        except BrokerUnavailable as error:
+            self._figures.broker_failed()
+            self._close_clients()
+            self._wait("Kafka", error)
+
+    def _work_on(self, batch: Batch, source: Source, sink: Sink) -> None:
+        """Take one batch through the stages.
+
+        Steps:
+            1. Decode the records; what cannot be decoded becomes a dead letter.
+            2. Fence the partitions that are new to us.
+            3. Prepare: shingles, signatures, band keys.
+            4. Index: candidates, verified pairs, claims.
+            5. Publish alerts and dead letters and commit the offsets, all at once.
+            6. Mark what is committed.
+        """
+        work = Work()
+        # 1. Decode.
+        self._decode(batch, work)
+        # 2. Fence.
+        fences = self._take_over(batch, source)
+        for name, documents in work.documents.items():
+            detector = self._profiles[name].detector
+            # 3. Prepare.
+            with self._figures.timed("prepare"):
+                prepared = detector.prepare(documents)
+            # 4. Index.
+            with self._figures.timed("index"):
+                work.outcomes[name] = detector.index(prepared, _of(documents, fences))
+        self._describe(batch, work)
+        # 5. Publish and commit.
+        with self._figures.timed("publish"):
+            sink.publish(work.messages, batch)
+        # 6. Mark.
+        self._mark(batch, work, fences)
+        self._figures.count(batch, work)
+
+    # Steps
+
+    def _decode(self, batch: Batch, work: Work) -> None:
+        for record in batch.records:
+            topic = record.position.topic
+            profile = self._by_topic[topic]
+            try:
+                document = profile.decoder.decode(record.position, record.timestamp_ms, record.key, record.value)
+                if document.op != "upsert":
+                    raise MessageError(ErrorCode.NOT_SUPPORTED, f"op {document.op!r} is not supported yet")
+            except MessageError as error:
+                stage = Stage.SIZE if error.code == ErrorCode.TOO_LARGE else Stage.DECODE
+                self._add_dead_letter(record, error, stage, work)
+                work.kinds.append((topic, "dead_letter"))
+            else:
+                work.documents.setdefault(profile.name, []).append(document)
+                work.kinds.append((topic, "document"))
+
+    def _add_dead_letter(self, record: Record, error: Exception, stage: Stage, work: Work) -> None:
+        failure = Failure.of(error, stage)
+        letter = dead_letter(
+            record, failure, self._options.daemon, time_ms=now_ms(), max_bytes=self._options.max_message_bytes
+        )
+        work.messages.append(
+            Message(self._options.dead_letter_topic, letter.key, letter.value, letter.headers, letter.timestamp_ms)
+        )
+        work.dead_letter_codes.append(failure.code)
+        log.info("dead letter", event_name="dead_letter", code=failure.code, position=str(record.position))
+
+    def _take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
+        """Fence the partitions of the batch under its generation; see rules 6 and 7 of ``store.base``."""
+        for partition, start in batch.starts().items():
+            held = self._fences.get(partition)
+            if held is None or held.generation != batch.generation:
+                store = self._by_topic[partition.topic].detector.store
+                result = store.fence(partition, batch.generation, start)
+                if result.previous_mark is None and source.committed(partition) is not None:
+                    self._index_lost(partition, start)
+                self._fences[partition] = result.fence
+        self._refused_since = None
+        return {partition: self._fences[partition] for partition in batch.starts()}
+
+    def _index_lost(self, partition: Partition, start: int) -> None:
+        where = f"offset {start} of {partition} is committed, but the index has never seen this partition"
+        if not self._options.continue_without_index:
+            raise IndexLost(
+                f"{where}: it was lost, or it is another one. Start a new consumer group (kafka.group_id) to read the topics "
+                'again from the start, or set service.on_index_lost = "continue" to go on without the older documents'
+            )
+        log.warning("index lost, going on without the older documents", event_name="index_lost", where=where)
+
+    def _describe(self, batch: Batch, work: Work) -> None:
+        """Turn what was found into messages."""
+        records = {record.position: record for record in batch.records}
+        for name, outcome in work.outcomes.items():
+            for detection in outcome.detections:
+                work.messages.extend(self._alert_messages(self._profiles[name], detection))
+            for document, other_id in outcome.collided:
+                error = MessageError(
+                    ErrorCode.ID_COLLISION, f"the id shares its document number with the id {other_id!r} already indexed"
+                )
+                self._add_dead_letter(records[document.position], error, Stage.PROCESS, work)
+
+    def _alert_messages(self, profile: Profile, detection: Detection) -> list[Message]:
+        document = detection.document
+        alert = Alert(
+            profile=profile.name,
+            document_id=document.id,
+            digest=detection.digest.hex(),
+            position=document.position,
+            time_ms=document.time_ms,
+            published_at=document.published_at,
+            source=document.source,
+            matches=detection.matches,
+            cluster_id=detection.cluster_id,
+            threshold=profile.threshold,
+            detected_at_ms=now_ms(),
+        )
+        values = encode_alert(alert, profile.max_matches, self._options.max_message_bytes)
+        return [Message(self._options.duplicates_topic, document.id.encode(), value) for value in values]
+
+    def _mark(self, batch: Batch, work: Work, fences: Mapping[Partition, Fence]) -> None:
+        """Note the commit in the index. Losing this note costs nothing: the next assignment brings it up to date."""
+        by_profile: dict[str, dict[Partition, int]] = {}
+        for partition, end in batch.ends().items():
+            by_profile.setdefault(self._by_topic[partition.topic].name, {})[partition] = end
+        for name, ends in by_profile.items():
+            outcome = work.outcomes.get(name)
+            positions: Sequence[Position] = outcome.saved_positions if outcome is not None else ()
+            try:
+                store = self._profiles[name].detector.store
+                store.finish(ends, positions, [fences[partition] for partition in ends])
+            except (StoreUnavailable, BatchRefused) as error:
+                log.info("commit not noted in the index", event_name="mark_missed", reason=str(error))
+                self._fences.clear()
+
+    # Servers
+
+    def _open_store(self) -> None:
+        for profile in self._profiles.values():
+            if profile.name not in self._opened:
+                created = profile.detector.store.open(profile.fingerprint)
+                self._opened.add(profile.name)
+                log.info("index open", event_name="index_open", profile=profile.name, created=created)
+
+    def _open_clients(self) -> tuple[Source, Sink]:
+        if self._clients is None:
+            self._fences.clear()
+            self._clients = self._transport.open()
+            log.info("connected to Kafka", event_name="connected")
+        return self._clients
+
+    def _close_clients(self) -> None:
+        if self._clients is not None:
+            source, sink = self._clients
+            self._clients = None
+            # The sink goes first: its open transaction, if any, must not outlive our membership of the group.
+            sink.close()
+            source.close()
+            self._figures.clients_closed()
+
+    def _at_work(self, source: Source) -> None:
+        if self._waiting_for is not None and source.assigned():
+            log.info("at work", event_name="at_work", partitions=sorted(str(p) for p in source.assigned()))
+            self._waiting_for = None
+            self._figures.ready(at_work=True)
+        elif self._waiting_for is not None:
+            self._waiting_for = "partitions"
+        self._attempts_count = 0
+
+    # Failures
+
+    def _put_back(self, batch: Batch | None, error: TransientError) -> None:
+        """The store is away: undo the batch, keep the membership, wait."""
+        self._figures.store_failed()
+        if self._clients is not None and batch is not None:
+            self._clients[0].rewind(batch)
+        self._wait("the store", error)
+        self._wait_for_store()
+
+    def _wait_for_store(self) -> None:
+        """Keep polling an empty hand until every store answers, so that the group keeps us."""
+        while not self._stop.is_set():
+            self._tick()
+            try:
+                for profile in self._profiles.values():
+                    profile.detector.store.ping()
+            except StoreUnavailable as error:
+                self._wait("the store", error)
+            else:
+                return
+
+    def _refused(self, batch: Batch | None, error: BatchRefused) -> None:
+        """Somebody else owns a partition: drop the batch, and learn from the next poll what is ours."""
+        self._figures.batch_refused()
+        self._fences.clear()
+        if self._clients is not None and batch is not None:
+            self._clients[0].rewind(batch)
+        now = time.monotonic()
+        self._refused_since = self._refused_since or now
+        if now - self._refused_since > _STALE_FENCE_S:
+            raise StaleFence(
+                f"{error}, and has been for {_STALE_FENCE_S:.0f} s. If the consumer group was deleted it counts from 1 again: "
+                "stop all daemons of the group and run `streamdedup index unfence`"
+            )
+        self._wait("the partition", error)
+
+    def _producer_fenced(self, error: ProducerFenced) -> None:
+        self._close_clients()
+        now = time.monotonic()
+        if self._fenced_at is not None and now - self._fenced_at < _FENCED_TWICE_S:
+            raise error
+        self._fenced_at = now
+        self._wait("Kafka", error)
+
+    def _wait(self, what: str, error: Exception) -> None:
+        """Wait a little longer than last time, keeping the group membership where there is one."""
+        if self._waiting_for != what:
+            log.warning(f"waiting for {what}", event_name="waiting", reason=str(error))
+        self._waiting_for = what
+        self._figures.ready(at_work=False)
+        longest = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**self._attempts_count)
+        wait_s = longest * random.uniform(0.5, 1.0)  # noqa: S311  spreads the retries of several daemons
+        self._attempts_count = min(self._attempts_count + 1, 10)
+        if self._clients is None:
+            self._stop.wait(wait_s)
+            return
+        try:
+            self._clients[0].hold(wait_s)
+        except BrokerUnavailable as lost:
+            log.warning("Kafka clients lost while waiting", event_name="clients_lost", reason=str(lost))
+            self._close_clients()
+
+
+def _of(documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> dict[Partition, Fence]:
+    """Choose the rights to write that a detector needs for its documents."""
+    return {partition: fences[partition] for partition in {document.position.of for document in documents}}
