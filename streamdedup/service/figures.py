@@ -68,7 +68,7 @@ class Figures:
     def count(self, batch: Batch, work: Work) -> None:
         """Count a batch that is committed."""
         metrics = self._metrics
-        metrics.batch_records.observe(len(batch.records))
+        metrics.batch_records.observe(len(work.kinds))
         for (topic, kind), count in Counter(work.kinds).items():
             metrics.records.labels(topic, kind).inc(count)
         for code, count in Counter(work.dead_letter_codes).items():
@@ -76,8 +76,8 @@ class Figures:
         for profile, outcome in work.outcomes.items():
             self._count_outcome(profile, outcome)
         self._observe_latency(batch)
-        facts = self._facts(batch, work)
-        log.debug("batch committed", event_name="batch_committed", **facts)
+        facts = self._facts(work)
+        log.debug("batch_committed", **facts)
         self._summary.update(facts)
 
     def _count_outcome(self, profile: str, outcome: Outcome) -> None:
@@ -104,10 +104,10 @@ class Figures:
             observers[record.position.topic].observe(max(0, now - record.timestamp_ms) / 1000)
 
     @staticmethod
-    def _facts(batch: Batch, work: Work) -> dict[str, int]:
+    def _facts(work: Work) -> dict[str, int]:
         detections = [detection for outcome in work.outcomes.values() for detection in outcome.detections]
         return {
-            "records": len(batch.records),
+            "records": len(work.kinds),
             "alerts": len(detections),
             "pairs": sum(len(detection.matches) for detection in detections),
             "skipped": sum(len(outcome.skipped) for outcome in work.outcomes.values()),
@@ -127,14 +127,14 @@ class Figures:
             self._look_at_store(stores[0])
         if now - self._summary_at >= _SUMMARY_S:
             self._summary_at = now
-            log.info("last minute", event_name="summary", **self._summary, lag=sum(stats.lags.values()))
+            log.info("summary", **self._summary, lag=sum(stats.lags.values()))
             self._summary.clear()
 
     def _look_at_store(self, store: BucketStore) -> None:
         try:
             stats = store.stats()
         except StoreUnavailable as error:
-            log.debug("no figures from the store", event_name="store_stats_missed", reason=str(error))
+            log.debug("store_stats_missed", reason=str(error))
             return
         self._metrics.store_used_bytes.set(stats.used_bytes or 0)
         self._metrics.store_limit_bytes.set(stats.limit_bytes or 0)

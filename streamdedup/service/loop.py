@@ -11,7 +11,6 @@ refused -> somebody else owns the partition, drop the batch; a fatal error -> en
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 from dataclasses import dataclass
 
 import structlog
@@ -21,6 +20,7 @@ from streamdedup.detector import Detection, Detector
 from streamdedup.errors import (
     BatchRefused,
     BrokerUnavailable,
+    DecodeError,
     IndexLost,
     MessageError,
     ProducerFenced,
@@ -32,6 +32,7 @@ from streamdedup.messages import Alert, Decoder, Document, ErrorCode, encode_ale
 from streamdedup.metrics import Metrics
 from streamdedup.position import Partition, Position
 from streamdedup.service.figures import Figures, Work, now_ms
+from streamdedup.service.shutdown import StopSignals
 from streamdedup.service.transport import Batch, Message, Record, Sink, Source, Transport
 from streamdedup.store.base import Fence, Fingerprint
 
@@ -46,16 +47,6 @@ _FENCED_TWICE_S = 60.0
 _STALE_FENCE_S = 60.0
 
 log = structlog.get_logger("streamdedup.loop")
-
-
-class Stop(Protocol):
-    """Whether the daemon has been asked to stop."""
-
-    def is_set(self) -> bool:
-        """Return whether it has."""
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until it is, at most ``timeout_s``; return whether it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +108,7 @@ class Loop:
         profiles: Mapping[str, Profile],
         options: LoopOptions,
         metrics: Metrics,
-        stop: Stop,
+        stop: StopSignals,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
         self._transport = transport
@@ -146,7 +137,7 @@ class Loop:
             FatalError: Going on would lose or double pairs, or cannot succeed.
         """
         try:
-            while not self._stop.is_set():
+            while not self._stop.stopping:
                 self._tick()
                 self._turn()
         finally:
@@ -163,7 +154,7 @@ class Loop:
             with self._figures.timed("poll"):
                 batch = source.poll(_POLL_S)
             self._figures.look_at(source, [profile.detector.store for profile in self._profiles.values()])
-            if batch.records:
+            if batch:
                 self._work_on(batch, source, sink)
             self._at_work(source)
         except StoreUnavailable as error:
@@ -226,17 +217,25 @@ class Loop:
             else:
                 work.documents.setdefault(profile.name, []).append(document)
                 work.kinds.append((topic, "document"))
+        for unreadable in batch.unreadable:
+            record = Record(unreadable.position, timestamp_ms=-1, key=None, value=None)
+            error = DecodeError(ErrorCode.UNREADABLE, unreadable.reason)
+            self._add_dead_letter(record, error, Stage.READ, work, unread=True)
+            work.kinds.append((unreadable.position.topic, "dead_letter"))
 
-    def _add_dead_letter(self, record: Record, error: Exception, stage: Stage, work: Work) -> None:
+    def _add_dead_letter(
+        self, record: Record, error: Exception, stage: Stage, work: Work, *, unread: bool = False
+    ) -> None:
         failure = Failure.of(error, stage)
+        limit = self._options.max_message_bytes
         letter = dead_letter(
-            record, failure, self._options.daemon, time_ms=now_ms(), max_bytes=self._options.max_message_bytes
+            record, failure, self._options.daemon, time_ms=now_ms(), max_bytes=limit, unread=unread
         )
         work.messages.append(
             Message(self._options.dead_letter_topic, letter.key, letter.value, letter.headers, letter.timestamp_ms)
         )
         work.dead_letter_codes.append(failure.code)
-        log.info("dead letter", event_name="dead_letter", code=failure.code, position=str(record.position))
+        log.info("dead_letter", code=failure.code, position=str(record.position))
 
     def _take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
         """Fence the partitions of the batch under its generation; see rules 6 and 7 of ``store.base``."""
@@ -258,7 +257,7 @@ class Loop:
                 f"{where}: it was lost, or it is another one. Start a new consumer group (kafka.group_id) to read the topics "
                 'again from the start, or set service.on_index_lost = "continue" to go on without the older documents'
             )
-        log.warning("index lost, going on without the older documents", event_name="index_lost", where=where)
+        log.warning("index_lost", where=where)
 
     def _describe(self, batch: Batch, work: Work) -> None:
         """Turn what was found into messages."""
@@ -302,7 +301,7 @@ class Loop:
                 store = self._profiles[name].detector.store
                 store.finish(ends, positions, [fences[partition] for partition in ends])
             except (StoreUnavailable, BatchRefused) as error:
-                log.info("commit not noted in the index", event_name="mark_missed", reason=str(error))
+                log.info("mark_missed", reason=str(error))
                 self._fences.clear()
 
     # Servers
@@ -312,13 +311,13 @@ class Loop:
             if profile.name not in self._opened:
                 created = profile.detector.store.open(profile.fingerprint)
                 self._opened.add(profile.name)
-                log.info("index open", event_name="index_open", profile=profile.name, created=created)
+                log.info("index_open", profile=profile.name, created=created)
 
     def _open_clients(self) -> tuple[Source, Sink]:
         if self._clients is None:
             self._fences.clear()
             self._clients = self._transport.open()
-            log.info("connected to Kafka", event_name="connected")
+            log.info("connected")
         return self._clients
 
     def _close_clients(self) -> None:
@@ -332,7 +331,7 @@ class Loop:
 
     def _at_work(self, source: Source) -> None:
         if self._waiting_for is not None and source.assigned():
-            log.info("at work", event_name="at_work", partitions=sorted(str(p) for p in source.assigned()))
+            log.info("at_work", partitions=sorted(str(p) for p in source.assigned()))
             self._waiting_for = None
             self._figures.ready(at_work=True)
         elif self._waiting_for is not None:
@@ -351,7 +350,7 @@ class Loop:
 
     def _wait_for_store(self) -> None:
         """Keep polling an empty hand until every store answers, so that the group keeps us."""
-        while not self._stop.is_set():
+        while not self._stop.stopping:
             self._tick()
             try:
                 for profile in self._profiles.values():
@@ -387,7 +386,7 @@ class Loop:
     def _wait(self, what: str, error: Exception) -> None:
         """Wait a little longer than last time, keeping the group membership where there is one."""
         if self._waiting_for != what:
-            log.warning(f"waiting for {what}", event_name="waiting", reason=str(error))
+            log.warning("waiting", what=what, reason=str(error))
         self._waiting_for = what
         self._figures.ready(at_work=False)
         longest = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**self._attempts_count)
@@ -399,7 +398,7 @@ class Loop:
         try:
             self._clients[0].hold(wait_s)
         except BrokerUnavailable as lost:
-            log.warning("Kafka clients lost while waiting", event_name="clients_lost", reason=str(lost))
+            log.warning("clients_lost", reason=str(lost))
             self._close_clients()
 
 

@@ -1,5 +1,6 @@
 """Open a connection to Redis and look whether the server will do."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import redis
@@ -18,8 +19,7 @@ _CLIENT_RETRIES = 2
 def connect(
     url: str,
     *,
-    username: str | None = None,
-    password: str | None = None,
+    security: Mapping[str, Any] | None = None,
     timeout_s: float = 2.0,
     connect_timeout_s: float = 1.0,
 ) -> "redis.Redis":
@@ -27,15 +27,13 @@ def connect(
 
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://``.
-        username: User of the server's access list, or None.
-        password: Password, or None; it takes precedence over one in the URL.
+        security: The client's own arguments for login and TLS; they take precedence over the URL's.
         timeout_s: How long a reply may take.
         connect_timeout_s: How long connecting may take.
 
     Raises:
         SettingsError: The URL cannot be used.
     """
-    credentials: dict[str, Any] = {"username": username, "password": password}
     try:
         return redis.Redis.from_url(
             url,
@@ -43,7 +41,7 @@ def connect(
             socket_connect_timeout=connect_timeout_s,
             health_check_interval=30,
             retry=Retry(ExponentialWithJitterBackoff(base=0.02, cap=0.3), _CLIENT_RETRIES),
-            **{name: value for name, value in credentials.items() if value is not None},
+            **(security or {}),
         )
     except ValueError as error:
         raise SettingsError("redis.url: must begin with redis://, rediss:// or unix:// and name a server") from error

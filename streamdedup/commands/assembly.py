@@ -1,0 +1,123 @@
+"""Builds the parts of the daemon from settings: the only place that knows which implementations exist."""
+
+from redis import Redis
+
+from streamdedup import __version__
+from streamdedup.dead_letters import Daemon
+from streamdedup.detector import Detector, DetectorOptions
+from streamdedup.messages import Decoder
+from streamdedup.service import loop
+from streamdedup.service.kafka import KafkaOptions
+from streamdedup.settings import Profile, Settings
+from streamdedup.store.base import BucketStore
+from streamdedup.store.connection import connect
+from streamdedup.store.redis import RedisBucketStore
+
+#: What part of the transaction's time the sending of its messages may take.
+_DELIVERY_SHARE = 5 / 6
+
+
+def kafka_options(settings: Settings) -> KafkaOptions:
+    """Return the options of the Kafka transport."""
+    kafka = settings.kafka
+    return KafkaOptions(
+        bootstrap_servers=kafka.bootstrap_servers,
+        group_id=kafka.group_id,
+        topics=tuple(topic for profile in settings.profiles.values() for topic in profile.topics),
+        delivery=kafka.delivery,
+        transactional_id=kafka.transactional_id,
+        group_instance_id=kafka.group_instance_id,
+        on_unreadable=kafka.on_unreadable,
+        on_out_of_range="earliest" if kafka.auto_offset_reset == "earliest" else "halt",
+        api_version=kafka.api_version,
+        compression=None if kafka.compression == "none" else kafka.compression,
+        max_poll_records=kafka.batch_records,
+        max_request_bytes=kafka.max_message_bytes,
+        session_timeout_s=kafka.session_timeout_s,
+        heartbeat_interval_s=min(3.0, kafka.session_timeout_s / 3),
+        max_poll_interval_s=kafka.max_poll_interval_s,
+        fetch_timeout_s=max(kafka.request_timeout_s, kafka.session_timeout_s + 5),
+        produce_timeout_s=kafka.request_timeout_s,
+        delivery_timeout_s=kafka.transaction_timeout_s * _DELIVERY_SHARE,
+        transaction_timeout_s=kafka.transaction_timeout_s,
+        **kafka.security(),
+    )
+
+
+def connect_store(settings: Settings) -> Redis:
+    """Return a client of the store; nothing is sent yet."""
+    return connect(
+        settings.redis.url.get_secret_value(),
+        security=settings.redis.security(),
+        timeout_s=settings.redis.timeout_s,
+        connect_timeout_s=settings.redis.connect_timeout_s,
+    )
+
+
+def redis_store(settings: Settings, name: str, client: Redis) -> RedisBucketStore:
+    """Return the index of a profile."""
+    profile = settings.profiles[name]
+    return RedisBucketStore(
+        client,
+        namespace=f"{settings.redis.key_prefix}:{name}",
+        bands=profile.banding().bands,
+        shards=settings.redis.shards,
+        lifetime_ms=round((profile.retention_s + profile.retention_slack_s) * 1000),
+        bucket_cap=profile.bucket_cap,
+    )
+
+
+def detector_options(name: str, profile: Profile) -> DetectorOptions:
+    """Return what decides which pairs of a profile are near-duplicates."""
+    return DetectorOptions(
+        profile=name,
+        shingles=profile.shingle_options(),
+        banding=profile.banding(),
+        permutations=profile.permutations,
+        seed=profile.seed,
+        threshold=profile.threshold,
+        min_shared_bands=profile.min_shared_bands,
+        min_words=profile.min_words,
+        exact_limit=profile.exact_limit,
+        window_ms=round(profile.retention_s * 1000),
+        max_candidates=profile.max_candidates,
+    )
+
+
+def loop_profile(name: str, profile: Profile, store: BucketStore) -> loop.Profile:
+    """Return a profile ready for the loop."""
+    return loop.Profile(
+        name=name,
+        decoder=Decoder(
+            id_field=profile.id_field,
+            text_fields=profile.text_fields,
+            published_at_field=profile.published_at_field,
+            source_field=profile.source_field,
+            op_field=profile.op_field,
+            max_text_bytes=profile.max_text_bytes,
+        ),
+        detector=Detector(detector_options(name, profile), store),
+        fingerprint=profile.fingerprint(),
+        threshold=profile.threshold,
+        max_matches=profile.max_matches,
+    )
+
+
+def loop_profiles(settings: Settings, client: Redis) -> dict[str, loop.Profile]:
+    """Return the profile of each input topic."""
+    profiles = {}
+    for name, profile in settings.profiles.items():
+        ready = loop_profile(name, profile, redis_store(settings, name, client))
+        profiles |= dict.fromkeys(profile.topics, ready)
+    return profiles
+
+
+def loop_options(settings: Settings) -> loop.LoopOptions:
+    """Return where the outcome goes."""
+    return loop.LoopOptions(
+        duplicates_topic=settings.kafka.duplicates_topic,
+        dead_letter_topic=settings.kafka.dead_letter_topic,
+        max_message_bytes=settings.kafka.max_message_bytes,
+        daemon=Daemon(settings.kafka.group_id, settings.kafka.instance_id, __version__),
+        continue_without_index=settings.service.on_index_lost == "continue",
+    )

@@ -1,0 +1,97 @@
+"""``streamdedup config``: check settings, show the effective ones.
+
+Also the options by which every command is told its settings.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streamdedup.errors import SettingsError
+from streamdedup.settings import Settings, describe_banding, show
+from streamdedup.settings.base import secrets_of
+from streamdedup.settings.root import SCHEMA
+
+#: Option of every command that reads settings: the file.
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="Settings file (TOML); else the one STREAMDEDUP_CONFIG names."),
+]
+#: Option of every command that reads settings: single values.
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="One setting, over file and environment: --set kafka.batch_records=1000"
+    ),
+]
+
+
+def load_settings(config: Path | None, assignments: list[str] | None = None) -> Settings:
+    """Load settings for a command.
+
+    Args:
+        config: Value of ``ConfigOption``.
+        assignments: Values of ``SetOption``.
+
+    Raises:
+        SettingsError: Something is wrong with them, or a secret stands on the command line.
+    """
+    return Settings.load(config, parse_assignments(assignments or []))
+
+
+def parse_assignments(assignments: list[str]) -> dict[str, str]:
+    """Return keys and values of ``KEY=VALUE`` texts; secrets are refused, because every user can list processes.
+
+    Raises:
+        SettingsError: A text without ``=``, or a secret.
+    """
+    parsed: dict[str, str] = {}
+    for number, text in enumerate(assignments, 1):
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise SettingsError(f"--set (number {number}): not KEY=VALUE, as in kafka.batch_records=1000")
+        if _is_secret(key.strip(), value):
+            raise SettingsError(
+                f"--set {key.strip()}: a secret, and every user can list the command line; use {key.strip()}_file"
+            )
+        parsed[key.strip()] = value
+    return parsed
+
+
+def _is_secret(key: str, value: str) -> bool:
+    """Tell whether an assignment would put a secret on the command line; a URL without a password is none."""
+    steps = tuple(key.split("."))
+    section = SCHEMA.section_at(steps)
+    if section is None or steps[-1] not in secrets_of(section):
+        return False
+    return key != "redis.url" or "@" in value
+
+
+def check(config: ConfigOption = None, assignments: SetOption = None) -> None:
+    """Check settings without connecting anywhere; exit code 2 and a line for each mistake.
+
+    Example: streamdedup config check --config streamdedup.toml
+    """
+    settings = load_settings(config, assignments)
+    typer.echo(f"settings are valid: {len(settings.profiles)} profile(s), {settings.kafka.delivery} delivery")
+    for name, profile in settings.profiles.items():
+        typer.echo(f"profile {name}: topics {', '.join(profile.topics)}")
+        for line in describe_banding(profile):
+            typer.echo(f"  {line}")
+
+
+def show_settings(config: ConfigOption = None, assignments: SetOption = None) -> None:
+    """Show the settings in effect, defaults included, as TOML; secrets are shown as ***.
+
+    Example: streamdedup config show --config streamdedup.toml --set profiles.articles.threshold=0.7
+    """
+    typer.echo(show(load_settings(config, assignments)), nl=False)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    group = typer.Typer(no_args_is_help=True, help="Check settings, or show the effective ones.")
+    group.command("check")(check)
+    group.command("show")(show_settings)
+    app.add_typer(group, name="config")

@@ -1,0 +1,145 @@
+"""``streamdedup run``: the daemon."""
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+
+from streamdedup import __version__, logs
+from streamdedup.commands import assembly
+from streamdedup.errors import BrokerUnavailable, SettingsError, StoreUnavailable
+from streamdedup.health import HealthServer
+from streamdedup.metrics import Metrics
+from streamdedup.service.kafka import KafkaTransport
+from streamdedup.service.loop import Loop
+from streamdedup.service.shutdown import StopSignals, StopTimer, Watchdog
+from streamdedup.settings import Settings
+from streamdedup.store.connection import check_server
+
+#: Between two attempts to reach a server at the start, in seconds.
+_RETRY_S = 1.0
+
+log = structlog.get_logger("streamdedup.run")
+
+
+class _Pulse:
+    """Remembers when the loop last made a step."""
+
+    def __init__(self, watchdog: Watchdog, limit_s: float) -> None:
+        self._watchdog = watchdog
+        self._limit_s = limit_s
+        self._at = time.monotonic()
+
+    def tick(self) -> None:
+        self._at = time.monotonic()
+        self._watchdog.tick()
+
+    def age_s(self) -> float:
+        return time.monotonic() - self._at
+
+    def problem(self) -> str | None:
+        age_s = self.age_s()
+        return f"the loop has made no step for {age_s:.0f} s" if age_s > self._limit_s else None
+
+
+def run_daemon(settings: Settings) -> None:
+    """Run until a signal asks to stop.
+
+    Raises:
+        SettingsError: The address for metrics cannot be bound.
+        FatalError: Going on would lose or double pairs, or cannot succeed.
+    """
+    service = settings.service
+    metrics = Metrics()
+    metrics.build.info({"version": __version__})
+    with ExitStack() as stack:
+        # Opened first, closed last: stopping is timed from the signal until everything below is closed.
+        timer = stack.enter_context(StopTimer(service.stop_timeout_s))
+        stop = stack.enter_context(StopSignals(on_stop=timer.begin))
+        pulse = _Pulse(stack.enter_context(Watchdog(service.watchdog_s)), service.watchdog_s)
+        client = assembly.connect_store(settings)
+        stack.callback(client.close)
+        transport = KafkaTransport(assembly.kafka_options(settings))
+        loop = Loop(
+            transport=transport,
+            profiles=assembly.loop_profiles(settings, client),
+            options=assembly.loop_options(settings),
+            metrics=metrics,
+            stop=stop,
+            tick=pulse.tick,
+        )
+        metrics.observe_loop_age(pulse.age_s)
+        health = _serve_health(settings, metrics, loop, pulse)
+        stack.callback(health.close)
+        log.info("started", version=__version__, metrics_port=health.port, **_servers(settings))
+        _await_servers(settings, client, transport, stop, pulse)
+        loop.run()
+        log.info("stopped")
+
+
+def _servers(settings: Settings) -> dict[str, object]:
+    return {
+        "kafka": ",".join(settings.kafka.bootstrap_servers),
+        "redis": settings.redis.shown_url,
+        "group": settings.kafka.group_id,
+        "profiles": sorted(settings.profiles),
+    }
+
+
+def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Pulse) -> HealthServer:
+    host, port = settings.service.metrics_host, settings.service.metrics_port
+    try:
+        return HealthServer(host, port, metrics.registry, live=pulse.problem, ready=loop.problem)
+    except OSError as error:
+        text = error.strerror or str(error)
+        raise SettingsError(f"service.metrics_port: cannot listen on {host}:{port}: {text}; choose another") from error
+
+
+def _await_servers(settings: Settings, client: object, transport: KafkaTransport, stop: StopSignals, pulse: _Pulse) -> None:
+    """Wait until both servers answer, and check once that they are fit for use.
+
+    Raises:
+        FatalError: A server is set up so that it cannot be used.
+    """
+    outputs = (settings.kafka.duplicates_topic, settings.kafka.dead_letter_topic)
+    checks = {
+        "the store": lambda: [log.warning("store_warning", reason=text) for text in check_server(client)],
+        "Kafka": lambda: transport.check(outputs, settings.kafka.max_message_bytes),
+    }
+    for what, check in checks.items():
+        waiting = False
+        while not stop.stopping:
+            pulse.tick()
+            try:
+                check()
+            except (StoreUnavailable, BrokerUnavailable) as error:
+                if not waiting:
+                    log.warning("waiting", what=what, reason=str(error))
+                waiting = True
+                stop.wait(_RETRY_S)
+            else:
+                break
+
+
+def run(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="Settings file (TOML); default: $STREAMDEDUP_CONFIG.")
+    ] = None,
+) -> None:
+    """Run the daemon until it is asked to stop.
+
+    Reads articles and reviews from the input topics, finds near-duplicates, publishes alerts.
+
+    Example:  streamdedup run --config streamdedup.toml
+    """
+    settings = Settings.load(config)
+    logs.configure(settings.service.log_level, settings.service.log_format)
+    run_daemon(settings)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(run)

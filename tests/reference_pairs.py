@@ -1,0 +1,57 @@
+"""P, the pairs that must be alerted, computed by comparing all pairs.
+
+Shares no bucket, candidate or store code with the daemon: shingles and signatures come from the core, everything after them
+is written out here the slow and obvious way.
+"""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from zlib import crc32
+
+import numpy as np
+
+from streamdedup.minhash import HashFamily
+from streamdedup.text import ShingleOptions, Shingler
+
+Pair = tuple[str, str]
+
+
+def expected_pairs(
+    documents: Sequence[tuple[str, str]],
+    *,
+    shingles: ShingleOptions,
+    bands: int,
+    rows: int,
+    threshold: float,
+    permutations: int,
+    seed: int,
+    min_shared_bands: int = 1,
+) -> set[Pair]:
+    """Return the pairs of ids, sorted, of all documents (id, text) that share enough band keys and are similar enough."""
+    batch = Shingler(shingles).shingle([text for _, text in documents])
+    family = HashFamily(permutations, seed)
+    sets, keys = [], []
+    for start, end in itertools.pairwise(batch.offsets.tolist()):
+        hashes = batch.hashes[start:end]
+        sets.append(frozenset(hashes.tolist()))
+        (signature,) = family.sign(hashes, np.array([0, len(hashes)])) if len(hashes) else (None,)
+        keys.append(_band_keys(signature, bands, rows) if signature is not None else [])
+    found = set()
+    for a, b in itertools.combinations(range(len(documents)), 2):
+        if not sets[a] or not sets[b]:
+            continue
+        shared = sum(x == y for x, y in zip(keys[a], keys[b], strict=True))
+        similarity = Fraction(len(sets[a] & sets[b]), len(sets[a] | sets[b]))
+        if shared >= min_shared_bands and float(similarity) >= threshold:
+            found.add(tuple(sorted((documents[a][0], documents[b][0]))))
+    return found
+
+
+def _band_keys(signature: np.ndarray, bands: int, rows: int) -> list[int]:
+    return [crc32(signature[band * rows : (band + 1) * rows].astype("<u4").tobytes()) for band in range(bands)]
+
+
+def sorted_pairs(pairs: Iterable[Pair]) -> list[Pair]:
+    """Return pairs as a multiset in a fixed order, each with its ids sorted."""
+    return sorted(tuple(sorted(pair)) for pair in pairs)

@@ -1,0 +1,304 @@
+"""The detector over the memory store: pairs, order, replays, versions, clusters."""
+
+import itertools
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference_pairs import expected_pairs
+
+from streamdedup.detector import Detector, DetectorOptions, Outcome, Skip, document_number
+from streamdedup.lsh import Banding
+from streamdedup.messages import Document
+from streamdedup.position import Partition, Position
+from streamdedup.store.base import PutResult, PutState
+from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.text import ShingleOptions
+
+OPTIONS = DetectorOptions(
+    profile="articles",
+    shingles=ShingleOptions(unit="word", size=2),
+    banding=Banding(8, 2),
+    permutations=64,
+    seed=5,
+    threshold=0.5,
+)
+WORDS = "amber birch cedar delta ember fjord grove heath inlet jetty knoll lagoon".split()
+
+
+def a_text(rng: random.Random, length: int = 12) -> str:
+    return " ".join(rng.choice(WORDS) for _ in range(length))
+
+
+def edited(rng: random.Random, text: str) -> str:
+    words = text.split()
+    words[rng.randrange(len(words))] = rng.choice(WORDS)
+    return " ".join(words)
+
+
+def a_document(document_id: str, text: str, offset: int, *, partition: int = 0, time_ms: int = 0) -> Document:
+    return Document(document_id, text, Position("articles", partition, offset), time_ms)
+
+
+def a_corpus(seed: int, count: int) -> list[tuple[str, str]]:
+    rng = random.Random(seed)
+    texts = [a_text(rng) for _ in range(count // 3)]
+    while len(texts) < count:
+        texts.append(edited(rng, rng.choice(texts)))
+    rng.shuffle(texts)
+    return [(f"d{i}", text) for i, text in enumerate(texts)]
+
+
+class Stream:
+    """One partition's documents going through a detector."""
+
+    def __init__(self, options: DetectorOptions = OPTIONS, store: MemoryBucketStore | None = None) -> None:
+        self.store = store or MemoryBucketStore()
+        self.store.open({})
+        self.detector = Detector(options, self.store)
+        self.fences = {}
+        self.pairs = []
+        self.fence()
+
+    def fence(self, generation: int = 1, committed: int = 0, partitions: int = 3) -> None:
+        for number in range(partitions):
+            partition = Partition("articles", number)
+            self.fences[partition] = self.store.fence(partition, generation, committed).fence
+
+    def index(self, *documents: Document) -> Outcome:
+        outcome = self.detector.index(self.detector.prepare(documents), self.fences)
+        for detection in outcome.detections:
+            self.pairs += [tuple(sorted((detection.document.id, match.id))) for match in detection.matches]
+        return outcome
+
+
+def the_expected(corpus: list[tuple[str, str]], options: DetectorOptions = OPTIONS) -> list[tuple[str, str]]:
+    return sorted(
+        expected_pairs(
+            corpus,
+            shingles=options.shingles,
+            bands=options.banding.bands,
+            rows=options.banding.rows,
+            threshold=options.threshold,
+            permutations=options.permutations,
+            seed=options.seed,
+            min_shared_bands=options.min_shared_bands,
+        )
+    )
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 10**6), cuts=st.lists(st.integers(1, 20), min_size=1, max_size=8))
+def test_any_split_of_a_stream_into_batches_gives_exactly_the_pairs_of_the_reference(seed, cuts):
+    corpus = a_corpus(seed, 45)
+    stream = Stream()
+    documents = [a_document(i, text, offset) for offset, (i, text) in enumerate(corpus)]
+    sizes = itertools.cycle(cuts)
+    while documents:
+        size = next(sizes)
+        stream.index(*documents[:size])
+        documents = documents[size:]
+    assert sorted(stream.pairs) == the_expected(corpus)
+    assert len(stream.pairs) > 3
+
+
+@pytest.mark.parametrize("exact_limit", [512, None])
+@pytest.mark.parametrize("shared", [1, 3])
+def test_options_of_the_comparison_keep_to_the_reference(exact_limit, shared):
+    options = replace(OPTIONS, exact_limit=exact_limit, min_shared_bands=shared)
+    corpus = a_corpus(11, 60)
+    stream = Stream(options)
+    stream.index(*(a_document(i, text, offset) for offset, (i, text) in enumerate(corpus)))
+    assert sorted(stream.pairs) == the_expected(corpus, options)
+
+
+def test_beyond_the_exact_limit_similarities_are_estimates_and_say_so():
+    stream = Stream(replace(OPTIONS, exact_limit=3, threshold=0.3))
+    text = a_text(random.Random(1), 40)
+    stream.index(a_document("a", text, 0))
+    (detection,) = stream.index(a_document("b", edited(random.Random(2), text), 1)).detections
+    (match,) = detection.matches
+    assert match.method == "estimated"
+    assert match.standard_error == pytest.approx((match.similarity * (1 - match.similarity) / 64) ** 0.5)
+
+
+def test_a_match_tells_which_document_and_where_it_stands():
+    stream = Stream()
+    text = a_text(random.Random(1))
+    stream.index(a_document("first", text, 17, partition=2))
+    outcome = stream.index(a_document("second", text, 4))
+    (detection,) = outcome.detections
+    (match,) = detection.matches
+    assert (match.id, match.position, match.similarity, match.method, match.standard_error, match.shared_bands) == (
+        "first",
+        Position("articles", 2, 17),
+        1.0,
+        "exact",
+        0.0,
+        8,
+    )
+    assert bytes.fromhex(match.digest) == detection.digest
+    assert outcome.verified_count == 1
+
+
+class TestSkips:
+    @pytest.mark.parametrize(
+        ("text", "options", "reason"),
+        [
+            ("", OPTIONS, Skip.EMPTY),
+            ("!? -- 🙂", OPTIONS, Skip.EMPTY),
+            ("amber", replace(OPTIONS, shingles=ShingleOptions(size=2, short_texts="skip")), Skip.TOO_SHORT),
+            ("amber birch cedar", replace(OPTIONS, min_words=4), Skip.TOO_FEW_WORDS),
+        ],
+    )
+    def test_what_cannot_be_compared_is_skipped_with_its_reason(self, text, options, reason):
+        stream = Stream(options)
+        neighbours = [a_document("n1", a_text(random.Random(1)), 1), a_document("n2", a_text(random.Random(1)), 2)]
+        outcome = stream.index(neighbours[0], a_document("odd", text, 0), neighbours[1])
+        assert [(document.id, why) for document, why in outcome.skipped] == [("odd", reason)]
+        assert outcome.indexed_count == 2
+        assert stream.pairs == [("n1", "n2")]
+
+    def test_a_batch_of_nothing_but_empty_texts_is_fine(self):
+        outcome = Stream().index(a_document("a", "", 0), a_document("b", " ", 1))
+        assert len(outcome.skipped) == 2
+
+
+class TestReplays:
+    def test_a_replay_emits_the_same_pairs_from_the_same_positions(self):
+        stream = Stream()
+        corpus = a_corpus(3, 30)
+        documents = [a_document(i, text, offset) for offset, (i, text) in enumerate(corpus)]
+        first = stream.index(*documents)
+        assert stream.index(*documents).detections == first.detections
+
+    def test_a_redelivery_is_silent_and_counted(self):
+        stream = Stream()
+        text = a_text(random.Random(1))
+        stream.index(a_document("a", text, 0), a_document("b", text, 1))
+        outcome = stream.index(a_document("b", text, 2))
+        assert outcome.detections == []
+        assert [why for _, why in outcome.skipped] == [Skip.REDELIVERED]
+
+    def test_below_the_mark_a_record_is_indexed_and_emits_nothing(self):
+        stream = Stream()
+        text = a_text(random.Random(1))
+        stream.fence(generation=2, committed=10)
+        outcome = stream.index(a_document("a", text, 8), a_document("b", text, 9))
+        assert (outcome.detections, outcome.silent_count) == ([], 2)
+        stream.index(a_document("c", text, 10))
+        assert sorted(stream.pairs) == [("a", "c"), ("b", "c")]
+
+    def test_partners_found_before_a_crash_are_emitted_although_they_have_left_since(self):
+        stream = Stream()
+        text = a_text(random.Random(1))
+        stream.index(a_document("a", text, 0))
+        attempt = [a_document("b", text, 1, partition=1)]
+        first = stream.index(*attempt)
+        stream.index(a_document("a", a_text(random.Random(9)), 1))
+        assert stream.index(*attempt).detections[0].matches == first.detections[0].matches
+
+    def test_after_the_commit_saved_partners_are_forgotten(self):
+        stream = Stream()
+        text = a_text(random.Random(1))
+        stream.index(a_document("a", text, 0))
+        outcome = stream.index(a_document("b", text, 1))
+        assert outcome.saved_positions == [Position("articles", 0, 1)]
+
+
+class TestVersions:
+    def test_a_new_version_takes_the_place_of_the_old(self):
+        stream = Stream()
+        rng = random.Random(1)
+        old, new = a_text(rng), a_text(rng)
+        stream.index(a_document("a", old, 0))
+        stream.index(a_document("a", new, 1))
+        stream.index(a_document("like-old", old, 2), a_document("like-new", new, 3))
+        assert stream.pairs == [("a", "like-new")]
+
+    def test_a_document_is_never_a_near_duplicate_of_its_own_earlier_version(self):
+        stream = Stream()
+        text = a_text(random.Random(1))
+        stream.index(a_document("a", text, 0), a_document("a", edited(random.Random(2), text), 1))
+        assert stream.pairs == []
+
+    def test_of_two_versions_in_one_batch_only_the_later_is_in_the_index(self):
+        stream = Stream()
+        rng = random.Random(1)
+        old, new = a_text(rng), a_text(rng)
+        outcome = stream.index(a_document("a", old, 0), a_document("a", new, 1), a_document("b", old, 2))
+        assert [why for _, why in outcome.skipped] == [Skip.SUPERSEDED]
+        assert stream.pairs == []
+
+    def test_a_pair_alerted_before_is_not_alerted_again_on_return_to_the_old_content(self):
+        stream = Stream()
+        rng = random.Random(1)
+        old, new = a_text(rng), a_text(rng)
+        stream.index(a_document("a", old, 0), a_document("b", old, 1))
+        stream.index(a_document("b", new, 2))
+        stream.index(a_document("b", old, 3))
+        assert stream.pairs == [("a", "b")]
+
+
+class TestWindow:
+    @pytest.mark.parametrize(("difference_ms", "pairs"), [(1000, [("a", "b")]), (1001, [])])
+    def test_two_documents_match_while_their_times_differ_by_at_most_the_window(self, difference_ms, pairs):
+        stream = Stream(replace(OPTIONS, window_ms=1000))
+        text = a_text(random.Random(1))
+        stream.index(a_document("a", text, 0, time_ms=5000 + difference_ms), a_document("b", text, 1, time_ms=5000))
+        assert stream.pairs == pairs
+
+
+class TestCandidates:
+    def test_beyond_the_limit_the_candidates_met_in_most_bands_are_compared(self):
+        stream = Stream(replace(OPTIONS, max_candidates=2))
+        rng = random.Random(4)
+        text = a_text(rng, 20)
+        copies = [a_document(f"copy{i}", text, i) for i in range(2)]
+        near = [a_document(f"near{i}", edited(rng, edited(rng, edited(rng, text))), 10 + i) for i in range(4)]
+        stream.index(*near, *copies)
+        outcome = stream.index(a_document("new", text, 20))
+        assert {match.id for match in outcome.detections[0].matches} == {"copy0", "copy1"}
+        assert outcome.dropped_candidates_count > 0
+
+    def test_a_number_that_belongs_to_another_id_is_reported(self, monkeypatch):
+        stream = Stream()
+        text = a_text(random.Random(1))
+        stream.index(a_document("a", text, 0))
+        stranger = stream.store.get_records([document_number("articles", "a")])
+
+        def collide(records, fences):
+            return [PutResult(PutState.COLLIDED, *stranger.values()) for _ in records]
+
+        monkeypatch.setattr(stream.store, "put_records", collide)
+        outcome = stream.index(a_document("b", text, 1))
+        assert [(document.id, other) for document, other in outcome.collided] == [("b", "a")]
+        assert outcome.detections == []
+
+
+class TestClusters:
+    def test_copies_of_copies_are_one_star_named_after_its_first_document(self):
+        stream = Stream()
+        text = a_text(random.Random(1))
+        outcome = stream.index(*(a_document(f"d{i}", text, i) for i in range(4)))
+        assert [d.cluster_id for d in outcome.detections] == ["d0", "d0", "d0"]
+        assert stream.index(a_document("later", text, 9)).detections[0].cluster_id == "d0"
+
+    def test_a_chain_of_small_edits_does_not_become_one_cluster(self):
+        stream = Stream(replace(OPTIONS, threshold=0.6, banding=Banding(16, 2)))
+        words = [f"w{i}" for i in range(40)]
+        clusters = []
+        for step in range(6):
+            text = " ".join(words[step * 4 : step * 4 + 20])
+            clusters += [d.cluster_id for d in stream.index(a_document(f"d{step}", text, step)).detections]
+        assert len(set(clusters)) > 1
+
+    def test_a_replay_finds_the_same_clusters(self):
+        corpus = a_corpus(8, 30)
+        stream = Stream()
+        documents = [a_document(i, text, offset) for offset, (i, text) in enumerate(corpus)]
+        once = [(d.document.id, d.cluster_id) for d in stream.index(*documents).detections]
+        again = [(d.document.id, d.cluster_id) for d in stream.index(*documents).detections]
+        assert once == again
