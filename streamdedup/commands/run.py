@@ -2,14 +2,13 @@
 
 import time
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Annotated
 
 import structlog
 import typer
 
 from streamdedup import __version__, logs
 from streamdedup.commands import assembly
+from streamdedup.commands.config import ConfigOption, SetOption, load_settings
 from streamdedup.errors import BrokerUnavailable, SettingsError, StoreUnavailable
 from streamdedup.health import HealthServer
 from streamdedup.metrics import Metrics
@@ -124,18 +123,14 @@ def _await_servers(settings: Settings, client: object, transport: KafkaTransport
                 break
 
 
-def run(
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="Settings file (TOML); default: $STREAMDEDUP_CONFIG.")
-    ] = None,
-) -> None:
+def run(config: ConfigOption = None, assignments: SetOption = None) -> None:
     """Run the daemon until it is asked to stop.
 
     Reads articles and reviews from the input topics, finds near-duplicates, publishes alerts.
 
     Example:  streamdedup run --config streamdedup.toml
     """
-    settings = Settings.load(config)
+    settings = load_settings(config, assignments)
     logs.configure(settings.service.log_level, settings.service.log_format)
     run_daemon(settings)
 

@@ -1,0 +1,48 @@
+"""Progress of long work, shown on a terminal and silent elsewhere."""
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from streamdedup.corpora import CorpusReader, Entry
+
+Item = TypeVar("Item")
+
+
+def read_with_progress(reader: CorpusReader, what: str) -> Iterator[Entry]:
+    """Yield the entries of a corpus while a bar on standard error shows how much of its files was read.
+
+    Args:
+        reader: The corpus.
+        what: Name of the work, in front of the bar.
+    """
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield from reader
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[entries]:,} documents"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(what, total=reader.total_bytes, entries=0)
+        for count, entry in enumerate(reader, start=1):
+            progress.update(task, completed=reader.bytes_read, entries=count)
+            yield entry
+
+
+def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield lists of at most ``size`` items."""
+    batch: list[Item] = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

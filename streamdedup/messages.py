@@ -1,0 +1,507 @@
+"""Documents in, alerts out: the only module besides ``dead_letters`` that knows the wire format.
+
+A record's value becomes a ``Document`` or a ``DecodeError`` with a stable code; what a document was found to resemble
+becomes one or more JSON messages. The formats are promised to users in ``docs/messages.md`` and as JSON Schemas in
+``streamdedup/schemas``. Texts go nowhere but into ``Document.text``: no error and no alert contains any of it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from hashlib import blake2b
+from importlib import resources
+from itertools import accumulate
+from typing import Any, Final, Generic, Literal, TypeVar
+
+import msgspec
+
+from streamdedup.errors import DecodeError, DocumentTooLarge
+from streamdedup.position import Position
+
+Op = Literal["upsert", "append", "delete"]
+Method = Literal["exact", "estimated"]
+
+#: Version of the alert format; a change that old subscribers would misread raises it.
+ALERT_VERSION: Final = 1
+#: UTF-8 bytes of an id, a source or a publication time. A message of 100 matches stays far below Kafka's usual 1 MB so.
+MAX_ID_BYTES: Final = 1_024
+#: UTF-8 bytes of a document's text unless the caller says otherwise; Kafka's default record limit is about the same.
+DEFAULT_MAX_TEXT_BYTES: Final = 1_000_000
+#: Levels of nesting in a value. Far above any sensible message and far below what an interpreter's stack bears, so that
+#: the same record has the same outcome on every Python.
+MAX_DEPTH: Final = 256
+#: Matches in one alert message; further ones follow in further messages.
+DEFAULT_MAX_MATCHES: Final = 100
+#: Bytes of one alert message, key and framing included; well below Kafka's default limit of 1,048,576.
+DEFAULT_MAX_ALERT_BYTES: Final = 900_000
+#: Smallest limit on an alert message: ids, source and publication time fit it however many of their bytes are escaped.
+MIN_ALERT_BYTES: Final = 65_536
+
+# What a record takes in a batch beside key and value: lengths, time, offset and the frame of the batch.
+_RECORD_FRAME_BYTES = 96
+_BOM = b"\xef\xbb\xbf"
+_OPS: dict[str | None, Op] = {None: "upsert", "upsert": "upsert", "append": "append", "delete": "delete"}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# One escape of a JSON string: a whole surrogate pair, half of one (group 1), or any other.
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_MIN_TIME_MS = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+_MAX_TIME_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+
+
+class ErrorCode(StrEnum):
+    """Why a record became a dead letter; stable names for headers, metric labels and ``docs/messages.md``."""
+
+    NOT_UTF8 = "not_utf8"
+    NOT_JSON = "not_json"
+    NOT_AN_OBJECT = "not_an_object"
+    TOO_DEEP = "too_deep"
+    FOREIGN_FRAMING = "foreign_framing"
+    INVALID_FIELD = "invalid_field"
+    MISSING_TEXT = "missing_text"
+    INVALID_ID = "invalid_id"
+    UNKNOWN_OP = "unknown_op"
+    NULL_WITHOUT_KEY = "null_without_key"
+    TOO_LARGE = "too_large"
+    #: A well-formed request that this version does not carry out.
+    NOT_SUPPORTED = "not_supported"
+    #: Two ids share one 64-bit document number.
+    ID_COLLISION = "id_collision"
+    #: The Kafka client itself could not read the record; only its coordinates are known.
+    UNREADABLE = "unreadable"
+    #: A mistake of ours that this record brings to light.
+    INTERNAL = "internal"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One decoded record.
+
+    Attributes:
+        id: What the sender calls it; 1 to 1,024 bytes of UTF-8 without control characters.
+        text: What is compared; empty for a deletion. Never contains half of a surrogate pair.
+        position: Where its record stands.
+        time_ms: Record time in milliseconds since the epoch.
+        op: What to do with it.
+        source: The sender's name of the source, as given.
+        published_at: The sender's time of publication, as given and not interpreted.
+    """
+
+    id: str
+    text: str
+    position: Position
+    time_ms: int
+    op: Op = "upsert"
+    source: str | None = None
+    published_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One document that another one resembles.
+
+    Attributes:
+        id: What its sender calls it.
+        digest: Content digest of the version that was compared, as hexadecimal text.
+        position: Where that version stands.
+        similarity: Jaccard similarity, 0 to 1.
+        method: Computed from the shingles, or estimated from signatures.
+        standard_error: Of the estimate; 0 when exact.
+        shared_bands: How many band keys the two have in common.
+    """
+
+    id: str
+    digest: str
+    position: Position
+    similarity: float
+    method: Method
+    standard_error: float
+    shared_bands: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A document and all that it resembles.
+
+    Attributes:
+        profile: Name of the profile under which they were compared.
+        document_id: The document's id; its position, record time, source and so on follow as in ``Document``.
+        digest: Its content digest, as hexadecimal text.
+        matches: What it resembles; the most similar first, then by id.
+        cluster_id: The cluster that it belongs to.
+        threshold: Similarity from which on the profile reports a pair.
+        detected_at_ms: When the matches were found, in milliseconds since the epoch.
+    """
+
+    profile: str
+    document_id: str
+    digest: str
+    position: Position
+    time_ms: int
+    published_at: str | None
+    source: str | None
+    matches: tuple[Match, ...]
+    cluster_id: str
+    threshold: float
+    detected_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlertPart:
+    """One message of an alert.
+
+    Attributes:
+        alert: The alert with this part's matches only.
+        part: Number of the part, from 1.
+        parts: How many there are.
+    """
+
+    alert: Alert
+    part: int
+    parts: int
+
+
+def content_digest(text: str) -> bytes:
+    """Return the 16 bytes that stand for ``text``: BLAKE2b of its UTF-8 form (half surrogate pairs included)."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def schema(name: Literal["document", "alert", "dead-letter"]) -> str:
+    """Return the JSON Schema (2020-12) of a message as text."""
+    return resources.files("streamdedup").joinpath("schemas", f"{name}.schema.json").read_text(encoding="utf-8")
+
+
+class Decoder:
+    """Turns the bytes of a record into a ``Document``; deterministic, so a replay always has the same outcome.
+
+    Fields other than the named ones are skipped and not looked into. Of a name that occurs twice the last value counts.
+
+    Args:
+        id_field: Where the id stands; without it the record's key is the id.
+        text_fields: Where the text stands; several are joined by a newline, missing ones left out.
+        published_at_field: Where the time of publication stands.
+        source_field: Where the source stands.
+        op_field: Where the operation stands.
+        max_text_bytes: Greatest length of a text in bytes of UTF-8.
+
+    Raises:
+        ValueError: No text field, a field used twice, or a name with quotes, backslashes or control characters.
+    """
+
+    def __init__(
+        self,
+        *,
+        id_field: str = "id",
+        text_fields: Sequence[str] = ("text",),
+        published_at_field: str = "published_at",
+        source_field: str = "source",
+        op_field: str = "op",
+        max_text_bytes: int = DEFAULT_MAX_TEXT_BYTES,
+    ) -> None:
+        names = {"id": id_field, "op": op_field, "published_at": published_at_field, "source": source_field}
+        self._texts = tuple(f"text_{i}" for i in range(len(text_fields)))
+        names.update(zip(self._texts, text_fields, strict=True))
+        if not text_fields or len(set(names.values())) < len(names):
+            raise ValueError(f"every field needs a name of its own, and a text at least one: {list(names.values())}")
+        kinds: dict[str, Any] = dict.fromkeys(names, str | int | None) | dict.fromkeys((*self._texts, "op"), str | None)
+        fields = [(attribute, kind, None) for attribute, kind in kinds.items()]
+        # Collecting cycles is pointless work here: the fields are plain strings and numbers.
+        struct: Any = msgspec.defstruct("Fields", fields, rename=names, gc=False)
+        self._fields = msgspec.json.Decoder(struct)
+        self._names = names
+        self._max_text_bytes = max_text_bytes
+
+    def decode(self, position: Position, timestamp_ms: int, key: bytes | None, value: bytes | None) -> Document:
+        """Decode one record.
+
+        Args:
+            position: Where it stands.
+            timestamp_ms: Record time in milliseconds since the epoch.
+            key: Its key bytes; the id, where the value names none.
+            value: Its value bytes; None (a tombstone) deletes the document that the key names.
+
+        Raises:
+            DecodeError: The record is no document; ``code`` is an ``ErrorCode``.
+            DocumentTooLarge: The text is longer than ``max_text_bytes``.
+        """
+        if value is None:
+            if key is None:
+                raise DecodeError(ErrorCode.NULL_WITHOUT_KEY, "the record has neither a key nor a value")
+            return Document(self._id(None, key, position, "delete"), "", position, timestamp_ms, "delete")
+        fields = self._parse(value)
+        op = _OPS.get(fields.op)
+        if op is None:
+            wanted = "is none of `upsert`, `append`, `delete`"
+            raise DecodeError(ErrorCode.UNKNOWN_OP, f"field `{self._names['op']}` {wanted}")
+        document_id = self._id(fields.id, key, position, op)
+        source, published_at = fields.source, fields.published_at
+        if source is not None:
+            source = self._short("source", source)
+        if published_at is not None:
+            published_at = self._short("published_at", published_at)
+        text = "" if op == "delete" else self._text(fields, value)
+        return Document(document_id, text, position, timestamp_ms, op, source, published_at)
+
+    def _parse(self, value: bytes) -> Any:
+        """Return the fields of ``value``; what senders in good faith get wrong is mended first."""
+        if value.count(b"{") + value.count(b"[") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+            raise DecodeError(ErrorCode.TOO_DEEP, f"the value is nested deeper than {MAX_DEPTH} levels")
+        try:
+            return self._fields.decode(value)
+        except msgspec.ValidationError as error:
+            raise self._wrong_type(error) from None
+        except ValueError as error:
+            mended = _mend(value, b"ufffd")
+            if mended == value:
+                raise _malformed(value, error) from None
+        try:
+            fields = self._fields.decode(mended)
+            other = self._fields.decode(_mend(value, b"u0000"))
+        except msgspec.ValidationError as error:
+            raise self._wrong_type(error) from None
+        except ValueError as error:
+            raise _malformed(value, error) from None
+        if fields.id != other.id:
+            # Two ids must not become one.
+            raise self._bad_id("contains half of a surrogate pair")
+        return fields
+
+    def _id(self, given: str | int | None, key: bytes | None, position: Position, op: Op) -> str:
+        if given is None and key is None:
+            if op != "upsert":
+                raise self._bad_id(f"is missing, and there is no key: nothing says what to {op}")
+            return str(position)
+        try:
+            document_id = str(given) if key is None or given is not None else key.decode()
+            length = len(document_id.encode())
+        except UnicodeDecodeError:
+            raise self._bad_id("is missing, and the record's key is not UTF-8") from None
+        if not 1 <= length <= MAX_ID_BYTES:
+            raise self._bad_id(f"is {length:,} bytes long; 1 to {MAX_ID_BYTES:,} are allowed")
+        if not document_id.isprintable() and (control := _CONTROL.search(document_id)):
+            raise self._bad_id(f"contains a control character at position {control.start()}")
+        return document_id
+
+    def _text(self, fields: Any, value: bytes) -> str:
+        texts = [text for name in self._texts if (text := getattr(fields, name)) is not None]
+        if not texts:
+            names = ", ".join(f"`{self._names[name]}`" for name in self._texts)
+            raise DecodeError(ErrorCode.MISSING_TEXT, f"no text: {names} missing or null")
+        text = "\n".join(texts)
+        # A text is never longer than the JSON that spells it: most are known to be short enough without being encoded.
+        if len(value) > self._max_text_bytes and (length := len(text.encode())) > self._max_text_bytes:
+            limit = f"{self._max_text_bytes:,}"
+            raise DocumentTooLarge(ErrorCode.TOO_LARGE, f"the text is {length:,} bytes long; the limit is {limit}")
+        return text
+
+    def _short(self, field: str, given: str | int) -> str:
+        text = str(given)
+        if len(text) * 4 > MAX_ID_BYTES and (length := len(text.encode())) > MAX_ID_BYTES:
+            reason = f"is {length:,} bytes long; at most {MAX_ID_BYTES:,} are allowed"
+            raise DecodeError(ErrorCode.INVALID_FIELD, f"field `{self._names[field]}` {reason}")
+        return text
+
+    def _bad_id(self, reason: str) -> DecodeError:
+        return DecodeError(ErrorCode.INVALID_ID, f"the id (field `{self._names['id']}` or the key) {reason}")
+
+    def _wrong_type(self, error: msgspec.ValidationError) -> DecodeError:
+        """Say which field is of a wrong type; msgspec's text holds type names and a path, nothing of the value."""
+        reason, _, path = str(error).partition(" - at `$.")
+        if not path:
+            return DecodeError(ErrorCode.NOT_AN_OBJECT, f"the value is no JSON object: {reason}")
+        if path.removesuffix("`") == self._names["id"]:
+            return self._bad_id(f"is of a wrong type: {reason}")
+        return DecodeError(ErrorCode.INVALID_FIELD, f"field `{path.removesuffix('`')}`: {reason}")
+
+
+def _depth(value: bytes) -> int:
+    """Return how deep ``value`` is nested, well-formed or not."""
+    brackets = _STRING.sub(b"", value).translate(None, _NO_BRACKETS)
+    return max(accumulate((1 if bracket in b"[{" else -1 for bracket in brackets), initial=0))
+
+
+def _mend(value: bytes, replacement: bytes) -> bytes:
+    """Blank a byte order mark and replace halves of surrogate pairs; no byte changes its place."""
+    if value.startswith(_BOM):
+        value = b"   " + value[len(_BOM) :]
+    return _ESCAPE.sub(lambda escape: b"\\" + replacement if escape[1] else escape[0], value)
+
+
+def _malformed(value: bytes, error: ValueError) -> DecodeError:
+    """Find the most helpful name for what is not JSON; msgspec's text holds a position, nothing of the value."""
+    code, reason = ErrorCode.NOT_JSON, f"the value is not JSON: {error}" if value else "the value is empty"
+    if value[:1] == b"\0" and len(value) >= 5:
+        code = ErrorCode.FOREIGN_FRAMING
+        reason = f"the value is framed for schema registry id {int.from_bytes(value[1:5], 'big')}; plain JSON is wanted"
+    else:
+        try:
+            value.decode()
+        except UnicodeDecodeError as undecodable:
+            code = ErrorCode.NOT_UTF8
+            reason = f"the value is not UTF-8: invalid byte at position {undecodable.start:,}"
+    return DecodeError(code, reason)
+
+
+class _Place(msgspec.Struct, frozen=True):
+    id: str
+    digest: str
+    topic: str
+    partition: int
+    offset: int
+
+
+class _WireDocument(_Place, frozen=True):
+    record_time: str
+    published_at: str | None
+    source: str | None
+
+
+class _WireMatch(_Place, frozen=True):
+    similarity: float
+    method: Method
+    standard_error: float
+    shared_bands: int
+
+
+_M = TypeVar("_M", _WireMatch, msgspec.Raw)
+
+
+class _WireAlert(msgspec.Struct, Generic[_M], frozen=True):
+    schema_version: Literal[1]
+    profile: str
+    document: _WireDocument
+    matches: list[_M]
+    cluster_id: str
+    threshold: float
+    part: int
+    parts: int
+    detected_at: str
+
+
+_alert_decoder = msgspec.json.Decoder(_WireAlert[_WireMatch])
+
+
+def encode_alert(
+    alert: Alert, max_matches: int = DEFAULT_MAX_MATCHES, max_bytes: int = DEFAULT_MAX_ALERT_BYTES
+) -> list[bytes]:
+    """Return the messages of an alert, in order; none when it has no match.
+
+    The same alert always gives the same bytes. A limit on bytes may leave fewer than ``max_matches`` in a message.
+
+    Args:
+        alert: What was found; its matches are sorted here.
+        max_matches: Greatest number of matches in a message.
+        max_bytes: Limit on a message, its key (the document's id) and framing included; at least ``MIN_ALERT_BYTES``.
+
+    Raises:
+        ValueError: A limit below its least sensible value.
+    """
+    if max_matches < 1 or max_bytes < MIN_ALERT_BYTES:
+        raise ValueError(f"an alert needs room for one match and {MIN_ALERT_BYTES:,} bytes: {max_matches}, {max_bytes}")
+    matches = sorted(alert.matches, key=lambda match: (-match.similarity, match.id, match.digest, match.position))
+    encoded = [_encode_match(match) for match in matches]
+    # All but the matches, at its longest: no part number has more digits than the number of matches.
+    rest_bytes = len(_encode_part(alert, [], len(encoded), len(encoded)))
+    rest_bytes += len(alert.document_id.encode()) + _RECORD_FRAME_BYTES
+    groups = list(_grouped(encoded, max_matches, max_bytes - rest_bytes))
+    return [_encode_part(alert, group, part, len(groups)) for part, group in enumerate(groups, 1)]
+
+
+def decode_alert(value: bytes) -> AlertPart:
+    """Read one message of an alert; fields that later versions may add are ignored.
+
+    Raises:
+        DecodeError: It is no alert message of this version.
+    """
+    try:
+        wire = _alert_decoder.decode(value)
+        document = wire.document
+        time_ms, detected_at_ms = _to_ms(document.record_time), _to_ms(wire.detected_at)
+    except ValueError as error:
+        raise DecodeError(ErrorCode.INVALID_FIELD, f"no alert message of version {ALERT_VERSION}: {error}") from None
+    alert = Alert(
+        profile=wire.profile,
+        document_id=document.id,
+        digest=document.digest,
+        position=_position(document),
+        time_ms=time_ms,
+        published_at=document.published_at,
+        source=document.source,
+        matches=tuple(
+            Match(m.id, m.digest, _position(m), m.similarity, m.method, m.standard_error, m.shared_bands)
+            for m in wire.matches
+        ),
+        cluster_id=wire.cluster_id,
+        threshold=wire.threshold,
+        detected_at_ms=detected_at_ms,
+    )
+    return AlertPart(alert, wire.part, wire.parts)
+
+
+def _position(place: _Place) -> Position:
+    return Position(place.topic, place.partition, place.offset)
+
+
+def _encode_match(m: Match) -> bytes:
+    topic, partition, offset = m.position
+    wire = _WireMatch(
+        m.id, m.digest, topic, partition, offset, m.similarity, m.method, m.standard_error, m.shared_bands
+    )
+    return msgspec.json.encode(wire)
+
+
+def _encode_part(alert: Alert, matches: list[msgspec.Raw], part: int, parts: int) -> bytes:
+    times = (_to_text(alert.time_ms), alert.published_at, alert.source)
+    document = _WireDocument(alert.document_id, alert.digest, *alert.position, *times)
+    wire = _WireAlert(
+        schema_version=ALERT_VERSION,
+        profile=alert.profile,
+        document=document,
+        matches=matches,
+        cluster_id=alert.cluster_id,
+        threshold=alert.threshold,
+        part=part,
+        parts=parts,
+        detected_at=_to_text(alert.detected_at_ms),
+    )
+    return msgspec.json.encode(wire)
+
+
+def _grouped(encoded: Sequence[bytes], max_count: int, max_bytes: int) -> Iterator[list[msgspec.Raw]]:
+    """Cut ``encoded`` into runs within both limits; a run has one member at least."""
+    group: list[msgspec.Raw] = []
+    room = max_bytes
+    for match in encoded:
+        needed = len(match) + 1
+        if group and (len(group) == max_count or needed > room):
+            yield group
+            group, room = [], max_bytes
+        group.append(msgspec.Raw(match))
+        room -= needed
+    if group:
+        yield group
+
+
+def _to_text(time_ms: int) -> str:
+    """Write a time as RFC 3339 in UTC with milliseconds; beyond the years 1 to 9999 the nearest that can be written."""
+    time = _EPOCH + min(max(time_ms, _MIN_TIME_MS), _MAX_TIME_MS) * _MILLISECOND
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _to_ms(text: str) -> int:
+    """Read a time; the reverse of ``_to_text``.
+
+    Raises:
+        ValueError: It is no time, or one without a time zone.
+    """
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError("a time without a time zone")
+    return (time - _EPOCH) // _MILLISECOND

@@ -1,0 +1,776 @@
+"""The wire formats: documents decoded, alerts encoded, dead letters made, and each valid by its schema."""
+
+import json
+import string
+from dataclasses import replace
+from datetime import UTC, datetime
+from hashlib import blake2b, sha256
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from streamdedup import dead_letters
+from streamdedup.dead_letters import MIN_BYTES, PREFIX, Daemon, Failure, Stage, dead_letter, read_headers
+from streamdedup.errors import DecodeError, DocumentTooLarge, MessageError
+from streamdedup.messages import (
+    MAX_DEPTH,
+    MAX_ID_BYTES,
+    MIN_ALERT_BYTES,
+    Alert,
+    AlertPart,
+    Decoder,
+    Document,
+    ErrorCode,
+    Match,
+    content_digest,
+    decode_alert,
+    encode_alert,
+    schema,
+)
+from streamdedup.position import Position
+from streamdedup.service.transport import Record
+
+AT = Position("articles", 3, 1042)
+TIME_MS = 1_777_618_931_480
+NOW_MS = TIME_MS + 132
+DAEMON = Daemon("streamdedup", "0", "0.1.0")
+FAILURE = Failure(Stage.DECODE, ErrorCode.MISSING_TEXT, "DecodeError", "no text")
+VALIDATORS = {
+    name: Draft202012Validator(json.loads(schema(name)), format_checker=Draft202012Validator.FORMAT_CHECKER)
+    for name in ("document", "alert", "dead-letter")
+}
+
+
+def decode(value, key=None, **options):
+    return Decoder(**options).decode(AT, TIME_MS, key, value)
+
+
+def refusal(value, key=None, **options):
+    with pytest.raises(MessageError) as caught:
+        decode(value, key, **options)
+    return caught.value
+
+
+# --- Decoding what is right -----------------------------------------------------------------------
+
+
+def test_a_full_document_is_decoded():
+    value = b'{"id":"a","text":"one two","published_at":"2026-05-01","source":"s","op":"upsert","more":[1,{"x":null}]}'
+    assert decode(value, b"key") == Document("a", "one two", AT, TIME_MS, "upsert", "s", "2026-05-01")
+
+
+def test_the_key_is_the_id_of_a_document_without_one():
+    assert decode(b'{"text":"x"}', "clé".encode()).id == "clé"
+    assert decode(b'{"id":null,"text":"x"}', b"k").id == "k"
+
+
+def test_the_position_is_the_id_of_a_document_without_id_and_key():
+    assert decode(b'{"text":"x"}').id == "articles:3:1042"
+
+
+@pytest.mark.parametrize("number,expected", [("42", "42"), ("-7", "-7"), ("-0", "0"), ("9" * 30, "9" * 30)])
+def test_a_whole_number_as_an_id_becomes_its_decimal_text(number, expected):
+    assert decode(b'{"id":%s,"text":"x"}' % number.encode()).id == expected
+
+
+def test_fields_can_have_other_names():
+    names = {"id_field": "_id", "text_fields": ["title", "body.en"], "op_field": "do", "source_field": "s p"}
+    value = b'{"_id":"1","title":"A","body.en":"B","do":"append","s p":"q","published":5,"id":[],"text":[],"op":9}'
+    document = decode(value, **names, published_at_field="published")
+    assert document == Document("1", "A\nB", AT, TIME_MS, "append", "q", "5")
+
+
+@pytest.mark.parametrize(
+    "value,text",
+    [
+        (b'{"title":"A","text":"B"}', "A\nB"),
+        (b'{"text":"B","title":"A"}', "A\nB"),
+        (b'{"title":null,"text":"B"}', "B"),
+        (b'{"title":"A"}', "A"),
+        (b'{"title":"","text":"B"}', "\nB"),
+        (b'{"title":""}', ""),
+    ],
+)
+def test_several_text_fields_are_joined_by_a_newline_and_missing_ones_left_out(value, text):
+    assert decode(value, text_fields=("title", "text")).text == text
+
+
+@pytest.mark.parametrize("op", ["upsert", "append"])
+def test_an_operation_is_decoded_not_judged(op):
+    assert decode(b'{"id":"a","text":"x","op":"%s"}' % op.encode()).op == op
+
+
+@pytest.mark.parametrize("value", [b'{"id":"a","op":"delete"}', b'{"id":"a","op":"delete","text":"x"}'])
+def test_a_deletion_has_no_text(value):
+    assert decode(value) == Document("a", "", AT, TIME_MS, "delete")
+
+
+def test_a_tombstone_deletes_what_its_key_names():
+    assert decode(None, b"a") == Document("a", "", AT, TIME_MS, "delete")
+
+
+def test_a_field_of_numbers_for_source_and_publication_is_kept_as_text():
+    document = decode(b'{"text":"x","source":12,"published_at":1777618931}')
+    assert (document.source, document.published_at) == ("12", "1777618931")
+
+
+# --- Every odd input has one outcome --------------------------------------------------------------
+
+ACCEPTED = {
+    "empty text": (b'{"text":""}', ""),
+    "white space around": (b' \r\n{"text":"a"}\n\t', "a"),
+    "byte order mark": (b'\xef\xbb\xbf{"text":"a"}', "a"),
+    "a name twice, the last counts": (b'{"text":"a","text":"b"}', "b"),
+    "number out of range in a skipped field": (b'{"text":"a","n":1e999}', "a"),
+    "wrong bytes in a skipped field": (b'{"text":"a","n":"\xff"}', "a"),
+    "wrong bytes in a skipped name": (b'{"text":"a","\xff":1}', "a"),
+    "escaped NUL": (b'{"text":"a\\u0000b"}', "a\x00b"),
+    "surrogate pair": (b'{"text":"\\ud83d\\ude00"}', "\U0001f600"),
+    "high half alone": (b'{"text":"a\\ud83d"}', "a\ufffd"),
+    "high half before a letter": (b'{"text":"\\uD83Db"}', "\ufffdb"),
+    "low half alone": (b'{"text":"\\uDE00"}', "\ufffd"),
+    "two high halves and a pair": (b'{"text":"\\ud83d\\ud83d\\ude00"}', "\ufffd\U0001f600"),
+    "halves in the wrong order": (b'{"text":"\\ude00\\ud83d"}', "\ufffd\ufffd"),
+    "half in a skipped field": (b'{"text":"a\\\\ud83d","n":"\\ud83d"}', "a\\ud83d"),
+    "half and byte order mark": (b'\xef\xbb\xbf{"text":"\\ud83d"}', "\ufffd"),
+    "brackets in strings are no nesting": (b'{"text":"' + b'[{\\"' * 1_000 + b'"}', '[{"' * 1_000),
+    "many brackets side by side": (b'{"text":"a","n":[' + b"[]," * 1_000 + b"{}]}", "a"),
+    "as deep as allowed": (b'{"text":"a","n":' + b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1) + b"}", "a"),
+}
+
+REFUSED = {
+    "no bytes": (b"", ErrorCode.NOT_JSON),
+    "white space only": (b" \n", ErrorCode.NOT_JSON),
+    "not JSON": (b"hello", ErrorCode.NOT_JSON),
+    "cut off": (b'{"text":"hello wor', ErrorCode.NOT_JSON),
+    "cut off within an escape": (b'{"text":"a\\ud83d', ErrorCode.NOT_JSON),
+    "two documents": (b'{"text":"a"}\n{"text":"b"}', ErrorCode.NOT_JSON),
+    "single quotes": (b"{'text':'a'}", ErrorCode.NOT_JSON),
+    "comma at the end": (b'{"text":"a",}', ErrorCode.NOT_JSON),
+    "NaN": (b'{"text":"a","score":NaN}', ErrorCode.NOT_JSON),
+    "Infinity": (b'{"text":"a","score":-Infinity}', ErrorCode.NOT_JSON),
+    "raw control character": (b'{"text":"a\nb"}', ErrorCode.NOT_JSON),
+    "raw NUL": (b'{"text":"a\x00b"}', ErrorCode.NOT_JSON),
+    "half a pair, then not JSON": (b'{"text":"\\ud83d"', ErrorCode.NOT_JSON),
+    "two byte order marks": (b'\xef\xbb\xbf\xef\xbb\xbf{"text":"a"}', ErrorCode.NOT_JSON),
+    "UTF-16 without mark": ('{"text":"a"}'.encode("utf-16-le"), ErrorCode.NOT_JSON),
+    "UTF-16 with mark": ('{"text":"a"}'.encode("utf-16"), ErrorCode.NOT_UTF8),
+    "Latin-1": ('{"text":"café"}'.encode("latin-1"), ErrorCode.NOT_UTF8),
+    "overlong form": (b'{"text":"\xc0\x80"}', ErrorCode.NOT_UTF8),
+    "encoded surrogate": (b'{"text":"\xed\xa0\xbd"}', ErrorCode.NOT_UTF8),
+    "half a pair and wrong bytes": (b'{"source":"\\ud83d","text":"\xff"}', ErrorCode.NOT_UTF8),
+    "random bytes": (b"\x80\x81\x82\x83\x84\x85", ErrorCode.NOT_UTF8),
+    "gzip": (b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03", ErrorCode.NOT_UTF8),
+    "schema registry framing": (b'\x00\x00\x00\x00\x07{"text":"a"}', ErrorCode.FOREIGN_FRAMING),
+    "schema registry framing of Avro": (b"\x00\x00\x00\x01\x02\x06abc\xff", ErrorCode.FOREIGN_FRAMING),
+    "a zero byte, too short for a frame": (b"\x00\x00", ErrorCode.NOT_JSON),
+    "null": (b"null", ErrorCode.NOT_AN_OBJECT),
+    "string": (b'"text"', ErrorCode.NOT_AN_OBJECT),
+    "number": (b"42", ErrorCode.NOT_AN_OBJECT),
+    "array": (b'[{"text":"a"}]', ErrorCode.NOT_AN_OBJECT),
+    "text a number": (b'{"text":5}', ErrorCode.INVALID_FIELD),
+    "text an array": (b'{"text":["a"]}', ErrorCode.INVALID_FIELD),
+    "text an object": (b'{"text":{"en":"a"}}', ErrorCode.INVALID_FIELD),
+    "text true": (b'{"text":true}', ErrorCode.INVALID_FIELD),
+    "text twice, one of a wrong type": (b'{"text":5,"text":"a"}', ErrorCode.INVALID_FIELD),
+    "half a pair and a wrong type": (b'{"source":"\\ud83d","text":5}', ErrorCode.INVALID_FIELD),
+    "source an array": (b'{"text":"a","source":[]}', ErrorCode.INVALID_FIELD),
+    "publication a fraction": (b'{"text":"a","published_at":1.5}', ErrorCode.INVALID_FIELD),
+    "source too long": (b'{"text":"a","source":"%s"}' % (b"s" * 1_025), ErrorCode.INVALID_FIELD),
+    "op a number": (b'{"text":"a","op":1}', ErrorCode.INVALID_FIELD),
+    "no text": (b'{"id":"a"}', ErrorCode.MISSING_TEXT),
+    "empty object": (b"{}", ErrorCode.MISSING_TEXT),
+    "null text": (b'{"id":"a","text":null}', ErrorCode.MISSING_TEXT),
+    "nothing to append": (b'{"id":"a","op":"append"}', ErrorCode.MISSING_TEXT),
+    "unknown op": (b'{"text":"a","op":"remove"}', ErrorCode.UNKNOWN_OP),
+    "op in capitals": (b'{"text":"a","op":"DELETE"}', ErrorCode.UNKNOWN_OP),
+    "empty op": (b'{"text":"a","op":""}', ErrorCode.UNKNOWN_OP),
+    "empty id": (b'{"id":"","text":"a"}', ErrorCode.INVALID_ID),
+    "id of 10 kB": (b'{"id":"%s","text":"a"}' % (b"i" * 10_240), ErrorCode.INVALID_ID),
+    "id a number of 2,000 digits": (b'{"id":%s,"text":"a"}' % (b"1" * 2_000), ErrorCode.INVALID_ID),
+    "id a number of 10,000 digits": (b'{"id":%s,"text":"a"}' % (b"1" * 10_000), ErrorCode.INVALID_ID),
+    "id a fraction": (b'{"id":42.0,"text":"a"}', ErrorCode.INVALID_ID),
+    "id with an exponent": (b'{"id":1e3,"text":"a"}', ErrorCode.INVALID_ID),
+    "id out of range": (b'{"id":1e999,"text":"a"}', ErrorCode.INVALID_ID),
+    "id true": (b'{"id":true,"text":"a"}', ErrorCode.INVALID_ID),
+    "id an array": (b'{"id":["a"],"text":"a"}', ErrorCode.INVALID_ID),
+    "id with NUL": (b'{"id":"a\\u0000","text":"a"}', ErrorCode.INVALID_ID),
+    "id with a tab": (b'{"id":"a\\tb","text":"a"}', ErrorCode.INVALID_ID),
+    "id with C1 control": (b'{"id":"a\\u0085","text":"a"}', ErrorCode.INVALID_ID),
+    "id with half a pair": (b'{"id":"a\\ud83d","text":"a"}', ErrorCode.INVALID_ID),
+    "deletion of nothing": (b'{"op":"delete"}', ErrorCode.INVALID_ID),
+    "append to nothing": (b'{"op":"append","text":"a"}', ErrorCode.INVALID_ID),
+    "too deep by one": (b'{"n":' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b',"text":"a"}', ErrorCode.TOO_DEEP),
+    "10,000 arrays deep": (b'{"text":"a","n":' + b"[" * 10_000 + b"]" * 10_000 + b"}", ErrorCode.TOO_DEEP),
+    "10,000 objects deep": (b'{"n":' * 10_000 + b"1" + b"}" * 10_000, ErrorCode.TOO_DEEP),
+    "10,000 deep in the text": (b'{"text":' + b"[" * 10_000 + b"]" * 10_000 + b"}", ErrorCode.TOO_DEEP),
+    "1,000,000 deep and cut off": (b"[" * 1_000_000, ErrorCode.TOO_DEEP),
+    "5 MB of text": (b'{"text":"' + b"word " * 1_000_000 + b'"}', ErrorCode.TOO_LARGE),
+}
+
+
+@pytest.mark.parametrize("value,text", ACCEPTED.values(), ids=ACCEPTED.keys())
+def test_an_odd_value_is_processed(value, text):
+    assert decode(value).text == text
+
+
+@pytest.mark.parametrize("value,code", REFUSED.values(), ids=REFUSED.keys())
+def test_a_bad_value_is_refused_with_its_code(value, code):
+    error = refusal(value)
+    assert error.code is code
+    assert isinstance(error, DocumentTooLarge if code is ErrorCode.TOO_LARGE else DecodeError)
+
+
+@pytest.mark.parametrize(
+    "value,key,code",
+    [
+        (None, None, ErrorCode.NULL_WITHOUT_KEY),
+        (None, b"", ErrorCode.INVALID_ID),
+        (None, b"\xff", ErrorCode.INVALID_ID),
+        (None, b"a\n", ErrorCode.INVALID_ID),
+        (None, b"k" * 1_025, ErrorCode.INVALID_ID),
+        (b'{"text":"a"}', b"", ErrorCode.INVALID_ID),
+        (b'{"text":"a"}', b"\xff", ErrorCode.INVALID_ID),
+        (b'{"text":"a","id":""}', b"k", ErrorCode.INVALID_ID),
+    ],
+)
+def test_a_bad_key_is_refused_with_its_code(value, key, code):
+    assert refusal(value, key).code is code
+
+
+def test_a_bad_key_does_no_harm_beside_an_id():
+    assert decode(b'{"id":"a","text":"x"}', b"\xff").id == "a"
+
+
+def test_half_pairs_in_other_fields_become_replacement_characters():
+    document = decode(b'{"id":"\\ufffd","text":"a","source":"\\ud83d","published_at":"x\\ude00"}')
+    assert (document.id, document.source, document.published_at) == ("\ufffd", "\ufffd", "x\ufffd")
+
+
+@pytest.mark.parametrize("length", [1, MAX_ID_BYTES])
+def test_an_id_may_be_as_long_as_said(length):
+    assert decode(b'{"id":"%s","text":"a"}' % (b"i" * length)).id == "i" * length
+
+
+def test_the_length_of_an_id_is_counted_in_bytes():
+    assert decode('{{"id":"{}","text":"a"}}'.format("é" * 512).encode()).id == "é" * 512
+    assert refusal('{{"id":"{}","text":"a"}}'.format("é" * 513).encode()).code is ErrorCode.INVALID_ID
+
+
+def test_the_limit_on_a_text_is_counted_in_bytes_of_the_text_itself():
+    spelled = b'{"text":"' + b"\\u00e9" * 50 + b'"}'
+    assert decode(spelled, max_text_bytes=100).text == "é" * 50
+    error = refusal(spelled, max_text_bytes=99)
+    assert (error.code, str(error)) == (ErrorCode.TOO_LARGE, "the text is 100 bytes long; the limit is 99")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"text_fields": ()}, {"text_fields": ("a", "a")}, {"id_field": "text"}, {"op_field": "source"}, {"id_field": '"'}],
+)
+def test_impossible_names_of_fields_are_refused_at_once(options):
+    with pytest.raises(ValueError, match=r"name|Renamed"):
+        Decoder(**options)
+
+
+SECRET = "Zyzzyva quokka xylograph"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '{"text":"%s"',
+        '{"text":"%s","op":"%s"}',
+        '{"text":["%s"]}',
+        '{"text":"%s","id":""}',
+        '{"text":"%s","id":"\\u0000%s"}',
+        '{"text":"%s","id":{"%s":1}}',
+        '{"text":"%s","source":["%s"]}',
+        '"%s"',
+        "%s",
+        '{"%s":1}',
+        '{"text":"%s\\q"}',
+        '{"text":"%s\\ud800","id":7.5}',
+        "\0\0\0\0\1%s",
+        '{"text":"%s\udcff"}',
+        '{"text":"%s' + SECRET * 50 + '"}',
+    ],
+)
+def test_an_error_tells_nothing_of_the_text(value):
+    raw = value.replace("%s", SECRET).encode("utf-8", "surrogateescape")
+    error = refusal(raw, max_text_bytes=1_000)
+    assert not any(word in str(error) for word in SECRET.split())
+    assert len(str(error)) < 200
+
+
+def test_an_error_names_the_field_and_the_types():
+    assert str(refusal(b'{"body":5}', text_fields=("body",))) == "field `body`: Expected `str | null`, got `int`"
+
+
+def test_an_error_names_the_place():
+    assert str(refusal(b'{"text":"ab\xff"}')) == "the value is not UTF-8: invalid byte at position 11"
+    assert "byte 9" in str(refusal(b'{"text": x}'))
+    assert "registry id 7" in str(refusal(b"\x00\x00\x00\x00\x07{}"))
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.binary(max_size=200) | st.text(alphabet='{}[]":,\\ud8c0e9 textidop1', max_size=80).map(str.encode))
+def test_any_bytes_become_a_document_or_a_message_error(value):
+    try:
+        document = decode(value)
+    except MessageError as error:
+        assert error.code in set(ErrorCode)  # noqa: PT017  either outcome is right
+    else:
+        document.text.encode()
+
+
+json_texts = st.text(max_size=20)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from([0.5, -1.25e300]) | json_texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(json_texts, inner, max_size=3),
+    max_leaves=6,
+)
+# Mostly right, sometimes wrong: both sides of the border are visited.
+loose_documents = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": json_texts | st.integers() | json_values,
+        "text": json_texts | json_values,
+        "published_at": json_texts | json_values,
+        "source": json_texts | json_values,
+        "op": st.sampled_from(["upsert", "append", "delete", None]) | json_values,
+        "other": json_values,
+    },
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(loose_documents, st.booleans())
+@example({"id": "\x7f", "text": ""}, True)
+@example({"op": "delete"}, True)
+@example({"id": "a\n", "text": ""}, True)
+def test_the_decoder_takes_exactly_what_the_schema_allows(fields, escaped):
+    value = json.dumps(fields, ensure_ascii=escaped).encode("utf-8")
+    try:
+        decode(value, key=b"key")
+        accepted = True
+    except MessageError:
+        accepted = False
+    assert VALIDATORS["document"].is_valid(fields) == accepted
+
+
+ids = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=40)
+short_texts = st.none() | st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
+
+
+@settings(deadline=None, max_examples=100)
+@given(ids, st.text(st.characters(exclude_categories=("Cs",))), short_texts, short_texts, st.booleans())
+def test_decoding_returns_what_was_encoded(document_id, text, source, published_at, escaped):
+    fields = {"id": document_id, "text": text, "source": source, "published_at": published_at}
+    document = decode(json.dumps(fields, ensure_ascii=escaped).encode())
+    assert document == Document(document_id, text, AT, TIME_MS, "upsert", source, published_at)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.text(st.characters() | st.sampled_from("\\u\ud83d\ude00d8")))
+def test_halves_of_surrogate_pairs_are_replaced_and_nothing_else_changes(text):
+    # What JSON spells as two escapes is a whole pair for every reader.
+    paired = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    expected = "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in paired)
+    assert decode(json.dumps({"text": text}).encode()).text == expected
+
+
+# --- Digests and schemas --------------------------------------------------------------------------
+
+
+def test_a_content_digest_is_blake2b_of_utf8():
+    assert content_digest("é") == blake2b(b"\xc3\xa9", digest_size=16).digest()
+
+
+def test_texts_with_half_pairs_have_digests_of_their_own():
+    assert len({content_digest(text) for text in ("\ud800", "\ud801", "\ufffd", "")}) == 4
+
+
+@pytest.mark.parametrize("name", VALIDATORS)
+def test_a_schema_is_valid_and_so_are_its_examples(name):
+    Draft202012Validator.check_schema(VALIDATORS[name].schema)
+    for one in VALIDATORS[name].schema["examples"]:
+        VALIDATORS[name].validate(one)
+
+
+def test_the_schema_of_dead_letters_lists_every_code_and_stage():
+    properties = VALIDATORS["dead-letter"].schema["properties"]
+    assert properties[f"{PREFIX}error.code"]["enum"] == [str(code) for code in ErrorCode]
+    assert properties[f"{PREFIX}stage"]["enum"] == [str(stage) for stage in Stage]
+    assert ErrorCode.INTERNAL == dead_letters.INTERNAL
+
+
+# --- Alerts ---------------------------------------------------------------------------------------
+
+DIGEST = "00112233445566778899aabbccddeeff"
+MATCH = Match("article-42", DIGEST, Position("articles", 0, 988), 0.875, "exact", 0.0, 9)
+ALERT = Alert("articles", "article-57", DIGEST, AT, TIME_MS, "May", "coast", (MATCH,), "c", 0.8, NOW_MS)
+
+topics = st.text(string.ascii_letters, min_size=1, max_size=8)
+positions = st.builds(Position, topics, st.integers(0, 99), st.integers(0, 2**63 - 1))
+digests = st.binary(min_size=16, max_size=16).map(bytes.hex)
+matches = st.builds(
+    Match,
+    id=ids,
+    digest=digests,
+    position=positions,
+    similarity=st.floats(0, 1),
+    method=st.sampled_from(["exact", "estimated"]),
+    standard_error=st.floats(0, 0.5),
+    shared_bands=st.integers(1, 64),
+)
+times_ms = st.integers(-62_135_596_800_000, 253_402_300_799_999)
+alerts = st.builds(
+    Alert,
+    profile=ids,
+    document_id=ids,
+    digest=digests,
+    position=positions,
+    time_ms=times_ms,
+    published_at=short_texts,
+    source=short_texts,
+    matches=st.lists(matches, min_size=1, max_size=12).map(tuple),
+    cluster_id=ids,
+    threshold=st.floats(0, 1, exclude_min=True),
+    detected_at_ms=times_ms,
+)
+
+
+def in_order(found):
+    return tuple(sorted(found, key=lambda m: (-m.similarity, m.id, m.digest, m.position)))
+
+
+def test_an_alert_has_fields_in_a_fixed_order_and_these_bytes():
+    expected = (
+        b'{"schema_version":1,"profile":"articles","document":{"id":"article-57",'
+        b'"digest":"00112233445566778899aabbccddeeff","topic":"articles","partition":3,"offset":1042,'
+        b'"record_time":"2026-05-01T07:02:11.480Z","published_at":"May","source":"coast"},'
+        b'"matches":[{"id":"article-42","digest":"00112233445566778899aabbccddeeff","topic":"articles",'
+        b'"partition":0,"offset":988,"similarity":0.875,"method":"exact","standard_error":0.0,"shared_bands":9}],'
+        b'"cluster_id":"c","threshold":0.8,"part":1,"parts":1,"detected_at":"2026-05-01T07:02:11.612Z"}'
+    )
+    assert encode_alert(ALERT) == [expected]
+
+
+@settings(deadline=None, max_examples=100)
+@given(alerts, st.integers(1, 5))
+def test_an_alert_survives_its_encoding_whatever_the_parts(alert, max_matches):
+    messages = encode_alert(alert, max_matches)
+    parts = [decode_alert(message) for message in messages]
+    assert sum((part.alert.matches for part in parts), ()) == in_order(alert.matches)
+    for number, part in enumerate(parts, 1):
+        assert part == AlertPart(replace(alert, matches=part.alert.matches), number, len(parts))
+        assert 1 <= len(part.alert.matches) <= max_matches
+    for message in messages:
+        VALIDATORS["alert"].validate(json.loads(message))
+
+
+@settings(deadline=None, max_examples=50)
+@given(alerts, st.randoms(use_true_random=False))
+def test_the_bytes_of_an_alert_do_not_depend_on_the_order_of_its_matches(alert, random):
+    shuffled = list(alert.matches)
+    random.shuffle(shuffled)
+    assert encode_alert(replace(alert, matches=tuple(shuffled))) == encode_alert(alert)
+
+
+def test_the_most_similar_match_comes_first_and_then_the_lesser_id():
+    found = tuple(replace(MATCH, id=name, similarity=s) for name, s in [("b", 0.9), ("c", 1.0), ("a", 0.9)])
+    part = decode_alert(encode_alert(replace(ALERT, matches=found))[0])
+    assert [match.id for match in part.alert.matches] == ["c", "a", "b"]
+
+
+def test_an_alert_without_matches_has_no_message():
+    assert encode_alert(replace(ALERT, matches=())) == []
+
+
+def test_101_matches_take_two_messages():
+    found = tuple(replace(MATCH, id=f"{i:03}") for i in range(101))
+    parts = [decode_alert(message) for message in encode_alert(replace(ALERT, matches=found))]
+    assert [(len(p.alert.matches), p.part, p.parts) for p in parts] == [(100, 1, 2), (1, 2, 2)]
+
+
+def test_no_message_is_longer_than_its_limit_even_with_the_longest_fields():
+    longest = '"' * MAX_ID_BYTES
+    found = tuple(replace(MATCH, id=longest[4:] + f"{i:04}") for i in range(300))
+    worst = "\x00" * MAX_ID_BYTES
+    alert = replace(ALERT, document_id=longest, published_at=worst, source=worst, cluster_id=longest, matches=found)
+    messages = encode_alert(alert, max_matches=1_000, max_bytes=MIN_ALERT_BYTES)
+    assert max(map(len, messages)) <= MIN_ALERT_BYTES - MAX_ID_BYTES - 82  # key, and what kafka-python adds to a record
+    # No room is given away: the next match would not have fitted.
+    assert min(map(len, messages[:-1])) > MIN_ALERT_BYTES - 4_000
+    assert sum(len(decode_alert(message).alert.matches) for message in messages) == 300
+    assert max(map(len, encode_alert(alert))) < 900_000
+
+
+@pytest.mark.parametrize("limits", [{"max_matches": 0}, {"max_bytes": MIN_ALERT_BYTES - 1}])
+def test_limits_too_small_for_one_match_are_refused(limits):
+    with pytest.raises(ValueError, match="room for one match"):
+        encode_alert(ALERT, **limits)
+
+
+@pytest.mark.parametrize(
+    "time_ms,text", [(2**63 - 1, "9999-12-31T23:59:59.999Z"), (-(2**63), "0001-01-01T00:00:00.000Z")]
+)
+def test_a_time_beyond_the_calendar_is_written_as_the_nearest(time_ms, text):
+    message = json.loads(encode_alert(replace(ALERT, time_ms=time_ms))[0])
+    assert message["document"]["record_time"] == text
+
+
+def test_an_alert_of_a_later_version_with_more_fields_is_read():
+    message = json.loads(encode_alert(ALERT)[0])
+    message["document"]["more"] = {"x": [1]}
+    assert decode_alert(json.dumps(message).encode()).alert == ALERT
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema_version": 2},
+        {"matches": None},
+        {"detected_at": "yesterday"},
+        {"detected_at": "2026-05-01T07:02:11.612"},
+    ],
+)
+def test_what_is_no_alert_is_refused(change):
+    message = json.loads(encode_alert(ALERT)[0]) | change
+    with pytest.raises(DecodeError, match="no alert message of version 1"):
+        decode_alert(json.dumps(message).encode())
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.binary(max_size=50))
+def test_any_bytes_are_an_alert_or_refused(value):
+    with pytest.raises(DecodeError):
+        decode_alert(value)
+
+
+# --- Dead letters ---------------------------------------------------------------------------------
+
+header_names = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+headers = st.lists(st.tuples(header_names, st.none() | st.binary(max_size=30)), max_size=5).map(tuple)
+records = st.builds(
+    Record,
+    position=positions,
+    timestamp_ms=st.integers(-1, 2**62),
+    key=st.none() | st.binary(max_size=20),
+    value=st.none() | st.binary(max_size=60),
+    headers=headers,
+)
+failures = st.builds(
+    Failure,
+    stage=st.sampled_from(Stage),
+    code=st.sampled_from(ErrorCode),
+    error_class=st.just("DecodeError"),
+    message=st.text(max_size=60),
+)
+
+
+def own_headers(letter):
+    own = [(name, value.decode()) for name, value in letter.headers if name.startswith(PREFIX)]
+    assert len(dict(own)) == len(own)
+    VALIDATORS["dead-letter"].validate(dict(own))
+    return {name.removeprefix(PREFIX): value for name, value in own}
+
+
+def foreign_headers(letter):
+    return [header for header in letter.headers if not header[0].startswith(PREFIX)]
+
+
+def made(record, **options):
+    return dead_letter(record, FAILURE, DAEMON, time_ms=NOW_MS, **options)
+
+
+def size_bytes(letter):
+    return sum(len(part or b"") for part in (letter.key, letter.value)) + sum(
+        len(name.encode()) + len(value) for name, value in letter.headers
+    )
+
+
+RECORD = Record(AT, TIME_MS, b"key", b"\xff\x00value", (("trace", b"\x01\xff"), ("trace", b"2"), ("tenant", None)))
+
+
+def test_a_dead_letter_is_the_record_with_headers_that_say_why():
+    letter = made(RECORD)
+    assert (letter.key, letter.value, letter.timestamp_ms) == (b"key", b"\xff\x00value", TIME_MS)
+    assert foreign_headers(letter) == [("trace", b"\x01\xff"), ("trace", b"2"), ("tenant", b"")]
+    assert own_headers(letter) == {
+        "topic": "articles",
+        "partition": "3",
+        "offset": "1042",
+        "timestamp": str(TIME_MS),
+        "group": "streamdedup",
+        "instance": "0",
+        "version": "0.1.0",
+        "stage": "decode",
+        "error.code": "missing_text",
+        "error.class": "DecodeError",
+        "error.message": "no text",
+        "time": "2026-05-01T07:02:11.612Z",
+        "attempts": "1",
+        "null-headers": '["tenant"]',
+    }
+
+
+@settings(deadline=None, max_examples=150)
+@given(records, failures)
+def test_every_dead_letter_keeps_the_record_and_is_valid_by_the_schema(record, failure):
+    assume(not any(name.startswith(PREFIX) for name, _ in record.headers))
+    letter = dead_letter(record, failure, DAEMON, time_ms=NOW_MS)
+    own = own_headers(letter)
+    assert letter.key == record.key
+    assert letter.value == (b"" if record.value is None and record.key is None else record.value)
+    assert foreign_headers(letter) == [(name, value or b"") for name, value in record.headers]
+    assert json.loads(own.get("null-headers", "[]")) == [name for name, value in record.headers if value is None]
+    assert ("null-value" in own) == (record.value is None and record.key is None)
+    assert all(len(value) <= 1_024 for name, value in letter.headers if name.startswith(PREFIX))
+    assert read_headers(letter.headers) == own
+
+
+def test_a_record_without_key_and_value_gets_an_empty_value_and_says_so():
+    letter = made(replace(RECORD, key=None, value=None))
+    assert (letter.key, letter.value, own_headers(letter)["null-value"]) == (None, b"", "true")
+
+
+def test_a_tombstone_stays_one():
+    letter = made(replace(RECORD, value=None))
+    assert letter.value is None
+    assert "null-value" not in own_headers(letter)
+
+
+def test_a_record_that_could_not_be_read_is_told_from_one_that_was_null():
+    letter = made(Record(AT, -1, None, None), unread=True)
+    own = own_headers(letter)
+    assert (letter.value, own["unread"], "null-value" in own) == (b"", "true", False)
+
+
+@pytest.mark.parametrize("given_ms,expected_ms", [(-1, None), (0, 0), (NOW_MS + 1, NOW_MS), (2**63 - 1, NOW_MS)])
+def test_the_record_time_is_kept_unless_a_broker_would_refuse_it(given_ms, expected_ms):
+    letter = made(replace(RECORD, timestamp_ms=given_ms))
+    assert letter.timestamp_ms == expected_ms
+    assert own_headers(letter)["timestamp"] == str(given_ms)
+
+
+def test_a_dead_letter_that_fails_again_has_its_headers_replaced_and_counts_on():
+    first = made(RECORD)
+    again = replace(RECORD, position=Position("articles", 0, 7), headers=first.headers)
+    second = dead_letter(again, Failure(Stage.SIZE, "too_large", "E", "m"), DAEMON, time_ms=NOW_MS)
+    own = own_headers(second)
+    assert foreign_headers(second) == foreign_headers(first)
+    assert (own["attempts"], own["offset"], own["error.code"]) == ("2", "7", "too_large")
+    assert own["null-headers"] == '["tenant"]'
+
+
+@pytest.mark.parametrize("attempts", [b"", b"-3", b"x", b"9" * 50, "٣".encode(), b"\xff", None])
+def test_a_senseless_count_of_attempts_starts_again(attempts):
+    letter = made(replace(RECORD, headers=((f"{PREFIX}attempts", attempts),)))
+    assert own_headers(letter)["attempts"] == "1"
+
+
+def test_a_value_beyond_the_limit_is_cut_and_says_so():
+    value = bytes(range(256)) * 400
+    letter = made(replace(RECORD, value=value), max_bytes=50_000)
+    own = own_headers(letter)
+    assert value.startswith(letter.value)
+    assert 48_000 < size_bytes(letter) <= 50_000
+    assert own["truncated"] == "true"
+    assert own["original-length"] == "102400"
+    assert own["sha256"] == sha256(value).hexdigest()
+    assert foreign_headers(letter) == [("trace", b"\x01\xff"), ("trace", b"2"), ("tenant", b"")]
+
+
+def test_a_cut_value_that_fails_again_still_tells_of_the_whole_one():
+    value = b"v" * 100_000
+    first = made(replace(RECORD, value=value), max_bytes=60_000)
+    again = replace(RECORD, value=first.value, headers=first.headers)
+    for limit in (70_000, 40_000):
+        own = own_headers(made(again, max_bytes=limit))
+        assert (own["original-length"], own["sha256"]) == ("100000", sha256(value).hexdigest())
+
+
+def test_headers_that_do_not_fit_are_dropped_and_counted():
+    many = tuple((f"h{i}", b"x" * 1_000) for i in range(40))
+    letter = made(replace(RECORD, headers=many), max_bytes=MIN_BYTES)
+    own = own_headers(letter)
+    assert (foreign_headers(letter), own["dropped-headers"], letter.key) == ([], "40", b"key")
+    assert letter.value == RECORD.value
+
+
+def test_a_key_that_does_not_fit_is_cut():
+    key = b"k" * 30_000
+    letter = made(replace(RECORD, key=key), max_bytes=MIN_BYTES)
+    own = own_headers(letter)
+    assert key.startswith(letter.key)
+    assert (own["truncated-key"], own["original-key-length"], letter.value) == ("true", "30000", b"")
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    key=st.none() | st.integers(0, 60_000).map(lambda n: b"k" * n),
+    value=st.none() | st.integers(0, 60_000).map(lambda n: b"v" * n),
+    extra=st.lists(st.tuples(st.sampled_from(["a", "b" * 500]), st.integers(0, 9_000).map(lambda n: b"h" * n))),
+    message=st.integers(0, 2_000).map(lambda n: "é" * n),
+    max_bytes=st.integers(MIN_BYTES, 80_000),
+)
+def test_a_dead_letter_always_fits(key, value, extra, message, max_bytes):
+    daemon = Daemon("g" * 2_000, "i" * 2_000, "v" * 2_000)
+    record = Record(AT, TIME_MS, key, value, (*extra, ("n" * 2_000, None)))
+    letter = dead_letter(
+        record, Failure(Stage.SIZE, "too_large", "E" * 2_000, message), daemon, time_ms=NOW_MS, max_bytes=max_bytes
+    )
+    assert size_bytes(letter) <= max_bytes
+    own_headers(letter)
+
+
+def test_our_own_headers_at_their_longest_fit_the_smallest_limit():
+    forged = tuple((PREFIX + name, b"x" * 5_000) for name in dead_letters._LASTING)
+    daemon = Daemon("g" * 2_000, "i" * 2_000, "v" * 2_000)
+    record = Record(Position("t" * 249, 1, 1), TIME_MS, b"k" * 30_000, b"v" * 30_000, forged)
+    letter = dead_letter(
+        record, Failure(Stage.SIZE, "c" * 2_000, "E" * 2_000, "m" * 2_000), daemon, time_ms=NOW_MS, max_bytes=MIN_BYTES
+    )
+    assert size_bytes(letter) <= MIN_BYTES
+
+
+def test_a_limit_below_our_own_headers_is_refused():
+    with pytest.raises(ValueError, match="24,576 bytes"):
+        made(RECORD, max_bytes=MIN_BYTES - 1)
+
+
+def test_a_long_message_is_cut_between_two_characters():
+    letter = dead_letter(RECORD, replace(FAILURE, message="x" + "é" * 1_000), DAEMON, time_ms=NOW_MS)
+    assert own_headers(letter)["error.message"] == "x" + "é" * 511
+
+
+def test_many_null_headers_are_named_as_far_as_they_fit():
+    letter = made(replace(RECORD, headers=tuple((f"header-{i}", None) for i in range(500))))
+    names = json.loads(own_headers(letter)["null-headers"])
+    assert (names[0], names[-1]) == ("header-0", "...")
+
+
+def test_a_failure_of_ours_keeps_code_and_words():
+    failure = Failure.of(DecodeError(ErrorCode.NOT_JSON, "at byte 3"), Stage.DECODE)
+    assert failure == Failure(Stage.DECODE, "not_json", "DecodeError", "at byte 3")
+
+
+def test_an_unexpected_failure_tells_its_place_and_nothing_else():
+    with pytest.raises(KeyError) as caught:
+        {}[SECRET]
+    failure = Failure.of(caught.value, Stage.PROCESS)
+    assert (failure.code, failure.error_class) == ("internal", "KeyError")
+    assert failure.message.startswith("unexpected KeyError at line ")
+    assert SECRET not in failure.message
+    assert Failure.of(ValueError(SECRET), Stage.PROCESS).message == "unexpected ValueError"
+
+
+def test_the_time_in_a_dead_letter_is_exact_to_the_millisecond():
+    own = own_headers(made(RECORD))
+    assert datetime.fromisoformat(own["time"]) == datetime.fromtimestamp(NOW_MS // 1_000, UTC).replace(
+        microsecond=612_000
+    )
