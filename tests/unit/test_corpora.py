@@ -1,0 +1,452 @@
+"""Corpora: every format, every way to compress and to deliver it, and every way in which a file can be wrong."""
+
+import gzip
+import io
+import json
+import sys
+import tarfile
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamdedup.corpora import CorpusReader, Entry, read_corpus, sources
+from streamdedup.errors import CorpusError
+from streamdedup.messages import Decoder
+from streamdedup.position import Position
+
+#: An invented file with every trap of the Reuters-21578 collection.
+SGML = b"""<!DOCTYPE lewis SYSTEM "lewis.dtd">
+<REUTERS TOPICS="YES" LEWISSPLIT="TRAIN" CGISPLIT="TRAINING-SET" OLDID="702" NEWID="1">
+<DATE> 3-MAR-1987  09:15:05.40</DATE>
+<TOPICS><D>wool</D></TOPICS>
+<UNKNOWN>
+&#5;&#5;&#5;C T
+&#22;&#22;&#1;f0704&#31;reute</UNKNOWN>
+<TEXT>&#2;
+<TITLE>SHEEP &amp; SHEARERS</TITLE>
+<DATELINE>    TOLVEN, March 3 - </DATELINE><BODY>Wool prices &lt;WOOL> rose to a 5&#127;year
+high, said A&amp;lt;B.
+    Bales of R&D grade & others were scarce.&#5;&#30;side note
+ Reuter
+&#3;</BODY></TEXT>
+</REUTERS>
+<REUTERS TOPICS="NO" LEWISSPLIT="TEST" CGISPLIT="TRAINING-SET" CSECS="539010540" OLDID="16" NEWID="2">
+<DATE>27-MAR-1987 00:02:59.13&#5;&#5;&#5;RM</DATE>
+<TEXT TYPE="BRIEF">&#2;
+******<TITLE>MILL SAYS LOOMS STAND STILL
+</TITLE>Blah blah blah.
+&#3;
+</TEXT>
+</REUTERS>
+<REUTERS TOPICS="NO" LEWISSPLIT="TEST" CGISPLIT="TRAINING-SET" OLDID="9" NEWID="3">
+<DATE>27-MAR-1987 00:03:00.00</DATE>
+<TEXT TYPE="UNPROC">&#2;
+WEEKLY TABLE 1 - MAR 27
+ Looms.............644 vs.....1,337
+</TEXT>
+</REUTERS>
+<REUTERS TOPICS="YES" LEWISSPLIT="TRAIN" CGISPLIT="TRAINING-SET" OLDID="10" NEWID="4">
+<DATE>27-MAR-1987 00:04:00.00</DATE>
+<TEXT>&#2;
+<TITLE>GROWTH</TITLE>
+<BODY>Conditions for growth.\xfcside measures.</BODY></TEXT>
+</REUTERS>
+"""
+LINES = (
+    b'{"id": "a", "text": "one"}\n\n{"id": 7, "text": "two", "source": "s", "published_at": "now"}\n{"text": "three"}\n'
+)
+
+
+def write(folder, name, content):
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def tar(members, *, compress=True):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz" if compress else "w") as archive:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def stdin(monkeypatch, content):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))
+
+
+def failure(path, **options):
+    with pytest.raises(CorpusError) as caught:
+        list(CorpusReader(path, **options))
+    return str(caught.value)
+
+
+def assert_accounted_for(path, **options):
+    """Whatever the bytes: entries that can be sent, or one error that names the file."""
+    try:
+        outcome = [entry.value() for entry in CorpusReader(path, on_bad="pass", **options)]
+    except CorpusError as error:
+        outcome = str(error)
+    assert isinstance(outcome, list) or outcome.startswith(str(path))
+
+
+# JSON lines
+
+
+def test_json_lines_give_their_fields_and_keep_the_raw_line(tmp_path):
+    path = write(tmp_path, "docs.jsonl", LINES)
+    assert list(read_corpus(path)) == [
+        Entry("a", "one", str(path), 1, b'{"id": "a", "text": "one"}'),
+        Entry("7", "two", str(path), 3, LINES.splitlines()[2], "s", "now"),
+        Entry("docs.jsonl:4", "three", str(path), 4, b'{"text": "three"}'),
+    ]
+
+
+def test_field_names_and_operations_are_those_of_the_decoder(tmp_path):
+    path = write(tmp_path, "d.jsonl", b'{"nr": "x", "title": "t", "body": "b", "op": "append"}\r\n')
+    (entry,) = read_corpus(path, decoder=Decoder(id_field="nr", text_fields=("title", "body")))
+    assert (entry.id, entry.text, entry.op) == ("x", "t\nb", "append")
+    assert entry.raw == b'{"nr": "x", "title": "t", "body": "b", "op": "append"}'
+
+
+def test_an_unreadable_line_is_an_error_that_names_file_and_line_but_no_text(tmp_path):
+    path = write(tmp_path, "d.jsonl", b'{"text": "fine"}\n{"text": "secret words\n')
+    message = failure(path)
+    assert message.startswith(f"{path}:2: the value is not JSON")
+    assert "secret" not in message
+
+
+def test_unreadable_lines_are_passed_on_untouched_when_asked_for(tmp_path):
+    lines = [b'{"text": "ok"}', b"[1]", b'{"text": 1}', b'{"id": "x"}', b'{"text": "\xff"}', b"  {", b'{"text": ""}']
+    reader = CorpusReader(write(tmp_path, "d.jsonl", b"\n".join(lines)), on_bad="pass")
+    entries = list(reader)
+    assert [entry.value() for entry in entries] == lines
+    assert [entry.problem is None for entry in entries] == [True, False, False, False, False, False, True]
+    assert [entry.key for entry in entries] == [b"d.jsonl:1", None, None, None, None, None, b"d.jsonl:7"]
+    assert reader.unreadable_count == 5
+
+
+def test_json_lines_are_known_by_name_even_if_the_first_line_is_poison(tmp_path):
+    assert "JSON" in failure(write(tmp_path, "d.ndjson", b"poison\n" + LINES))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
+    (entry,) = read_corpus(write(tmp_path, "d", b'\xef\xbb\xbf{"id": "a", "text": "one"}'))
+    assert entry.raw == b'{"id": "a", "text": "one"}'
+    (entry,) = read_corpus(write(tmp_path, "d.txt", b"\xef\xbb\xbfone"))
+    assert entry.text == "one"
+
+
+# Plain text
+
+
+def test_plain_text_is_one_document_a_line_with_its_place_as_id(tmp_path):
+    path = write(tmp_path, "notes.txt", "first\r\n \t\nzweite Zeile – ü\nlast".encode())
+    entries = list(read_corpus(path))
+    assert [(e.id, e.text, e.line) for e in entries] == [
+        ("notes.txt:1", "first", 1),
+        ("notes.txt:3", "zweite Zeile – ü", 3),
+        ("notes.txt:4", "last", 4),
+    ]
+    assert json.loads(entries[1].value()) == {"id": "notes.txt:3", "text": "zweite Zeile – ü"}
+    assert entries[1].key == b"notes.txt:3"
+
+
+def test_text_that_is_not_utf8_is_an_error_or_passed_on(tmp_path):
+    path = write(tmp_path, "latin1.txt", b"gut\nf\xfcr alle\n")
+    assert failure(path) == f"{path}:2: not UTF-8: invalid byte at position 1"
+    good, bad = read_corpus(path, on_bad="pass")
+    assert good.problem is None
+    assert (bad.value(), bad.key) == (b"f\xfcr alle", None)
+
+
+def test_json_can_be_read_as_text(tmp_path):
+    entries = list(read_corpus(write(tmp_path, "d.jsonl", LINES), format="text"))
+    assert entries[0].text == '{"id": "a", "text": "one"}'
+
+
+# Reuters-21578
+
+
+def test_reuters_articles_have_their_body_as_text_and_oldid_as_id(tmp_path):
+    path = write(tmp_path, "reut2-000.sgm", SGML)
+    entries = list(read_corpus(path))
+    assert [e.id for e in entries] == ["702", "16", "9", "10"]
+    assert [e.line for e in entries] == [2, 16, 24, 31]
+    assert [e.published_at for e in entries] == [
+        "3-MAR-1987  09:15:05.40",
+        "27-MAR-1987 00:02:59.13   RM",
+        "27-MAR-1987 00:03:00.00",
+        "27-MAR-1987 00:04:00.00",
+    ]
+    assert entries[0].text == (
+        "Wool prices <WOOL> rose to a 5 year\nhigh, said A&lt;B.\n"
+        "    Bales of R&D grade & others were scarce.  side note\n Reuter"
+    )
+    assert [e.text for e in entries[1:3]] == ["", ""]
+    assert entries[3].text == "Conditions for growth.\ufffdside measures."
+    assert {e.source for e in entries} == {"Reuters-21578"}
+    assert all(e.raw is None for e in entries)
+
+
+def test_reuters_ids_and_titles_are_a_matter_of_choice(tmp_path):
+    reader = CorpusReader(write(tmp_path, "r", SGML), reuters_id="NEWID", reuters_title=True)
+    entries = list(reader)
+    assert [e.id for e in entries] == ["1", "2", "3", "4"]
+    assert [e.text.split("\n")[0] for e in entries] == ["SHEEP & SHEARERS", "MILL SAYS LOOMS STAND STILL", "", "GROWTH"]
+
+
+def test_a_reuters_document_survives_being_sent(tmp_path):
+    for entry in read_corpus(write(tmp_path, "r", SGML)):
+        document = Decoder().decode(Position("t", 0, 0), 0, entry.key, entry.value())
+        assert (document.id, document.text, document.published_at) == (entry.id, entry.text, entry.published_at)
+
+
+@pytest.mark.parametrize(
+    "number, character", [("38", "&"), ("65", "A"), ("10", ""), ("55296", "\ufffd"), ("1114112", "\ufffd")]
+)
+def test_numeric_entities_stand_for_characters(tmp_path, number, character):
+    article = f'<REUTERS OLDID="1">\n<BODY>&#{number};</BODY>\n</REUTERS>\n'.encode()
+    (entry,) = read_corpus(write(tmp_path, "r.sgm", article))
+    assert entry.text == character
+
+
+def test_an_article_without_a_number_is_named_by_its_place(tmp_path):
+    (entry,) = read_corpus(write(tmp_path, "r.sgm", b"\n<REUTERS>\n<BODY>text</BODY>\n</REUTERS>\n"))
+    assert (entry.id, entry.published_at) == ("r.sgm:2", None)
+
+
+def test_a_folder_is_read_file_by_file_in_the_order_of_names(tmp_path):
+    write(tmp_path, "reut2-001.sgm", SGML.replace(b'OLDID="', b'OLDID="1'))
+    write(tmp_path, "reut2-000.SGM.gz", gzip.compress(SGML))
+    write(tmp_path, "README.txt", b"not a document")
+    (tmp_path / "old.sgm").mkdir()
+    reader = CorpusReader(tmp_path)
+    assert [e.id for e in reader] == ["702", "16", "9", "10", "1702", "116", "19", "110"]
+    assert reader.bytes_read == reader.total_bytes == sum(f.stat().st_size for f in tmp_path.glob("reut2*"))
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_an_archive_is_read_in_place(tmp_path, compress, monkeypatch):
+    members = {
+        "README.txt": b"x" * 700,
+        "a/reut2-000.sgm": SGML,
+        "lewis.dtd": b"",
+        "without-suffix": SGML,
+        "b.sgm": SGML,
+    }
+    path = write(tmp_path, "corpus.bin", tar(members, compress=compress))
+    monkeypatch.chdir(tmp_path)
+    reader = CorpusReader("corpus.bin")
+    entries = list(reader)
+    assert [e.id for e in entries] == ["702", "16", "9", "10"] * 3
+    assert entries[0].file == "corpus.bin:a/reut2-000.sgm"
+    assert reader.bytes_read == reader.total_bytes == path.stat().st_size
+    assert [p.name for p in tmp_path.iterdir()] == ["corpus.bin"]
+
+
+def test_links_and_devices_in_an_archive_are_passed_over(tmp_path):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE):
+            member = tarfile.TarInfo("evil.sgm")
+            member.type, member.linkname = kind, "/etc/passwd"
+            archive.addfile(member)
+    assert failure(write(tmp_path, "a.tar", buffer.getvalue())).endswith("an archive without .sgm files")
+
+
+# Compression and standard input
+
+
+@pytest.mark.parametrize("name", ["d.jsonl", "d.jsonl.gz", "d"])
+def test_gzip_is_known_by_its_first_bytes_whatever_the_name(tmp_path, name):
+    packed = write(tmp_path, name, gzip.compress(LINES[:28]) + gzip.compress(LINES[28:]))
+    compressed = [(e.id, e.text, e.line, e.raw) for e in read_corpus(packed)]
+    plain = write(tmp_path, name, LINES)
+    ids = ["a", "7", f"{name}:4"]
+    assert compressed == [(e.id, e.text, e.line, e.raw) for e in read_corpus(plain)]
+    assert [c[0] for c in compressed] == ids
+
+
+@pytest.mark.parametrize("content", [LINES, gzip.compress(LINES)])
+def test_standard_input_is_read_and_left_open(monkeypatch, content):
+    stdin(monkeypatch, content)
+    reader = CorpusReader("-")
+    assert [(e.id, e.file) for e in reader] == [("a", "stdin"), ("7", "stdin"), ("stdin:4", "stdin")]
+    assert (reader.total_bytes, reader.bytes_read) == (None, len(content))
+    assert not sys.stdin.buffer.closed
+
+
+def test_standard_input_may_be_an_archive_or_empty(monkeypatch):
+    stdin(monkeypatch, tar({"r.sgm": SGML}))
+    assert len(list(read_corpus("-"))) == 4
+    stdin(monkeypatch, b"")
+    assert list(read_corpus("-")) == []
+
+
+class Trickle(io.RawIOBase):
+    """Delivers a byte at a time and remembers how many."""
+
+    def __init__(self, content):
+        super().__init__()
+        self.content, self.count = content, 0
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        piece = self.content[self.count : self.count + 1]
+        buffer[: len(piece)] = piece
+        self.count += len(piece)
+        return len(piece)
+
+
+@pytest.mark.parametrize("content", [LINES, gzip.compress(LINES), tar({"r.sgm": SGML}, compress=False)])
+def test_a_slow_stream_is_told_apart_as_well_as_a_fast_one(monkeypatch, content):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Trickle(content))))
+    assert len(list(read_corpus("-"))) in {3, 4}
+
+
+def test_the_first_line_of_a_slow_stream_is_not_kept_waiting_for_the_second(monkeypatch):
+    trickle = Trickle(LINES)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(trickle)))
+    assert next(read_corpus("-")).id == "a"
+    assert trickle.count == LINES.index(b"\n") + 1
+
+
+def test_progress_is_that_of_the_stored_bytes(tmp_path):
+    content = gzip.compress(b"".join(b'{"id": %d, "text": "%032x"}\n' % (i, i**9) for i in range(20_000)))
+    reader = CorpusReader(write(tmp_path, "d.gz", content))
+    seen = [reader.bytes_read for _ in reader]
+    assert seen == sorted(seen)
+    assert 0 < seen[0] < len(content) // 2
+    assert seen[-1] == reader.total_bytes == len(content)
+    assert len(list(reader)) == 20_000
+    assert reader.bytes_read == len(content)
+
+
+def test_memory_holds_one_document_and_not_the_file(tmp_path):
+    path = write(tmp_path, "d.gz", gzip.compress(b'{"text": "' + b"word " * 10_000 + b'"}\n', 1) * 400)
+    tracemalloc.start()
+    assert sum(1 for _ in read_corpus(path)) == 400
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 2_000_000
+
+
+# What can be wrong with a file
+
+
+def test_a_missing_file_is_named_at_once(tmp_path):
+    with pytest.raises(CorpusError, match=r"nowhere\.jsonl: No such file"):
+        CorpusReader(tmp_path / "nowhere.jsonl")
+
+
+def test_a_folder_without_sgml_files_is_an_error(tmp_path):
+    with pytest.raises(CorpusError, match=r"a folder without \.sgm files"):
+        CorpusReader(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content, reason",
+    [
+        (b"\x00\x01\x02", "a binary file"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "a binary file"),
+        (b"PK\x03\x04rest", "a zip archive"),
+        (b"\x28\xb5\x2f\xfdrest", "compressed with zstd"),
+        (b"\xfd7zXZ\x00rest", "compressed with xz"),
+        (b"BZh91AY&SYrest", "compressed with bzip2"),
+        (b"\xff\xfea\x00", "UTF-16"),
+        (gzip.compress(b"PK\x03\x04rest"), "a zip archive"),
+        (gzip.compress(LINES * 1_000)[:-100], "cut short"),
+        (gzip.compress(LINES)[:-4], "cut short"),
+        (gzip.compress(LINES)[:-8] + bytes(8), "damaged compressed data"),
+        (gzip.compress(LINES) + b"more", "damaged compressed data"),
+        (b"\x1f\x8b\x08", "cut short"),
+        (b"\x1f\x8bgarbage...", "damaged compressed data"),
+        (tar({"a.txt": b"text"}), "without .sgm files"),
+        (tar({"r.sgm": SGML})[:-8], "cut short"),
+        (tar({"r.sgm": SGML}, compress=False)[:1024], "cut short"),
+        (tar({"r.sgm": SGML}, compress=False)[:512] + bytes(512 * 4) + b"x" * 512, "no Reuters-21578 article"),
+        (tar({"r.sgm": SGML}, compress=False)[:512].replace(b"r.sgm", b"s.sgm"), "damaged archive"),
+        (SGML.partition(b"</TEXT>")[0], "cut short: the article that begins on line 2 does not end"),
+        (SGML.replace(b"</REUTERS>", b"", 1), "an article begins inside the one that begins on line 2"),
+        (b'<!DOCTYPE lewis SYSTEM "lewis.dtd">\n', "no Reuters-21578 article"),
+    ],
+)
+def test_a_wrong_file_is_an_error_that_names_it(tmp_path, content, reason):
+    path = write(tmp_path, "input.dat", content)
+    message = failure(path)
+    assert message.startswith(str(path))
+    assert reason in message
+
+
+def test_a_cut_gzip_file_gives_its_documents_first(tmp_path):
+    entries = read_corpus(write(tmp_path, "d.gz", gzip.compress(LINES)[:-4]))
+    assert [next(entries).id for _ in range(2)] == ["a", "7"]
+
+
+def test_tables_are_refused_rather_than_read_as_text(tmp_path):
+    path = write(tmp_path, "t.csv.gz", gzip.compress(b"id,text\n1,one\n"))
+    assert "tables cannot be read" in failure(path)
+    assert len(list(read_corpus(path, format="text"))) == 2
+
+
+@pytest.mark.parametrize(
+    "content, place",
+    [
+        (b"fine\n" + b"x" * 2_000, ":2: longer than 1,000 bytes"),
+        (gzip.compress(bytes(5_000_000).replace(b"\0", b"x")), ":1: longer than 1,000 bytes"),
+        (
+            b'<REUTERS OLDID="1">\n' + b"word\n" * 300,
+            ":198: the article that begins on line 1 is longer than 1,000 bytes",
+        ),
+    ],
+)
+def test_lines_and_articles_have_a_greatest_length(tmp_path, monkeypatch, content, place):
+    monkeypatch.setattr(sources, "MAX_LINE_BYTES", 1_000)
+    assert failure(write(tmp_path, "d", content)).endswith(f"{place}")
+
+
+def test_a_line_of_the_greatest_length_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "MAX_LINE_BYTES", 10)
+    assert [e.text for e in read_corpus(write(tmp_path, "d", b"123456789\n123456789"))] == ["123456789"] * 2
+
+
+def test_a_file_that_cannot_be_opened_is_an_error(tmp_path):
+    path = write(tmp_path, "d.jsonl", LINES)
+    reader = CorpusReader(path)
+    path.unlink()
+    with pytest.raises(CorpusError, match="No such file"):
+        list(reader)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.binary(max_size=700),
+    st.sampled_from(["auto", "jsonl", "text", "reuters"]),
+    st.sampled_from(["raw", "gz", "tar", "sgml"]),
+)
+def test_any_bytes_are_entries_or_a_corpus_error(tmp_path_factory, content, form, wrapping):
+    if wrapping == "gz":
+        content = gzip.compress(content)
+    elif wrapping == "tar":
+        content = tar({"r.sgm": content}, compress=False)
+    elif wrapping == "sgml":
+        content = b'<REUTERS OLDID="1">\n<BODY>' + content + b"</BODY>\n</REUTERS>\n"
+    path = write(tmp_path_factory.getbasetemp(), "any", content)
+    assert_accounted_for(path, format=form)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_damaged_archives_never_end_in_anything_but_a_corpus_error(tmp_path_factory, data):
+    content = bytearray(tar({"r.sgm": SGML[:600], "s.sgm": SGML[:900]}, compress=False)[:6_000])
+    for _ in range(data.draw(st.integers(1, 6))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path = write(tmp_path_factory.getbasetemp(), "damaged", bytes(content))
+    assert_accounted_for(path)
