@@ -1,0 +1,233 @@
+"""MinHash: a set of shingle hashes becomes a short signature from which Jaccard similarities can be estimated.
+
+Source: A. Broder, "On the resemblance and containment of documents" (1997); J. Leskovec, A. Rajaraman, J. Ullman,
+"Mining of Massive Datasets", chapter 3.3. A hash function h puts all shingles in an order; the smallest hash value of a
+set names its first shingle in that order. Two sets have the same first shingle exactly when the first one of their
+union lies in both:
+
+    P( min h(A) = min h(B) ) = |A and B| / |A or B| = J(A, B)
+
+so the share of K hash functions on which two signatures agree estimates J without bias, with the binomial standard
+error sqrt(J (1 - J) / K): 0.035 at J = 0.8 and K = 128. The k-th function here is
+
+    h_k(x) = (a_k x + b_k) mod 2^32,    a_k odd
+
+in uint32 arithmetic that wraps by design: a bijection of the 32-bit values at the price of two vector instructions. It
+only permutes, so x must be well mixed already. (The textbook's (a x + b) mod p, written plainly in uint64, overflows.)
+
+Worked example, with the textbook's h_1 = (x + 1) mod 5, h_2 = (3 x + 1) mod 5 and S1 = {0, 3}, S4 = {0, 2, 3}: S1
+hashes to {1, 4} and {1, 0}, S4 to {1, 3, 4} and {1, 2, 0}. Both signatures are (1, 0), the estimate is 1, the true
+similarity 2/3. A minimum needs no second look at what is known: the signature of a union is the elementwise minimum.
+
+    of a document with s shingles         cost
+    multiply and add                      2 K s operations on vectors of 8 (AVX2) or 16 (AVX-512) values
+    minimum                               K s of the same, and some 10 ns for each function to start
+    signature                             4 K bytes
+    s = 136, K = 60, 250 documents        2 microseconds each, half of it for the minimum
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Name of the hash family. An index signed under another name holds other values and cannot be continued.
+ALGORITHM: Final = "affine32-splitmix64-1"
+#: Every value of a document without shingles: the neutral element of the minimum.
+EMPTY: Final = 2**32 - 1
+#: The first 64 bits of pi's fraction: a number that nobody can have picked for its results.
+DEFAULT_SEED: Final = 0x243F6A8885A308D3
+#: Shingles taken at once: 256 KiB, which with the products below stays in a second-level cache of 1 MiB (measured: 2^16
+#: takes 1.8 microseconds a document, 2^14 takes 2.7, and 2^17 gains nothing).
+_CHUNK_SHINGLES: Final = 1 << 16
+#: Products held at once. In a small batch one call does several functions, because starting a call is what costs there.
+_BLOCK_PRODUCTS: Final = 1 << 16
+
+_MASK_64: Final = 2**64 - 1
+
+
+class HashFamily:
+    """K hash functions, the same on every machine and in every version for the same seed.
+
+    A family of fewer functions with the same seed is the beginning of one with more, and so are its signatures.
+    Nothing changes after construction: threads may share a family.
+
+    Attributes:
+        permutations: Number of functions K.
+        seed: What the factors are drawn from.
+        a: Factors, odd, uint32, shape (K,), read-only.
+        b: Summands, uint32, shape (K,), read-only.
+    """
+
+    __slots__ = ("a", "b", "permutations", "seed")
+
+    def __init__(self, permutations: int = 128, seed: int = DEFAULT_SEED) -> None:
+        if permutations < 1:
+            raise ValueError(f"a hash family needs at least 1 permutation, not {permutations}")
+        if not 0 <= seed <= _MASK_64:
+            raise ValueError(f"the seed must lie in 0 .. 2^64 - 1, not {seed}")
+        drawn = _splitmix64(seed, permutations)
+        self.permutations = permutations
+        self.seed = seed
+        self.a: NDArray[np.uint32] = (drawn >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
+        self.b: NDArray[np.uint32] = (drawn & np.uint64(EMPTY)).astype(np.uint32)
+        self.a.flags.writeable = False
+        self.b.flags.writeable = False
+
+    def __repr__(self) -> str:
+        return f"HashFamily(permutations={self.permutations}, seed={self.seed:#x})"
+
+    def sign(
+        self,
+        hashes: NDArray[np.uint32],
+        offsets: NDArray[np.int64],
+        *,
+        permutations: int | None = None,
+        skip: int = 0,
+    ) -> NDArray[np.uint32]:
+        """Sign a batch of documents; a document's signature does not depend on the batch it comes in.
+
+        Args:
+            hashes: Shingle hashes of all documents, one after the other, uint32, shape (n_total,). Order and repetition
+                inside a document do not matter.
+            offsets: Document i owns hashes[offsets[i] : offsets[i + 1]]; integers, ascending, shape (n + 1,).
+            permutations: Use the first so many functions; None uses all.
+            skip: Leave out the first so many of them.
+
+        Returns:
+            uint32, shape (n, permutations - skip); a document without shingles has EMPTY everywhere.
+
+        Raises:
+            ValueError: If the hashes are not uint32, the offsets do not fit them, or there are not so many functions.
+        """
+        last = self.permutations if permutations is None else permutations
+        if not 0 <= skip < last <= self.permutations:
+            raise ValueError(f"functions {skip} .. {last} asked of a family of {self.permutations}")
+        _check_batch(hashes, offsets)
+        a, b = self.a[skip:last, None], self.b[skip:last, None]
+        filled = offsets[1:] > offsets[:-1]
+        if filled.all():
+            return _minima(hashes, offsets, a, b)
+        # reduceat gives an empty segment its successor's first value, so only documents with shingles may reach it.
+        signatures = np.full((len(filled), last - skip), EMPTY, dtype=np.uint32)
+        if filled.any():
+            signatures[filled] = _minima(hashes, np.append(offsets[:-1][filled], offsets[-1]), a, b)
+        return signatures
+
+    def update(
+        self, signatures: NDArray[np.uint32], hashes: NDArray[np.uint32], offsets: NDArray[np.int64]
+    ) -> NDArray[np.uint32]:
+        """Add shingles to documents that are already signed.
+
+        Args:
+            signatures: What is known of each document, uint32, shape (n, p), of this family's first p functions.
+            hashes: Hashes of the additional shingles, as for `sign`; known ones may be among them.
+            offsets: Shape (n + 1,), as for `sign`.
+
+        Returns:
+            The signatures of the unions, uint32, shape (n, p), in a new array.
+
+        Raises:
+            ValueError: As for `sign`, or if the number of documents differs.
+        """
+        return merge(signatures, self.sign(hashes, offsets, permutations=signatures.shape[1]))
+
+
+def merge(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the signatures of the unions of two sets each.
+
+    Args:
+        left: Signatures, uint32, shape (..., K).
+        right: Signatures of the same family, uint32, the same shape.
+
+    Raises:
+        ValueError: If the shapes differ.
+    """
+    _check_same_shape(left, right)
+    return np.minimum(left, right)
+
+
+def estimate(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.float64]:
+    """Estimate Jaccard similarities as the share of equal positions.
+
+    Args:
+        left: Signatures, uint32, shape (..., K).
+        right: Signatures of the same family, uint32, the same shape.
+
+    Returns:
+        float64 in 0 .. 1, shape (...): the correctly rounded quotient of two integers.
+
+    Raises:
+        ValueError: If the shapes differ or the signatures have no values.
+    """
+    _check_same_shape(left, right)
+    if left.shape[-1] == 0:
+        raise ValueError("signatures without values say nothing about similarity")
+    equal = np.asarray(np.count_nonzero(left == right, axis=-1), dtype=np.int64)
+    return np.true_divide(equal, left.shape[-1])
+
+
+def standard_error(similarity: float, permutations: int) -> float:
+    """Return the standard error sqrt(s (1 - s) / K) of an estimate.
+
+    Args:
+        similarity: True (or estimated) similarity s, 0 .. 1.
+        permutations: Length of the signatures K, at least 1.
+    """
+    return float(np.sqrt(similarity * (1.0 - similarity) / permutations))
+
+
+def _splitmix64(seed: int, count: int) -> NDArray[np.uint64]:
+    """Draw `count` 64-bit numbers (S. Vigna's splitmix64): fixed by its definition, unlike the streams of a library."""
+    drawn = []
+    state = seed
+    for _ in range(count):
+        state = (state + 0x9E3779B97F4A7C15) & _MASK_64
+        mixed = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK_64
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK_64
+        drawn.append(mixed ^ (mixed >> 31))
+    return np.array(drawn, dtype=np.uint64)
+
+
+def _minima(
+    hashes: NDArray[np.uint32], offsets: NDArray[np.int64], a: NDArray[np.uint32], b: NDArray[np.uint32]
+) -> NDArray[np.uint32]:
+    """Return min(a x + b) for each function and document, shape (n, functions); no document may be empty."""
+    functions, n_documents = len(a), len(offsets) - 1
+    signatures = np.empty((n_documents, functions), dtype=np.uint32)
+    products = np.empty(0, dtype=np.uint32)
+    first = 0
+    while first < n_documents:
+        end = int(np.searchsorted(offsets, offsets[first] + _CHUNK_SHINGLES, side="right")) - 1
+        end = max(end, first + 1)
+        chunk = hashes[offsets[first] : offsets[end]]
+        starts = offsets[first:end] - offsets[first]
+        together = min(functions, max(1, _BLOCK_PRODUCTS // len(chunk)))
+        if len(products) < together * len(chunk):
+            products = np.empty(together * len(chunk), dtype=np.uint32)
+        minima = np.empty((functions, end - first), dtype=np.uint32)
+        for k in range(0, functions, together):
+            rows = slice(k, min(k + together, functions))
+            block = products[: (rows.stop - k) * len(chunk)].reshape(-1, len(chunk))
+            np.multiply(a[rows], chunk, out=block)
+            np.add(block, b[rows], out=block)
+            np.minimum.reduceat(block, starts, axis=1, out=minima[rows])
+        signatures[first:end] = minima.T
+        first = end
+    return signatures
+
+
+def _check_batch(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> None:
+    """Raise ValueError unless the offsets cut the hashes into documents."""
+    if hashes.dtype != np.uint32 or hashes.ndim != 1:
+        raise ValueError(f"shingle hashes must be uint32 in one dimension, not {hashes.dtype} of shape {hashes.shape}")
+    if offsets.ndim != 1 or len(offsets) == 0 or offsets.dtype.kind not in "iu":
+        raise ValueError("offsets must be integers in one dimension, one more than there are documents")
+    if offsets[0] < 0 or offsets[-1] > len(hashes) or (offsets[1:] < offsets[:-1]).any():
+        raise ValueError(f"offsets must ascend within 0 .. {len(hashes)}")
+
+
+def _check_same_shape(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> None:
+    """Raise ValueError unless two arrays of signatures belong together."""
+    if left.shape != right.shape:
+        raise ValueError(f"signatures of shapes {left.shape} and {right.shape} cannot be compared")

@@ -1,0 +1,224 @@
+"""Band keys against zlib, the collision curve against the textbook and signatures, and the choice of a banding."""
+
+import itertools
+import math
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from streamdedup.lsh import (
+    FALSE_CANDIDATE_WEIGHT,
+    Banding,
+    choose_banding,
+    false_candidates,
+    price_bandings,
+    shared_bands,
+)
+from streamdedup.minhash import HashFamily
+
+bandings = st.builds(Banding, bands=st.integers(1, 20), rows=st.integers(1, 8))
+
+
+def keys_by_zlib(banding, signatures):
+    width = 4 * banding.rows
+    octets = [row[: banding.permutations].astype("<u4").tobytes() for row in signatures]
+    return [[zlib.crc32(one[at : at + width]) for at in range(0, banding.bands * width, width)] for one in octets]
+
+
+class TestBandKeys:
+    @settings(deadline=None)
+    @given(bandings, st.integers(0, 3), st.integers(0, 5), st.data())
+    def test_they_are_zlibs_crc32_of_little_endian_values(self, banding, documents, unused, data):
+        shape = (documents, banding.permutations + unused)
+        signatures = data.draw(arrays.arrays(np.uint32, shape))
+        keys = banding.band_keys(signatures)
+        assert keys.dtype == np.uint32
+        assert keys.shape == (documents, banding.bands)
+        assert keys.tolist() == keys_by_zlib(banding, signatures)
+
+    def test_every_octet_at_every_place_counts(self):
+        values = (np.arange(256, dtype=np.uint32)[:, None] << np.array([0, 8, 16, 24], np.uint32)).reshape(-1, 1)
+        signatures = np.concatenate((values, values[::-1], values), axis=1)
+        banding = Banding(1, 3)
+        assert banding.band_keys(signatures).tolist() == keys_by_zlib(banding, signatures)
+
+    def test_a_view_with_strides_gives_the_same_keys(self):
+        wide = np.arange(600, dtype=np.uint32).reshape(10, 60) * np.uint32(2654435761)
+        banding = Banding(4, 5)
+        assert np.array_equal(banding.band_keys(wide[::2, ::2]), banding.band_keys(wide[::2, ::2].copy()))
+
+    def test_the_band_written_as_text_has_the_known_checksum(self):
+        assert f"{zlib.crc32(b'15_355_89_2'):08x}" == "556eecce"
+
+    def test_the_same_band_as_little_endian_values(self):
+        octets = b"\x0f\0\0\0\x63\x01\0\0\x59\0\0\0\x02\0\0\0"
+        keys = Banding(1, 4).band_keys(np.array([[15, 355, 89, 2]], dtype=np.uint32))
+        assert keys.tolist() == [[zlib.crc32(octets)]]
+
+    @pytest.mark.parametrize(
+        "signatures", [np.zeros((2, 5), np.uint32), np.zeros((2, 6), np.int64), np.zeros(6, np.uint32)], ids=str
+    )
+    def test_signatures_that_are_too_short_or_of_another_type_are_refused(self, signatures):
+        with pytest.raises(ValueError, match="2 x 3 bands need uint32 signatures of at least 6 values"):
+            Banding(2, 3).band_keys(signatures)
+
+
+class TestSharedBands:
+    def test_equal_keys_of_the_same_band_are_counted(self):
+        left = np.array([[1, 2, 3], [1, 2, 3], [1, 2, 3]], dtype=np.uint32)
+        right = np.array([[1, 2, 3], [3, 1, 2], [9, 2, 3]], dtype=np.uint32)
+        assert shared_bands(left, right).tolist() == [3, 0, 2]
+
+    def test_no_pairs_share_nothing(self):
+        assert shared_bands(np.zeros((0, 3), np.uint32), np.zeros((0, 3), np.uint32)).tolist() == []
+
+    def test_keys_of_different_bandings_are_refused(self):
+        with pytest.raises(ValueError, match="cannot be compared"):
+            shared_bands(np.zeros((2, 3), np.uint32), np.zeros((2, 4), np.uint32))
+
+
+class TestProbability:
+    @pytest.mark.parametrize(
+        "similarity, probability",
+        # "Mining of Massive Datasets", figure 3.8: 20 bands of 5 rows.
+        [(0.2, 0.006), (0.3, 0.047), (0.4, 0.186), (0.5, 0.470), (0.6, 0.802), (0.7, 0.975), (0.8, 0.9996)],
+    )
+    def test_it_is_the_textbooks_table(self, similarity, probability):
+        assert Banding(20, 5).probability(similarity) == pytest.approx(probability, abs=5e-4)
+
+    @given(bandings, st.floats(0, 1), st.data())
+    def test_at_least_m_bands_is_the_upper_tail_of_the_binomial(self, banding, similarity, data):
+        shared = data.draw(st.integers(1, banding.bands))
+        p = similarity**banding.rows
+        tail = sum(
+            math.comb(banding.bands, i) * p**i * (1 - p) ** (banding.bands - i)
+            for i in range(shared, banding.bands + 1)
+        )
+        assert banding.probability(similarity, shared) == pytest.approx(tail, abs=1e-12)
+
+    @given(bandings)
+    def test_it_runs_from_never_to_always(self, banding):
+        curve = [banding.probability(step / 20) for step in range(21)]
+        assert curve[0] == 0.0
+        assert curve[-1] == 1.0
+        assert curve == sorted(curve)
+
+    @given(bandings, st.floats(0, 1))
+    def test_more_shared_bands_are_never_likelier(self, banding, similarity):
+        tail = [banding.probability(similarity, shared) for shared in range(1, banding.bands + 1)]
+        assert all(later <= earlier + 1e-12 for earlier, later in itertools.pairwise(tail))
+
+    def test_a_tiny_miss_is_not_rounded_away(self):
+        assert Banding(128, 1).miss(0.8) == pytest.approx(0.2**128)
+
+    def test_the_curve_is_steep_near_the_threshold(self):
+        assert Banding(20, 5).threshold == pytest.approx(0.5493, abs=1e-4)
+        assert Banding(1, 7).threshold == 1.0
+
+    @pytest.mark.parametrize("similarity, shared", [(-0.1, 1), (1.1, 1), (math.nan, 1), (0.5, 0), (0.5, 5)])
+    def test_arguments_outside_their_range_are_refused(self, similarity, shared):
+        with pytest.raises(ValueError, match=r"similarity lies in|shared bands asked"):
+            Banding(4, 4).probability(similarity, shared)
+
+    @pytest.mark.parametrize("bands, rows", [(0, 4), (4, 0)])
+    def test_a_banding_without_bands_or_rows_is_refused(self, bands, rows):
+        with pytest.raises(ValueError, match="at least 1 band of 1 row"):
+            Banding(bands, rows)
+
+    @pytest.mark.parametrize("shared", [1, 2, 3])
+    @pytest.mark.parametrize("banding", [Banding(9, 4), Banding(12, 5), Banding(16, 6)], ids=str)
+    @pytest.mark.parametrize("common", [50, 62, 70, 75])
+    def test_as_many_pairs_become_candidates_as_the_curve_says(self, banding, common, shared):
+        # 2,000 pairs of sets of random hashes: `common` in both, `apart` more in each.
+        pairs, apart = 2000, (100 - common) // 2
+        random = np.random.default_rng([common, banding.bands])
+        drawn = random.integers(0, 2**32, (pairs, common + 2 * apart), dtype=np.uint32)
+        offsets = np.arange(pairs + 1) * (common + apart)
+        family = HashFamily(96)
+        left = family.sign(drawn[:, : common + apart].ravel(), offsets)
+        right = family.sign(drawn[:, apart:].ravel(), offsets)
+        agreed = shared_bands(banding.band_keys(left), banding.band_keys(right))
+        expected = banding.probability(common / (common + 2 * apart), shared)
+        bound = 4 * math.sqrt(expected * (1 - expected) / pairs) + 1 / pairs
+        assert abs((agreed >= shared).mean() - expected) < bound
+
+
+class TestChoice:
+    def test_the_default_settings_get_nine_bands_of_four_rows(self):
+        assert choose_banding(0.8, 0.99) == Banding(9, 4)
+
+    @pytest.mark.parametrize(
+        "documents, banding",
+        [(50_000, Banding(7, 3)), (300_000, Banding(9, 4)), (1_000_000, Banding(12, 5)), (3_000_000, Banding(16, 6))],
+    )
+    def test_a_larger_index_gets_more_selective_bands(self, documents, banding):
+        assert choose_banding(0.8, 0.99, documents=documents) == banding
+
+    @settings(deadline=None, max_examples=50)
+    @given(st.floats(0.3, 1), st.floats(0.5, 0.999), st.integers(16, 128), st.integers(1, 3))
+    def test_every_listed_banding_keeps_its_promise(self, threshold, min_recall, permutations, shared):
+        priced = price_bandings(threshold, min_recall, permutations, shared)
+        for one in priced:
+            assert one.recall == one.banding.probability(threshold, shared)
+            assert one.recall >= min_recall - 1e-12
+            assert one.banding.permutations <= permutations
+            assert one.false_candidates == false_candidates(one.banding, threshold)
+            assert one.cost == one.banding.bands + FALSE_CANDIDATE_WEIGHT * one.false_candidates
+        assert [one.cost for one in priced] == sorted(one.cost for one in priced)
+
+    @settings(deadline=None, max_examples=50)
+    @given(st.floats(0.3, 1), st.floats(0.5, 0.999), st.integers(16, 64), st.integers(1, 3))
+    def test_no_banding_that_reaches_the_recall_is_left_out(self, threshold, min_recall, permutations, shared):
+        listed = {one.banding for one in price_bandings(threshold, min_recall, permutations, shared)}
+        for bands, rows in itertools.product(range(shared, permutations + 1), range(1, permutations + 1)):
+            banding = Banding(bands, rows)
+            if banding.permutations <= permutations and banding.miss(threshold, shared) <= 1 - min_recall:
+                assert banding in listed
+
+    def test_the_model_agrees_with_the_pairs_counted_in_reuters(self):
+        # 2 x the candidate pairs below 0.8 among 19,043 articles / 19,043, as the module docstring lists them.
+        for banding, pairs in ((Banding(9, 4), 1188), (Banding(12, 5), 643), (Banding(16, 6), 446)):
+            counted = 2 * pairs / 19_043
+            assert false_candidates(banding, 0.8, documents=19_043) == pytest.approx(counted, rel=0.15)
+
+    def test_false_candidates_grow_with_the_index_and_the_threshold(self):
+        banding = Banding(9, 4)
+        assert false_candidates(banding, 0.8, 200) == pytest.approx(2 * false_candidates(banding, 0.8, 100))
+        assert false_candidates(banding, 0.7) < false_candidates(banding, 0.75) < false_candidates(banding, 0.8)
+        assert false_candidates(banding, 0.0) == 0.0
+
+    def test_shared_bands_are_bought_with_more_bands(self):
+        assert choose_banding(0.8, 0.99, shared=2).bands > choose_banding(0.8, 0.99).bands
+        assert choose_banding(0.8, 0.99, shared=2).probability(0.8, 2) >= 0.99
+
+    def test_exact_copies_need_one_band(self):
+        assert choose_banding(1.0, 1.0).bands == 1
+
+    def test_an_unreachable_recall_is_refused_with_advice(self):
+        with pytest.raises(ValueError, match=r"within 8 permutations.*0\.999.*0\.3.*allow more permutations"):
+            choose_banding(0.3, 0.999, max_permutations=8)
+
+    def test_certainty_below_similarity_one_is_refused(self):
+        with pytest.raises(ValueError, match="no bands within 128"):
+            choose_banding(0.8, 1.0)
+
+    @pytest.mark.parametrize(
+        "arguments, text",
+        [
+            ({"threshold": 0.0, "min_recall": 0.9}, "threshold"),
+            ({"threshold": 1.1, "min_recall": 0.9}, "threshold"),
+            ({"threshold": math.nan, "min_recall": 0.9}, "threshold"),
+            ({"threshold": 0.8, "min_recall": 0.0}, "recall"),
+            ({"threshold": 0.8, "min_recall": 1.01}, "recall"),
+            ({"threshold": 0.8, "min_recall": 0.9, "shared": 0}, "at least 1"),
+            ({"threshold": 0.8, "min_recall": 0.9, "max_permutations": 0}, "at least 1"),
+            ({"threshold": 0.8, "min_recall": 0.9, "documents": -1}, "at least 0"),
+        ],
+    )
+    def test_arguments_outside_their_range_are_refused(self, arguments, text):
+        with pytest.raises(ValueError, match=text):
+            choose_banding(**arguments)

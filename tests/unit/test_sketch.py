@@ -1,0 +1,274 @@
+"""Sketches: what is kept, exact and estimated similarity, and the binary form."""
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from streamdedup.minhash import EMPTY, HashFamily, estimate
+from streamdedup.sketch import Sketch, Sketcher, decode, encode, jaccard
+
+FAMILY = HashFamily(32)
+hash_sets = st.frozensets(st.integers(0, 60) | st.integers(0, 2**32 - 1), max_size=25)
+limits = st.none() | st.integers(0, 12)
+REFUSED = "refused with a text"
+
+
+def batch_of(sets):
+    offsets = np.zeros(len(sets) + 1, dtype=np.int64)
+    np.cumsum([len(one) for one in sets], out=offsets[1:])
+    return np.array([value for one in sets for value in sorted(one)], dtype=np.uint32), offsets
+
+
+def sketches_of(sets, limit, banded=8):
+    return Sketcher(FAMILY, limit, banded).make(*batch_of(sets))[0]
+
+
+def by_hashes(*hashes):
+    return Sketch(len(hashes), hashes=np.array(hashes, dtype=np.uint32))
+
+
+def by_signature(count, *values):
+    return Sketch(count, signature=np.array(values, dtype=np.uint32))
+
+
+def true_similarity(left, right):
+    return len(left & right) / len(left | right) if left | right else 0.0
+
+
+def decoded_or_refused(data):
+    """Return the octets of the decoded sketch, or that they were refused; any other error comes through."""
+    try:
+        return encode(decode(data))
+    except ValueError as error:
+        return REFUSED if str(error) else "refused without a text"
+
+
+class TestMake:
+    @settings(deadline=None)
+    @given(st.lists(hash_sets, min_size=1, max_size=8), limits, st.integers(1, 32))
+    def test_sets_within_the_limit_are_kept_and_larger_ones_signed(self, sets, limit, banded):
+        sketches, prefixes = Sketcher(FAMILY, limit, banded).make(*batch_of(sets))
+        signatures = FAMILY.sign(*batch_of(sets))
+        assert np.array_equal(prefixes, signatures[:, :banded])
+        for one, sketch, signature in zip(sets, sketches, signatures, strict=True):
+            assert sketch.count == len(one)
+            if limit is None or (limit > 0 and len(one) <= limit):
+                assert sketch.hashes.tolist() == sorted(one)
+                assert sketch.signature is None
+            else:
+                assert sketch.hashes is None
+                assert np.array_equal(sketch.signature, signature)
+
+    def test_a_limit_of_zero_keeps_the_signature_of_a_document_without_shingles_too(self):
+        (sketch,) = sketches_of([set()], 0)
+        assert sketch == by_signature(0, *[EMPTY] * 32)
+
+    def test_an_empty_batch_makes_nothing(self):
+        sketches, prefixes = Sketcher(FAMILY, 10, 8).make(np.zeros(0, np.uint32), np.zeros(1, np.int64))
+        assert sketches == []
+        assert prefixes.shape == (0, 8)
+
+    @pytest.mark.parametrize("limit", [None, 0])
+    def test_a_sketch_keeps_none_of_the_batchs_memory(self, limit):
+        hashes, offsets = batch_of([{1, 2, 3}, {4}])
+        sketches, prefixes = Sketcher(FAMILY, limit, 32).make(hashes, offsets)
+        before = [encode(one) for one in sketches]
+        hashes[:] = 9
+        prefixes[:] = 9
+        assert [encode(one) for one in sketches] == before
+        for one in sketches:
+            values = one.signature if one.hashes is None else one.hashes
+            assert values.base is None
+
+    @pytest.mark.parametrize("hashes", [[1, 3, 2], [1, 2, 2]], ids=["unsorted", "repeated"])
+    def test_hashes_out_of_order_are_refused(self, hashes):
+        with pytest.raises(ValueError, match="sorted and distinct"):
+            Sketcher(FAMILY, None, 8).make(np.array(hashes, dtype=np.uint32), np.array([0, 0, 3, 3]))
+
+    def test_order_is_asked_within_documents_only(self):
+        sketches, _ = Sketcher(FAMILY, None, 8).make(np.array([5, 9, 2, 2], dtype=np.uint32), np.array([0, 0, 2, 3, 4]))
+        assert sketches == [by_hashes(), by_hashes(5, 9), by_hashes(2), by_hashes(2)]
+
+    @pytest.mark.parametrize("limit, banded", [(-1, 8), (10, 0), (10, 33)])
+    def test_numbers_outside_their_range_are_refused(self, limit, banded):
+        with pytest.raises(ValueError, match=r"exact_limit|bands over"):
+            Sketcher(FAMILY, limit, banded)
+
+
+class TestSketch:
+    def test_it_holds_hashes_or_a_signature_but_not_both_or_neither(self):
+        values = np.array([1], dtype=np.uint32)
+        for arguments in ({}, {"hashes": values, "signature": values}):
+            with pytest.raises(ValueError, match="either hashes or a signature"):
+                Sketch(1, **arguments)
+
+    def test_its_count_is_that_of_its_hashes(self):
+        with pytest.raises(ValueError, match="2 shingles cannot hold 1"):
+            Sketch(2, hashes=np.array([1], dtype=np.uint32))
+
+    def test_it_equals_what_holds_the_same(self):
+        assert by_hashes(1, 2) == by_hashes(1, 2)
+        assert by_hashes(1, 2) != by_hashes(1, 3)
+        assert by_signature(2, 1, 2) != by_hashes(1, 2)
+        assert by_signature(2, 1, 2) != by_signature(3, 1, 2)
+        assert by_hashes(1) != "sketch"
+
+    def test_it_cannot_be_a_key(self):
+        with pytest.raises(TypeError, match="unhashable"):
+            hash(by_hashes(1))
+
+
+class TestSignatures:
+    @settings(deadline=None)
+    @given(st.lists(hash_sets, max_size=6), limits, st.integers(1, 32))
+    def test_they_are_the_same_whether_kept_or_computed(self, sets, limit, permutations):
+        sketches = sketches_of(sets, limit)
+        computed = Sketcher(FAMILY, limit, 8).signatures(sketches, permutations)
+        assert np.array_equal(computed, FAMILY.sign(*batch_of(sets), permutations=permutations))
+
+    def test_a_signature_of_another_length_is_refused(self):
+        with pytest.raises(ValueError, match="3 values in an index of 32"):
+            Sketcher(FAMILY, 0, 8).signatures([by_signature(5, 1, 2, 3)], 2)
+
+    @pytest.mark.parametrize("permutations", [0, 33])
+    @pytest.mark.parametrize("limit", [None, 0])
+    def test_values_that_the_family_does_not_have_are_refused(self, limit, permutations):
+        with pytest.raises(ValueError, match=f"{permutations} values asked of signatures of 32"):
+            Sketcher(FAMILY, limit, 8).signatures(sketches_of([{1}], limit), permutations)
+
+
+class TestSimilarities:
+    @settings(deadline=None)
+    @given(st.lists(st.tuples(hash_sets, hash_sets), max_size=8))
+    def test_sets_compare_exactly(self, pairs):
+        left = sketches_of([one for one, _ in pairs], None)
+        right = sketches_of([other for _, other in pairs], None)
+        result = Sketcher(FAMILY, None, 8).similarities(left, right)
+        assert result.exact.all()
+        assert result.values.tolist() == [true_similarity(one, other) for one, other in pairs]
+
+    @settings(deadline=None)
+    @given(st.lists(st.tuples(hash_sets, hash_sets, limits, limits), max_size=8))
+    def test_any_other_pair_is_estimated_from_both_signatures(self, pairs):
+        left = [sketches_of([one], limit)[0] for one, _, limit, _ in pairs]
+        right = [sketches_of([other], limit)[0] for _, other, _, limit in pairs]
+        result = Sketcher(FAMILY, None, 8).similarities(left, right)
+        for i, (one, other, *_) in enumerate(pairs):
+            if left[i].hashes is not None and right[i].hashes is not None:
+                assert result.exact[i]
+                assert result.values[i] == true_similarity(one, other)
+            else:
+                signatures = FAMILY.sign(*batch_of([one, other]))
+                assert not result.exact[i]
+                assert result.values[i] == (estimate(*signatures) if one and other else 0.0)
+
+    @settings(deadline=None)
+    @given(st.lists(st.tuples(hash_sets, hash_sets, limits, limits), min_size=1, max_size=6))
+    def test_neither_the_sides_nor_the_batch_nor_storage_change_a_value(self, pairs):
+        sketcher = Sketcher(FAMILY, None, 8)
+        left = [sketches_of([one], limit)[0] for one, _, limit, _ in pairs]
+        right = [sketches_of([other], limit)[0] for _, other, _, limit in pairs]
+        whole = sketcher.similarities(left, right)
+        swapped = sketcher.similarities(right, left)
+        stored = sketcher.similarities([decode(encode(one)) for one in left], right)
+        single = [sketcher.similarities([one], [other]) for one, other in zip(left, right, strict=True)]
+        assert swapped.values.tolist() == whole.values.tolist() == stored.values.tolist()
+        assert [one.values[0] for one in single] == whole.values.tolist()
+        assert [one.exact[0] for one in single] == whole.exact.tolist()
+
+    def test_one_sketch_in_many_pairs_is_signed_once(self):
+        one, *others = sketches_of([range(20), range(2, 22), range(4, 24)], None)
+        long = sketches_of([range(21)], 0)[0]
+        sketcher = Sketcher(FAMILY, None, 8)
+        asked = []
+        sketcher.signatures = lambda sketches, permutations: (
+            asked.append(len(sketches)) or Sketcher.signatures(sketcher, sketches, permutations)
+        )
+        sketcher.similarities([long, long, long, one], [one, *others, long])
+        assert asked == [4]
+
+    @pytest.mark.parametrize(
+        "common, union, threshold",
+        [(8, 10, 0.8), (7, 10, 0.7), (9, 10, 0.9), (3, 5, 0.6), (19, 20, 0.95), (80, 100, 0.8), (57, 100, 0.57)],
+    )
+    def test_a_similarity_at_a_decimal_threshold_reaches_it(self, common, union, threshold):
+        assert jaccard(np.arange(common, dtype=np.uint32), np.arange(union, dtype=np.uint32)) >= threshold
+
+    def test_four_of_five_is_eight_tenths(self):
+        result = Sketcher(FAMILY, None, 8).similarities([by_hashes(1, 2, 3, 4)], [by_hashes(1, 2, 3, 4, 5)])
+        assert result.values[0] == 0.8
+
+    @pytest.mark.parametrize("limits", [(None, None), (None, 0), (0, None), (0, 0)], ids=str)
+    def test_documents_without_shingles_have_nothing_in_common(self, limits):
+        left, right = (sketches_of([set()], limit) for limit in limits)
+        assert Sketcher(FAMILY, None, 8).similarities(left, right).values.tolist() == [0.0]
+
+    def test_no_pairs_give_no_values(self):
+        result = Sketcher(FAMILY, None, 8).similarities([], [])
+        assert len(result.values) == len(result.exact) == 0
+
+    def test_sides_of_unequal_length_are_refused(self):
+        with pytest.raises(ValueError, match="shorter"):
+            Sketcher(FAMILY, None, 8).similarities([by_hashes(1), by_hashes(2)], [by_hashes(1)])
+
+
+class TestBinaryForm:
+    @given(st.lists(hash_sets, min_size=1, max_size=3), limits)
+    @settings(deadline=None)
+    def test_decoding_gives_back_what_was_encoded(self, sets, limit):
+        sketches = sketches_of(sets, limit)
+        assert [decode(encode(one)) for one in sketches] == sketches
+
+    def test_the_octets_of_version_1_never_change(self):
+        assert encode(by_hashes(1, 0x01020304)) == bytes.fromhex("10 02000000 01000000 04030201")
+        assert encode(by_signature(700, 5, 2**32 - 1)) == bytes.fromhex("11 bc020000 05000000 ffffffff")
+        assert encode(by_hashes()) == bytes.fromhex("10 00000000")
+
+    def test_a_decoded_sketch_owns_aligned_memory_of_native_order(self):
+        values = decode(encode(by_hashes(1, 2, 3))).hashes
+        assert values.dtype == np.uint32
+        assert values.dtype.isnative
+        assert values.flags.aligned
+        assert values.flags.owndata
+
+    @pytest.mark.parametrize(
+        "data, text",
+        [
+            ("", "at least 5 octets"),
+            ("10 000000", "at least 5 octets"),
+            ("20 00000000", "version 2; this program reads version 1"),
+            ("00 00000000", "version 0"),
+            ("12 00000000", "unknown kind 2"),
+            ("10 01000000 010000", "cut off or too long"),
+            ("10 02000000 01000000", "2 shingles with 1 hashes"),
+            ("10 00000000 01000000", "0 shingles with 1 hashes"),
+            ("10 02000000 02000000 01000000", "ascend strictly"),
+            ("10 02000000 02000000 02000000", "ascend strictly"),
+            ("11 05000000", "without values"),
+            ("11 05000000 0100", "cut off or too long"),
+        ],
+    )
+    def test_octets_that_are_no_sketch_are_refused_with_the_reason(self, data, text):
+        with pytest.raises(ValueError, match=text):
+            decode(bytes.fromhex(data))
+
+    @settings(deadline=None, max_examples=300)
+    @given(
+        st.binary(max_size=40)
+        | st.builds(lambda head, tail: bytes([head]) + tail, st.sampled_from([16, 17]), st.binary(max_size=40))
+    )
+    @example(struct.pack("<BI", 0x10, 2**32 - 1))
+    def test_any_octets_are_a_sketch_or_a_value_error(self, data):
+        assert decoded_or_refused(data) in (data, REFUSED)
+
+    @settings(deadline=None, max_examples=200)
+    @given(hash_sets, limits, st.data())
+    def test_a_damaged_sketch_is_a_sketch_or_a_value_error(self, one, limit, data):
+        octets = bytearray(encode(sketches_of([one], limit)[0]))
+        at = data.draw(st.integers(0, len(octets) - 1))
+        octets[at] = data.draw(st.integers(0, 255))
+        cut = bytes(octets[: data.draw(st.integers(0, len(octets)))])
+        assert decoded_or_refused(cut) in (cut, REFUSED)
