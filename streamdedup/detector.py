@@ -1,163 +1,43 @@
 """The engine: documents in, detections out.
 
-It knows texts, signatures and a ``BucketStore``; it knows no Kafka, no clock, no metric and no settings file. A batch passes
-through two stages that stay separate calls: ``prepare`` only computes, ``index`` only talks to the store and compares.
+It knows texts, signatures and a ``BucketStore``; it knows no Kafka, no clock, no metric and no settings file. A batch
+passes through two stages that stay separate calls: ``prepare`` only computes, ``index`` only talks to the store and
+compares.
 
-The pairs that a stream yields do not depend on the order of arrival, on batches or on how many daemons share the work: P is
-the set of all pairs of documents that have at least ``min_shared_bands`` band keys in common, lie within the window and have
-a similarity of at least the threshold. All three conditions are symmetric and computed from the two sketches alone.
+The pairs that a stream yields do not depend on the order of arrival, on batches or on how many daemons share the
+work: P is the set of all pairs of documents that have at least ``min_shared_bands`` band keys in common, lie within
+the window and have a similarity of at least the threshold. All three conditions are symmetric and computed from the
+two sketches alone.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from hashlib import blake2b
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup import sketch as sketches
-from streamdedup.lsh import Banding
+from streamdedup.clusters import StarFinder
+from streamdedup.detections import (
+    Detection,
+    DetectorOptions,
+    Outcome,
+    Prepared,
+    Skip,
+    document_number,
+    pair_key,
+)
 from streamdedup.messages import Document, Match, content_digest
 from streamdedup.minhash import HashFamily, standard_error
-from streamdedup.position import Partition, Position
+from streamdedup.position import Partition
 from streamdedup.sketch import Sketch, Sketcher
 from streamdedup.store.base import BucketStore, Fence, PutResult, PutState, StoredRecord
-from streamdedup.text import ShingleOptions, Shingler
-
-
-class Skip(StrEnum):
-    """Why a document was passed over without being a mistake; metric labels."""
-
-    #: No letter, no digit: nothing to compare.
-    EMPTY = "empty"
-    #: Fewer tokens than one shingle needs, where the profile skips such texts.
-    TOO_SHORT = "too_short"
-    #: Fewer words than the profile asks for.
-    TOO_FEW_WORDS = "too_few_words"
-    #: The same version was delivered before.
-    REDELIVERED = "redelivered"
-    #: A later version was indexed before.
-    SUPERSEDED = "superseded"
-
-
-@dataclass(frozen=True, slots=True)
-class DetectorOptions:
-    """What decides which pairs are near-duplicates.
-
-    Attributes:
-        profile: Name of the profile; part of the document numbers.
-        shingles: How texts become shingles.
-        banding: Bands and rows.
-        permutations: Length of a signature; at least bands times rows.
-        seed: Seed of the hash family.
-        threshold: Least similarity of a pair that is reported, in (0, 1].
-        min_shared_bands: Least number of band keys that a reported pair has in common.
-        min_words: Documents with fewer tokens are skipped.
-        exact_limit: Documents of at most so many shingles are kept as sets and compared exactly; None for all.
-        window_ms: Greatest difference of the record times of a pair, in milliseconds; None for no limit.
-        max_candidates: Most candidates of a document that are verified; None for no limit.
-    """
-
-    profile: str
-    shingles: ShingleOptions
-    banding: Banding
-    permutations: int
-    seed: int
-    threshold: float
-    min_shared_bands: int = 1
-    min_words: int = 0
-    exact_limit: int | None = 512
-    window_ms: int | None = None
-    max_candidates: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A batch of documents, computed and not yet indexed.
-
-    Attributes:
-        documents: All documents of the batch, in order.
-        skipped: Position in ``documents`` -> why that one is not indexed.
-        kept: Positions in ``documents`` of those to index, in order; the following are aligned with it.
-        records: What the store is to keep of each.
-        sketches: Their sketches.
-        band_keys: (kept, bands) their band keys.
-    """
-
-    documents: Sequence[Document]
-    skipped: Mapping[int, Skip]
-    kept: list[int]
-    records: list[StoredRecord]
-    sketches: list[Sketch]
-    band_keys: NDArray[np.uint32]
-
-
-@dataclass(frozen=True, slots=True)
-class Detection:
-    """A document that resembles others.
-
-    Attributes:
-        document: The document.
-        digest: Its content digest.
-        matches: Its near-duplicates that belong to this document's alert: most similar first, then by id.
-        cluster_id: Id of the first document of its cluster.
-    """
-
-    document: Document
-    digest: bytes
-    matches: tuple[Match, ...]
-    cluster_id: str
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What became of a batch.
-
-    Attributes:
-        detections: One for each document with at least one new pair.
-        skipped: Documents passed over, with the reason.
-        collided: Documents whose number belongs to another id, with that id.
-        saved_positions: Positions for which partners were saved, to be forgotten after the commit.
-        indexed_count: Documents that are in the index now because of this batch.
-        silent_count: Of them, those committed before, which emit nothing.
-        candidates_count: Candidates met in buckets.
-        dropped_candidates_count: Candidates beyond ``max_candidates``, never compared.
-        verified_count: Candidates compared and found near-duplicates.
-        rejected_count: Candidates compared and found different, too far apart in time, or gone.
-        full_buckets_count: How often a bucket was full.
-    """
-
-    detections: list[Detection] = field(default_factory=list)
-    skipped: list[tuple[Document, Skip]] = field(default_factory=list)
-    collided: list[tuple[Document, str]] = field(default_factory=list)
-    saved_positions: list[Position] = field(default_factory=list)
-    indexed_count: int = 0
-    silent_count: int = 0
-    candidates_count: int = 0
-    dropped_candidates_count: int = 0
-    verified_count: int = 0
-    rejected_count: int = 0
-    full_buckets_count: int = 0
-
+from streamdedup.text import Shingler
 
 #: Saved partners of a position: pair key -> the match, encoded.
 _Partners = dict[bytes, bytes]
 
 _match_decoder = msgspec.json.Decoder(Match)
-
-
-def document_number(profile: str, document_id: str) -> int:
-    """Return the signed 64-bit number by which buckets know a document: BLAKE2b of profile and id."""
-    name = f"{profile}\0{document_id}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(name, digest_size=8).digest(), "big", signed=True)
-
-
-def pair_key(a: StoredRecord, b: StoredRecord) -> bytes:
-    """Return the 16 bytes that name a pair of versions, whichever of the two is named first."""
-    sides = sorted(record.number.to_bytes(8, "big", signed=True) + record.digest for record in (a, b))
-    return blake2b(b"".join(sides), digest_size=16).digest()
 
 
 class Detector:
@@ -174,6 +54,7 @@ class Detector:
         self._shingler = Shingler(options.shingles)
         family = HashFamily(options.permutations, options.seed)
         self._sketcher = Sketcher(family, options.exact_limit, options.banding.permutations)
+        self._stars = StarFinder(store, self._sketcher, options.threshold)
 
     @property
     def store(self) -> BucketStore:
@@ -227,8 +108,8 @@ class Detector:
     def index(self, prepared: Prepared, fences: Mapping[Partition, Fence]) -> Outcome:
         """Place a prepared batch in the index and find its near-duplicates.
 
-        Every step may be repeated: a batch that failed half-way is indexed again from the start, and a pair is emitted by
-        the same position as the first time.
+        Every step may be repeated: a batch that failed half-way is indexed again from the start, and a pair is
+        emitted by the same position as the first time.
 
         Steps, each a call to the store (the rules: ``store.base``):
             1. Put the records: from now on they are the authority.
@@ -421,8 +302,6 @@ class Detector:
                 matches.setdefault(row, []).append(_match_decoder.decode(match))
         return {row: tuple(sorted(found, key=lambda m: (-m.similarity, m.id))) for row, found in matches.items()}
 
-    # Clusters: stars, never chains
-
     def _detect(
         self, prepared: Prepared, owned: dict[int, tuple[Match, ...]], rights: list[Fence], outcome: Outcome
     ) -> None:
@@ -430,30 +309,13 @@ class Detector:
         if not owned:
             return
         best = {row: document_number(self._options.profile, matches[0].id) for row, matches in owned.items()}
-        known = self._store.get_records([*best.values(), *(prepared.records[row].number for row in owned)])
-        known |= self._store.get_records([record.cluster for record in known.values() if record.cluster not in known])
-        joined = []
+        stars = self._stars.load([*best.values(), *(prepared.records[row].number for row in owned)])
         for row, matches in sorted(owned.items()):
             record = prepared.records[row]
-            cluster = self._cluster(prepared.sketches[row], record, best[row], known)
-            if cluster.number != record.number:
-                joined.append((record.number, record.position, cluster.number))
-                known[record.number] = replace(record, cluster=cluster.number)
+            first = stars.join(record, prepared.sketches[row], best[row])
             document = prepared.documents[prepared.kept[row]]
-            outcome.detections.append(Detection(document, record.digest, matches, cluster.id))
-        if joined:
-            self._store.set_clusters(joined, rights)
-
-    def _cluster(
-        self, own: Sketch, record: StoredRecord, best: int, known: Mapping[int, StoredRecord]
-    ) -> StoredRecord:
-        """Return the first document of the cluster to join: that of the best match, when it is similar enough itself."""
-        best_match = known.get(best)
-        first = known.get(best_match.cluster) if best_match is not None else None
-        if first is None or first.number == record.number:
-            return record
-        similarity = self._sketcher.similarities([own], [sketches.decode(first.sketch)]).values[0]
-        return first if similarity >= self._options.threshold else record
+            outcome.detections.append(Detection(document, record.digest, matches, first.id))
+        stars.save(rights)
 
 
 def _states_within_batch(records: Sequence[StoredRecord], results: Sequence[PutResult]) -> list[PutState]:

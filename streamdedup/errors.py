@@ -18,8 +18,8 @@
         ├── BrokerMisconfigured
         └── ProducerFenced
 
-The text of an error is written for the operator: what was wrong, where, and what to do. No error text contains a secret or
-the text of a document.
+The text of an error is written for the operator: what was wrong, where, and what to do. No error text contains a
+secret or the text of a document.
 """
 
 #: Exit code: stopped because it was asked to.

@@ -1,7 +1,7 @@
 """The HTTP side of the daemon: ``/metrics``, ``/livez`` and ``/readyz``.
 
-Liveness asks only whether the loop still turns, so that a server that is away never gets the daemon restarted; readiness asks
-whether it is at work. Runs in threads of its own and touches nothing but what it is given.
+Liveness asks only whether the loop still turns, so that a server that is away never gets the daemon restarted;
+readiness asks whether it is at work. Runs in threads of its own and touches nothing but what it is given.
 """
 
 from collections.abc import Callable

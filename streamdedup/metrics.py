@@ -49,7 +49,9 @@ class Metrics:
         self.latency_seconds = self._histogram(
             "latency_seconds", "From a record's time to the commit of its batch.", _LATENCY_BUCKETS, "topic"
         )
-        self.batches_refused = self._counter("batches_refused", "Batches dropped because somebody else owns a partition.")
+        self.batches_refused = self._counter(
+            "batches_refused", "Batches dropped because somebody else owns a partition."
+        )
         self.rebuilds = self._counter("rebuilds", "Times that the Kafka clients were closed and opened anew.")
         self.rebalances = self._gauge("rebalances", "Rebalances seen by the present Kafka clients.")
         self.store_errors = self._counter("store_errors", "Batches put back because the store did not serve us.")

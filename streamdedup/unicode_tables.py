@@ -62,11 +62,8 @@ _IGNORED_RANGES = (
 #: Scripts written without spaces, first and last code point of each range. What is no letter, mark or number there
 #: stays a separator.
 _SOLO_RANGES = (
-    (0x0E00, 0x0EFF),  # Thai, Lao
-    (0x1000, 0x109F),  # Myanmar
-    (0x1780, 0x17FF),  # Khmer
-    (0x1950, 0x19DF),  # Tai Le, New Tai Lue
-    (0x1A20, 0x1AAF),  # Tai Tham
+    *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF)),  # Thai, Lao; Myanmar; Khmer
+    *((0x1950, 0x19DF), (0x1A20, 0x1AAF)),  # Tai Le, New Tai Lue; Tai Tham
     (0x3005, 0x3007),  # Han: iteration mark, closing mark, zero
     (0x3021, 0x30FF),  # Hangzhou numerals, further iteration marks, Hiragana, Katakana
     (0x31F0, 0x31FF),  # Katakana phonetic extensions
@@ -207,7 +204,7 @@ def _context_matters(
 
 def _pair_keys(first: NDArray[np.uint32], second: NDArray[np.uint32]) -> NDArray[np.uint64]:
     """Return one number for each pair of code points."""
-    return (first.astype(np.uint64) << 32) + second.astype(np.uint64)
+    return (first.astype(np.uint64) << np.uint64(32)) | second
 
 
 def _expand(packed: NDArray[np.uint32], starts: NDArray[np.int64], bits: int) -> Folded:

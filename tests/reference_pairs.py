@@ -1,7 +1,7 @@
 """P, the pairs that must be alerted, computed by comparing all pairs.
 
-Shares no bucket, candidate or store code with the daemon: shingles and signatures come from the core, everything after them
-is written out here the slow and obvious way.
+Shares no bucket, candidate or store code with the daemon: shingles and signatures come from the core, everything
+after them is written out here the slow and obvious way.
 """
 
 import itertools
@@ -28,7 +28,7 @@ def expected_pairs(
     seed: int,
     min_shared_bands: int = 1,
 ) -> set[Pair]:
-    """Return the pairs of ids, sorted, of all documents (id, text) that share enough band keys and are similar enough."""
+    """Return the pairs of ids, sorted, of documents (id, text) that share enough band keys and are similar enough."""
     batch = Shingler(shingles).shingle([text for _, text in documents])
     family = HashFamily(permutations, seed)
     sets, keys = [], []

@@ -4,10 +4,12 @@ from redis import Redis
 
 from streamdedup import __version__
 from streamdedup.dead_letters import Daemon
-from streamdedup.detector import Detector, DetectorOptions
+from streamdedup.detections import DetectorOptions
+from streamdedup.detector import Detector
 from streamdedup.messages import Decoder
-from streamdedup.service import loop
 from streamdedup.service.kafka import KafkaOptions
+from streamdedup.service.outbox import LoopOptions
+from streamdedup.service.outbox import Profile as LoopProfile
 from streamdedup.settings import Profile, Settings
 from streamdedup.store.base import BucketStore
 from streamdedup.store.connection import connect
@@ -84,9 +86,9 @@ def detector_options(name: str, profile: Profile) -> DetectorOptions:
     )
 
 
-def loop_profile(name: str, profile: Profile, store: BucketStore) -> loop.Profile:
+def loop_profile(name: str, profile: Profile, store: BucketStore) -> LoopProfile:
     """Return a profile ready for the loop."""
-    return loop.Profile(
+    return LoopProfile(
         name=name,
         decoder=Decoder(
             id_field=profile.id_field,
@@ -103,18 +105,18 @@ def loop_profile(name: str, profile: Profile, store: BucketStore) -> loop.Profil
     )
 
 
-def loop_profiles(settings: Settings, client: Redis) -> dict[str, loop.Profile]:
+def loop_profiles(settings: Settings, client: Redis) -> dict[str, LoopProfile]:
     """Return the profile of each input topic."""
-    profiles = {}
+    profiles: dict[str, LoopProfile] = {}
     for name, profile in settings.profiles.items():
         ready = loop_profile(name, profile, redis_store(settings, name, client))
         profiles |= dict.fromkeys(profile.topics, ready)
     return profiles
 
 
-def loop_options(settings: Settings) -> loop.LoopOptions:
+def loop_options(settings: Settings) -> LoopOptions:
     """Return where the outcome goes."""
-    return loop.LoopOptions(
+    return LoopOptions(
         duplicates_topic=settings.kafka.duplicates_topic,
         dead_letter_topic=settings.kafka.dead_letter_topic,
         max_message_bytes=settings.kafka.max_message_bytes,

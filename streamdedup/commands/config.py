@@ -74,7 +74,8 @@ def check(config: ConfigOption = None, assignments: SetOption = None) -> None:
     Example: streamdedup config check --config streamdedup.toml
     """
     settings = load_settings(config, assignments)
-    typer.echo(f"settings are valid: {len(settings.profiles)} profile(s), {settings.kafka.delivery} delivery")
+    profiles = "1 profile" if len(settings.profiles) == 1 else f"{len(settings.profiles)} profiles"
+    typer.echo(f"settings are valid: {profiles}, {settings.kafka.delivery} delivery")
     for name, profile in settings.profiles.items():
         typer.echo(f"profile {name}: topics {', '.join(profile.topics)}")
         for line in describe_banding(profile):

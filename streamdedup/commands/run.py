@@ -1,10 +1,12 @@
 """``streamdedup run``: the daemon."""
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import structlog
 import typer
+from redis import Redis
 
 from streamdedup import __version__, logs
 from streamdedup.commands import assembly
@@ -97,17 +99,24 @@ def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Puls
         raise SettingsError(f"service.metrics_port: cannot listen on {host}:{port}: {text}; choose another") from error
 
 
-def _await_servers(settings: Settings, client: object, transport: KafkaTransport, stop: StopSignals, pulse: _Pulse) -> None:
+def _await_servers(
+    settings: Settings, client: Redis, transport: KafkaTransport, stop: StopSignals, pulse: _Pulse
+) -> None:
     """Wait until both servers answer, and check once that they are fit for use.
 
     Raises:
         FatalError: A server is set up so that it cannot be used.
     """
-    outputs = (settings.kafka.duplicates_topic, settings.kafka.dead_letter_topic)
-    checks = {
-        "the store": lambda: [log.warning("store_warning", reason=text) for text in check_server(client)],
-        "Kafka": lambda: transport.check(outputs, settings.kafka.max_message_bytes),
-    }
+
+    def check_store() -> None:
+        for text in check_server(client):
+            log.warning("store_warning", reason=text)
+
+    def check_kafka() -> None:
+        outputs = (settings.kafka.duplicates_topic, settings.kafka.dead_letter_topic)
+        transport.check(outputs, settings.kafka.max_message_bytes)
+
+    checks: dict[str, Callable[[], None]] = {"the store": check_store, "Kafka": check_kafka}
     for what, check in checks.items():
         waiting = False
         while not stop.stopping:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TextIO
+from typing import Annotated, Any, NamedTuple, TextIO
 
 import msgspec
 import typer
@@ -14,7 +14,9 @@ import typer
 from streamdedup.commands.assembly import detector_options
 from streamdedup.commands.progress import batches, read_with_progress
 from streamdedup.corpora import CorpusReader, Entry
-from streamdedup.detector import Detector, Outcome
+from streamdedup.corpora.detection import Format
+from streamdedup.detections import Outcome
+from streamdedup.detector import Detector
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.messages import Decoder, Document
 from streamdedup.position import Partition, Position
@@ -110,7 +112,9 @@ def decoder_of(profile: Profile) -> Decoder:
     )
 
 
-def _documents(files: list[str], profile: Profile, corpus_format: str, *, skip_unreadable: bool) -> Iterator[Document]:
+def _documents(
+    files: list[str], profile: Profile, corpus_format: Format, *, skip_unreadable: bool
+) -> Iterator[Document]:
     offset = 0
     for file in files:
         reader = CorpusReader(
@@ -154,29 +158,47 @@ def output_to(path: str | None) -> Iterator[TextIO]:
 def write_pairs(pairs: Iterable[Pair], output: TextIO, *, as_json: bool) -> None:
     """Write pairs sorted by their ids, one a line."""
     for pair in sorted(pairs):
-        line = msgspec.json.encode(pair._asdict()).decode() if as_json else f"{pair.id1}\t{pair.id2}\t{pair.similarity:.6f}"
+        line = (
+            msgspec.json.encode(pair._asdict()).decode()
+            if as_json
+            else f"{pair.id1}\t{pair.id2}\t{pair.similarity:.6f}"
+        )
         output.write(line + "\n")
 
 
 def scan(  # noqa: PLR0913  a command line has as many options as it has
-    files: Annotated[list[str], typer.Argument(help="Corpora: JSON lines, plain text, Reuters-21578; - for standard input.")],
-    output: Annotated[str | None, typer.Option("--output", "-o", help="Where to write the pairs; standard output.")] = None,
+    files: Annotated[
+        list[str], typer.Argument(help="Corpora: JSON lines, plain text, Reuters-21578; - for standard input.")
+    ],
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Where to write the pairs; standard output.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON lines instead of tab-separated values.")] = False,
-    config: Annotated[Path | None, typer.Option("--config", "-c", help="Take the profile from this settings file.")] = None,
-    profile: Annotated[str, typer.Option("--profile", "-p", help="articles (words), reviews (characters), or one of --config.")] = "articles",
-    threshold: Annotated[float | None, typer.Option("--threshold", "-t", help="Least similarity, above 0 up to 1.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="Take the profile from this settings file.")
+    ] = None,
+    profile: Annotated[
+        str, typer.Option("--profile", "-p", help="articles (words), reviews (characters), or one of --config.")
+    ] = "articles",
+    threshold: Annotated[
+        float | None, typer.Option("--threshold", "-t", help="Least similarity, above 0 up to 1.")
+    ] = None,
     min_recall: Annotated[float | None, typer.Option(help="Least share of the pairs at the threshold to find.")] = None,
     unit: Annotated[str | None, typer.Option(help="Shingles of: word, char.")] = None,
     size: Annotated[int | None, typer.Option(help="Words or characters in a shingle.")] = None,
     similarity: Annotated[str | None, typer.Option(help="Jaccard similarity of: set, bag.")] = None,
-    exact_limit: Annotated[str | None, typer.Option(help="Distinct shingles up to which texts are compared exactly, or none.")] = None,
+    exact_limit: Annotated[
+        str | None, typer.Option(help="Distinct shingles up to which texts are compared exactly, or none.")
+    ] = None,
     min_words: Annotated[int | None, typer.Option(help="Skip texts with fewer words.")] = None,
     short_texts: Annotated[str | None, typer.Option(help="Texts shorter than a shingle: whole, skip.")] = None,
-    letters_only: Annotated[bool | None, typer.Option("--letters-only/--keep-digits", help="Drop digits, or keep them.")] = None,
+    letters_only: Annotated[
+        bool | None, typer.Option("--letters-only/--keep-digits", help="Drop digits, or keep them.")
+    ] = None,
     stop_words: Annotated[str | None, typer.Option(help="Words to leave out: none, english, or a file.")] = None,
     id_field: Annotated[str | None, typer.Option(help="JSON field of the id.")] = None,
     text_field: Annotated[list[str] | None, typer.Option(help="JSON field of the text; may be repeated.")] = None,
-    corpus_format: Annotated[Literal["auto", "jsonl", "text", "reuters"], typer.Option("--format", help="What the files hold.")] = "auto",
+    corpus_format: Annotated[Format, typer.Option("--format", help="What the files hold.")] = "auto",
     skip_unreadable: Annotated[bool, typer.Option(help="Report lines that cannot be read and go on.")] = False,
 ) -> None:
     """Find all near-duplicate pairs of files; needs no server.

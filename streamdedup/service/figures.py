@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from streamdedup.detector import Outcome
+from streamdedup.detections import Outcome
 from streamdedup.errors import StoreUnavailable
 from streamdedup.messages import Document
 from streamdedup.metrics import Metrics
@@ -99,7 +99,9 @@ class Figures:
 
     def _observe_latency(self, batch: Batch) -> None:
         now = now_ms()
-        observers = {topic: self._metrics.latency_seconds.labels(topic) for topic in {r.position.topic for r in batch.records}}
+        observers = {
+            topic: self._metrics.latency_seconds.labels(topic) for topic in {r.position.topic for r in batch.records}
+        }
         for record in batch.records:
             observers[record.position.topic].observe(max(0, now - record.timestamp_ms) / 1000)
 

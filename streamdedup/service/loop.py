@@ -1,22 +1,21 @@
 """The daemon's loop: poll, decode, detect, publish, commit, and what to do when one of them fails.
 
 The loop performs the effects and counts them; what to conclude from a text is the detector's business. Nothing is left
-uncommitted between two polls: a batch is either published and committed as a whole, or undone as a whole and read again.
+uncommitted between two polls: a batch is either published and committed as a whole, or undone as a whole and read
+again.
 
-What an error means (``errors``): the store is away -> put the batch back, keep the group membership, try again; Kafka is
-away or a publication failed -> its outcome is unknown, so open new clients and go on from the committed offset; a write was
-refused -> somebody else owns the partition, drop the batch; a fatal error -> end, and say why.
+What an error means (``errors``): the store is away -> put the batch back, keep the group membership, try again; Kafka
+is away or a publication failed -> its outcome is unknown, so open new clients and go on from the committed offset; a
+write was refused -> somebody else owns the partition, drop the batch; a fatal error -> end, and say why.
 """
 
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import structlog
 
-from streamdedup.dead_letters import Daemon, Failure, Stage, dead_letter
-from streamdedup.detector import Detection, Detector
+from streamdedup.dead_letters import Stage
 from streamdedup.errors import (
     BatchRefused,
     BrokerUnavailable,
@@ -28,65 +27,27 @@ from streamdedup.errors import (
     StoreUnavailable,
     TransientError,
 )
-from streamdedup.messages import Alert, Decoder, Document, ErrorCode, encode_alert
+from streamdedup.messages import Decoder, Document, ErrorCode
 from streamdedup.metrics import Metrics
 from streamdedup.position import Partition, Position
-from streamdedup.service.figures import Figures, Work, now_ms
+from streamdedup.service.figures import Figures, Work
+from streamdedup.service.outbox import LoopOptions, Outbox, Profile
 from streamdedup.service.shutdown import StopSignals
-from streamdedup.service.transport import Batch, Message, Record, Sink, Source, Transport
-from streamdedup.store.base import Fence, Fingerprint
+from streamdedup.service.transport import Batch, Record, Sink, Source, Transport
+from streamdedup.store.base import Fence
 
-#: Shortest and longest wait between two attempts at a server that is away, in seconds. The longest is short enough for the
-#: daemon to be back at work well within ten seconds of the server's return.
+#: Shortest and longest wait between two attempts at a server that is away, in seconds. The longest is short enough
+#: for the daemon to be back at work well within ten seconds of the server's return.
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 2.0
 #: How long a poll may wait for records, in seconds.
 _POLL_S = 0.5
 #: A second fencing of our producer within this time means that two daemons share its transactional id, in seconds.
 _FENCED_TWICE_S = 60.0
-#: A fence above our generation for so long, in seconds, is no rebalance under way but left by a consumer group since deleted.
+#: A fence above our generation for so long, in seconds, is no rebalance under way but left by a consumer group since
+#: deleted.
 _STALE_FENCE_S = 60.0
 
 log = structlog.get_logger("streamdedup.loop")
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """One profile at work.
-
-    Attributes:
-        name: Its name.
-        decoder: Reads its records.
-        detector: Finds its near-duplicates.
-        fingerprint: What its index must have been built with.
-        threshold: Least similarity that it reports.
-        max_matches: Most matches in one alert message.
-    """
-
-    name: str
-    decoder: Decoder
-    detector: Detector
-    fingerprint: Fingerprint
-    threshold: float
-    max_matches: int
-
-
-@dataclass(frozen=True, slots=True)
-class LoopOptions:
-    """Where the outcome goes.
-
-    Attributes:
-        duplicates_topic: Topic of the alerts.
-        dead_letter_topic: Topic of the dead letters.
-        max_message_bytes: Largest message to publish.
-        daemon: Who we are, for dead letters.
-        continue_without_index: Go on when offsets are committed but the index is gone; pairs with older documents are missed.
-    """
-
-    duplicates_topic: str
-    dead_letter_topic: str
-    max_message_bytes: int
-    daemon: Daemon
-    continue_without_index: bool = False
 
 
 class Loop:
@@ -115,6 +76,7 @@ class Loop:
         self._by_topic = profiles
         self._profiles = {profile.name: profile for profile in profiles.values()}
         self._options = options
+        self._outbox = Outbox(options)
         self._figures = Figures(metrics)
         self._stop = stop
         self._tick = tick
@@ -192,7 +154,7 @@ class Loop:
             # 4. Index.
             with self._figures.timed("index"):
                 work.outcomes[name] = detector.index(prepared, _of(documents, fences))
-        self._describe(batch, work)
+        self._outbox.describe(batch, work, self._profiles)
         # 5. Publish and commit.
         with self._figures.timed("publish"):
             sink.publish(work.messages, batch)
@@ -207,35 +169,19 @@ class Loop:
             topic = record.position.topic
             profile = self._by_topic[topic]
             try:
-                document = profile.decoder.decode(record.position, record.timestamp_ms, record.key, record.value)
-                if document.op != "upsert":
-                    raise MessageError(ErrorCode.NOT_SUPPORTED, f"op {document.op!r} is not supported yet")
+                document = _decode(profile.decoder, record)
             except MessageError as error:
                 stage = Stage.SIZE if error.code == ErrorCode.TOO_LARGE else Stage.DECODE
-                self._add_dead_letter(record, error, stage, work)
+                self._outbox.add_dead_letter(record, error, stage, work)
                 work.kinds.append((topic, "dead_letter"))
             else:
                 work.documents.setdefault(profile.name, []).append(document)
                 work.kinds.append((topic, "document"))
         for unreadable in batch.unreadable:
             record = Record(unreadable.position, timestamp_ms=-1, key=None, value=None)
-            error = DecodeError(ErrorCode.UNREADABLE, unreadable.reason)
-            self._add_dead_letter(record, error, Stage.READ, work, unread=True)
+            failure = DecodeError(ErrorCode.UNREADABLE, unreadable.reason)
+            self._outbox.add_dead_letter(record, failure, Stage.READ, work, unread=True)
             work.kinds.append((unreadable.position.topic, "dead_letter"))
-
-    def _add_dead_letter(
-        self, record: Record, error: Exception, stage: Stage, work: Work, *, unread: bool = False
-    ) -> None:
-        failure = Failure.of(error, stage)
-        limit = self._options.max_message_bytes
-        letter = dead_letter(
-            record, failure, self._options.daemon, time_ms=now_ms(), max_bytes=limit, unread=unread
-        )
-        work.messages.append(
-            Message(self._options.dead_letter_topic, letter.key, letter.value, letter.headers, letter.timestamp_ms)
-        )
-        work.dead_letter_codes.append(failure.code)
-        log.info("dead_letter", code=failure.code, position=str(record.position))
 
     def _take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
         """Fence the partitions of the batch under its generation; see rules 6 and 7 of ``store.base``."""
@@ -254,40 +200,10 @@ class Loop:
         where = f"offset {start} of {partition} is committed, but the index has never seen this partition"
         if not self._options.continue_without_index:
             raise IndexLost(
-                f"{where}: it was lost, or it is another one. Start a new consumer group (kafka.group_id) to read the topics "
-                'again from the start, or set service.on_index_lost = "continue" to go on without the older documents'
+                f"{where}: it was lost, or it is another one. Start a new consumer group (kafka.group_id) to read the "
+                'topics again from the start, or set service.on_index_lost = "continue" to go on without the older ones'
             )
         log.warning("index_lost", where=where)
-
-    def _describe(self, batch: Batch, work: Work) -> None:
-        """Turn what was found into messages."""
-        records = {record.position: record for record in batch.records}
-        for name, outcome in work.outcomes.items():
-            for detection in outcome.detections:
-                work.messages.extend(self._alert_messages(self._profiles[name], detection))
-            for document, other_id in outcome.collided:
-                error = MessageError(
-                    ErrorCode.ID_COLLISION, f"the id shares its document number with the id {other_id!r} already indexed"
-                )
-                self._add_dead_letter(records[document.position], error, Stage.PROCESS, work)
-
-    def _alert_messages(self, profile: Profile, detection: Detection) -> list[Message]:
-        document = detection.document
-        alert = Alert(
-            profile=profile.name,
-            document_id=document.id,
-            digest=detection.digest.hex(),
-            position=document.position,
-            time_ms=document.time_ms,
-            published_at=document.published_at,
-            source=document.source,
-            matches=detection.matches,
-            cluster_id=detection.cluster_id,
-            threshold=profile.threshold,
-            detected_at_ms=now_ms(),
-        )
-        values = encode_alert(alert, profile.max_matches, self._options.max_message_bytes)
-        return [Message(self._options.duplicates_topic, document.id.encode(), value) for value in values]
 
     def _mark(self, batch: Batch, work: Work, fences: Mapping[Partition, Fence]) -> None:
         """Note the commit in the index. Losing this note costs nothing: the next assignment brings it up to date."""
@@ -370,8 +286,8 @@ class Loop:
         self._refused_since = self._refused_since or now
         if now - self._refused_since > _STALE_FENCE_S:
             raise StaleFence(
-                f"{error}, and has been for {_STALE_FENCE_S:.0f} s. If the consumer group was deleted it counts from 1 again: "
-                "stop all daemons of the group and run `streamdedup index unfence`"
+                f"{error}, and has been for {_STALE_FENCE_S:.0f} s. If the consumer group was deleted it counts from 1 "
+                "again: stop all daemons of the group and run `streamdedup index unfence`"
             )
         self._wait("the partition", error)
 
@@ -405,3 +321,11 @@ class Loop:
 def _of(documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> dict[Partition, Fence]:
     """Choose the rights to write that a detector needs for its documents."""
     return {partition: fences[partition] for partition in {document.position.of for document in documents}}
+
+
+def _decode(decoder: Decoder, record: Record) -> Document:
+    """Decode a record, and refuse what is understood but not supported."""
+    document = decoder.decode(record.position, record.timestamp_ms, record.key, record.value)
+    if document.op != "upsert":
+        raise MessageError(ErrorCode.NOT_SUPPORTED, f"op {document.op!r} is not supported yet")
+    return document

@@ -1,10 +1,10 @@
 """What the loop needs of a message system: a source of batches and a sink that publishes them whole.
 
-Plain data and two Protocols; implementations are ``service.kafka`` (real) and ``service.memory`` (in process, for tests).
+Plain data and Protocols; implementations are ``service.kafka`` (real) and ``service.memory`` (in process, for tests).
 Both ends are used from one thread only, the loop's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -50,29 +50,56 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A record that the client of the message system cannot parse; nothing but its place is known.
+
+    Attributes:
+        position: Where it stands.
+        reason: What the client said about it, for the operator; one line.
+    """
+
+    position: Position
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """What one poll returned, together with the membership under which it was fetched.
 
+    A batch holds records or unreadable ones, never both. Either way it is published like any other (a notice of their
+    places instead of alerts), and committing it steps past them.
+
     Attributes:
         records: In order within each partition.
+        unreadable: Stepped over, in order within each partition.
         generation: Generation of the consumer group when the records were polled; never negative.
         membership: What the sink needs to commit under that membership; opaque to the loop.
     """
 
     records: tuple[Record, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
     generation: int = 0
     membership: Any = None
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do and to commit."""
+        return bool(self.records or self.unreadable)
+
+    def positions(self) -> Iterator[Position]:
+        """Every position that committing the batch passes, in order within each partition."""
+        yield from (record.position for record in self.records)
+        yield from (record.position for record in self.unreadable)
 
     def starts(self) -> dict[Partition, int]:
         """First offset of each partition in the batch."""
         starts: dict[Partition, int] = {}
-        for record in self.records:
-            starts.setdefault(record.position.of, record.position.offset)
+        for position in self.positions():
+            starts.setdefault(position.of, position.offset)
         return starts
 
     def ends(self) -> dict[Partition, int]:
         """Offset to commit for each partition: that of its last record, plus one."""
-        return {record.position.of: record.position.offset + 1 for record in self.records}
+        return {position.of: position.offset + 1 for position in self.positions()}
 
 
 @dataclass(slots=True)
@@ -103,7 +130,11 @@ class Source(Protocol):
         """
 
     def rewind(self, batch: Batch) -> None:
-        """Make the next poll start again at ``batch``; partitions no longer ours are left alone. Never blocks."""
+        """Make the next poll start again at ``batch``; partitions no longer ours are left alone.
+
+        Only for a batch whose publishing was never begun: after a failed ``publish`` the outcome is unknown, and a new
+        source, which goes on from the committed offset, is the only way back. Never blocks.
+        """
 
     def hold(self, timeout_s: float) -> None:
         """Wait up to ``timeout_s`` while keeping the group membership and fetching nothing.
@@ -167,4 +198,3 @@ class Transport(Protocol):
             BrokerUnavailable: Nothing answers; try again later.
             FatalError: The broker refuses us for good.
         """
-

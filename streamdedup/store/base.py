@@ -8,23 +8,23 @@ The store keeps four kinds of facts about the documents of one profile:
 * per partition the *fence* (the generation of the consumer group that may write) and the *mark* (the offset known to be
   committed), and per position the *partners* found for it and not yet committed.
 
-Eight rules keep a pair from being lost or doubled although the store lies outside the transaction that publishes it. Each
-has its place:
+Eight rules keep a pair from being lost or doubled although the store lies outside the transaction that publishes it.
+Each has its place:
 
 1. *record first*: ``put_records`` returns before ``enter_buckets`` is called.
 2. *add before read*: ``enter_buckets`` adds and reads a bucket in one atomic step, so that of two documents that race
    through two daemons at least one sees the other in every band they share.
 3. *position order*: ``put_records`` replaces a record only by a later position (``PutState``).
-4. *partners saved*: ``save_partners`` stores the verified partners of a position and returns them together with all that
-   were stored for it before.
+4. *partners saved*: ``save_partners`` stores the verified partners of a position and returns them together with all
+   that were stored for it before.
 5. *claim*: ``claim_pairs`` gives a pair to the position that asks first, for ever.
 6. *mark*: ``fence`` returns the offset below which records are indexed but emit nothing; ``finish`` moves it.
 7. *fence*: every write names the generation under which it happens; one below the stored generation is refused.
 8. *claims seeded*: after the index was lost, claims are restored with ``claim_pairs`` before the daemon goes on.
 
 Every write may be repeated, also after a time-out that in truth had succeeded: the outcome of the second call leads the
-detector to the same result. A crash between two calls leaves hints without a document or partners without a commit, both of
-which the replay of the batch uses or time removes.
+detector to the same result. A crash between two calls leaves hints without a document or partners without a commit,
+both of which the replay of the batch uses or time removes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -157,8 +157,8 @@ class BucketStore(Protocol):
 
     All methods raise ``StoreUnavailable`` when the server does not answer, is full, loading or failing over (nothing or
     part of the call took effect; repeat the batch), and ``StoreMisconfigured`` when it refuses us for good. Those that
-    take ``fences`` raise ``BatchRefused`` when a later generation owns one of them or when one is not set (any more), and
-    ``IndexLost`` when the whole index is gone.
+    take ``fences`` raise ``BatchRefused`` when a later generation owns one of them or when one is not set (any more),
+    and ``IndexLost`` when the whole index is gone.
     """
 
     def open(self, fingerprint: Fingerprint) -> bool:
@@ -181,7 +181,7 @@ class BucketStore(Protocol):
         """
 
     def unfence(self, partition: Partition) -> None:
-        """Forget the fence of a partition; for an operator whose consumer group was deleted and counts from one again."""
+        """Forget the fence of a partition; for an operator whose consumer group was deleted and counts anew."""
 
     def put_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> list[PutResult]:
         """Store records in the order given, each by the rule of position order; one result for each."""
@@ -198,9 +198,7 @@ class BucketStore(Protocol):
             fences: Rights to write.
         """
 
-    def enter_buckets(
-        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
-    ) -> Hits:
+    def enter_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> Hits:
         """Add each document to its bucket of each band, and read who else is there, atomically for each bucket.
 
         Documents enter in the order given, so a later one meets an earlier one of the same call.
@@ -229,12 +227,18 @@ class BucketStore(Protocol):
         """Claim pairs for positions; return for each whether it belongs to that position (now or since earlier)."""
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
-        """Set the cluster of documents: (number, position of the version meant, number of the cluster's first document).
+        """Set the cluster of documents.
 
         A record whose position is another one by now is left alone.
+
+        Args:
+            clusters: Number of the document, position of the version meant, number of the cluster's first document.
+            fences: Rights to write.
         """
 
-    def finish(self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]) -> None:
+    def finish(
+        self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
+    ) -> None:
         """Note what is committed: raise the marks, forget the partners saved for ``positions``."""
 
     def ping(self) -> None:
@@ -269,11 +273,11 @@ def describe_mismatch(stored: Fingerprint, ours: Fingerprint) -> list[str]:
     ]
 
 
-def decide_put(stored: StoredRecord | None, new: StoredRecord) -> PutState:
+def decide_put(stored: StoredRecord | None, new: StoredRecord) -> PutState:  # noqa: PLR0911  one return a case
     """Decide by the rule of position order what becomes of ``new`` where ``stored`` stands.
 
-    Within a partition the later offset is the later version; across partitions, which a producer that keys its records by
-    id never needs, the greater record time is.
+    Within a partition the later offset is the later version; across partitions, which a producer that keys its
+    records by id never needs, the greater record time is.
     """
     if stored is None:
         return PutState.CREATED

@@ -148,9 +148,7 @@ class MemoryBucketStore:
             if bucket is not None:
                 bucket.pop(numbers[row], None)
 
-    def enter_buckets(
-        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
-    ) -> Hits:
+    def enter_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> Hits:
         """See ``BucketStore.enter_buckets``."""
         self._check(fences)
         candidates: list[dict[int, int]] = [{} for _ in numbers]
@@ -206,7 +204,9 @@ class MemoryBucketStore:
             if record is not None and record.position == position:
                 self._records.amend(number, replace(record, cluster=cluster))
 
-    def finish(self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]) -> None:
+    def finish(
+        self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
+    ) -> None:
         """See ``BucketStore.finish``."""
         self._check(fences)
         for partition, offset in committed.items():

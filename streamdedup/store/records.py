@@ -43,9 +43,7 @@ def encode_record(record: StoredRecord) -> bytes:
     """Encode a record; its number is not part of it but of its key."""
     partition = str(record.position.of).encode()
     document_id = record.id.encode("utf-8", "surrogatepass")
-    head = _HEAD.pack(
-        _VERSION, record.cluster, record.digest, record.time_ms, record.position.offset, len(partition)
-    )
+    head = _HEAD.pack(_VERSION, record.cluster, record.digest, record.time_ms, record.position.offset, len(partition))
     return b"".join((head, partition, _LENGTH.pack(len(document_id)), document_id, record.sketch))
 
 

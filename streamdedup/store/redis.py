@@ -1,27 +1,11 @@
-"""The index in Redis (7.0 or newer) or Valkey: buckets are sets, every operation on them is one script for a whole batch.
+"""The index in Redis (7.0 or newer) or Valkey.
 
-Keys. Each key carries a hash tag, ``{prefix:profile:slot}``, where the slots are the bands (times ``shards``), so that one
-script call serves all documents of a batch in one slot, on a cluster too:
-
-=====================  =======  ==============================================================
-key                    type     what
-=====================  =======  ==============================================================
-``{..:s}b`` + CRC-32   set      a bucket: the numbers of the documents with this band key
-``{..:s}r`` + number   string   a document record (layout: ``store.records``)
-``{..:s}c`` + pair     string   the position that owns a pair
-``{..:s}p`` + position hash     pair key -> match: the partners found for a position
-``{..:s}f`` + part.    string   the fence of a partition, in every slot
-``{..:0}m`` + part.    string   the mark of a partition
-``{..:0}fingerprint``  string   the parameters that the index was built with, as JSON
-=====================  =======  ==============================================================
-
-Slots: a bucket stands in the slot of its band, a record in that of its number, a claim in that of its pair, partners in
-that of their partition; nothing else decides it, so every daemon finds the same place.
+Buckets are sets, and every operation on them is one script for a whole batch. Where each fact stands:
+``store.redis_keys``. What the scripts do: ``store/lua``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -43,10 +27,11 @@ from streamdedup.store.base import (
 )
 from streamdedup.store.records import decode_record, encode_number, encode_place, encode_record
 from streamdedup.store.redis_errors import check_reply, translated
+from streamdedup.store.redis_keys import Keys
 from streamdedup.store.scripts import load_scripts
 
-#: How long a fence stands without being renewed. A daemon frozen for longer could wake up unfenced; a consumer group that was
-#: deleted starts again at generation one and would be refused as long.
+#: How long a fence stands without being renewed. A daemon frozen for longer could wake up unfenced; a consumer group
+#: that was deleted starts again at generation one and would be refused as long.
 FENCE_LIFETIME_MS = 7 * 86_400_000
 
 _Call = tuple[str, list[bytes], list[Any]]
@@ -75,40 +60,17 @@ class RedisBucketStore:
         bucket_cap: int | None = None,
     ) -> None:
         self._client = client
-        self._bands = bands
         self._shards = shards
-        self._slots_count = bands * shards
-        self._tags = [f"{{{namespace}:{slot}}}".encode() for slot in range(self._slots_count)]
-        self._fingerprint_key = self._tags[0] + b"fingerprint"
+        self._keys = Keys(namespace, bands * shards)
         self._lifetime = str(lifetime_ms or 0).encode()
         self._cap = str(bucket_cap or 0).encode()
         self._scripts = load_scripts()
-
-    # Slots and keys
-
-    def _fence_keys(self, slot: int, fences: Sequence[Fence]) -> list[bytes]:
-        return [self._fence_key(slot, fence.partition) for fence in fences]
-
-    def _fence_key(self, slot: int, partition: Partition) -> bytes:
-        return self._tags[slot] + b"f" + str(partition).encode()
-
-    def _mark_key(self, partition: Partition) -> bytes:
-        return self._tags[0] + b"m" + str(partition).encode()
-
-    def _partner_slot(self, position: Position) -> int:
-        return crc32(str(position.of).encode()) % self._slots_count
-
-    def _claim_slot(self, pair_key: bytes) -> int:
-        return int.from_bytes(pair_key[:4], "big") % self._slots_count
-
-    def _record_key(self, number: int) -> bytes:
-        return self._tags[number % self._slots_count] + b"r" + encode_number(number)
 
     # Calls
 
     def _fenced_call(self, name: str, slot: int, fences: Sequence[Fence], arguments: Iterable[Any]) -> _Call:
         generations = [fence.generation for fence in fences]
-        return name, self._fence_keys(slot, fences), [*generations, *arguments]
+        return name, [self._keys.fence(slot, fence.partition) for fence in fences], [*generations, *arguments]
 
     def _run(self, calls: Sequence[_Call]) -> list[Any]:
         """Call scripts in one round trip; load them first when the server has forgotten them."""
@@ -125,10 +87,11 @@ class RedisBucketStore:
         return replies
 
     def _evaluate(self, calls: Sequence[_Call]) -> list[Any]:
-        pipeline = self._client.pipeline(transaction=False)
+        pipeline: Any = self._client.pipeline(transaction=False)
         for name, keys, arguments in calls:
             pipeline.execute_command("EVALSHA", self._scripts[name].sha, len(keys), *keys, *arguments)
-        return pipeline.execute(raise_on_error=False)
+        replies: list[Any] = pipeline.execute(raise_on_error=False)
+        return replies
 
     def _load_scripts(self) -> None:
         for script in self._scripts.values():
@@ -143,7 +106,7 @@ class RedisBucketStore:
             raise BatchRefused(f"a partition of the batch is fenced by generation {stored}, ours is {ours}")
         if text.startswith("UNFENCED"):
             with translated():
-                index_is_there = self._client.exists(self._fingerprint_key)
+                index_is_there = self._client.exists(self._keys.fingerprint)
             if index_is_there:
                 raise BatchRefused("a partition of the batch is not fenced")
             raise IndexLost("the index is gone from the server")
@@ -154,8 +117,9 @@ class RedisBucketStore:
         """See ``BucketStore.open``."""
         with translated():
             self._load_scripts()
-            ours = msgspec.json.encode(dict(fingerprint))
-            stored = self._client.set(self._fingerprint_key, ours, nx=True, get=True)
+            # Another number of shards would look for every bucket in another place.
+            ours = msgspec.json.encode({**fingerprint, "shards": self._shards})
+            stored: Any = self._client.set(self._keys.fingerprint, ours, nx=True, get=True)
         if stored is None:
             return True
         differences = describe_mismatch(msgspec.json.decode(stored, type=dict[str, object]), msgspec.json.decode(ours))
@@ -166,12 +130,12 @@ class RedisBucketStore:
     def fence(self, partition: Partition, generation: int, committed: int) -> FenceResult:
         """See ``BucketStore.fence``."""
         with translated():
-            if not self._client.exists(self._fingerprint_key):
+            if not self._client.exists(self._keys.fingerprint):
                 raise IndexLost("the index is gone from the server")
         self._run(
             [
-                ("set_fence", [self._fence_key(slot, partition)], [generation, FENCE_LIFETIME_MS])
-                for slot in range(self._slots_count)
+                ("set_fence", [self._keys.fence(slot, partition)], [generation, FENCE_LIFETIME_MS])
+                for slot in range(self._keys.slots_count)
             ]
         )
         fence = Fence(partition, generation, committed)
@@ -180,22 +144,22 @@ class RedisBucketStore:
         return FenceResult(Fence(partition, generation, max(previous or 0, committed)), previous)
 
     def _mark_call(self, fence: Fence, offset: int) -> _Call:
-        return self._fenced_call("raise_mark", 0, [fence], [self._mark_key(fence.partition), offset])
+        return self._fenced_call("raise_mark", 0, [fence], [self._keys.mark(fence.partition), offset])
 
     def unfence(self, partition: Partition) -> None:
         """See ``BucketStore.unfence``."""
         with translated():
             pipeline = self._client.pipeline(transaction=False)
-            for slot in range(self._slots_count):
-                pipeline.delete(self._fence_key(slot, partition))
+            for slot in range(self._keys.slots_count):
+                pipeline.delete(self._keys.fence(slot, partition))
             pipeline.execute()
 
     def put_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> list[PutResult]:
         """See ``BucketStore.put_records``."""
-        groups = self._group(record.number % self._slots_count for record in records)
+        groups = self._group(self._keys.record_slot(record.number) for record in records)
         calls = []
         for slot, members in groups.items():
-            arguments: list[bytes] = [self._tags[slot] + b"r", self._lifetime]
+            arguments: list[bytes] = [self._keys.records(slot), self._lifetime]
             for index in members:
                 arguments += (encode_number(records[index].number), encode_record(records[index]))
             calls.append(self._fenced_call("put_records", slot, fences, arguments))
@@ -227,27 +191,25 @@ class RedisBucketStore:
             leaving = rows[left[rows, band]]
             if len(leaving):
                 keys = band_keys[leaving, band].astype(">u4").tobytes()
-                arguments = [self._tags[slot] + b"b", keys, *(numbers[row] for row in leaving.tolist())]
+                arguments = [self._keys.buckets(slot), keys, *(numbers[row] for row in leaving.tolist())]
                 calls.append(self._fenced_call("leave_buckets", slot, fences, arguments))
         self._run(calls)
 
     def _rows_by_slot(self, band_keys: NDArray[np.uint32]) -> Iterable[tuple[int, NDArray[np.intp]]]:
         """Yield each slot with the rows whose bucket of that slot's band stands in it."""
         shard_of = (band_keys.astype(np.uint64) * np.uint64(self._shards)) >> np.uint64(32)
-        for slot in range(self._slots_count):
+        for slot in range(self._keys.slots_count):
             band, shard = divmod(slot, self._shards)
             yield slot, np.flatnonzero(shard_of[:, band] == shard)
 
-    def enter_buckets(
-        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
-    ) -> Hits:
+    def enter_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> Hits:
         """See ``BucketStore.enter_buckets``."""
         texts = [b"%d" % number for number in numbers]
         calls, rows_of_call = [], []
         for slot, rows in self._rows_by_slot(band_keys):
             if len(rows):
                 keys = band_keys[rows, slot // self._shards].astype(">u4").tobytes()
-                head = [self._tags[slot] + b"b", self._lifetime, self._cap, keys]
+                head = [self._keys.buckets(slot), self._lifetime, self._cap, keys]
                 members = texts if len(rows) == len(texts) else [texts[row] for row in rows.tolist()]
                 calls.append(self._fenced_call("enter_buckets", slot, fences, [*head, *members]))
                 rows_of_call.append(rows)
@@ -263,13 +225,13 @@ class RedisBucketStore:
     def get_records(self, numbers: Sequence[int]) -> dict[int, StoredRecord]:
         """See ``BucketStore.get_records``."""
         distinct = list(dict.fromkeys(numbers))
-        groups = self._group(number % self._slots_count for number in distinct)
+        groups = self._group(self._keys.record_slot(number) for number in distinct)
         if not groups:
             return {}
         with translated():
             pipeline = self._client.pipeline(transaction=False)
             for members in groups.values():
-                pipeline.mget([self._record_key(distinct[index]) for index in members])
+                pipeline.mget([self._keys.record(distinct[index]) for index in members])
             replies = pipeline.execute()
         found = {}
         for members, values in zip(groups.values(), replies, strict=True):
@@ -282,10 +244,10 @@ class RedisBucketStore:
         self, partners: Sequence[tuple[Position, Mapping[bytes, bytes]]], fences: Sequence[Fence]
     ) -> list[dict[bytes, bytes]]:
         """See ``BucketStore.save_partners``."""
-        groups = self._group(self._partner_slot(position) for position, _ in partners)
+        groups = self._group(self._keys.partner_slot(position) for position, _ in partners)
         calls = []
         for slot, members in groups.items():
-            arguments: list[Any] = [self._tags[slot] + b"p", self._lifetime]
+            arguments: list[Any] = [self._keys.partners(slot), self._lifetime]
             for index in members:
                 position, pairs = partners[index]
                 arguments += (str(position), len(pairs))
@@ -300,10 +262,10 @@ class RedisBucketStore:
 
     def claim_pairs(self, claims: Sequence[tuple[bytes, Position]], fences: Sequence[Fence]) -> list[bool]:
         """See ``BucketStore.claim_pairs``."""
-        groups = self._group(self._claim_slot(pair_key) for pair_key, _ in claims)
+        groups = self._group(self._keys.claim_slot(pair_key) for pair_key, _ in claims)
         calls = []
         for slot, members in groups.items():
-            arguments: list[Any] = [self._tags[slot] + b"c", self._lifetime]
+            arguments: list[Any] = [self._keys.claims(slot), self._lifetime]
             for index in members:
                 pair_key, position = claims[index]
                 arguments += (pair_key, str(position))
@@ -316,17 +278,19 @@ class RedisBucketStore:
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
         """See ``BucketStore.set_clusters``."""
-        groups = self._group(number % self._slots_count for number, _, _ in clusters)
+        groups = self._group(self._keys.record_slot(number) for number, _, _ in clusters)
         calls = []
         for slot, members in groups.items():
-            arguments = [self._tags[slot] + b"r"]
+            arguments = [self._keys.records(slot)]
             for index in members:
                 number, position, cluster = clusters[index]
                 arguments += (encode_number(number), encode_place(position), encode_number(cluster))
             calls.append(self._fenced_call("set_clusters", slot, fences, arguments))
         self._run(calls)
 
-    def finish(self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]) -> None:
+    def finish(
+        self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
+    ) -> None:
         """See ``BucketStore.finish``."""
         by_partition = {fence.partition: fence for fence in fences}
         self._run([self._mark_call(by_partition[partition], offset) for partition, offset in committed.items()])
@@ -334,7 +298,7 @@ class RedisBucketStore:
             with translated():
                 pipeline = self._client.pipeline(transaction=False)
                 for position in positions:
-                    pipeline.unlink(self._tags[self._partner_slot(position)] + b"p" + str(position).encode())
+                    pipeline.unlink(self._keys.partners(self._keys.partner_slot(position)) + str(position).encode())
                 pipeline.execute()
 
     def ping(self) -> None:

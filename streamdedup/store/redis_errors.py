@@ -18,7 +18,17 @@ _PASSING = (
     exceptions.MasterDownError,
 )
 #: Beginnings of error replies after which the same request may succeed later.
-_PASSING_REPLIES = ("MISCONF", "NOREPLICAS", "LOADING", "BUSY", "OOM", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN")
+_PASSING_REPLIES = (
+    "MISCONF",
+    "NOREPLICAS",
+    "LOADING",
+    "BUSY",
+    "OOM",
+    "READONLY",
+    "CLUSTERDOWN",
+    "MASTERDOWN",
+    "TRYAGAIN",
+)
 #: Errors that no waiting cures.
 _REFUSALS = (exceptions.AuthenticationError, exceptions.NoPermissionError)
 

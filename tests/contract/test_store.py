@@ -15,6 +15,7 @@ from streamdedup.position import Partition, Position
 from streamdedup.store.base import BucketStore, Fence, PutState, StoredRecord
 from streamdedup.store.memory import MemoryBucketStore
 from streamdedup.store.redis import RedisBucketStore
+from tests.servers import wait_until
 
 BANDS = 3
 PARTITION = Partition("articles", 0)
@@ -299,7 +300,7 @@ class TestLoss:
 
 
 class TestExpiry:
-    def test_everything_about_a_document_leaves_the_server_after_its_lifetime(self, redis_url, wait_until):
+    def test_everything_about_a_document_leaves_the_server_after_its_lifetime(self, redis_url):
         client = redis.Redis.from_url(redis_url)
         client.flushdb()
         store = _make_redis_store(client)(lifetime_ms=60)

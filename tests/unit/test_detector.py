@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_pairs import expected_pairs
 
-from streamdedup.detector import Detector, DetectorOptions, Outcome, Skip, document_number
+from streamdedup.detections import DetectorOptions, Outcome, Skip, document_number
+from streamdedup.detector import Detector
 from streamdedup.lsh import Banding
 from streamdedup.messages import Document
 from streamdedup.position import Partition, Position
@@ -25,7 +26,7 @@ OPTIONS = DetectorOptions(
     seed=5,
     threshold=0.5,
 )
-WORDS = "amber birch cedar delta ember fjord grove heath inlet jetty knoll lagoon".split()
+WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath", "inlet", "jetty", "knoll", "lagoon"]
 
 
 def a_text(rng: random.Random, length: int = 12) -> str:

@@ -1,19 +1,12 @@
-"""Documents in, alerts out: the only module besides ``dead_letters`` that knows the wire format.
-
-A record's value becomes a ``Document`` or a ``DecodeError`` with a stable code; what a document was found to resemble
-becomes one or more JSON messages. The formats are promised to users in ``docs/messages.md`` and as JSON Schemas in
-``streamdedup/schemas``. Texts go nowhere but into ``Document.text``: no error and no alert contains any of it.
-"""
+"""Records in: bytes become a ``Document``, or a ``DecodeError`` that says why not."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from hashlib import blake2b
-from importlib import resources
 from itertools import accumulate
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -21,10 +14,7 @@ from streamdedup.errors import DecodeError, DocumentTooLarge
 from streamdedup.position import Position
 
 Op = Literal["upsert", "append", "delete"]
-Method = Literal["exact", "estimated"]
 
-#: Version of the alert format; a change that old subscribers would misread raises it.
-ALERT_VERSION: Final = 1
 #: UTF-8 bytes of an id, a source or a publication time. A message of 100 matches stays far below Kafka's usual 1 MB so.
 MAX_ID_BYTES: Final = 1_024
 #: UTF-8 bytes of a document's text unless the caller says otherwise; Kafka's default record limit is about the same.
@@ -32,15 +22,7 @@ DEFAULT_MAX_TEXT_BYTES: Final = 1_000_000
 #: Levels of nesting in a value. Far above any sensible message and far below what an interpreter's stack bears, so that
 #: the same record has the same outcome on every Python.
 MAX_DEPTH: Final = 256
-#: Matches in one alert message; further ones follow in further messages.
-DEFAULT_MAX_MATCHES: Final = 100
-#: Bytes of one alert message, key and framing included; well below Kafka's default limit of 1,048,576.
-DEFAULT_MAX_ALERT_BYTES: Final = 900_000
-#: Smallest limit on an alert message: ids, source and publication time fit it however many of their bytes are escaped.
-MIN_ALERT_BYTES: Final = 65_536
 
-# What a record takes in a batch beside key and value: lengths, time, offset and the frame of the batch.
-_RECORD_FRAME_BYTES = 96
 _BOM = b"\xef\xbb\xbf"
 _OPS: dict[str | None, Op] = {None: "upsert", "upsert": "upsert", "append": "append", "delete": "delete"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -50,10 +32,6 @@ _ESCAPE = re.compile(
 )
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
-_MIN_TIME_MS = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
-_MAX_TIME_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 
 
 class ErrorCode(StrEnum):
@@ -103,79 +81,9 @@ class Document:
     published_at: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    """One document that another one resembles.
-
-    Attributes:
-        id: What its sender calls it.
-        digest: Content digest of the version that was compared, as hexadecimal text.
-        position: Where that version stands.
-        similarity: Jaccard similarity, 0 to 1.
-        method: Computed from the shingles, or estimated from signatures.
-        standard_error: Of the estimate; 0 when exact.
-        shared_bands: How many band keys the two have in common.
-    """
-
-    id: str
-    digest: str
-    position: Position
-    similarity: float
-    method: Method
-    standard_error: float
-    shared_bands: int
-
-
-@dataclass(frozen=True, slots=True)
-class Alert:
-    """A document and all that it resembles.
-
-    Attributes:
-        profile: Name of the profile under which they were compared.
-        document_id: The document's id; its position, record time, source and so on follow as in ``Document``.
-        digest: Its content digest, as hexadecimal text.
-        matches: What it resembles; the most similar first, then by id.
-        cluster_id: The cluster that it belongs to.
-        threshold: Similarity from which on the profile reports a pair.
-        detected_at_ms: When the matches were found, in milliseconds since the epoch.
-    """
-
-    profile: str
-    document_id: str
-    digest: str
-    position: Position
-    time_ms: int
-    published_at: str | None
-    source: str | None
-    matches: tuple[Match, ...]
-    cluster_id: str
-    threshold: float
-    detected_at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class AlertPart:
-    """One message of an alert.
-
-    Attributes:
-        alert: The alert with this part's matches only.
-        part: Number of the part, from 1.
-        parts: How many there are.
-    """
-
-    alert: Alert
-    part: int
-    parts: int
-
-
 def content_digest(text: str) -> bytes:
     """Return the 16 bytes that stand for ``text``: BLAKE2b of its UTF-8 form (half surrogate pairs included)."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def schema(name: Literal["document", "alert", "dead-letter"]) -> str:
-    """Return the JSON Schema (2020-12) of a message as text."""
-    return resources.files("streamdedup").joinpath("schemas", f"{name}.schema.json").read_text(encoding="utf-8")
 
 
 class Decoder:
@@ -347,161 +255,3 @@ def _malformed(value: bytes, error: ValueError) -> DecodeError:
             code = ErrorCode.NOT_UTF8
             reason = f"the value is not UTF-8: invalid byte at position {undecodable.start:,}"
     return DecodeError(code, reason)
-
-
-class _Place(msgspec.Struct, frozen=True):
-    id: str
-    digest: str
-    topic: str
-    partition: int
-    offset: int
-
-
-class _WireDocument(_Place, frozen=True):
-    record_time: str
-    published_at: str | None
-    source: str | None
-
-
-class _WireMatch(_Place, frozen=True):
-    similarity: float
-    method: Method
-    standard_error: float
-    shared_bands: int
-
-
-_M = TypeVar("_M", _WireMatch, msgspec.Raw)
-
-
-class _WireAlert(msgspec.Struct, Generic[_M], frozen=True):
-    schema_version: Literal[1]
-    profile: str
-    document: _WireDocument
-    matches: list[_M]
-    cluster_id: str
-    threshold: float
-    part: int
-    parts: int
-    detected_at: str
-
-
-_alert_decoder = msgspec.json.Decoder(_WireAlert[_WireMatch])
-
-
-def encode_alert(
-    alert: Alert, max_matches: int = DEFAULT_MAX_MATCHES, max_bytes: int = DEFAULT_MAX_ALERT_BYTES
-) -> list[bytes]:
-    """Return the messages of an alert, in order; none when it has no match.
-
-    The same alert always gives the same bytes. A limit on bytes may leave fewer than ``max_matches`` in a message.
-
-    Args:
-        alert: What was found; its matches are sorted here.
-        max_matches: Greatest number of matches in a message.
-        max_bytes: Limit on a message, its key (the document's id) and framing included; at least ``MIN_ALERT_BYTES``.
-
-    Raises:
-        ValueError: A limit below its least sensible value.
-    """
-    if max_matches < 1 or max_bytes < MIN_ALERT_BYTES:
-        raise ValueError(f"an alert needs room for one match and {MIN_ALERT_BYTES:,} bytes: {max_matches}, {max_bytes}")
-    matches = sorted(alert.matches, key=lambda match: (-match.similarity, match.id, match.digest, match.position))
-    encoded = [_encode_match(match) for match in matches]
-    # All but the matches, at its longest: no part number has more digits than the number of matches.
-    rest_bytes = len(_encode_part(alert, [], len(encoded), len(encoded)))
-    rest_bytes += len(alert.document_id.encode()) + _RECORD_FRAME_BYTES
-    groups = list(_grouped(encoded, max_matches, max_bytes - rest_bytes))
-    return [_encode_part(alert, group, part, len(groups)) for part, group in enumerate(groups, 1)]
-
-
-def decode_alert(value: bytes) -> AlertPart:
-    """Read one message of an alert; fields that later versions may add are ignored.
-
-    Raises:
-        DecodeError: It is no alert message of this version.
-    """
-    try:
-        wire = _alert_decoder.decode(value)
-        document = wire.document
-        time_ms, detected_at_ms = _to_ms(document.record_time), _to_ms(wire.detected_at)
-    except ValueError as error:
-        raise DecodeError(ErrorCode.INVALID_FIELD, f"no alert message of version {ALERT_VERSION}: {error}") from None
-    alert = Alert(
-        profile=wire.profile,
-        document_id=document.id,
-        digest=document.digest,
-        position=_position(document),
-        time_ms=time_ms,
-        published_at=document.published_at,
-        source=document.source,
-        matches=tuple(
-            Match(m.id, m.digest, _position(m), m.similarity, m.method, m.standard_error, m.shared_bands)
-            for m in wire.matches
-        ),
-        cluster_id=wire.cluster_id,
-        threshold=wire.threshold,
-        detected_at_ms=detected_at_ms,
-    )
-    return AlertPart(alert, wire.part, wire.parts)
-
-
-def _position(place: _Place) -> Position:
-    return Position(place.topic, place.partition, place.offset)
-
-
-def _encode_match(m: Match) -> bytes:
-    topic, partition, offset = m.position
-    wire = _WireMatch(
-        m.id, m.digest, topic, partition, offset, m.similarity, m.method, m.standard_error, m.shared_bands
-    )
-    return msgspec.json.encode(wire)
-
-
-def _encode_part(alert: Alert, matches: list[msgspec.Raw], part: int, parts: int) -> bytes:
-    times = (_to_text(alert.time_ms), alert.published_at, alert.source)
-    document = _WireDocument(alert.document_id, alert.digest, *alert.position, *times)
-    wire = _WireAlert(
-        schema_version=ALERT_VERSION,
-        profile=alert.profile,
-        document=document,
-        matches=matches,
-        cluster_id=alert.cluster_id,
-        threshold=alert.threshold,
-        part=part,
-        parts=parts,
-        detected_at=_to_text(alert.detected_at_ms),
-    )
-    return msgspec.json.encode(wire)
-
-
-def _grouped(encoded: Sequence[bytes], max_count: int, max_bytes: int) -> Iterator[list[msgspec.Raw]]:
-    """Cut ``encoded`` into runs within both limits; a run has one member at least."""
-    group: list[msgspec.Raw] = []
-    room = max_bytes
-    for match in encoded:
-        needed = len(match) + 1
-        if group and (len(group) == max_count or needed > room):
-            yield group
-            group, room = [], max_bytes
-        group.append(msgspec.Raw(match))
-        room -= needed
-    if group:
-        yield group
-
-
-def _to_text(time_ms: int) -> str:
-    """Write a time as RFC 3339 in UTC with milliseconds; beyond the years 1 to 9999 the nearest that can be written."""
-    time = _EPOCH + min(max(time_ms, _MIN_TIME_MS), _MAX_TIME_MS) * _MILLISECOND
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _to_ms(text: str) -> int:
-    """Read a time; the reverse of ``_to_text``.
-
-    Raises:
-        ValueError: It is no time, or one without a time zone.
-    """
-    time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
-        raise ValueError("a time without a time zone")
-    return (time - _EPOCH) // _MILLISECOND

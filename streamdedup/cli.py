@@ -1,0 +1,118 @@
+"""The command line: which commands there are, and how an error becomes a message and an exit code.
+
+A command's module is imported when the command is called, so that ``--help`` does not wait for clients and arrays. To
+add a command: write ``streamdedup/commands/NAME.py`` with ``register(app)``, and give it a line in ``COMMANDS``.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from streamdedup import __version__
+from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_USAGE, FatalError, SettingsError, StreamdedupError
+
+#: Exit code after Ctrl-C, as shells count it: 128 and the number of SIGINT.
+EXIT_INTERRUPTED = 130
+
+#: Every command, in the order of the help: its name, which is its module's too, and what it does in a line.
+COMMANDS = {
+    "run": "Run the daemon until it is asked to stop.",
+    "scan": "Find all near-duplicate pairs of files; needs no server.",
+    "topics": "Create the topics that the daemon needs.",
+    "config": "Check settings, or show the effective ones.",
+    "schema": "Print the JSON Schema of a message.",
+}
+
+_HELP = """Find near-duplicates in streams of documents: Kafka in, MinHash buckets in Redis, verified alerts out."""
+
+#: Commands to begin with, as one would type them; each is a line below the help.
+EXAMPLES = (
+    "streamdedup scan articles.jsonl.gz --threshold 0.7",
+    "streamdedup run --config streamdedup.toml",
+    "streamdedup config check --config streamdedup.toml",
+    "streamdedup schema alert",
+)
+
+
+class _Commands(TyperGroup):
+    """Lists the commands from the table, and imports the one that is called."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, text in COMMANDS.items():
+            self.add_command(TyperCommand(name=name, help=text))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return name, command and remaining arguments, the command with all its options."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load_command(name) if name in COMMANDS else command, rest
+
+
+def load_command(name: str) -> Any:
+    """Import a command's module and return the command.
+
+    Raises:
+        LookupError: The module registers no command of that name.
+    """
+    registered = typer.Typer()
+    # A callback makes a group of even a single command, so that it is found by its name.
+    registered.callback()(lambda: None)
+    importlib.import_module(f"streamdedup.commands.{name.replace('-', '_')}").register(registered)
+    command = typer.main.get_group(registered).commands.get(name)
+    if command is None:
+        raise LookupError(f"the module of the command {name} registers no command of that name")
+    return command
+
+
+app = typer.Typer(
+    name="streamdedup",
+    cls=_Commands,
+    help=_HELP,
+    epilog="\n\n".join(["Examples:", *EXAMPLES]),
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"streamdedup {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Take the options that stand before any command."""
+
+
+def exit_code(error: StreamdedupError) -> int:
+    """Return the documented exit code of an error that ends a command."""
+    if isinstance(error, SettingsError):
+        return EXIT_USAGE
+    return EXIT_FATAL if isinstance(error, FatalError) else EXIT_FAILED
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit with its code; an error of ours is one message a line and no traceback.
+
+    Args:
+        arguments: What follows the program's name; the process's own if None.
+    """
+    try:
+        app(args=arguments, prog_name="streamdedup")
+    except StreamdedupError as error:
+        for line in str(error).splitlines() or [type(error).__name__]:
+            typer.echo(f"streamdedup: {line}", err=True)
+        sys.exit(exit_code(error))
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    sys.exit()

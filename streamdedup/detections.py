@@ -1,0 +1,143 @@
+"""What goes into the detector and what comes out: plain data, and the names of documents and pairs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.lsh import Banding
+from streamdedup.messages import Document, Match
+from streamdedup.position import Position
+from streamdedup.sketch import Sketch
+from streamdedup.store.base import StoredRecord
+from streamdedup.text import ShingleOptions
+
+
+class Skip(StrEnum):
+    """Why a document was passed over without being a mistake; metric labels."""
+
+    #: No letter, no digit: nothing to compare.
+    EMPTY = "empty"
+    #: Fewer tokens than one shingle needs, where the profile skips such texts.
+    TOO_SHORT = "too_short"
+    #: Fewer words than the profile asks for.
+    TOO_FEW_WORDS = "too_few_words"
+    #: The same version was delivered before.
+    REDELIVERED = "redelivered"
+    #: A later version was indexed before.
+    SUPERSEDED = "superseded"
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorOptions:
+    """What decides which pairs are near-duplicates.
+
+    Attributes:
+        profile: Name of the profile; part of the document numbers.
+        shingles: How texts become shingles.
+        banding: Bands and rows.
+        permutations: Length of a signature; at least bands times rows.
+        seed: Seed of the hash family.
+        threshold: Least similarity of a pair that is reported, in (0, 1].
+        min_shared_bands: Least number of band keys that a reported pair has in common.
+        min_words: Documents with fewer tokens are skipped.
+        exact_limit: Documents of at most so many shingles are kept as sets and compared exactly; None for all.
+        window_ms: Greatest difference of the record times of a pair, in milliseconds; None for no limit.
+        max_candidates: Most candidates of a document that are verified; None for no limit.
+    """
+
+    profile: str
+    shingles: ShingleOptions
+    banding: Banding
+    permutations: int
+    seed: int
+    threshold: float
+    min_shared_bands: int = 1
+    min_words: int = 0
+    exact_limit: int | None = 512
+    window_ms: int | None = None
+    max_candidates: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A batch of documents, computed and not yet indexed.
+
+    Attributes:
+        documents: All documents of the batch, in order.
+        skipped: Position in ``documents`` -> why that one is not indexed.
+        kept: Positions in ``documents`` of those to index, in order; the following are aligned with it.
+        records: What the store is to keep of each.
+        sketches: Their sketches.
+        band_keys: (kept, bands) their band keys.
+    """
+
+    documents: Sequence[Document]
+    skipped: Mapping[int, Skip]
+    kept: list[int]
+    records: list[StoredRecord]
+    sketches: list[Sketch]
+    band_keys: NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """A document that resembles others.
+
+    Attributes:
+        document: The document.
+        digest: Its content digest.
+        matches: Its near-duplicates that belong to this document's alert: most similar first, then by id.
+        cluster_id: Id of the first document of its cluster.
+    """
+
+    document: Document
+    digest: bytes
+    matches: tuple[Match, ...]
+    cluster_id: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a batch.
+
+    Attributes:
+        detections: One for each document with at least one new pair.
+        skipped: Documents passed over, with the reason.
+        collided: Documents whose number belongs to another id, with that id.
+        saved_positions: Positions for which partners were saved, to be forgotten after the commit.
+        indexed_count: Documents that are in the index now because of this batch.
+        silent_count: Of them, those committed before, which emit nothing.
+        candidates_count: Candidates met in buckets.
+        dropped_candidates_count: Candidates beyond ``max_candidates``, never compared.
+        verified_count: Candidates compared and found near-duplicates.
+        rejected_count: Candidates compared and found different, too far apart in time, or gone.
+        full_buckets_count: How often a bucket was full.
+    """
+
+    detections: list[Detection] = field(default_factory=list)
+    skipped: list[tuple[Document, Skip]] = field(default_factory=list)
+    collided: list[tuple[Document, str]] = field(default_factory=list)
+    saved_positions: list[Position] = field(default_factory=list)
+    indexed_count: int = 0
+    silent_count: int = 0
+    candidates_count: int = 0
+    dropped_candidates_count: int = 0
+    verified_count: int = 0
+    rejected_count: int = 0
+    full_buckets_count: int = 0
+
+
+def document_number(profile: str, document_id: str) -> int:
+    """Return the signed 64-bit number by which buckets know a document: BLAKE2b of profile and id."""
+    name = f"{profile}\0{document_id}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(name, digest_size=8).digest(), "big", signed=True)
+
+
+def pair_key(a: StoredRecord, b: StoredRecord) -> bytes:
+    """Return the 16 bytes that name a pair of versions, whichever of the two is named first."""
+    sides = sorted(record.number.to_bytes(8, "big", signed=True) + record.digest for record in (a, b))
+    return blake2b(b"".join(sides), digest_size=16).digest()

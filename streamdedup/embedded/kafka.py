@@ -1,0 +1,329 @@
+"""A private Apache Kafka without containers, for the tests: everything comes as Maven artifacts.
+
+Needs Java 17 and Maven on the PATH. The jars (43 MB) are fetched once and kept in a cache folder. One node or several,
+each broker and controller at once (KRaft), with data and ports that survive a kill -9.
+"""
+
+import base64
+import contextlib
+import fcntl
+import os
+import shutil
+import socket
+import struct
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from streamdedup.embedded.process import (
+    LOOPBACK,
+    PORT_ATTEMPTS,
+    PORT_TAKEN,
+    START_DEADLINE_S,
+    STOP_DEADLINE_S,
+    Command,
+    ManagedProcess,
+    ServerError,
+    accepts,
+    find_tool,
+    free_ports,
+)
+
+#: Version of Apache Kafka that is fetched.
+KAFKA_VERSION = "4.1.1"
+#: Seconds that fetching the jars may take; 13 s were measured on a good line.
+FETCH_DEADLINE_S = 900.0
+#: Seconds that formatting the storage of a node may take; 1 s was measured.
+FORMAT_DEADLINE_S = 60.0
+#: Largest heap of a node; it holds 260-310 MB resident in tests.
+HEAP = "-Xmx512m"
+#: Options that make the Java machine start fast at the price of throughput.
+FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+#: Seconds to wait for one answer while asking whether a broker is there.
+ANSWER_TIMEOUT_S = 2.0
+#: A request for metadata (key 3, version 0) of all topics, from a client without a name, with its length in front.
+METADATA_REQUEST = struct.pack(">ihhihi", 14, 3, 0, 1, -1, 0)
+
+_JAVA_ADVICE = "install Java 17 (Debian: apt-get install openjdk-17-jre-headless)"
+_MAVEN_ADVICE = "install Maven (Debian: apt-get install maven)"
+_MAVEN_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_POM = f"""\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>streamdedup</groupId>
+  <artifactId>kafka-for-tests</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+def fetch_kafka(cache: Path) -> Path:
+    """Return the folder of Kafka's jars, fetching them with Maven when the cache does not hold them yet.
+
+    Several processes may ask at once: one fetches, the others wait. The folder appears only when it is complete.
+
+    Args:
+        cache: Folder to keep them in; it is created.
+
+    Raises:
+        MissingToolError: Maven is not installed.
+        ServerError: Maven failed; the text ends with what it said.
+    """
+    jars = cache / f"kafka-{KAFKA_VERSION}"
+    if jars.is_dir():
+        return jars
+    find_tool("java", _JAVA_ADVICE)
+    maven = find_tool("mvn", _MAVEN_ADVICE)
+    cache.mkdir(parents=True, exist_ok=True)
+    with _locked(cache / f"kafka-{KAFKA_VERSION}.lock"):
+        if jars.is_dir():
+            return jars
+        with tempfile.TemporaryDirectory(prefix="fetch-", dir=cache) as scratch:
+            (Path(scratch) / "pom.xml").write_text(_POM, encoding="utf-8")
+            # Maven checks what it downloads against the repository's checksums; strict makes a mismatch an error.
+            arguments = [maven, "--batch-mode", "--quiet", "--strict-checksums", _MAVEN_GOAL]
+            arguments += [f"-DoutputDirectory={scratch}/jars", "-DincludeScope=runtime"]
+            with contextlib.closing(Command("maven", arguments, Path(scratch))) as fetch:
+                fetch.spawn()
+                fetch.finish(FETCH_DEADLINE_S)
+            (Path(scratch) / "jars").rename(jars)
+    return jars
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock between processes; it ends with the process at the latest."""
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def count_brokers(bootstrap_servers: str) -> int:
+    """Return how many brokers are alive, as the first of ``bootstrap_servers`` that answers sees it; 0 when none does.
+
+    For listeners without encryption and passwords. A broker answers only when it has joined its cluster; a killed one is
+    counted until the cluster has missed it.
+    """
+    for address in bootstrap_servers.split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            with socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S) as connection:
+                connection.sendall(METADATA_REQUEST)
+                answer = connection.recv(12, socket.MSG_WAITALL)
+        except OSError:
+            continue
+        if len(answer) == 12:  # length of the answer, number of the request, number of brokers
+            return int.from_bytes(answer[8:])
+    return 0
+
+
+class KafkaBroker(ManagedProcess):
+    """One node; made and configured by ``KafkaServer``.
+
+    Attributes:
+        node_id: Its number in the cluster, from 1.
+        port: Where clients connect.
+        controller_port: Where the controllers talk to each other.
+    """
+
+    def __init__(self, node_id: int, directory: Path, java: list[str]) -> None:
+        super().__init__(f"kafka-{node_id}", directory)
+        self.node_id = node_id
+        self.port = 0
+        self.controller_port = 0
+        self._java = java
+
+    @property
+    def properties_path(self) -> Path:
+        """The node's configuration file."""
+        return self.directory / "server.properties"
+
+    def command(self) -> list[str]:
+        """Return the broker's command line."""
+        return [*self._java, "kafka.Kafka", str(self.properties_path)]
+
+    def is_ready(self) -> bool:
+        """Tell whether the port accepts connections; ``KafkaServer.wait_ready`` waits for more."""
+        return accepts(self.port)
+
+    def format_command(self, cluster_id: str) -> Command:
+        """Return the program that prepares the data folder of this node."""
+        tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self.properties_path)]
+        return Command(f"format-{self.node_id}", [*self._java, *tool], self.directory)
+
+
+class KafkaServer:
+    """A cluster of one node or more on free ports of the loopback interface; a context manager that stops it.
+
+    Stop, kill, pause and start single nodes through ``brokers``; ``wait_ready`` then waits for those that are running.
+
+    Args:
+        jars: Folder of Kafka's jars; see ``fetch_kafka``.
+        directory: Where data, configuration and logs go; None takes a private one that ``close`` removes.
+        broker_count: Number of nodes; with three, topics are replicated three times and one node may be lost.
+        fast_start: Start fast rather than run fast; False for benchmarks.
+        options: Further broker properties, by name; they win over ours.
+        probe: Says how many brokers the one at an address sees, 0 while it does not answer; to be replaced when
+            ``options`` demand encryption or passwords.
+
+    Attributes:
+        brokers: The nodes, in the order of their numbers.
+
+    Raises:
+        MissingToolError: Java is not installed.
+    """
+
+    def __init__(
+        self,
+        jars: Path,
+        directory: Path | None = None,
+        *,
+        broker_count: int = 1,
+        fast_start: bool = True,
+        options: Mapping[str, str] | None = None,
+        probe: Callable[[str], int] = count_brokers,
+    ) -> None:
+        java = [find_tool("java", _JAVA_ADVICE), HEAP, *(FAST_START if fast_start else ())]
+        java += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars}/*"]
+        self._probe = probe
+        self._options = dict(options or {})
+        self._private = directory is None
+        self.directory = Path(tempfile.mkdtemp(prefix="streamdedup-kafka-")) if directory is None else directory
+        numbers = range(1, broker_count + 1)
+        self.brokers = [KafkaBroker(number, self.directory / f"node-{number}", java) for number in numbers]
+        self._formatted = False
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Addresses of all nodes, separated by commas."""
+        return ",".join(f"{LOOPBACK}:{broker.port}" for broker in self.brokers)
+
+    def start(self, deadline_s: float = START_DEADLINE_S) -> None:
+        """Start all nodes that are not running, and wait until they answer; ports and data stay after the first time.
+
+        Raises:
+            ServerError: A node ended or did not answer in ``deadline_s`` seconds; all are killed then.
+        """
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            first_time = not self._formatted
+            try:
+                if first_time:
+                    self._format()
+                for broker in self.brokers:
+                    broker.spawn()
+                self.wait_ready(deadline_s)
+            except ServerError as error:
+                self.kill()
+                if not first_time or PORT_TAKEN not in str(error) or attempt == PORT_ATTEMPTS:
+                    raise
+            else:
+                self._formatted = True
+                return
+
+    def wait_ready(self, deadline_s: float = START_DEADLINE_S) -> None:
+        """Wait until every running node answers and sees at least as many as are running.
+
+        Raises:
+            ServerError: A node ended meanwhile, or ``deadline_s`` seconds have passed.
+        """
+        running = [broker for broker in self.brokers if broker.is_running()]
+        for broker in running:
+            address = f"{LOOPBACK}:{broker.port}"
+            broker.wait_until(lambda address=address: self._probe(address) >= len(running), deadline_s)
+
+    def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
+        """End all nodes with SIGTERM, and with SIGKILL what is left after ``deadline_s`` seconds each."""
+        # Asked at once: a node that leaves in order waits for a controller, which the last ones would not find.
+        for broker in self.brokers:
+            broker.ask_to_stop()
+        for broker in self.brokers:
+            broker.stop(deadline_s)
+
+    def kill(self) -> None:
+        """End all nodes as a crash would (kill -9)."""
+        for broker in self.brokers:
+            broker.kill()
+
+    def close(self) -> None:
+        """Stop all nodes and remove the directory if it is private; may be called twice."""
+        self.stop()
+        if self._private:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _format(self) -> None:
+        """Choose ports, write the configurations and prepare empty data folders."""
+        ports = free_ports(2 * len(self.brokers))
+        for broker in self.brokers:
+            broker.port, broker.controller_port = ports.pop(), ports.pop()
+        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
+        formats = []
+        for broker in self.brokers:
+            shutil.rmtree(broker.directory / "data", ignore_errors=True)
+            lines = [f"{name}={value}\n" for name, value in self._properties(broker).items()]
+            broker.properties_path.write_text("".join(lines), encoding="utf-8")
+            formats.append(broker.format_command(cluster_id))
+            formats[-1].spawn()
+        for command in formats:
+            with contextlib.closing(command):
+                command.finish(FORMAT_DEADLINE_S)
+
+    def _properties(self, broker: KafkaBroker) -> dict[str, str]:
+        """Return the configuration of one node."""
+        replicas = min(3, len(self.brokers))
+        voters = ",".join(f"{node.node_id}@{LOOPBACK}:{node.controller_port}" for node in self.brokers)
+        client = f"PLAINTEXT://{LOOPBACK}:{broker.port}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(broker.node_id),
+            "controller.quorum.voters": voters,
+            "listeners": f"{client},CONTROLLER://{LOOPBACK}:{broker.controller_port}",
+            "advertised.listeners": client,
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": str(broker.directory / "data"),
+            "default.replication.factor": str(replicas),
+            "min.insync.replicas": str(max(1, replicas - 1)),
+            "offsets.topic.replication.factor": str(replicas),
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.replication.factor": str(replicas),
+            "transaction.state.log.min.isr": str(max(1, replicas - 1)),
+            "transaction.state.log.num.partitions": "4",
+            "auto.create.topics.enable": "false",
+            **_TEST_PROPERTIES,
+            **self._options,
+        }
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as unless_started:
+            unless_started.callback(self.close)
+            self.start()
+            unless_started.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+#: What makes a broker fit for tests: no waiting for members to gather, a killed broker is missed after 2 s and not 9 s,
+#: short consumer sessions are allowed, and records of any time stay (documents carry their own, decades old, times).
+_TEST_PROPERTIES = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+    "log.retention.ms": "-1",
+}

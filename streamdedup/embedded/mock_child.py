@@ -1,0 +1,70 @@
+"""The process behind ``MockBroker``: librdkafka's in-memory broker, alive until it is killed.
+
+Run as a script, by path: ``python -P mock_child.py ADDRESS_FILE [TOPIC=PARTITIONS...]``. It writes its address to the
+file when it is ready. The broker lives inside a client of the confluent-kafka package; the calls are those of
+``rdkafka_mock.h``, which that package does not offer to Python, but which its library exports.
+
+It imports nothing of the package: its folder is not on the module path.
+"""
+
+import ctypes
+import importlib
+import signal
+import sys
+from pathlib import Path
+
+#: ``RD_KAFKA_PRODUCER`` of rdkafka.h.
+PRODUCER = 0
+#: Bytes for the library's error texts.
+ERROR_BYTES = 512
+
+
+def _load_library() -> ctypes.CDLL:
+    """Return librdkafka with the types of the functions used; found as a dependency of the extension module."""
+    extension = importlib.import_module("confluent_kafka.cimpl").__file__
+    library = ctypes.CDLL(extension)
+    text, handle = ctypes.c_char_p, ctypes.c_void_p
+    library.rd_kafka_conf_new.restype = handle
+    library.rd_kafka_conf_set.argtypes = [handle, text, text, text, ctypes.c_size_t]
+    library.rd_kafka_new.argtypes = [ctypes.c_int, handle, text, ctypes.c_size_t]
+    library.rd_kafka_new.restype = handle
+    library.rd_kafka_handle_mock_cluster.argtypes = [handle]
+    library.rd_kafka_handle_mock_cluster.restype = handle
+    library.rd_kafka_mock_cluster_bootstraps.argtypes = [handle]
+    library.rd_kafka_mock_cluster_bootstraps.restype = text
+    library.rd_kafka_mock_topic_create.argtypes = [handle, text, ctypes.c_int, ctypes.c_int]
+    return library
+
+
+def start_broker(topics: dict[str, int]) -> str:
+    """Start the broker in this process, with ``topics`` of so many partitions, and return its address."""
+    library = _load_library()
+    error = ctypes.create_string_buffer(ERROR_BYTES)
+    settings = library.rd_kafka_conf_new()
+    if library.rd_kafka_conf_set(settings, b"test.mock.num.brokers", b"1", error, ERROR_BYTES):
+        raise OSError(error.value.decode())
+    client = library.rd_kafka_new(PRODUCER, settings, error, ERROR_BYTES)
+    if not client:
+        raise OSError(error.value.decode())
+    cluster = library.rd_kafka_handle_mock_cluster(client)
+    for topic, partition_count in topics.items():
+        code = library.rd_kafka_mock_topic_create(cluster, topic.encode(), partition_count, 1)
+        if code:
+            raise OSError(f"cannot create topic {topic} with {partition_count} partitions: librdkafka error {code}")
+    return str(library.rd_kafka_mock_cluster_bootstraps(cluster).decode())
+
+
+def main(arguments: list[str]) -> None:
+    """Start the broker, write its address and wait for the end."""
+    address_file = Path(arguments[0])
+    topics = {name: int(count) for name, _, count in (argument.partition("=") for argument in arguments[1:])}
+    address = start_broker(topics)
+    unfinished = address_file.with_suffix(".new")
+    unfinished.write_text(address, encoding="ascii")
+    unfinished.rename(address_file)
+    while True:
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

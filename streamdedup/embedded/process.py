@@ -1,0 +1,333 @@
+"""A server process that belongs to this one: started, watched, paused, killed, started again, never left behind.
+
+What ends the parent ends the servers too, whatever it was: each runs under a keeper (``keeper.py``), in a session of
+its own, so that Ctrl-C in a terminal reaches the parent alone and the parent stops its servers in the order it wants.
+
+Nothing here knows what the server is. An object is used from one thread at a time.
+"""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from streamdedup.errors import StreamdedupError
+
+#: Where embedded servers listen: nowhere but on the machine itself.
+LOOPBACK = "127.0.0.1"
+#: Seconds a server may take from its start until it answers.
+START_DEADLINE_S = 60.0
+#: Seconds between SIGTERM and SIGKILL.
+STOP_DEADLINE_S = 10.0
+#: Seconds between two looks at a condition.
+POLL_INTERVAL_S = 0.02
+#: Bytes of a server's log that an error message quotes from its end.
+LOG_TAIL_BYTES = 3000
+#: Ports to choose from: below those that Linux (32768 up) and macOS (49152 up) hand out for outgoing connections. A
+#: client that retries while its server is down could otherwise be given the very port that it connects to, reach
+#: itself, and keep the server from coming back.
+PORTS = range(20000, 32000)
+#: How often a server is started with new ports because another process took them in between.
+PORT_ATTEMPTS = 3
+#: What every server's log says when its port is taken.
+PORT_TAKEN = "ddress already in use"
+
+_KEEPER = Path(__file__).with_name("keeper.py")
+
+
+class ServerError(StreamdedupError):
+    """An embedded server did not start, or ended on its own; the text ends with the last lines of its log."""
+
+
+class MissingToolError(ServerError):
+    """A program that an embedded server needs is not installed; the text says how to install it."""
+
+
+def find_tool(name: str, advice: str) -> str:
+    """Return the path of the program ``name``.
+
+    Raises:
+        MissingToolError: It is not on the PATH; the text ends with ``advice``.
+    """
+    path = shutil.which(name)
+    if path is None:
+        raise MissingToolError(f"the program '{name}' was not found on the PATH: {advice}")
+    return path
+
+
+def free_ports(count: int = 1) -> list[int]:
+    """Return ``count`` distinct ports on which nothing listens at this moment.
+
+    Another process may take one before its user binds it: who starts a server retries with new ones.
+    """
+    with contextlib.ExitStack() as held:
+        ports: list[int] = []
+        # The ports are random so that programs running side by side rarely meet; no secret depends on them.
+        for candidate in [*random.sample(PORTS, 50 + count), *[0] * count]:
+            if len(ports) == count:
+                break
+            listener = held.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                listener.bind((LOOPBACK, candidate))
+                ports.append(listener.getsockname()[1])
+        return ports
+
+
+def accepts(port: int) -> bool:
+    """Tell whether something accepts connections on ``port`` of this machine."""
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=1.0):
+            return True
+    except OSError:
+        return False
+
+
+class ManagedProcess(ABC):
+    """One server process with its own directory and log; a context manager that stops it.
+
+    Attributes:
+        name: Names the log file and appears in errors.
+        directory: Working directory, data and log. Kept if the caller named it, else private and removed by ``close``.
+    """
+
+    def __init__(self, name: str, directory: Path | None = None) -> None:
+        self.name = name
+        self._private = directory is None
+        self.directory = Path(tempfile.mkdtemp(prefix=f"streamdedup-{name}-")) if directory is None else directory
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._pid: int | None = None
+        self._ports_settled = False
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """Return program and arguments; called at each start, after the ports were chosen."""
+
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Tell whether the server answers; called every few milliseconds while it starts."""
+
+    def choose_ports(self) -> None:  # noqa: B027  not every server lets its ports be chosen
+        """Choose ports, if the server needs any; called at the first start, and again if they turn out to be taken."""
+
+    @property
+    def log_path(self) -> Path:
+        """Where the server's standard output and error go; restarts append."""
+        return self.directory / f"{self.name}.log"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server itself.
+
+        Raises:
+            ServerError: It is not running.
+        """
+        if self._pid is None or not self.is_running():
+            raise ServerError(f"{self.name} is not running{self.log_tail()}")
+        return self._pid
+
+    def is_running(self) -> bool:
+        """Tell whether the process exists; a paused one does."""
+        return self._keeper is not None and self._keeper.poll() is None
+
+    def start(self, deadline_s: float = START_DEADLINE_S) -> None:
+        """Start the server and wait until it answers; a server that is running already is left alone.
+
+        After the first success the ports stay the same, so that a restart is found where the server was.
+
+        Raises:
+            ServerError: It ended, or did not answer in ``deadline_s`` seconds (it is killed then).
+        """
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            if not self._ports_settled:
+                self.choose_ports()
+            try:
+                self.spawn()
+                self.wait_ready(deadline_s)
+            except ServerError as error:
+                self.kill()
+                if self._ports_settled or PORT_TAKEN not in str(error) or attempt == PORT_ATTEMPTS:
+                    raise
+            else:
+                self._ports_settled = True
+                return
+
+    def spawn(self) -> None:
+        """Start the process without waiting until it answers.
+
+        Raises:
+            ServerError: The program cannot be started.
+        """
+        if self.is_running():
+            return
+        self._release()
+        keeper_command = [sys.executable, "-I", "-S", str(_KEEPER), str(os.getpid()), *self.command()]
+        with self.log_path.open("ab") as log:
+            self._log_start = log.tell()
+            self._keeper = subprocess.Popen(  # noqa: S603  the command is built here, no shell is involved
+                keeper_command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=self.directory,
+                start_new_session=True,
+            )
+        assert self._keeper.stdout is not None
+        line = self._keeper.stdout.readline()
+        if not line.strip().isdigit():
+            self._release()
+            raise ServerError(f"{self.name} could not be started{self.log_tail()}")
+        self._pid = int(line)
+
+    def wait_ready(self, deadline_s: float = START_DEADLINE_S) -> None:
+        """Wait until the server answers.
+
+        Raises:
+            ServerError: It ended meanwhile, or ``deadline_s`` seconds have passed.
+        """
+        self.wait_until(self.is_ready, deadline_s)
+
+    def wait_until(self, condition: Callable[[], bool], deadline_s: float) -> None:
+        """Wait until ``condition`` holds, as long as the process lives.
+
+        Raises:
+            ServerError: It ended meanwhile, or ``deadline_s`` seconds have passed.
+        """
+        end = time.monotonic() + deadline_s
+        while not condition():
+            if not self.is_running():
+                raise ServerError(f"{self.name} ended with code {self.exit_code} while starting{self.log_tail()}")
+            if time.monotonic() > end:
+                raise ServerError(f"{self.name} did not answer within {deadline_s:g} s{self.log_tail()}")
+            time.sleep(POLL_INTERVAL_S)
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code of the last run, 128 + signal when a signal ended it; None while running or before any start."""
+        return None if self._keeper is None else self._keeper.poll()
+
+    def wait_exit(self, deadline_s: float) -> bool:
+        """Wait until the process has ended; False when it has not after ``deadline_s`` seconds."""
+        if self._keeper is None:
+            return True
+        try:
+            self._keeper.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM and return at once; ``stop`` waits."""
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)  # a paused process acts on nothing but SIGKILL
+
+    def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
+        """End the server with SIGTERM, and with SIGKILL if it is still there after ``deadline_s`` seconds."""
+        self.ask_to_stop()
+        if not self.wait_exit(deadline_s):
+            self.kill()
+        self._release()
+
+    def kill(self) -> None:
+        """End the server as a crash would (kill -9), and wait until it is gone."""
+        self._signal(signal.SIGKILL)
+        self._release()
+
+    def pause(self) -> None:
+        """Freeze the server (SIGSTOP): its connections stay open and nothing answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a frozen server go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """Stop the server and remove its directory if it is private; may be called twice."""
+        self.stop()
+        if self._private:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def log_tail(self) -> str:
+        """Return the end of the log of the last run, introduced by a line that says so, for error messages."""
+        if not self.log_path.exists():
+            return ""
+        with self.log_path.open("rb") as log:
+            log.seek(max(self._log_start, self.log_path.stat().st_size - LOG_TAIL_BYTES))
+            tail = log.read().decode(errors="replace").strip()
+        return f"; the end of {self.log_path}:\n{tail}" if tail else f"; {self.log_path} is empty"
+
+    #: Size of the log in bytes when the last run began.
+    _log_start = 0
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._pid is not None and self.is_running():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, number)
+
+    def _release(self) -> None:
+        """Wait for the keeper, which ends right after the server, and close the pipes to it."""
+        if self._keeper is None:
+            return
+        self._pid = None
+        for pipe in (self._keeper.stdin, self._keeper.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._keeper.wait()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as unless_started:
+            unless_started.callback(self.close)
+            self.start()
+            unless_started.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Command(ManagedProcess):
+    """A program that runs to its end, under the same protection as a server.
+
+    Args:
+        name: Names the log file and appears in errors.
+        arguments: Program and arguments.
+        directory: Working directory and place of the log; must exist as long as the program runs.
+    """
+
+    def __init__(self, name: str, arguments: list[str], directory: Path) -> None:
+        super().__init__(name, directory)
+        self._arguments = arguments
+
+    def command(self) -> list[str]:
+        """Return what the constructor got."""
+        return self._arguments
+
+    def is_ready(self) -> bool:
+        """Tell that there is nothing to wait for."""
+        return True
+
+    def finish(self, deadline_s: float) -> None:
+        """Wait for the end of the program.
+
+        Raises:
+            ServerError: It did not end within ``deadline_s`` seconds (it is killed then), or not with code 0.
+        """
+        if not self.wait_exit(deadline_s):
+            self.kill()
+            raise ServerError(f"{self.name} took more than {deadline_s:g} s{self.log_tail()}")
+        self._release()
+        if self.exit_code:
+            raise ServerError(f"{self.name} ended with code {self.exit_code}{self.log_tail()}")

@@ -1,0 +1,112 @@
+"""How the process logs: structured events, for people on a terminal and as JSON lines everywhere else.
+
+An event is a stable name with fields, ``log.info("batch_committed", records=500)`` with structlog or
+``logger.info("A sentence", extra={"event": "batch_committed", "records": 500})`` with the standard library; both come
+out alike. A library's record without a name is the event ``library_message``. The clients of Kafka and Redis log what
+they send at debug, passwords and documents included, so they are never heard below ``warning``, whatever level is asked
+for.
+"""
+
+import logging
+import sys
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Final, Literal, TextIO
+
+import structlog
+
+#: Libraries that put secrets or documents into their logs below this level; their sub-loggers inherit it.
+CLIENT_LEVELS: Final = {"kafka": logging.WARNING, "redis": logging.WARNING}
+#: Levels by the names that settings use.
+LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+#: Event of a record that has none of its own.
+FOREIGN_EVENT: Final = "library_message"
+#: Fields that begin every JSON line.
+_FIRST_FIELDS: Final = ("timestamp", "level", "event", "logger")
+
+
+def configure(
+    level: Literal["debug", "info", "warning", "error"] = "info",
+    log_format: Literal["auto", "json", "console"] = "auto",
+    stream: TextIO | None = None,
+) -> None:
+    """Send all logging of the process, the libraries' included, to one stream; a further call replaces the setup.
+
+    Args:
+        level: Least level to log.
+        log_format: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
+        stream: Where to; standard error if None.
+    """
+    target = sys.stderr if stream is None else stream
+    terminal = target.isatty()
+    json_lines = log_format == "json" or (log_format == "auto" and not terminal)
+    shared = _shared_processors(json_lines=json_lines)
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, _name_foreign_event, structlog.stdlib.ExtraAdder()],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_renderers(json_lines=json_lines, colors=terminal),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(LEVELS[level])
+    _hold_clients(LEVELS[level])
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.contextvars.merge_contextvars,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+def _shared_processors(*, json_lines: bool) -> list[structlog.typing.Processor]:
+    """Return what is added to every event, ours and the libraries'."""
+    return [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso" if json_lines else "%H:%M:%S", utc=json_lines),
+    ]
+
+
+def _renderers(*, json_lines: bool, colors: bool) -> list[structlog.typing.Processor]:
+    """Return what turns an event into text. Tracebacks are plain: those with local variables would print secrets."""
+    if json_lines:
+        return [structlog.processors.format_exc_info, _order_fields, structlog.processors.JSONRenderer(default=str)]
+    return [
+        structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback)
+    ]
+
+
+def _name_foreign_event(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Keep the sentence of a standard-library record as a field; its extras may replace the event's name."""
+    fields["message"] = fields["event"]
+    fields["event"] = FOREIGN_EVENT
+    return fields
+
+
+def _order_fields(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    """Put what every line has before what only this event has."""
+    first = {name: fields.pop(name) for name in _FIRST_FIELDS if name in fields}
+    return {**first, **fields}
+
+
+def _hold_clients(level: int) -> None:
+    """Hold the clients' loggers at their own levels, also those below them that somebody has set one by one."""
+    for client, least in CLIENT_LEVELS.items():
+        logging.getLogger(client).setLevel(max(level, least))
+        for name in list(logging.root.manager.loggerDict):
+            if name.startswith(f"{client}."):
+                logging.getLogger(name).setLevel(logging.NOTSET)

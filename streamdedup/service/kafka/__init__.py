@@ -1,0 +1,32 @@
+"""Kafka behind the Protocols of ``service.transport``: the only package that imports the Kafka client.
+
+    options      what can be set, and the client configurations that follow from it
+    client       clients built and closed within a bound; calls that could block for ever, bounded
+    failures     every error of the client turned into one of ours
+    source       poll, rewind, hold, commit
+    unreadable   which offsets the client cannot parse
+    sinks        publish in one transaction, or at least once
+    topics       check and create topics
+    connect      opens both ends
+
+The client has traps that lose or double records (an unchecked future, a reused producer, metadata taken late, a poll
+that spins for ever). Each rule against one stands beside the code that follows it and has a test in
+``tests/integration/test_kafka_traps.py``.
+"""
+
+from streamdedup.service.kafka.connect import KafkaTransport
+from streamdedup.service.kafka.options import KafkaOptions
+from streamdedup.service.kafka.sinks import PlainSink, TransactionalSink
+from streamdedup.service.kafka.source import KafkaSource
+from streamdedup.service.kafka.topics import CreatedTopics, check_topics, create_topics
+
+__all__ = [
+    "CreatedTopics",
+    "KafkaOptions",
+    "KafkaSource",
+    "KafkaTransport",
+    "PlainSink",
+    "TransactionalSink",
+    "check_topics",
+    "create_topics",
+]

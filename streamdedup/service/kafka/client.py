@@ -1,0 +1,110 @@
+"""Clients that are built and closed within a bound, and calls that could block for ever, bounded."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from kafka import KafkaAdminClient
+from kafka.net.compat import KafkaNetClient
+
+from streamdedup.errors import BrokerUnavailable
+from streamdedup.service.kafka.failures import CLIENT_ERRORS, translated
+from streamdedup.service.kafka.options import KafkaOptions
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+def call_within(timeout_s: float, doing: str, call: Callable[[], Result]) -> Result:
+    """Return what ``call`` returns, waiting at most ``timeout_s``.
+
+    The client offers no time limit for most of what it does in a transaction. The call therefore runs in a daemon
+    thread, which is left behind when time is up: it cannot be stopped, and it keeps no process alive.
+
+    Args:
+        timeout_s: Longest wait in seconds.
+        doing: What the call does, as "cannot <doing>" continues.
+        call: What to call; it runs in another thread.
+
+    Raises:
+        BrokerUnavailable: Time is up; whether the call takes effect later is unknown.
+    """
+    outcome: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:  # noqa: BLE001  handed over to the caller, whatever it is
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name=f"kafka: {doing}", daemon=True).start()
+    try:
+        return outcome.result(timeout_s)
+    except TimeoutError:
+        if outcome.done():
+            raise
+        raise BrokerUnavailable(f"cannot {doing}: Kafka did not answer within {timeout_s:g} s") from None
+
+
+def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOptions) -> Any:
+    """Return a client of ``kind``, or nothing that outlives the attempt.
+
+    A constructor that fails leaves its network thread and sockets behind; so the network part is built by a factory
+    that remembers it, and is closed here. Its longest duration is that of connecting plus one request.
+
+    Raises:
+        BrokerUnavailable: Nothing answers.
+        FatalError: The broker refuses us for good.
+    """
+    network: list[Any] = []
+
+    def remembering(**configs: Any) -> Any:
+        network.append(KafkaNetClient(**configs))
+        return network[-1]
+
+    try:
+        return kind(**config, kafka_client=remembering)
+    except BaseException as error:
+        for part in network:
+            close_quietly("close the network part", part.close, options.close_timeout_s)
+        if isinstance(error, CLIENT_ERRORS):
+            # The cause is left out: the client puts configuration values into some of its texts.
+            raise translated(error, f"connect to Kafka at {_servers(options)}", options.secrets()) from None
+        raise
+
+
+@contextlib.contextmanager
+def admin_client(options: KafkaOptions) -> Iterator[Any]:
+    """Yield an admin client and close it.
+
+    Raises:
+        BrokerUnavailable: Nothing answers.
+        FatalError: The broker refuses us for good.
+    """
+    admin = build(KafkaAdminClient, options.admin(), options)
+    try:
+        yield admin
+    except CLIENT_ERRORS as error:
+        raise translated(error, "ask Kafka about its topics", options.secrets()) from error
+    finally:
+        close_quietly("close the admin client", admin.close, options.close_timeout_s)
+
+
+def close_quietly(doing: str, close: Callable[[], object], timeout_s: float) -> bool:
+    """Call ``close`` for at most ``timeout_s``; never raise. Return whether it succeeded."""
+    try:
+        call_within(timeout_s, doing, close)
+    except Exception as error:  # noqa: BLE001  closing is the last step: whatever fails here has no further effect
+        logger.info("Closing was cut short", extra={"event": "close_cut_short", "doing": doing, "error": repr(error)})
+        return False
+    return True
+
+
+def _servers(options: KafkaOptions) -> str:
+    """The servers as one text."""
+    servers = options.bootstrap_servers
+    return servers if isinstance(servers, str) else ",".join(servers)

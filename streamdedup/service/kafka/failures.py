@@ -1,0 +1,114 @@
+"""Every error of the Kafka client turned into one of ours, by what the loop can do about it.
+
+The client's exception types are no guide to the state of the client (a producer that failed once is unusable however
+mildly it said so), so the only question answered here is: will new clients cure it, or only an operator?
+"""
+
+import logging
+
+from kafka import errors as kafka_errors
+
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, FatalError, ProducerFenced, StreamdedupError
+
+#: Longest part of a client's error text that is passed on, in characters.
+MAX_TEXT_CHARS = 300
+
+#: Another live producer has taken over the transactional id. A zombie hears one name of it from the coordinator and the
+#: other from a partition leader.
+FENCED = (kafka_errors.ProducerFencedError, kafka_errors.InvalidProducerEpochError)
+
+#: The broker refuses who we are, or what we may do.
+REFUSED = (
+    kafka_errors.AuthorizationError,
+    kafka_errors.SaslAuthenticationFailedError,
+    kafka_errors.UnsupportedSaslMechanismError,
+    kafka_errors.IllegalSaslStateError,
+    kafka_errors.SecurityDisabledError,
+)
+
+#: A record larger than a topic takes.
+TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
+
+#: What each other error means that only an operator can cure.
+ADVICE: tuple[tuple[type[Exception], str], ...] = (
+    (
+        kafka_errors.InvalidTransactionTimeoutError,
+        "the transaction timeout exceeds the broker's transaction.max.timeout.ms; lower ours or raise the broker's",
+    ),
+    (
+        kafka_errors.InvalidTimestampError,
+        "the topic refuses the record's timestamp; raise its message.timestamp.after.max.ms",
+    ),
+    (
+        kafka_errors.FencedInstanceIdError,
+        "another live member of the group has the same group_instance_id; give each its own",
+    ),
+    (
+        kafka_errors.InconsistentGroupProtocolError,
+        "the group has members with another assignment strategy; stop them, or use another group_id",
+    ),
+    (kafka_errors.GroupMaxSizeReachedError, "the group is full; raise the broker's group.max.size"),
+    (kafka_errors.InvalidSessionTimeoutError, "the session timeout lies outside what the broker allows"),
+    (
+        kafka_errors.UnsupportedForMessageFormatError,
+        "the broker's message format knows no transactions; set delivery to at-least-once",
+    ),
+    (
+        kafka_errors.UnsupportedVersionError,
+        "the broker is too old for what is asked; without transactions, set delivery to at-least-once",
+    ),
+    (kafka_errors.KafkaConfigurationError, "the settings of the Kafka client contradict each other"),
+)
+
+#: Errors of the client or of the network, as against errors of our own code, which are never hidden.
+CLIENT_ERRORS = (kafka_errors.KafkaError, OSError, RuntimeError)
+
+
+def translated(
+    error: Exception, doing: str, secrets: tuple[str, ...] = (), topic: str | None = None
+) -> StreamdedupError:
+    """Return the error of ours that stands for ``error``.
+
+    Args:
+        error: What the client raised.
+        doing: What was being done, as "cannot <doing>" continues.
+        secrets: Texts to blot out.
+        topic: Topic concerned, where one is known.
+    """
+    text = _text(error, secrets)
+    at = f" (topic {topic})" if topic else ""
+    if isinstance(error, FENCED) or "ProducerFencedError" in text:
+        return ProducerFenced(f"cannot {doing}: another producer took over our transactional id [{text}]")
+    if isinstance(error, REFUSED):
+        return BrokerMisconfigured(f"cannot {doing}{at}: Kafka refuses us; check user, password and rights [{text}]")
+    if isinstance(error, TOO_LARGE):
+        return BrokerMisconfigured(f"cannot {doing}{at}: a record is too large; raise max.message.bytes [{text}]")
+    if isinstance(error, (kafka_errors.OffsetOutOfRangeError, kafka_errors.NoOffsetForPartitionError)):
+        return FatalError(
+            f"cannot {doing}: the group's offset is not in the topic (expired, or none was ever committed); set the "
+            f"group's offset, or allow going on at the earliest record [{text}]"
+        )
+    for kind, advice in ADVICE:
+        if isinstance(error, kind):
+            return BrokerMisconfigured(f"cannot {doing}{at}: {advice} [{text}]")
+    return BrokerUnavailable(f"cannot {doing}{at}: {text}")
+
+
+def missing_topics(names: list[str]) -> BrokerMisconfigured:
+    """Return the error for topics that do not exist."""
+    return BrokerMisconfigured(f"no such topic: {', '.join(sorted(names))}; create with: streamdedup topics create")
+
+
+def cap_client_logging() -> None:
+    """Keep the client from logging at DEBUG, where it prints passwords and every record."""
+    logger = logging.getLogger("kafka")
+    if logger.getEffectiveLevel() < logging.INFO:
+        logger.setLevel(logging.INFO)
+
+
+def _text(error: Exception, secrets: tuple[str, ...]) -> str:
+    """One line about ``error``, without secrets."""
+    text = f"{type(error).__name__}: {error}"
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return " ".join(text.split())[:MAX_TEXT_CHARS]

@@ -1,0 +1,189 @@
+"""What can be set about Kafka, and the client configurations that follow from it.
+
+Settings that would break a guarantee (automatic commits, isolation level, acknowledgements, deserializers) cannot be
+set.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+
+#: Pause between two tries of a request, in milliseconds. The client also pays it once in every transaction that follows
+#: directly on another: 100 (its default) limits a daemon to nine transactions a second, 20 allows 160.
+RETRY_BACKOFF_MS = 20
+
+#: Longest pause between two tries to connect, in milliseconds: how late a broker's return may be noticed.
+RECONNECT_BACKOFF_MAX_MS = 2_000
+
+#: How long a fetch may wait at the broker for data, in milliseconds.
+FETCH_MAX_WAIT_MS = 500
+
+#: How long a record may wait for others of its batch, in milliseconds; flushing does not wait for it.
+LINGER_MS = 5
+
+#: Largest batch of output records of one partition, in bytes.
+PRODUCER_BATCH_BYTES = 131_072
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaOptions:
+    """Everything that a Kafka transport can be told. Durations in seconds, sizes in bytes.
+
+    Attributes:
+        bootstrap_servers: One or more ``host:port``.
+        group_id: Consumer group.
+        topics: Input topics.
+        delivery: ``exactly-once`` (one transaction a batch) or ``at-least-once``.
+        transactional_id: Names this daemon; the same after a restart, never shared by two live daemons.
+        client_id: Name under which brokers log our requests.
+        group_instance_id: Static membership: a restart within the session timeout moves no partition.
+        on_unreadable: What to do about records that the client cannot parse: step past them, or stop.
+        on_out_of_range: What to do when committed offsets are gone from the topic: go on at the earliest, or stop.
+        api_version: Protocol version to speak instead of negotiating one; for brokers that cannot negotiate.
+        security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+        ssl_cafile: File of trusted certificates.
+        ssl_certfile: File of our certificate.
+        ssl_keyfile: File of our key.
+        ssl_password: Password of the key file.
+        ssl_check_hostname: Whether the broker's certificate must carry its host name.
+        sasl_mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+        sasl_username: User name.
+        sasl_password: Password.
+        compression: Codec of output records, or None.
+        max_poll_records: Most records in one batch.
+        max_request_bytes: Largest output record.
+        fetch_max_bytes: Most bytes of one fetch from one broker.
+        max_partition_fetch_bytes: Most bytes of one fetch from one partition.
+        connect_timeout_s: How long opening a client may take.
+        session_timeout_s: After this long without a heartbeat the group gives our partitions away.
+        heartbeat_interval_s: Time between two heartbeats.
+        max_poll_interval_s: Longest time between two polls before we leave the group.
+        fetch_timeout_s: How long one request of the consumer may take.
+        produce_timeout_s: How long one request of the producer may take.
+        delivery_timeout_s: How long one output record may take, retries included; at most ``transaction_timeout_s``.
+        transaction_timeout_s: After this long the broker aborts an open transaction.
+        close_timeout_s: How long closing a client may take.
+    """
+
+    bootstrap_servers: str | tuple[str, ...]
+    group_id: str
+    topics: tuple[str, ...]
+    delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"
+    transactional_id: str | None = None
+    client_id: str = "streamdedup"
+    group_instance_id: str | None = None
+    on_unreadable: Literal["skip", "halt"] = "skip"
+    on_out_of_range: Literal["earliest", "halt"] = "earliest"
+    api_version: tuple[int, ...] | None = None
+    security_protocol: str = "PLAINTEXT"
+    ssl_cafile: str | None = None
+    ssl_certfile: str | None = None
+    ssl_keyfile: str | None = None
+    ssl_password: str | None = field(default=None, repr=False)
+    ssl_check_hostname: bool = True
+    sasl_mechanism: str | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
+    compression: Literal["gzip", "lz4", "zstd"] | None = "lz4"
+    max_poll_records: int = 500
+    max_request_bytes: int = 1_048_576
+    fetch_max_bytes: int = 16 * 1_048_576
+    max_partition_fetch_bytes: int = 2 * 1_048_576
+    connect_timeout_s: float = 10.0
+    session_timeout_s: float = 45.0
+    heartbeat_interval_s: float = 3.0
+    max_poll_interval_s: float = 300.0
+    fetch_timeout_s: float = 30.0
+    produce_timeout_s: float = 10.0
+    delivery_timeout_s: float = 25.0
+    transaction_timeout_s: float = 30.0
+    close_timeout_s: float = 3.0
+
+    def __post_init__(self) -> None:
+        if self.delivery == "exactly-once" and not self.transactional_id:
+            raise ValueError("exactly-once delivery needs a transactional_id")
+        if self.delivery_timeout_s > self.transaction_timeout_s:
+            # A record must have failed, and have been seen to fail, before the broker aborts its transaction.
+            raise ValueError("delivery_timeout_s must not exceed transaction_timeout_s")
+        if not self.topics:
+            raise ValueError("at least one input topic is needed")
+
+    def secrets(self) -> tuple[str, ...]:
+        """Texts that must never appear in a message."""
+        return tuple(secret for secret in (self.sasl_password, self.ssl_password) if secret)
+
+    def connection(self) -> dict[str, Any]:
+        """Configuration that every client shares."""
+        servers = self.bootstrap_servers
+        return {
+            "bootstrap_servers": servers if isinstance(servers, str) else list(servers),
+            "client_id": self.client_id,
+            "api_version": self.api_version,
+            "bootstrap_timeout_ms": _ms(self.connect_timeout_s),
+            "reconnect_backoff_max_ms": RECONNECT_BACKOFF_MAX_MS,
+            "security_protocol": self.security_protocol,
+            "ssl_cafile": self.ssl_cafile,
+            "ssl_certfile": self.ssl_certfile,
+            "ssl_keyfile": self.ssl_keyfile,
+            "ssl_password": self.ssl_password,
+            "ssl_check_hostname": self.ssl_check_hostname,
+            "sasl_mechanism": self.sasl_mechanism,
+            "sasl_plain_username": self.sasl_username,
+            "sasl_plain_password": self.sasl_password,
+        }
+
+    def admin(self) -> dict[str, Any]:
+        """Configuration of an admin client."""
+        return self.connection() | {"request_timeout_ms": _ms(self.connect_timeout_s)}
+
+    def consumer(self) -> dict[str, Any]:
+        """Configuration of the consumer."""
+        return self.connection() | {
+            "group_id": self.group_id,
+            "group_instance_id": self.group_instance_id,
+            # Offsets are committed with the alerts, never by themselves.
+            "enable_auto_commit": False,
+            # Also when nobody writes the input in transactions: only a read_committed consumer waits, on taking over
+            # a partition, for the transaction with which its previous owner commits offsets.
+            "isolation_level": "read_committed",
+            # The default, latest, would lose what was written before the group existed.
+            "auto_offset_reset": "earliest" if self.on_out_of_range == "earliest" else "none",
+            "allow_auto_create_topics": False,
+            "partition_assignment_strategy": [CooperativeStickyAssignor],
+            "max_poll_records": self.max_poll_records,
+            "max_poll_interval_ms": _ms(self.max_poll_interval_s),
+            "session_timeout_ms": _ms(self.session_timeout_s),
+            "heartbeat_interval_ms": _ms(self.heartbeat_interval_s),
+            "fetch_max_bytes": self.fetch_max_bytes,
+            "max_partition_fetch_bytes": self.max_partition_fetch_bytes,
+            "fetch_max_wait_ms": FETCH_MAX_WAIT_MS,
+            "request_timeout_ms": _ms(self.fetch_timeout_s),
+        }
+
+    def producer(self) -> dict[str, Any]:
+        """Configuration of the producer, with or without transactions."""
+        shared = self.connection() | {
+            "acks": "all",
+            "allow_auto_create_topics": False,
+            "delivery_timeout_ms": _ms(self.delivery_timeout_s),
+            "request_timeout_ms": _ms(self.produce_timeout_s),
+            "max_block_ms": _ms(self.produce_timeout_s),
+            "retry_backoff_ms": RETRY_BACKOFF_MS,
+            "linger_ms": LINGER_MS,
+            "batch_size": PRODUCER_BATCH_BYTES,
+            "max_request_size": self.max_request_bytes,
+            "compression_type": self.compression,
+        }
+        if self.delivery == "at-least-once":
+            # Brokers without transactions may lack producer ids as well; order is then kept by one request at a time.
+            return shared | {"enable_idempotence": False, "max_in_flight_requests_per_connection": 1}
+        return shared | {
+            "transactional_id": self.transactional_id,
+            "transaction_timeout_ms": _ms(self.transaction_timeout_s),
+        }
+
+
+def _ms(duration_s: float) -> int:
+    """Milliseconds of a duration in seconds."""
+    return round(duration_s * 1000)

@@ -1,0 +1,338 @@
+"""The consumer as a Source."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any, Never
+
+from kafka import KafkaConsumer
+from kafka.consumer.subscription_state import ConsumerRebalanceListener
+from kafka.errors import CorruptRecordError, KafkaError, UnsupportedCodecError
+from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
+
+from streamdedup.errors import BrokerUnavailable, FatalError
+from streamdedup.position import Partition, Position
+from streamdedup.service.kafka.client import build, close_quietly
+from streamdedup.service.kafka.failures import CLIENT_ERRORS, translated
+from streamdedup.service.kafka.options import KafkaOptions
+from streamdedup.service.kafka.unreadable import UnreadableRange, find_unreadable
+from streamdedup.service.transport import Batch, Record, SourceStats, Unreadable
+
+logger = logging.getLogger(__name__)
+
+#: Longest single wait inside ``hold``, in seconds: how long a newly arrived partition may stay unpaused.
+HOLD_STEP_S = 0.25
+
+#: Pause after a poll that failed with an error that the client calls retriable, in seconds.
+RETRY_PAUSE_S = 0.1
+
+
+class KafkaSource:
+    """Batches from a consumer of the group.
+
+    Nothing is uncommitted between two polls but what the loop rewinds, so a rebalance needs no more than a note.
+    """
+
+    def __init__(self, consumer: Any, options: KafkaOptions, listener: "RebalanceNotes") -> None:
+        self._consumer = consumer
+        self._options = options
+        self._notes = listener
+        self._broken: str | None = None
+        self._closed = False
+
+    @classmethod
+    def open(cls, options: KafkaOptions) -> "KafkaSource":
+        """Connect and subscribe; partitions arrive during the first polls.
+
+        Raises:
+            BrokerUnavailable: Nothing answers.
+            FatalError: The broker refuses us for good.
+        """
+        consumer = build(KafkaConsumer, options.consumer(), options)
+        notes = RebalanceNotes()
+        consumer.subscribe(topics=list(options.topics), listener=notes)
+        return cls(consumer, options, notes)
+
+    def poll(self, timeout_s: float) -> Batch:
+        """Return the next records; see ``Source.poll``.
+
+        Raises:
+            BrokerUnavailable: This source is unusable; close it and open a new one.
+            FatalError: The broker refuses us, or a record is unreadable and ``on_unreadable`` is ``halt``.
+        """
+        self._refuse_if_broken()
+        # A partition keeps its pause through a rebalance, so whatever was held is released here and nowhere else.
+        self._consumer.resume(*self._consumer.paused())
+        try:
+            polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
+        except Exception as error:  # noqa: BLE001  a parser may raise anything
+            return self._after_failed_poll(error)
+        return self._under_membership(records=tuple(_records(polled)))
+
+    def rewind(self, batch: Batch) -> None:
+        """Make the next poll start again at ``batch``."""
+        # A rebalance moves no position by itself, in any mode: what was polled and not committed comes again only if we
+        # seek back to it.
+        self._seek(batch.starts())
+
+    def hold(self, timeout_s: float) -> None:
+        """Keep the membership and fetch nothing; see ``Source.hold``.
+
+        Raises:
+            BrokerUnavailable: This source is unusable; close it and open a new one.
+            FatalError: The broker refuses us for good.
+        """
+        self._refuse_if_broken()
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._consumer.pause(*self._consumer.assignment())
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
+                return
+            self._hold_step(min(remaining_s, HOLD_STEP_S))
+
+    def committed(self, partition: Partition) -> int | None:
+        """Return the group's committed offset, or None.
+
+        Raises:
+            BrokerUnavailable: Kafka did not answer in time.
+            FatalError: The broker refuses us for good.
+        """
+        timeout_ms = round(self._options.fetch_timeout_s * 1000)
+        try:
+            offset: int | None = self._consumer.committed(TopicPartition(*partition), timeout_ms=timeout_ms)
+        except CLIENT_ERRORS as error:
+            raise translated(error, f"read the committed offset of {partition}", self._options.secrets()) from error
+        return offset
+
+    def commit(self, batch: Batch) -> None:
+        """Commit ``batch`` outside any transaction.
+
+        Raises:
+            BrokerUnavailable: Outcome unknown, or the membership has changed.
+            FatalError: The broker refuses us for good.
+        """
+        now = self._consumer.group_metadata()
+        if (now.generation_id, now.member_id) != (batch.membership.generation_id, batch.membership.member_id):
+            # The client would commit under the present membership, or under none, which no broker refuses.
+            self._break("the group moved on while the batch was processed; it is left to the partitions' new owner")
+        timeout_ms = round(self._options.fetch_timeout_s * 1000)
+        try:
+            self._consumer.commit(offsets_of(batch), timeout_ms=timeout_ms)
+        except CLIENT_ERRORS as error:
+            self._broken = "a commit failed"
+            raise translated(error, "commit offsets", self._options.secrets()) from error
+
+    def assigned(self) -> frozenset[Partition]:
+        """Return the partitions that are ours at this moment."""
+        return frozenset(Partition(*partition) for partition in self._consumer.assignment())
+
+    def stats(self) -> SourceStats:
+        """Return counters and lags; no request is sent."""
+        positions = self._positions()
+        lags: dict[Partition, int] = {}
+        for partition, position in positions.items():
+            end = self._of_assigned(partition, lambda state: state.highwater)
+            if end is not None:
+                lags[partition] = max(0, end - position)
+        return SourceStats(self._notes.rebalances_count, lags)
+
+    def close(self) -> None:
+        """Leave the group; takes at most ``close_timeout_s`` and never raises."""
+        if self._closed:
+            return
+        self._closed = True
+        self._broken = "closed"
+        half_ms = round(self._options.close_timeout_s * 500)  # the other half is for closing the connections
+        close_quietly(
+            "close the consumer",
+            lambda: self._consumer.close(autocommit=False, timeout_ms=half_ms),
+            self._options.close_timeout_s,
+        )
+
+    def _under_membership(self, records: tuple[Record, ...] = (), unreadable: tuple[Unreadable, ...] = ()) -> Batch:
+        """The batch, if we are members of the group; else nothing, and the next poll starts again at the same place."""
+        if not records and not unreadable:
+            return Batch()
+        # Taken now: after the heartbeats have stopped it is empty, and a broker accepts a commit without membership
+        # from anyone, for partitions that are no longer ours.
+        membership = self._consumer.group_metadata()
+        batch = Batch(records, unreadable, membership.generation_id, membership)
+        joined = membership.generation_id >= 0 and membership.state == MemberState.STABLE
+        if joined and batch.starts().keys() <= self.assigned():
+            return batch
+        logger.info("A batch came without membership; it is polled again", extra={"event": "batch_without_membership"})
+        self.rewind(batch)
+        return Batch()
+
+    def _hold_step(self, timeout_s: float) -> None:
+        """Poll once; what arrives from partitions that were not yet paused goes back."""
+        try:
+            polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
+        except Exception as error:
+            self._forget_fetched()
+            if not _may_be_unreadable(error) and not _is_retriable(error):
+                self._broken = "a poll failed"
+                raise translated(error, "poll", self._options.secrets()) from error
+            # Left to the next poll, which meets it again and steps past it.
+            logger.info("A poll failed while holding", extra={"event": "hold_poll_failed", "error": repr(error)})
+            time.sleep(min(timeout_s, RETRY_PAUSE_S))
+        else:
+            self._seek({Partition(*partition): records[0].offset for partition, records in polled.items() if records})
+
+    def _after_failed_poll(self, error: Exception) -> Batch:
+        """An empty batch, the records to step past, or an exception."""
+        if _is_retriable(error):
+            logger.info("A poll failed and is repeated", extra={"event": "poll_retried", "error": repr(error)})
+            time.sleep(RETRY_PAUSE_S)
+            return Batch()
+        if _may_be_unreadable(error):
+            return self._step_past_unreadable(error)
+        # The client keeps the half-parsed fetch, and the next poll of the same consumer would spin on it for ever,
+        # whatever its timeout.
+        self._broken = "a poll failed"
+        raise translated(error, "poll", self._options.secrets()) from error
+
+    def _step_past_unreadable(self, error: Exception) -> Batch:
+        """The unreadable records as a batch, at most ``max_poll_records`` of them; the position lies behind them."""
+        self._forget_fetched()
+        try:
+            found = find_unreadable(self._options, self._positions())
+        except CLIENT_ERRORS as failure:
+            self._broken = "a poll failed"
+            raise translated(failure, "look for the unreadable record", self._options.secrets()) from failure
+        if not found:
+            self._break(f"a poll failed, but every partition can be read: {error!r}", error)
+        if self._options.on_unreadable == "halt":
+            self._halt(found)
+        unreadable = tuple(islice(_unreadable(found), self._options.max_poll_records))
+        batch = Batch(unreadable=unreadable)
+        logger.error(
+            "Stepping past records that the Kafka client cannot parse",
+            extra={"event": "unreadable_skipped", "starts": _named(batch.starts()), "ends": _named(batch.ends())},
+        )
+        self._seek(batch.ends())
+        return self._under_membership(unreadable=unreadable)
+
+    def _halt(self, found: Mapping[Partition, UnreadableRange]) -> Never:
+        """Stop, and say where."""
+        self._broken = "a record is unreadable"
+        places = "; ".join(f"{place} to {range_.last}: {range_.reason}" for place, range_ in _places(found))
+        raise FatalError(
+            f"records that the Kafka client cannot parse: {places}. Set on_unreadable to skip to step past them, or "
+            f"move the group's offset behind them"
+        )
+
+    def _forget_fetched(self) -> None:
+        """Throw away what was fetched and not yet returned; it is fetched again.
+
+        After an exception from its parser the client holds a generator that is exhausted without its knowledge, and
+        polls it for ever. This is how the client itself drops it, and spares the group a rebalance for each bad record.
+        """
+        self._consumer._fetcher.close()  # noqa: SLF001  no public method drops it
+
+    def _positions(self) -> dict[Partition, int]:
+        """Next offset to read of each partition that has one; no request is sent."""
+        positions: dict[Partition, int] = {}
+        for partition in self.assigned():
+            position = self._of_assigned(partition, lambda state: state.position)
+            if position is not None:
+                positions[partition] = position.offset
+        return positions
+
+    def _of_assigned(self, partition: Partition, read: Callable[[Any], Any]) -> Any:
+        """What ``read`` finds in the client's state of ``partition``, or None when it is not ours (any more)."""
+        # The public position() may ask the broker, and wait.
+        state = self._consumer._subscription.assignment.get(TopicPartition(*partition))  # noqa: SLF001  see above
+        return None if state is None else read(state)
+
+    def _seek(self, offsets: Mapping[Partition, int]) -> None:
+        """Set the next offset of those partitions that are ours."""
+        ours = self.assigned()
+        for partition, offset in offsets.items():
+            if partition in ours:
+                self._consumer.seek(TopicPartition(*partition), offset)
+
+    def _refuse_if_broken(self) -> None:
+        """Never poll again what may spin."""
+        if self._broken is not None:
+            raise BrokerUnavailable(f"this source is unusable ({self._broken}); open a new one")
+
+    def _break(self, text: str, cause: Exception | None = None) -> Never:
+        """Give this source up."""
+        self._broken = text
+        raise BrokerUnavailable(text) from cause
+
+
+class RebalanceNotes(ConsumerRebalanceListener):  # type: ignore[misc]  # the client is untyped
+    """Counts rebalances and nothing else.
+
+    It is called on the client's network thread, where a blocking call would stop the heartbeats, and an exception would
+    surface from poll.
+    """
+
+    def __init__(self) -> None:
+        self.rebalances_count = 0
+
+    def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        """Note partitions that came."""
+        self._note("partitions_assigned", assigned)
+
+    def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        """Note partitions that went."""
+        self._note("partitions_revoked", revoked)
+
+    def on_partitions_lost(self, lost: Iterable[Any]) -> None:
+        """Note partitions that somebody else may own already."""
+        self._note("partitions_lost", lost)
+
+    def _note(self, event: str, partitions: Iterable[Any]) -> None:
+        self.rebalances_count += 1
+        names = sorted(str(Partition(*partition)) for partition in partitions)
+        logger.info("The group rebalanced", extra={"event": event, "partitions": names})
+
+
+def offsets_of(batch: Batch) -> dict[Any, Any]:
+    """The offsets to commit for ``batch``, as the client takes them."""
+    return {TopicPartition(*partition): OffsetAndMetadata(offset, "", -1) for partition, offset in batch.ends().items()}
+
+
+def _records(polled: Mapping[Any, Iterable[Any]]) -> Iterable[Record]:
+    """The client's records as ours."""
+    for records in polled.values():
+        for record in records:
+            yield Record(
+                Position(record.topic, record.partition, record.offset),
+                record.timestamp,
+                record.key,
+                record.value,
+                tuple(record.headers),
+            )
+
+
+def _unreadable(found: Mapping[Partition, UnreadableRange]) -> Iterable[Unreadable]:
+    """Each offset of the ranges, in order."""
+    for partition, range_ in found.items():
+        for offset in range(range_.first, range_.last + 1):
+            yield Unreadable(Position(*partition, offset), range_.reason)
+
+
+def _places(found: Mapping[Partition, UnreadableRange]) -> Iterable[tuple[Position, UnreadableRange]]:
+    """Where each range starts."""
+    return ((Position(*partition, range_.first), range_) for partition, range_ in found.items())
+
+
+def _named(offsets: Mapping[Partition, int]) -> dict[str, int]:
+    """Offsets under names that a log can print."""
+    return {str(partition): offset for partition, offset in offsets.items()}
+
+
+def _is_retriable(error: Exception) -> bool:
+    """Whether the client goes on by itself when polled again."""
+    return isinstance(error, KafkaError) and bool(error.retriable)
+
+
+def _may_be_unreadable(error: Exception) -> bool:
+    """Whether ``error`` may come from parsing: the client's own names for it, or whatever a codec raises."""
+    return isinstance(error, (CorruptRecordError, UnsupportedCodecError)) or not isinstance(error, KafkaError)

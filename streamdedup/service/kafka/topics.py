@@ -1,0 +1,142 @@
+"""Topics: are they there, are they large enough, and creating them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka import errors as kafka_errors
+from kafka.admin import ConfigResource, ConfigResourceType
+
+from streamdedup.errors import BrokerMisconfigured
+from streamdedup.service.kafka.client import admin_client
+from streamdedup.service.kafka.failures import missing_topics, translated
+from streamdedup.service.kafka.options import KafkaOptions
+
+#: The topic's limit on the size of a record batch.
+SIZE_LIMIT = "max.message.bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopics:
+    """What ``create_topics`` did.
+
+    Attributes:
+        created: Names of the topics that are new.
+        existed: Names of the topics that were there, and were left as they are.
+    """
+
+    created: tuple[str, ...]
+    existed: tuple[str, ...]
+
+
+def check_topics(options: KafkaOptions, outputs: Iterable[str], message_bytes: int | None = None) -> dict[str, int]:
+    """Check that input and output topics exist and that output topics take our largest messages.
+
+    Sizes are not checked against a broker for which ``api_version`` is set: it may not tell them.
+
+    Args:
+        options: Where Kafka is, and the input topics.
+        outputs: Topics that are written to.
+        message_bytes: Size of our largest message, default ``options.max_request_bytes``.
+
+    Returns:
+        Number of partitions of each topic.
+
+    Raises:
+        BrokerUnavailable: Nothing answers.
+        BrokerMisconfigured: A topic is missing or too small, or we may not see it.
+    """
+    outputs = sorted(set(outputs))
+    with admin_client(options) as admin:
+        counts = _partition_counts(admin, sorted({*options.topics, *outputs}))
+        if outputs and options.api_version is None:
+            _check_sizes(admin, outputs, message_bytes or options.max_request_bytes)
+        return counts
+
+
+def refuse_missing(options: KafkaOptions, topics: Iterable[str]) -> None:
+    """Raise when one of ``topics`` does not exist; for finding the reason of a failure.
+
+    Raises:
+        BrokerUnavailable: Nothing answers.
+        BrokerMisconfigured: A topic is missing, or we may not see it.
+    """
+    with admin_client(options) as admin:
+        _partition_counts(admin, sorted(set(topics)))
+
+
+def create_topics(
+    options: KafkaOptions,
+    partition_counts: Mapping[str, int],
+    replication_factor: int,
+    configs: Mapping[str, str] | None = None,
+) -> CreatedTopics:
+    """Create the topics that do not exist, and wait until they can be used.
+
+    Args:
+        options: Where Kafka is.
+        partition_counts: Number of partitions of each topic.
+        replication_factor: Copies of each partition.
+        configs: Topic settings for the new ones, such as ``max.message.bytes``.
+
+    Raises:
+        BrokerUnavailable: Nothing answers, or the topics did not come into being in time.
+        BrokerMisconfigured: Kafka refuses (rights, replication factor, settings).
+    """
+    created: list[str] = []
+    existed: list[str] = []
+    with admin_client(options) as admin:
+        wanted = {
+            name: {"num_partitions": count, "replication_factor": replication_factor, "configs": dict(configs or {})}
+            for name, count in partition_counts.items()
+        }
+        answer = admin.create_topics(wanted, raise_errors=False)
+        for topic in answer["topics"]:
+            kind = kafka_errors.for_code(topic["error_code"])
+            if kind is kafka_errors.NoError:
+                created.append(topic["name"])
+            elif kind is kafka_errors.TopicAlreadyExistsError:
+                existed.append(topic["name"])
+            else:
+                raise _not_created(kind, topic)
+        admin.wait_for_topics(created, timeout_ms=round(options.connect_timeout_s * 1000))
+    return CreatedTopics(tuple(sorted(created)), tuple(sorted(existed)))
+
+
+def _not_created(kind: Any, topic: Mapping[str, Any]) -> Exception:
+    """Why Kafka refused to create ``topic``."""
+    text = topic.get("error_message") or kind.description or kind.__name__
+    if issubclass(kind, (kafka_errors.InvalidReplicationFactorError, kafka_errors.InvalidConfigurationError)):
+        return BrokerMisconfigured(f"cannot create topic {topic['name']}: {text}")
+    return translated(kind(text), f"create topic {topic['name']}")
+
+
+def _partition_counts(admin: Any, names: list[str]) -> dict[str, int]:
+    """Number of partitions by topic; raises when one cannot be used."""
+    missing: list[str] = []
+    counts: dict[str, int] = {}
+    for topic in admin.describe_topics(names):
+        kind = kafka_errors.for_code(topic["error_code"])
+        if kind in {kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError}:
+            missing.append(topic["name"])
+        elif kind is not kafka_errors.NoError:
+            raise translated(kind(kind.description), "look up a topic", topic=topic["name"])
+        else:
+            counts[topic["name"]] = len(topic["partitions"])
+    missing.extend(name for name in names if name not in counts and name not in missing)
+    if missing:
+        raise missing_topics(missing)
+    return counts
+
+
+def _check_sizes(admin: Any, outputs: list[str], message_bytes: int) -> None:
+    """Raise when an output topic does not take a message of ``message_bytes``."""
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name, {SIZE_LIMIT: None}) for name in outputs]
+    described = admin.describe_configs(resources, config_filter="all")
+    for name, settings in described["topic"].items():
+        limit_bytes = int(settings[SIZE_LIMIT]["value"])
+        if limit_bytes < message_bytes:
+            raise BrokerMisconfigured(
+                f"topic {name} takes messages of {limit_bytes} bytes, ours may have {message_bytes}: raise its "
+                f"{SIZE_LIMIT}, or lower max_request_bytes"
+            )

@@ -1,0 +1,221 @@
+"""Sources and sinks inside one process, for tests; the broker, with what it models, is ``service.memory_broker``."""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain, islice
+
+from streamdedup.errors import BrokerUnavailable
+from streamdedup.position import Partition
+from streamdedup.service.memory_broker import FailurePoint, Group, Membership, MemoryBroker, Transaction
+from streamdedup.service.transport import Batch, Message, Record, SourceStats, Unreadable
+
+__all__ = ["MemoryBroker", "MemorySink", "MemorySource", "MemoryTransport"]
+
+
+class MemoryTransport:
+    """Opens sources and sinks of one member of a group; see ``service.transport``."""
+
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        group: str,
+        topics: Sequence[str],
+        *,
+        transactional_id: str | None = "only",
+        max_poll_records: int = 500,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            broker: What to talk to.
+            group: Consumer group.
+            topics: Input topics.
+            transactional_id: Names this member; None for at-least-once delivery.
+            max_poll_records: Most records in one batch.
+        """
+        self._broker = broker
+        self._group = group
+        self._transactional_id = transactional_id
+        self._max_poll_records = max_poll_records
+        broker.groups.setdefault(group, Group(tuple(topics)))
+
+    def open(self) -> "tuple[MemorySource, MemorySink]":
+        """Connect both ends.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+        """
+        sink = MemorySink(self._broker, self._group, self._transactional_id)
+        return MemorySource(self._broker, self._group, self._max_poll_records), sink
+
+
+class MemorySource:
+    """A member of a consumer group; joins at its first poll."""
+
+    def __init__(self, broker: MemoryBroker, group: str, max_poll_records: int) -> None:
+        broker.refuse_if_away()
+        self._broker = broker
+        self._name = group
+        self._group = broker.groups[group]
+        self._max_poll_records = max_poll_records
+        self._member = next(broker.member_numbers)
+        self._generation = -1
+        self._positions: dict[Partition, int] = {}
+        self._rebalances_count = 0
+        self._broken: str | None = None
+
+    def poll(self, timeout_s: float) -> Batch:
+        """Return the next records; see ``Source.poll``.
+
+        Raises:
+            BrokerUnavailable: This source is unusable.
+        """
+        self._refuse_if_broken()
+        if self._broker.poll_failures:
+            self._broken = "a poll failed"
+            raise self._broker.poll_failures.pop(0)
+        if not self._broker.away:
+            self._catch_up()
+            batch = self._fetch()
+            if batch:
+                return batch
+        self._broker.on_idle(timeout_s)
+        return Batch()
+
+    def rewind(self, batch: Batch) -> None:
+        """Make the next poll start again at ``batch``."""
+        self._move(batch.starts())
+
+    def hold(self, timeout_s: float) -> None:
+        """Keep the membership and fetch nothing.
+
+        Raises:
+            BrokerUnavailable: This source is unusable.
+        """
+        self._refuse_if_broken()
+        if not self._broker.away:
+            self._catch_up()
+        self._broker.on_idle(timeout_s)
+
+    def committed(self, partition: Partition) -> int | None:
+        """Return the group's committed offset, or None.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+        """
+        self._broker.refuse_if_away()
+        return self._group.committed.get(partition)
+
+    def commit(self, batch: Batch) -> None:
+        """Commit ``batch``.
+
+        Raises:
+            BrokerUnavailable: The broker is away, or the membership has changed.
+        """
+        self._broker.refuse_if_away()
+        self._broker.commit_batch(self._name, batch)
+
+    def assigned(self) -> frozenset[Partition]:
+        """Return the partitions that are ours, as far as we have noticed."""
+        return frozenset(self._positions)
+
+    def stats(self) -> SourceStats:
+        """Return counters and lags."""
+        lags = {partition: self._broker.end_of(partition) - position for partition, position in self._positions.items()}
+        return SourceStats(self._rebalances_count, lags)
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._broken = "closed"
+        self._positions.clear()
+        self.leave()
+
+    def leave(self) -> None:
+        """Be no member any more, as after a session timeout; the next poll joins again."""
+        if self._member in self._group.members:
+            self._group.members.remove(self._member)
+            self._broker.rebalance(self._name)
+
+    def _catch_up(self) -> None:
+        """Join if we are no member, and take note of a rebalance."""
+        if self._member not in self._group.members:
+            self._positions.clear()
+            self._group.members.append(self._member)
+            self._broker.rebalance(self._name)
+        if self._generation == self._group.generation:
+            return
+        self._generation = self._group.generation
+        self._rebalances_count += 1
+        ours = [partition for partition, member in self._group.owners.items() if member == self._member]
+        self._positions = {p: self._positions.get(p, self._group.committed.get(p, 0)) for p in ours}
+
+    def _fetch(self) -> Batch:
+        """The next records of all our partitions, up to the first unreadable one; or, when that is next, only that."""
+        entries = chain.from_iterable(self._broker.visible(p, offset) for p, offset in self._positions.items())
+        batch_of: dict[bool, list[Record]] = {True: [], False: []}
+        for entry in islice(entries, self._max_poll_records):
+            if entry.record is not None:
+                if batch_of[not entry.readable]:
+                    break
+                batch_of[entry.readable].append(entry.record)
+        batch = Batch(
+            tuple(batch_of[True]),
+            tuple(Unreadable(record.position, "made unreadable") for record in batch_of[False]),
+            max(0, self._generation),
+            Membership(self._member, self._generation),
+        )
+        self._move(batch.ends())
+        return batch
+
+    def _move(self, offsets: Mapping[Partition, int]) -> None:
+        """Set the next offset of those partitions that are ours."""
+        self._positions.update((p, offset) for p, offset in offsets.items() if p in self._positions)
+
+    def _refuse_if_broken(self) -> None:
+        if self._broken is not None:
+            raise BrokerUnavailable(f"this source is unusable ({self._broken}); open a new one")
+
+
+class MemorySink:
+    """Publishes in transactions, or, without a transactional id, first the messages and then the offsets."""
+
+    def __init__(self, broker: MemoryBroker, group: str, transactional_id: str | None) -> None:
+        broker.refuse_if_away()
+        self._broker = broker
+        self._group = group
+        self._id = transactional_id
+        self._epoch = broker.register(transactional_id) if transactional_id is not None else 0
+        self._spent: str | None = None
+
+    def publish(self, messages: Sequence[Message], batch: Batch) -> None:
+        """Publish ``messages`` and commit ``batch``; see ``Sink.publish``.
+
+        Raises:
+            BrokerUnavailable: The broker is away, the membership is over, or the test said so.
+            ProducerFenced: A later sink of the same transactional id was opened.
+        """
+        if self._spent is not None:
+            raise BrokerUnavailable(f"this sink is unusable ({self._spent}); open a new one")
+        self._spent = "publishing failed"
+        self._broker.refuse_if_away()
+        failure = self._broker.publish_failures.pop(0) if self._broker.publish_failures else None
+        self._publish(messages, batch, failure)
+        if failure == "after commit":
+            raise BrokerUnavailable("made to fail after the commit")
+        self._spent = None
+
+    def close(self) -> None:
+        """Be of no more use; an open transaction stays open."""
+        self._spent = "closed"
+
+    def _publish(self, messages: Sequence[Message], batch: Batch, failure: FailurePoint | None) -> None:
+        """Everything up to the commit, and the commit unless it is to fail before."""
+        plain = Transaction("committed")
+        transaction = plain if self._id is None else self._broker.begin(self._id, self._epoch)
+        for message in messages:
+            self._broker.append(message, transaction)
+        if failure == "before commit":
+            raise BrokerUnavailable("made to fail before the commit")
+        if batch:
+            self._broker.commit_batch(self._group, batch)
+        if self._id is not None:
+            self._broker.end(self._id, "committed")

@@ -1,0 +1,230 @@
+"""A message system inside one process, for tests: small, and with the traps of the real one.
+
+What it models of Kafka, because a loop could fall into it:
+
+- a failed publish has an unknown outcome: ``publish_failures`` makes it fail before or after the commit;
+- a rebalance moves no position of a partition that is kept, and a new owner starts at the committed offset;
+- a batch polled in an earlier generation is refused when it is committed;
+- opening a sink settles the open transaction of its transactional id and fences the earlier sink;
+- an open transaction holds readers back, an aborted one is never seen, and its markers take up offsets;
+- a sink or source that failed is of no more use.
+
+Like the real one, a source of a broker that is away just returns nothing. Not thread-safe: a test calls it step by
+step. Sources and sinks are in ``service.memory``.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count, cycle
+from typing import Literal
+
+from streamdedup.errors import BrokerUnavailable, ProducerFenced
+from streamdedup.position import Partition, Position
+from streamdedup.service.transport import Batch, Message, Record
+
+#: When a publish fails: before anything takes effect, or after everything has.
+FailurePoint = Literal["before commit", "after commit"]
+
+
+@dataclass(slots=True)
+class Transaction:
+    """Records become visible together, or never."""
+
+    state: Literal["open", "committed", "aborted"] = "open"
+    partitions: set[Partition] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One offset of a partition; without a record it is the marker that ends a transaction."""
+
+    record: Record | None
+    transaction: Transaction
+    readable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Who polled a batch, and when."""
+
+    member: int
+    generation: int
+
+
+@dataclass(slots=True)
+class Group:
+    """A consumer group.
+
+    Attributes:
+        topics: What its members read.
+        generation: Counts rebalances.
+        members: Their numbers, in order of joining.
+        owners: Member of each partition.
+        committed: Offset of the next record, by partition.
+    """
+
+    topics: tuple[str, ...]
+    generation: int = 0
+    members: list[int] = field(default_factory=list)
+    owners: dict[Partition, int] = field(default_factory=dict)
+    committed: dict[Partition, int] = field(default_factory=dict)
+
+
+class MemoryBroker:
+    """Topics, consumer groups and transactions.
+
+    Attributes:
+        away: While true, sources return nothing and everything else raises BrokerUnavailable.
+        on_idle: Called with the time-out of a poll or hold that found nothing, instead of waiting.
+        publish_failures: Where the coming publishes fail, first one first; each counts once.
+        poll_failures: What the coming polls raise, first one first; each counts once.
+        groups: State of each consumer group.
+        member_numbers: Where a new member takes its number from.
+    """
+
+    def __init__(self, topics: Mapping[str, int], on_idle: Callable[[float], None] = lambda _timeout_s: None) -> None:
+        """Start with empty topics.
+
+        Args:
+            topics: Number of partitions of each topic.
+            on_idle: See the attribute.
+        """
+        self.away = False
+        self.on_idle = on_idle
+        self.groups: dict[str, Group] = {}
+        self.member_numbers = count(1)
+        self.publish_failures: list[FailurePoint] = []
+        self.poll_failures: list[Exception] = []
+        self._topics = dict(topics)
+        self._logs: dict[Partition, list[Entry]] = {
+            Partition(topic, number): [] for topic, partitions in topics.items() for number in range(partitions)
+        }
+        self._epochs: dict[str, int] = {}
+        self._open: dict[str, Transaction] = {}
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int = 0,
+        readable: bool = True,
+    ) -> Position:
+        """Append one record, outside any transaction, and return its position.
+
+        Args:
+            topic: Where to.
+            value: Value bytes, or None.
+            key: Key bytes; decides the partition unless that is given.
+            partition: Number of the partition.
+            timestamp_ms: Record time in milliseconds since the epoch.
+            readable: Whether a client can parse it.
+        """
+        message = Message(topic, key, value, timestamp_ms=timestamp_ms)
+        return self.append(message, Transaction("committed"), partition, readable=readable)
+
+    def records(self, topic: str, *, committed: bool = True) -> list[Record]:
+        """Records of ``topic`` that a reader sees; ``committed`` false: those of open and aborted transactions too."""
+        return [
+            entry.record
+            for partition in self._partitions(topic)
+            for entry in (self.visible(partition) if committed else self._logs[partition])
+            if entry.record is not None
+        ]
+
+    def committed(self, group: str) -> dict[Partition, int]:
+        """Committed offsets of ``group``."""
+        return dict(self.groups[group].committed) if group in self.groups else {}
+
+    def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        """Set offsets from outside, as an operator can while the group is stopped."""
+        self.groups[group].committed.update(offsets)
+
+    def rebalance(self, group: str) -> None:
+        """Give each partition to another member, where there are several; members notice at their next poll."""
+        state = self.groups[group]
+        state.generation += 1
+        partitions = sorted(partition for topic in state.topics for partition in self._partitions(topic))
+        shift = state.generation % len(state.members) if state.members else 0
+        members = cycle(state.members[shift:] + state.members[:shift])
+        state.owners = dict(zip(partitions, members, strict=False))
+
+    def time_out_transactions(self) -> None:
+        """Abort whatever is open, as after the transaction timeout."""
+        for transactional_id in list(self._open):
+            self.end(transactional_id, "aborted")
+
+    def refuse_if_away(self) -> None:
+        """Answer nothing while away.
+
+        Raises:
+            BrokerUnavailable: It is away.
+        """
+        if self.away:
+            raise BrokerUnavailable("the broker is away")
+
+    def append(
+        self, message: Message, transaction: Transaction, partition: int | None = None, *, readable: bool = True
+    ) -> Position:
+        """Append ``message`` under ``transaction`` and return its position."""
+        number = zlib.crc32(message.key or b"") % self._topics[message.topic] if partition is None else partition
+        log = self._logs[Partition(message.topic, number)]
+        position = Position(message.topic, number, len(log))
+        record = Record(position, message.timestamp_ms or 0, message.key, message.value, message.headers)
+        log.append(Entry(record, transaction, readable))
+        transaction.partitions.add(position.of)
+        return position
+
+    def visible(self, partition: Partition, start: int = 0) -> Iterator[Entry]:
+        """Entries that a reader of committed records sees from ``start`` on: none behind an open transaction."""
+        for entry in self._logs[partition][start:]:
+            if entry.transaction.state == "open":
+                return
+            if entry.transaction.state == "committed" and entry.record is not None:
+                yield entry
+
+    def end_of(self, partition: Partition) -> int:
+        """Offset of the next record of ``partition``."""
+        return len(self._logs[partition])
+
+    def register(self, transactional_id: str) -> int:
+        """Settle what an earlier producer left open, refuse it from now on, and return the new one's epoch."""
+        self.end(transactional_id, "aborted")
+        self._epochs[transactional_id] = self._epochs.get(transactional_id, 0) + 1
+        return self._epochs[transactional_id]
+
+    def begin(self, transactional_id: str, epoch: int) -> Transaction:
+        """Open a transaction.
+
+        Raises:
+            ProducerFenced: A later producer has registered.
+        """
+        if self._epochs[transactional_id] != epoch:
+            raise ProducerFenced(f"another producer took over {transactional_id}")
+        self._open[transactional_id] = Transaction()
+        return self._open[transactional_id]
+
+    def end(self, transactional_id: str, state: Literal["committed", "aborted"]) -> None:
+        """Close the open transaction, if any; its markers take up one offset of each partition."""
+        transaction = self._open.pop(transactional_id, Transaction())
+        transaction.state = state
+        for partition in transaction.partitions:
+            self._logs[partition].append(Entry(None, transaction))
+
+    def commit_batch(self, group: str, batch: Batch) -> None:
+        """Commit a batch unless the group has moved on.
+
+        Raises:
+            BrokerUnavailable: The membership under which it was polled is over.
+        """
+        state = self.groups[group]
+        membership: Membership = batch.membership
+        if membership.generation != state.generation or membership.member not in state.members:
+            raise BrokerUnavailable("the group moved on while the batch was processed")
+        state.committed.update(batch.ends())
+
+    def _partitions(self, topic: str) -> list[Partition]:
+        return [Partition(topic, number) for number in range(self._topics[topic])]

@@ -1,0 +1,121 @@
+"""What is to be published for a batch: alerts and dead letters as messages."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from streamdedup.dead_letters import Daemon, Failure, Stage, dead_letter
+from streamdedup.detections import Detection
+from streamdedup.detector import Detector
+from streamdedup.errors import MessageError
+from streamdedup.messages import Alert, Decoder, ErrorCode, encode_alert
+from streamdedup.service.figures import Work, now_ms
+from streamdedup.service.transport import Batch, Message, Record
+from streamdedup.store.base import Fingerprint
+
+log = structlog.get_logger("streamdedup.loop")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One profile at work.
+
+    Attributes:
+        name: Its name.
+        decoder: Reads its records.
+        detector: Finds its near-duplicates.
+        fingerprint: What its index must have been built with.
+        threshold: Least similarity that it reports.
+        max_matches: Most matches in one alert message.
+    """
+
+    name: str
+    decoder: Decoder
+    detector: Detector
+    fingerprint: Fingerprint
+    threshold: float
+    max_matches: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoopOptions:
+    """Where the outcome goes.
+
+    Attributes:
+        duplicates_topic: Topic of the alerts.
+        dead_letter_topic: Topic of the dead letters.
+        max_message_bytes: Largest message to publish.
+        daemon: Who we are, for dead letters.
+        continue_without_index: Go on when offsets are committed but the index is gone; pairs with older documents are
+            missed.
+    """
+
+    duplicates_topic: str
+    dead_letter_topic: str
+    max_message_bytes: int
+    daemon: Daemon
+    continue_without_index: bool = False
+
+
+class Outbox:
+    """Turns what was found into messages.
+
+    Args:
+        options: Where they go.
+    """
+
+    def __init__(self, options: LoopOptions) -> None:
+        self._options = options
+
+    def describe(self, batch: Batch, work: Work, profiles: Mapping[str, Profile]) -> None:
+        """Add the messages of all detections, and a dead letter for each document whose number is taken."""
+        records = {record.position: record for record in batch.records}
+        for name, outcome in work.outcomes.items():
+            for detection in outcome.detections:
+                work.messages.extend(self._alert_messages(profiles[name], detection))
+            for document, other_id in outcome.collided:
+                error = MessageError(
+                    ErrorCode.ID_COLLISION,
+                    f"the id shares its document number with the id {other_id!r}, which is indexed already",
+                )
+                self.add_dead_letter(records[document.position], error, Stage.PROCESS, work)
+
+    def add_dead_letter(
+        self, record: Record, error: Exception, stage: Stage, work: Work, *, unread: bool = False
+    ) -> None:
+        """Add a dead letter.
+
+        Args:
+            record: The record; of one that could not be read its position alone.
+            error: Why it cannot be processed.
+            stage: How far it came.
+            work: What it is added to.
+            unread: Whether the Kafka client itself could not read it.
+        """
+        failure = Failure.of(error, stage)
+        limit = self._options.max_message_bytes
+        letter = dead_letter(record, failure, self._options.daemon, time_ms=now_ms(), max_bytes=limit, unread=unread)
+        work.messages.append(
+            Message(self._options.dead_letter_topic, letter.key, letter.value, letter.headers, letter.timestamp_ms)
+        )
+        work.dead_letter_codes.append(failure.code)
+        log.info("dead_letter", code=failure.code, position=str(record.position))
+
+    def _alert_messages(self, profile: Profile, detection: Detection) -> list[Message]:
+        document = detection.document
+        alert = Alert(
+            profile=profile.name,
+            document_id=document.id,
+            digest=detection.digest.hex(),
+            position=document.position,
+            time_ms=document.time_ms,
+            published_at=document.published_at,
+            source=document.source,
+            matches=detection.matches,
+            cluster_id=detection.cluster_id,
+            threshold=profile.threshold,
+            detected_at_ms=now_ms(),
+        )
+        values = encode_alert(alert, profile.max_matches, self._options.max_message_bytes)
+        return [Message(self._options.duplicates_topic, document.id.encode(), value) for value in values]

@@ -1,0 +1,226 @@
+"""Ending in time: signals as a context manager, one budget for many waits, and two threads that end a stuck process.
+
+What runs inside a signal handler interrupts the main thread anywhere, even while that holds a lock of ``threading`` or
+``logging``. Handlers here therefore touch nothing but a flag and a ``SimpleQueue``, whose ``put`` may be interrupted by
+itself; threads are started beforehand.
+"""
+
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from streamdedup.errors import EXIT_FORCED, EXIT_STALLED
+
+#: How often the watchdog looks within its limit. It counts looks, not seconds, so a process that was frozen as a whole
+#: (SIGSTOP, a suspended laptop) is given its time again.
+WATCHDOG_LOOKS = 10
+
+
+class StopSignals:
+    """Turns signals into a request to stop, while the context is open.
+
+    The first signal sets ``stopping`` and ends a ``wait``. The second raises KeyboardInterrupt in the main thread,
+    which also breaks waits that have no time limit. The third does what it did before the context was opened.
+
+    Only the main thread may open the context.
+    """
+
+    def __init__(
+        self,
+        on_stop: Callable[[], None] | None = None,
+        signals: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT),
+    ) -> None:
+        """Prepare.
+
+        Args:
+            on_stop: Called at the first signal, inside the signal handler: it may only do what is safe there.
+            signals: Which ones to catch.
+        """
+        self._on_stop = on_stop
+        self._signals = signals
+        self._found: dict[signal.Signals, Any] = {}
+        self._stopping = False
+        self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def __enter__(self) -> Self:
+        for number in self._signals:
+            self._found[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a signal, or ``stop``, has asked to stop."""
+        return self._stopping
+
+    def stop(self) -> None:
+        """Ask to stop, as a first signal does; from any thread."""
+        if not self._stopping:
+            self._stopping = True
+            self._wakeups.put(None)
+            if self._on_stop is not None:
+                self._on_stop()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait up to ``timeout_s`` for a request to stop; return whether there is one. For one thread at a time."""
+        if not self._stopping:
+            try:
+                self._wakeups.get(timeout=max(0.0, timeout_s))
+            except queue.Empty:
+                return self._stopping
+        return self._stopping
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        if not self._stopping:
+            self.stop()
+            return
+        self._restore()
+        raise KeyboardInterrupt
+
+    def _restore(self) -> None:
+        """Put back what was found."""
+        while self._found:
+            number, handler = self._found.popitem()
+            signal.signal(number, handler)
+
+
+class Deadline:
+    """One budget of wall-clock time that several waits share."""
+
+    def __init__(self, budget_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._end = clock() + budget_s
+
+    def remaining_s(self) -> float:
+        """Seconds left; never negative."""
+        return max(0.0, self._end - self._clock())
+
+    @property
+    def expired(self) -> bool:
+        """Whether nothing is left."""
+        return self.remaining_s() == 0.0
+
+
+class Watchdog:
+    """Ends the process when nobody has called ``tick`` for ``limit_s``, while the context is open.
+
+    For waits that no time limit reaches: a client that spins, or blocks for ever. A thread can still run then, and the
+    process is safe to restart at any point.
+    """
+
+    def __init__(self, limit_s: float, action: Callable[[str], None] | None = None) -> None:
+        """Prepare.
+
+        Args:
+            limit_s: Longest time without progress, in seconds; it is noticed at most a tenth later.
+            action: Called once with one line of text, in the watchdog's thread. Default: write the line to standard
+                error and exit with ``EXIT_STALLED``.
+        """
+        self._limit_s = limit_s
+        self._action = action or _exit_stalled
+        self._ticked = False
+        self._watched = threading.main_thread().ident
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._watched = threading.get_ident()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def tick(self) -> None:
+        """Report progress; costs next to nothing."""
+        self._ticked = True
+
+    def _watch(self) -> None:
+        looks = 0
+        while not self._end.wait(self._limit_s / WATCHDOG_LOOKS):
+            looks = 0 if self._ticked else looks + 1
+            self._ticked = False
+            if looks >= WATCHDOG_LOOKS:
+                self._action(f"no progress for {self._limit_s:g} s, at {_place(self._watched)}")
+                return
+
+
+class StopTimer:
+    """Ends the process when it has not ended within ``timeout_s`` of ``begin``, while the context is open."""
+
+    def __init__(self, timeout_s: float, action: Callable[[str], None] | None = None) -> None:
+        """Prepare.
+
+        Args:
+            timeout_s: How long stopping may take, in seconds.
+            action: Called once with one line of text, in the timer's thread. Default: write the line to standard error
+                and exit with ``EXIT_FORCED``.
+        """
+        self._timeout_s = timeout_s
+        self._action = action or _exit_forced
+        self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="stop timer", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._events.put("end")
+        self._thread.join()
+
+    def begin(self) -> None:
+        """Start the time running; safe in a signal handler. Only the first call counts."""
+        self._events.put("begin")
+
+    def _run(self) -> None:
+        if self._events.get() == "end":
+            return
+        deadline = Deadline(self._timeout_s)
+        while not deadline.expired:
+            try:
+                if self._events.get(timeout=deadline.remaining_s()) == "end":
+                    return
+            except queue.Empty:
+                continue
+        self._action(
+            f"stopping took longer than {self._timeout_s:g} s; the batch in flight is replayed at the next start"
+        )
+
+
+def _exit_stalled(text: str) -> None:
+    _exit(text, EXIT_STALLED)
+
+
+def _exit_forced(text: str) -> None:
+    _exit(text, EXIT_FORCED)
+
+
+def _exit(text: str, code: int) -> None:
+    """Write one line to standard error and end the process without any cleaning up, which could be what is stuck."""
+    os.write(2, f"streamdedup: {text}; exiting with {code}\n".encode(errors="replace"))
+    os._exit(code)
+
+
+def _place(thread: int | None) -> str:
+    """Where ``thread`` is at this moment."""
+    frame = sys._current_frames().get(thread or 0)  # noqa: SLF001  the documented way to look at another thread
+    if frame is None:
+        return "a thread that has ended"
+    code = frame.f_code
+    return f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"

@@ -1,0 +1,94 @@
+"""What the sections of the settings have in common: frozen, strict, and every contradiction found at once."""
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel, ConfigDict, SecretStr, model_validator
+from pydantic.fields import FieldInfo
+
+from streamdedup.settings.units import WORD, Kind, write_text
+
+#: What TOML puts around a text.
+QUOTE = '"'
+
+
+class Contradictions(ValueError):  # noqa: N818  it carries several, and pydantic asks for a ValueError
+    """Values that are right one by one and wrong together.
+
+    Attributes:
+        found: Key (relative to the section that raised) and what is wrong, for each.
+    """
+
+    def __init__(self, found: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{key}: {text}" for key, text in found))
+        self.found = found
+
+
+class Section(BaseModel):
+    """One table of the settings file; immutable, unknown keys refused, values never repeated in errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield key and text for everything that is wrong although each value is right; overridden by sections."""
+        for name in secrets_of(type(self)):
+            if getattr(self, f"{name}_file") is not None and getattr(self, name) is None:
+                yield f"{name}_file", "is read by Settings.load; a section built in code takes the secret itself"
+
+    @model_validator(mode="after")
+    def _refuse_contradictions(self) -> Self:
+        found = list(self.contradictions())
+        if found:
+            raise Contradictions(found)
+        return self
+
+
+def key_of(name: str, field: FieldInfo) -> str:
+    """Return the key under which a field is written; the field's own name may end in its unit."""
+    return field.alias or name
+
+
+def keys_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields of a section by the keys under which they are written."""
+    return {key_of(name, field): field for name, field in section.model_fields.items()}
+
+
+def secrets_of(section: type[BaseModel]) -> list[str]:
+    """Return the keys of a section whose values are never shown; each has a companion ``<key>_file``."""
+    return [key for key, field in keys_of(section).items() if is_secret(field)]
+
+
+def is_secret(field: FieldInfo) -> bool:
+    """Tell whether a field's value is never shown."""
+    return SecretStr in (field.annotation, *getattr(field.annotation, "__args__", ()))
+
+
+def note(field: FieldInfo, name: str) -> Any:
+    """Return what a field declares beyond its type, by name: ``allowed``, ``default`` or ``path``; None if nothing."""
+    extra = field.json_schema_extra
+    return extra.get(name) if isinstance(extra, dict) else None
+
+
+def kind_of(field: FieldInfo) -> Kind:
+    """Return the kind of a field's value; a choice of words if it declares none."""
+    return next((item for item in field.metadata if isinstance(item, Kind)), WORD)
+
+
+def allowed(field: FieldInfo) -> str:
+    """Say what a key may hold, from its declaration, its type and its bounds."""
+    declared = note(field, "allowed")
+    if declared is not None:
+        return str(declared)
+    kind = kind_of(field)
+    if kind is WORD:
+        return " or ".join(write_text(word) for word in field.annotation.__args__)  # type: ignore[union-attr]
+    return " ".join([kind.noun, *_bounds(field, kind)]) + kind.hint
+
+
+def _bounds(field: FieldInfo, kind: Kind) -> Iterator[str]:
+    """Yield the bounds of a number in words, the lower one first."""
+    for bound, name, word in ((Ge, "ge", "from"), (Gt, "gt", "above"), (Lt, "lt", "below"), (Le, "le", "up to")):
+        for item in field.metadata:
+            if isinstance(item, bound):
+                yield f"{word} {kind.write(getattr(item, name)).strip(QUOTE).removesuffix('.0')}"

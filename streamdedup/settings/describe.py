@@ -1,0 +1,112 @@
+"""Settings as text: the effective ones as TOML, and the tables of the documentation."""
+
+import re
+from collections.abc import Iterator
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from streamdedup.lsh import Banding
+from streamdedup.settings.base import allowed, is_secret, key_of, keys_of, kind_of, note
+from streamdedup.settings.kafka import Kafka
+from streamdedup.settings.profile import Profile
+from streamdedup.settings.redis import Redis
+from streamdedup.settings.root import SCHEMA, Settings
+from streamdedup.settings.units import write_text
+
+#: Stands for a secret wherever settings are shown.
+HIDDEN = '"***"'
+#: A generated table of the documentation, between two comments that name its section.
+_TABLE = re.compile(r"(<!-- settings: ([a-z.]+) -->\n).*?(<!-- end of settings -->)", re.DOTALL)
+
+
+def show(settings: Settings) -> str:
+    """Return the effective settings as TOML, secrets hidden, with the banding of each profile as comments."""
+    blocks = ["\n".join([f"[{name}]", *_lines(getattr(settings, name))]) for name in SCHEMA.sections]
+    for name, profile in settings.profiles.items():
+        comments = [f"# {line}" for line in describe_banding(profile)]
+        blocks.append("\n".join([f"[profiles.{name}]", *comments, *_lines(profile)]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def describe_banding(profile: Profile) -> Iterator[str]:
+    """Yield how well a profile finds pairs, a line each: its banding, and the chance of a pair at some similarities."""
+    banding: Banding = profile.banding()
+    shared = profile.min_shared_bands
+    chosen = "chosen" if profile.bands is None else "given"
+    yield (
+        f"banding ({chosen}): {banding.bands} bands x {banding.rows} rows, {banding.permutations} of "
+        f"{profile.permutations} permutations"
+    )
+    yield f"steepest near (1/{banding.bands})^(1/{banding.rows}) = {banding.threshold:.3f}"
+    at = banding.probability(profile.threshold, shared)
+    below = banding.probability(profile.threshold / 2, shared)
+    bands = "1 band" if shared == 1 else f"{shared} bands"
+    yield (
+        f"chance to share at least {bands}: {at:.4f} at the threshold {profile.threshold:g}, {below:.4f} at "
+        f"{profile.threshold / 2:g}"
+    )
+
+
+def _lines(section: BaseModel) -> Iterator[str]:
+    """Yield one line for each key of a section."""
+    for name, field in type(section).model_fields.items():
+        key, value = key_of(name, field), getattr(section, name)
+        if value is None and field.default is None:
+            continue
+        if name not in section.model_fields_set and name in _idle(section):
+            yield f"# {key}: {_idle(section)[name]}"
+        elif is_secret(field) and getattr(section, f"{key}_file") is None:
+            yield f"{key} = {_shown_secret(section, key)}"
+        elif not is_secret(field):
+            yield f"{key} = {kind_of(field).write(value)}"
+
+
+def _shown_secret(section: BaseModel, key: str) -> str:
+    return write_text(section.shown_url) if isinstance(section, Redis) and key == "url" else HIDDEN
+
+
+def _idle(section: BaseModel) -> dict[str, str]:
+    """Return the fields whose default is better not written down as if it were a choice, and why."""
+    if isinstance(section, Kafka):
+        return {"instance_id": "random for each process"}
+    if not isinstance(section, Profile):
+        return {}
+    return {
+        **({"keep_white_space": 'for shingle_unit = "char" only'} if section.shingle_unit == "word" else {}),
+        **({"min_recall": "bands and rows are given"} if section.bands is not None else {}),
+    }
+
+
+def render_tables(page: str) -> str:
+    """Return a page of documentation with each table between ``<!-- settings: SECTION -->`` comments written anew.
+
+    Raises:
+        ValueError: A comment names no section, or a section has no comment.
+    """
+    sections: dict[str, type[BaseModel]] = {**SCHEMA.sections, "profiles.name": Profile}
+    named = [match[2] for match in _TABLE.finditer(page)]
+    if sorted(named) != sorted(sections):
+        raise ValueError(f"the page has tables for {', '.join(named) or 'nothing'}; needed: {', '.join(sections)}")
+    return _TABLE.sub(lambda match: f"{match[1]}{_table(sections[match[2]])}{match[3]}", page)
+
+
+def _table(section: type[BaseModel]) -> str:
+    """Return the table of one section, in Markdown."""
+    rows = ["| key | default | allowed | what it does |", "|---|---|---|---|"]
+    for key, field in keys_of(section).items():
+        cells = [f"`{key}`", _default(field), allowed(field), str(field.description)]
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def _default(field: FieldInfo) -> str:
+    declared = note(field, "default")
+    if declared is not None:
+        return str(declared)
+    if field.default is PydanticUndefined:
+        return "*required*"
+    if field.default is None and '"none"' not in allowed(field):
+        return "absent"
+    return f"`{kind_of(field).write(field.default)}`"

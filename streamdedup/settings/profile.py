@@ -1,0 +1,274 @@
+"""The sections ``[profiles.NAME]``: what counts as a near-duplicate in some topics, and for how long.
+
+A profile also turns itself into what the core works with: options for shingles, a banding, and the fingerprint of the
+index.
+"""
+
+import hashlib
+import unicodedata
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from streamdedup import minhash, text
+from streamdedup.lsh import Banding, choose_banding
+from streamdedup.settings.base import Section
+from streamdedup.settings.kafka import check_topic
+from streamdedup.settings.units import Duration, Flag, Limit, Names, Number, Size, Text, Whole, read_utf8
+from streamdedup.text import ENGLISH_STOP_WORDS, ShingleOptions, normalise, parse_stop_words
+
+#: Shingle size where none is given, by unit.
+DEFAULT_SIZES = {"word": 3, "char": 5}
+#: Names of the stop-word lists that need no file.
+_NO_STOP_WORDS, _ENGLISH = "none", "english"
+
+
+def _check_topics(topics: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(topics)) != len(topics):
+        raise ValueError("a topic twice")
+    return tuple(check_topic(topic) for topic in topics)
+
+
+def _check_fields(fields: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(fields) or len(set(fields)) != len(fields):
+        raise ValueError("an empty name, or one twice")
+    return fields
+
+
+def _field(default: str, description: str) -> Text:
+    """Declare a key that names a field of the input."""
+    declared: Text = Field(
+        default=default, min_length=1, description=description, json_schema_extra={"allowed": "the name of a field"}
+    )
+    return declared
+
+
+class Profile(Section):
+    """One namespace of the index and the rules by which its documents are compared; durations are in seconds here."""
+
+    topics: Annotated[Names, AfterValidator(_check_topics)] = Field(
+        min_length=1,
+        description="Input topics that this profile applies to.",
+        json_schema_extra={"allowed": "one or more names of topics, none twice, as a list or with commas between them"},
+    )
+    id_field: Text = _field("id", "Field that holds the document's id; the record's key where it is absent.")
+    text_fields: Annotated[Names, AfterValidator(_check_fields)] = Field(
+        default=("text",),
+        min_length=1,
+        description="Fields that hold the text; several are joined by a line break.",
+        json_schema_extra={"allowed": "one or more names of fields, none twice, as a list or with commas between them"},
+    )
+    published_at_field: Text = _field(
+        "published_at", "Field with the time of publication, passed on to alerts as it is."
+    )
+    source_field: Text = _field(
+        "source", "Field that says where the document comes from, passed on to alerts as it is."
+    )
+    op_field: Text = _field("op", "Field that says what to do: `upsert`, `append` or `delete`.")
+    shingle_unit: Literal["word", "char"] = Field(
+        default="word", description="What a shingle is made of; `char` suits short texts."
+    )
+    shingle_size: Whole = Field(
+        default_factory=lambda values: DEFAULT_SIZES[values["shingle_unit"]],
+        ge=1,
+        le=64,
+        description="Words or characters in a shingle.",
+        json_schema_extra={"default": "`3` words, `5` characters"},
+    )
+    letters_only: Flag = Field(
+        default=False, description="Drop digits: texts that differ in their figures only become equal."
+    )
+    stop_words: Text = Field(
+        default=_NO_STOP_WORDS,
+        min_length=1,
+        description="Words to leave out, for the unit `word`: the project's own list, or a file (UTF-8) with one "
+        "word a line.",
+        json_schema_extra={"allowed": '"none", "english" or the path of a file', "path": True},
+    )
+    keep_white_space: Flag = Field(
+        default=True, description="For the unit `char`: whether the space between words belongs to the text."
+    )
+    similarity: Literal["set", "bag"] = Field(
+        default="set", description="Jaccard similarity of sets of shingles, or of bags, which count repetitions."
+    )
+    short_texts: Literal["whole", "skip"] = Field(
+        default="whole", description="A text too short for one shingle is one `whole` shingle, or is skipped."
+    )
+    min_words: Whole = Field(default=0, ge=0, description="Skip documents with fewer words.")
+    threshold: Number = Field(default=0.8, gt=0.0, le=1.0, description="Least similarity of an alerted pair.")
+    min_recall: Number = Field(
+        default=0.99,
+        gt=0.0,
+        le=1.0,
+        description="Least share of the pairs exactly at the threshold that must be found; bands and rows are "
+        "chosen by it.",
+    )
+    permutations: Whole = Field(default=128, ge=1, le=1024, description="Values in a signature.")
+    bands: Limit = Field(
+        default=None,
+        ge=1,
+        description="Bands of the signature, instead of the choice by `min_recall`.",
+        json_schema_extra={"allowed": "a whole number from 1", "default": "chosen"},
+    )
+    rows: Limit = Field(
+        default=None,
+        ge=1,
+        description="Values in a band; given together with `bands`.",
+        json_schema_extra={"allowed": "a whole number from 1", "default": "chosen"},
+    )
+    min_shared_bands: Whole = Field(
+        default=1, ge=1, description="Bands that a pair must have in common before it is compared."
+    )
+    exact_limit: Limit = Field(
+        default=512,
+        ge=0,
+        description="A document with at most so many distinct shingles keeps them all and is compared exactly; beyond, "
+        "its signature gives an estimate.",
+    )
+    retention_s: Duration = Field(
+        default=30 * 86400.0,
+        alias="retention",
+        ge=1.0,
+        le=36500 * 86400.0,
+        description="Two documents match while their record times differ by at most this.",
+    )
+    retention_slack_s: Duration = Field(
+        default=86400.0,
+        alias="retention_slack",
+        ge=0.0,
+        le=3650 * 86400.0,
+        description="How much longer the index keeps a document, for outages and late records.",
+    )
+    bucket_cap: Limit = Field(
+        default=512, ge=1, description="Most documents in one bucket; later ones do not enter a full one."
+    )
+    max_candidates: Limit = Field(
+        default=512, ge=1, description="Most candidates to compare a document with, the most promising first."
+    )
+    max_matches: Whole = Field(
+        default=100, ge=1, le=10_000, description="Most matches in one message; more continue in a further one."
+    )
+    max_text_bytes: Size = Field(
+        default=1024 * 1024,
+        ge=1,
+        le=256 * 1024 * 1024,
+        description="Longest text (UTF-8) to process; a longer one becomes a dead letter.",
+    )
+    seed: Whole = Field(
+        default=minhash.DEFAULT_SEED,
+        ge=0,
+        le=2**63 - 1,
+        description="What the hash functions of the signatures are drawn from.",
+    )
+
+    def shingle_options(self) -> ShingleOptions:
+        """Return how texts of this profile become shingles."""
+        return ShingleOptions(
+            unit=self.shingle_unit,
+            size=self.shingle_size,
+            letters_only=self.letters_only,
+            stop_words=self._stop_words,
+            keep_white_space=self.keep_white_space,
+            bag=self.similarity == "bag",
+            short_texts=self.short_texts,
+        )
+
+    def banding(self) -> Banding:
+        """Return the bands and rows that were given, else the cheapest that reach ``min_recall`` at the threshold."""
+        return self._banding
+
+    def fingerprint(self) -> dict[str, object]:
+        """Return everything that decides which band keys and sketches a text gets, in values that JSON can hold.
+
+        Two indexes may be continued with each other's documents exactly if these are equal. ``exact_limit`` is among
+        them because else the same two texts would be compared exactly or by estimate, depending on when they came. Not
+        among them, because they select among documents and pairs and change nothing stored: ``threshold`` and
+        ``min_recall`` (but bands and rows, which may follow from them, are), ``min_words``, ``min_shared_bands``, the
+        names of fields, retention and caps. A newer ``unicode``, which changes few characters, deserves a warning only.
+        """
+        banding = self.banding()
+        return {
+            "shingle_algorithm": text.ALGORITHM,
+            "signature_algorithm": minhash.ALGORITHM,
+            "unicode": unicodedata.unidata_version,
+            "shingle_unit": self.shingle_unit,
+            "shingle_size": self.shingle_size,
+            "letters_only": self.letters_only,
+            "stop_words": _digest(self._stop_words),
+            "keep_white_space": self.keep_white_space,
+            "similarity": self.similarity,
+            "short_texts": self.short_texts,
+            "permutations": self.permutations,
+            "seed": self.seed,
+            "bands": banding.bands,
+            "rows": banding.rows,
+            "exact_limit": self.exact_limit,
+        }
+
+    @cached_property
+    def _stop_words(self) -> frozenset[str]:
+        if self.stop_words == _NO_STOP_WORDS:
+            return frozenset()
+        if self.stop_words == _ENGLISH:
+            return ENGLISH_STOP_WORDS
+        return parse_stop_words(read_utf8(Path(self.stop_words)))
+
+    @cached_property
+    def _banding(self) -> Banding:
+        if self.bands is not None and self.rows is not None:
+            return Banding(self.bands, self.rows)
+        return choose_banding(self.threshold, self.min_recall, self.permutations, self.min_shared_bands)
+
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield what contradicts within the section."""
+        yield from super().contradictions()
+        yield from self._unit()
+        if (self.bands is None) != (self.rows is None):
+            yield (
+                ("bands", "is missing; rows needs it") if self.bands is None else ("rows", "is missing; bands needs it")
+            )
+        elif self.bands is not None and self.rows is not None:
+            yield from self._given_banding(Banding(self.bands, self.rows))
+        else:
+            try:
+                self.banding()
+            except ValueError as error:
+                yield "min_recall", f"cannot be reached: {error}"
+
+    def _unit(self) -> Iterator[tuple[str, str]]:
+        if self.shingle_unit == "word" and "keep_white_space" in self.model_fields_set:
+            yield "keep_white_space", 'is for shingle_unit = "char" only'
+        if self.shingle_unit == "char" and self.stop_words != _NO_STOP_WORDS:
+            yield "stop_words", 'is for shingle_unit = "word" only'
+        try:
+            words = self._stop_words
+        except ValueError as error:
+            yield "stop_words", f"{self.stop_words} {error}"
+        else:
+            if not words and self.stop_words != _NO_STOP_WORDS:
+                yield "stop_words", f"{self.stop_words} holds no word"
+
+    def _given_banding(self, banding: Banding) -> Iterator[tuple[str, str]]:
+        used = f"{banding.bands} bands of {banding.rows} rows"
+        if banding.permutations > self.permutations:
+            yield "bands", f"{used} need {banding.permutations} permutations; there are {self.permutations}"
+        if self.min_shared_bands > banding.bands:
+            yield "min_shared_bands", f"is above the number of bands, {banding.bands}"
+        elif "min_recall" in self.model_fields_set:
+            reached = banding.probability(self.threshold, self.min_shared_bands)
+            if reached < self.min_recall:
+                yield (
+                    "min_recall",
+                    f"is {self.min_recall}, but {used} reach {reached:.4f} at threshold {self.threshold}",
+                )
+
+
+def _digest(words: frozenset[str]) -> str:
+    """Return 16 bytes of BLAKE2b, in hexadecimal, of a stop list as it works; "none" for an empty one."""
+    if not words:
+        return "none"
+    lines = "\n".join(sorted({token for word in words for token in normalise(word).split(" ")}))
+    return hashlib.blake2b(lines.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -1,0 +1,51 @@
+"""The section ``[service]``: the daemon as a process."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from streamdedup.settings.base import Section
+from streamdedup.settings.units import Duration, Text, Whole
+
+
+class Service(Section):
+    """Metrics, logs and limits on time; durations are in seconds here, with their units in the file."""
+
+    metrics_host: Text = Field(
+        default="127.0.0.1",
+        min_length=1,
+        description="Address that `/metrics`, `/livez` and `/readyz` listen on; `0.0.0.0` for all of this machine's.",
+        json_schema_extra={"allowed": "a host name or address"},
+    )
+    metrics_port: Whole = Field(
+        default=9464, ge=0, le=65535, description="Port of the same; 0 lets the system choose one."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info",
+        description="Least level to log. The clients of Kafka and Redis are never logged below `warning`, because they "
+        "would log passwords.",
+    )
+    log_format: Literal["auto", "json", "console"] = Field(
+        default="auto",
+        description="`json` is one object a line, `console` is for people, `auto` is `console` on a terminal and "
+        "`json` elsewhere.",
+    )
+    watchdog_s: Duration = Field(
+        default=120.0,
+        alias="watchdog",
+        ge=1.0,
+        le=86400.0,
+        description="The process ends itself (exit code 70) when the loop makes no progress for so long.",
+    )
+    stop_timeout_s: Duration = Field(
+        default=8.0,
+        alias="stop_timeout",
+        ge=0.1,
+        le=3600.0,
+        description="How long finishing the batch may take after a request to stop. Below the supervisor's own limit.",
+    )
+    on_index_lost: Literal["fail", "continue"] = Field(
+        default="fail",
+        description="When offsets are committed but their index is gone: `fail` stops with advice, `continue` starts "
+        "an empty one and misses the pairs with what was lost.",
+    )

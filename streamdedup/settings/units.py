@@ -1,0 +1,234 @@
+"""The kinds of values that settings have: how each is read, written back and described.
+
+A value arrives as TOML has typed it, or as text from the environment or the command line. Readers accept both, never
+guess (no number without its unit, no truth value for a number), and raise ``ValueError`` without repeating the value.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, SecretStr
+
+#: Seconds in each unit of a duration.
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+#: Bytes in each unit of a size.
+BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+
+#: A number and its unit, white space between them allowed. ASCII digits only, few enough for a float to be finite.
+_QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z]+)")
+#: A whole number as text.
+_WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
+#: A number of a Kafka version, and how the parts are separated.
+_VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,3}")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What sort of value a key takes.
+
+    Attributes:
+        noun: What the value is, as a noun phrase.
+        write: Turns a value into the TOML that reads as the same value.
+        hint: What follows after the bounds, such as an example.
+    """
+
+    noun: str
+    write: Callable[[Any], str]
+    hint: str = ""
+
+
+def parse_duration(value: object) -> float:
+    """Read ``"30d"``, ``"12h"``, ``"5m"``, ``"90s"`` or ``"500ms"`` as seconds.
+
+    Raises:
+        ValueError: Anything else, a number without unit included.
+    """
+    match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None or match[2] not in SECONDS:
+        raise ValueError("not a duration")
+    return float(match[1]) * SECONDS[match[2]]
+
+
+def format_duration(seconds: float) -> str:
+    """Write seconds in the largest unit that leaves a whole number, milliseconds otherwise."""
+    for unit in ("d", "h", "m", "s"):
+        count = seconds / SECONDS[unit]
+        if count >= 1 and count == int(count):
+            return f"{int(count)}{unit}"
+    if seconds == 0:
+        return "0s"
+    milliseconds = f"{seconds * 1000:.9f}".rstrip("0").rstrip(".")
+    return f"{milliseconds}ms"
+
+
+def parse_size(value: object) -> int:
+    """Read ``"1MiB"``, ``"512KiB"``, ``"1MB"`` or a whole number of bytes as bytes.
+
+    Raises:
+        ValueError: Anything else, a fraction of a byte included.
+    """
+    if isinstance(value, str):
+        match = _QUANTITY.fullmatch(value.strip())
+        if match is not None and match[2] in BYTES:
+            # Decimal, because a float holds no more than 15 digits.
+            size = Decimal(match[1]) * BYTES[match[2]]
+            if size == int(size):
+                return int(size)
+    return parse_whole(value)
+
+
+def format_size(size_bytes: int) -> str:
+    """Write bytes in the largest binary unit that leaves a whole number, plain bytes otherwise."""
+    for unit in ("GiB", "MiB", "KiB"):
+        if size_bytes and size_bytes % BYTES[unit] == 0:
+            return f"{size_bytes // BYTES[unit]}{unit}"
+    return f"{size_bytes}B"
+
+
+def parse_whole(value: object) -> int:
+    """Read a whole number.
+
+    Raises:
+        ValueError: Anything else; ``true`` and ``1.0`` are no whole numbers.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
+        return int(value)
+    raise ValueError("not a whole number")
+
+
+def parse_number(value: object) -> float:
+    """Read a finite number.
+
+    Raises:
+        ValueError: Anything else.
+    """
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        number = float(value)
+        if math.isfinite(number):
+            return number
+    raise ValueError("not a number")
+
+
+def parse_flag(value: object) -> bool:
+    """Read ``true`` or ``false``.
+
+    Raises:
+        ValueError: Anything else.
+    """
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
+        return value.strip().lower() == "true"
+    raise ValueError("not a truth value")
+
+
+def parse_names(value: object) -> object:
+    """Read a list of texts, or one text with commas between the names."""
+    if isinstance(value, str):
+        return [name.strip() for name in value.split(",")]
+    return value
+
+
+def parse_limit(value: object) -> int | None:
+    """Read a whole number, or ``"none"`` for no limit.
+
+    Raises:
+        ValueError: Anything else.
+    """
+    if value is None or (isinstance(value, str) and value.strip().lower() == "none"):
+        return None
+    return parse_whole(value)
+
+
+def parse_version(value: object) -> tuple[int, ...] | None:
+    """Read the version ``"2.3"`` as ``(2, 3)``; it must be text, because as a number 2.10 would be 2.1.
+
+    Raises:
+        ValueError: Anything else.
+    """
+    if value is None:
+        return None
+    if isinstance(value, str) and _VERSION.fullmatch(value):
+        return tuple(int(part) for part in value.split("."))
+    raise ValueError("not a version")
+
+
+def read_utf8(path: Path) -> str:
+    """Read a file of text.
+
+    Raises:
+        ValueError: What is wrong with it, in words that follow its name.
+    """
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 at byte {error.start}") from None
+    except ValueError:
+        raise ValueError("is not a path") from None
+
+
+def write_text(value: object) -> str:
+    """Write a text as a TOML basic string; JSON escapes the same characters except U+007F."""
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _write_names(value: Iterable[str]) -> str:
+    return f"[{', '.join(write_text(name) for name in value)}]"
+
+
+def _write_limit(value: int | None) -> str:
+    return '"none"' if value is None else str(value)
+
+
+def _write_version(value: Iterable[int]) -> str:
+    return write_text(".".join(str(part) for part in value))
+
+
+#: Seconds, written as a number with its unit.
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    Kind(
+        "a duration", lambda value: write_text(format_duration(value)), ', such as "500ms", "90s", "5m", "12h" or "30d"'
+    ),
+]
+#: Bytes, written as a number with its unit or as a plain whole number.
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    Kind("a size", lambda value: write_text(format_size(value)), ', such as "512KiB", "1MiB" or a number of bytes'),
+]
+#: A whole number.
+Whole = Annotated[int, BeforeValidator(parse_whole), Kind("a whole number", str)]
+#: A finite number.
+Number = Annotated[float, BeforeValidator(parse_number), Kind("a number", repr)]
+#: True or false.
+Flag = Annotated[bool, BeforeValidator(parse_flag), Kind("true or false", lambda value: str(value).lower())]
+#: Several texts.
+Names = Annotated[tuple[str, ...], BeforeValidator(parse_names), Kind("a list of texts", _write_names)]
+#: A whole number, or None for no limit.
+Limit = Annotated[
+    int | None, BeforeValidator(parse_limit), Kind("a whole number", _write_limit, ', or "none" for no limit')
+]
+#: A version of Kafka, as numbers.
+Version = Annotated[
+    tuple[int, ...] | None, BeforeValidator(parse_version), Kind("a version as text", _write_version, ', such as "2.8"')
+]
+#: Text.
+Text = Annotated[str, Kind("a text", write_text)]
+#: One word of a fixed list, given as a Literal.
+WORD = Kind("one of the words", write_text)
+#: A file.
+File = Annotated[Path | None, Kind("the path of a file", write_text)]
+#: A text that is never shown.
+Secret = Annotated[SecretStr | None, Kind("a text that is not empty", lambda _value: '"***"')]

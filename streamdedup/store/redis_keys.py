@@ -1,0 +1,83 @@
+"""The keys of the Redis store.
+
+Each key carries a hash tag, ``{prefix:profile:slot}``, where the slots are the bands (times ``shards``), so
+that one script call serves all documents of a batch in one slot, on a cluster too:
+
+=====================  =======  ==============================================================
+key                    type     what
+=====================  =======  ==============================================================
+``{..:s}b`` + CRC-32   set      a bucket: the numbers of the documents with this band key
+``{..:s}r`` + number   string   a document record (layout: ``store.records``)
+``{..:s}c`` + pair     string   the position that owns a pair
+``{..:s}p`` + position hash     pair key -> match: the partners found for a position
+``{..:s}f`` + part.    string   the fence of a partition, in every slot
+``{..:0}m`` + part.    string   the mark of a partition
+``{..:0}fingerprint``  string   the parameters that the index was built with, as JSON
+=====================  =======  ==============================================================
+
+Slots: a bucket stands in the slot of its band, a record in that of its number, a claim in that of its pair, partners in
+that of their partition; nothing else decides it, so every daemon finds the same place.
+"""
+
+from zlib import crc32
+
+from streamdedup.position import Partition, Position
+from streamdedup.store.records import encode_number
+
+
+class Keys:
+    """Names the place of each fact.
+
+    Args:
+        namespace: Prefix and profile, joined by a colon.
+        slots_count: How many slots there are: bands times shards.
+
+    Attributes:
+        slots_count: The same.
+        fingerprint: Key of the fingerprint.
+    """
+
+    def __init__(self, namespace: str, slots_count: int) -> None:
+        self.slots_count = slots_count
+        self._tags = [f"{{{namespace}:{slot}}}".encode() for slot in range(slots_count)]
+        self.fingerprint = self._tags[0] + b"fingerprint"
+
+    def buckets(self, slot: int) -> bytes:
+        """Prefix of the buckets of a slot; the band key (4 bytes, big-endian) follows."""
+        return self._tags[slot] + b"b"
+
+    def records(self, slot: int) -> bytes:
+        """Prefix of the records of a slot; the document number (8 bytes) follows."""
+        return self._tags[slot] + b"r"
+
+    def claims(self, slot: int) -> bytes:
+        """Prefix of the claims of a slot; the pair key (16 bytes) follows."""
+        return self._tags[slot] + b"c"
+
+    def partners(self, slot: int) -> bytes:
+        """Prefix of the partners of a slot; the position as text follows."""
+        return self._tags[slot] + b"p"
+
+    def record_slot(self, number: int) -> int:
+        """Slot of a document's record."""
+        return number % self.slots_count
+
+    def claim_slot(self, pair_key: bytes) -> int:
+        """Slot of a pair's claim."""
+        return int.from_bytes(pair_key[:4], "big") % self.slots_count
+
+    def partner_slot(self, position: Position) -> int:
+        """Slot of the partners of a position."""
+        return crc32(str(position.of).encode()) % self.slots_count
+
+    def record(self, number: int) -> bytes:
+        """Key of a document's record."""
+        return self.records(self.record_slot(number)) + encode_number(number)
+
+    def fence(self, slot: int, partition: Partition) -> bytes:
+        """Key of a partition's fence in one slot."""
+        return self._tags[slot] + b"f" + str(partition).encode()
+
+    def mark(self, partition: Partition) -> bytes:
+        """Key of a partition's mark."""
+        return self._tags[0] + b"m" + str(partition).encode()

@@ -1,0 +1,280 @@
+"""The installed daemon over a real Kafka and a real Redis: its pairs are exactly those of a comparison of all pairs."""
+
+import random
+import signal
+
+import pytest
+from reference_pairs import expected_pairs
+
+from streamdedup.lsh import choose_banding
+from streamdedup.minhash import DEFAULT_SEED
+from streamdedup.text import ShingleOptions
+from tests import servers
+from tests.daemons import Installation, produce_keyed, set_offsets, values_of
+
+WORDS = [
+    f"{a}{b}" for a in ("bra", "cor", "dun", "fel", "gar", "hol", "kin") for b in ("ter", "mo", "shire", "wick", "ley")
+]
+
+
+def a_corpus(seed: int, count: int) -> list[tuple[str, str]]:
+    """Texts of which many are edits of others, near and not so near the threshold."""
+    rng = random.Random(seed)
+    texts = [" ".join(rng.choices(WORDS, k=rng.randint(8, 40))) for _ in range(count // 3)]
+    while len(texts) < count:
+        words = rng.choice(texts).split()
+        for _ in range(rng.randint(0, 4)):
+            words[rng.randrange(len(words))] = rng.choice(WORDS)
+        texts.append(" ".join(words))
+    rng.shuffle(texts)
+    return [(f"doc-{i}", text) for i, text in enumerate(texts)]
+
+
+def the_expected(corpus):
+    banding = choose_banding(0.5, 0.99, 128)
+    pairs = expected_pairs(
+        corpus,
+        shingles=ShingleOptions(size=2),
+        bands=banding.bands,
+        rows=banding.rows,
+        threshold=0.5,
+        permutations=128,
+        seed=DEFAULT_SEED,
+    )
+    return sorted(pairs)
+
+
+@pytest.fixture
+def install(tmp_path, kafka, redis_client, redis_url, new_topic, new_group):
+    def make(partitions: int = 3, **options) -> Installation:
+        duplicates = new_topic("duplicates")
+        servers.create_topics(kafka, [f"{duplicates}.dlq"])
+        topic = new_topic("articles", partitions)
+        return Installation(
+            tmp_path, kafka=kafka, redis=redis_url, topic=topic, duplicates=duplicates, group=new_group(), **options
+        )
+
+    return make
+
+
+def send(installation: Installation, corpus) -> None:
+    """Send documents keyed by their id, as users are told to."""
+    produce_keyed(installation.kafka, installation.topic, values_of(corpus))
+
+
+@pytest.mark.parametrize(
+    ("daemons", "partitions", "batch_records"),
+    [(1, 1, 500), (1, 4, 7), (2, 3, 25)],
+    ids=["one", "small-batches", "two"],
+)
+def test_the_pairs_alerted_are_exactly_those_of_the_reference(install, daemons, partitions, batch_records):
+    installation = install(partitions, batch_records=batch_records)
+    corpus = a_corpus(daemons * 100 + partitions, 450)
+    running = [installation.daemon(name) for name in "abcd"[:daemons]]
+    try:
+        for daemon in running:
+            daemon.start()
+        for daemon in running:
+            daemon.wait_ready()
+        send(installation, corpus)
+        installation.wait_committed(len(corpus))
+        assert [daemon.stop() for daemon in running] == [0] * daemons
+    finally:
+        for daemon in running:
+            daemon.__exit__(None, None, None)
+    expected = the_expected(corpus)
+    assert len(expected) > 50
+    assert installation.pairs() == expected
+
+
+def test_killed_in_the_middle_and_started_again_it_loses_and_doubles_nothing(install):
+    installation = install(3, batch_records=20)
+    corpus = a_corpus(7, 900)
+    send(installation, corpus)
+    with installation.daemon() as daemon:
+        for committed in (60, 300, 600):
+            installation.wait_committed(committed)
+            daemon.kill()
+            assert installation.committed_count() < len(corpus)
+            daemon.start()
+        installation.wait_committed(len(corpus))
+        assert daemon.stop() == 0
+    assert installation.pairs() == the_expected(corpus)
+
+
+def test_a_second_member_joins_and_one_is_killed_while_documents_flow(install):
+    installation = install(4, batch_records=10)
+    corpus = a_corpus(8, 900)
+    send(installation, corpus[:600])
+    with installation.daemon("a") as first:
+        installation.wait_committed(50)
+        with installation.daemon("b") as second:
+            second.wait_event("at_work")
+            first.kill()
+            send(installation, corpus[600:])
+            installation.wait_committed(len(corpus))
+            assert second.stop() == 0
+    assert installation.pairs() == the_expected(corpus)
+
+
+def test_sigterm_under_load_ends_it_within_ten_seconds_and_the_next_run_goes_on(install):
+    installation = install(2, batch_records=10)
+    corpus = a_corpus(9, 800)
+    send(installation, corpus)
+    with installation.daemon() as daemon:
+        installation.wait_committed(30)
+        assert daemon.stop(10) == 0
+        daemon.start()
+        installation.wait_committed(len(corpus))
+        assert daemon.stop(10) == 0
+    assert installation.pairs() == the_expected(corpus)
+
+
+def test_what_cannot_be_read_goes_to_the_dead_letters_and_nothing_disappears(install):
+    installation = install(1)
+    good = a_corpus(10, 30)
+    records = [
+        *values_of(good),
+        (b"x1", b"not json"),
+        (b"x2", b'{"id": "x2", "text": 5}'),
+        (b"x3", b'{"id": "x3", "op": "append", "text": "more"}'),
+        (b"x4", b'{"id": "x4", "text": ""}'),
+        (b"x5", None),
+    ]
+    produce_keyed(installation.kafka, installation.topic, records)
+    with installation.daemon() as daemon:
+        installation.wait_committed(len(records))
+        assert daemon.metric("streamdedup_records_total") == len(records)
+        assert daemon.metric("streamdedup_skipped_total") == 1
+        assert daemon.metric("streamdedup_dead_letters_total") == 4
+        assert daemon.metric("streamdedup_documents_indexed_total") == len(good)
+        assert daemon.stop() == 0
+    letters = servers.read_topic(installation.kafka, f"{installation.duplicates}.dlq")
+    codes = {letter.key: dict(letter.headers)["streamdedup.dlq.error.code"] for letter in letters}
+    assert codes == {b"x1": b"not_json", b"x2": b"invalid_field", b"x3": b"not_supported", b"x5": b"not_supported"}
+    assert {letter.key: letter.value for letter in letters}[b"x1"] == b"not json"
+
+
+def test_a_record_below_the_committed_offset_is_silent_when_offsets_are_set_back(install):
+    installation = install(1)
+    corpus = a_corpus(11, 90)
+    send(installation, corpus)
+    with installation.daemon() as daemon:
+        installation.wait_committed(len(corpus))
+        assert daemon.stop() == 0
+        before = installation.pairs()
+        set_offsets(installation.kafka, installation.group, {(installation.topic, 0): 10})
+        daemon.start()
+        installation.wait_committed(len(corpus))
+        assert daemon.stop() == 0
+    assert installation.pairs() == before == the_expected(corpus)
+
+
+class TestServersAway:
+    def test_redis_away_at_run_is_waited_for_without_leaving_the_group(self, install, start_redis):
+        redis = start_redis(persist=True)
+        installation = install(2, batch_records=10)
+        installation.config.write_text(installation.config.read_text().replace(_url_of(installation), redis.url))
+        corpus = a_corpus(12, 600)
+        with installation.daemon() as daemon:
+            send(installation, corpus[:300])
+            daemon.wait_ready()
+            installation.wait_committed(100)
+            redis.kill()
+            waiting = servers.wait_until(lambda: daemon.events("waiting"), 20, "the daemon to wait")
+            assert waiting[-1]["what"] == "the store"
+            assert daemon.get("/livez")[0] == 200
+            assert daemon.get("/readyz")[0] == 503
+            rebalances = daemon.metric("streamdedup_rebalances")
+            send(installation, corpus[300:])
+            redis.start()
+            installation.wait_committed(len(corpus), 10)
+            assert daemon.metric("streamdedup_rebalances") == rebalances
+            assert daemon.stop() == 0
+        assert installation.pairs() == the_expected(corpus)
+
+    def test_servers_away_at_the_start_are_waited_for(self, install, start_redis):
+        redis = start_redis()
+        installation = install(1)
+        installation.config.write_text(installation.config.read_text().replace(_url_of(installation), redis.url))
+        corpus = a_corpus(13, 60)
+        send(installation, corpus)
+        redis.kill()
+        with installation.daemon() as daemon:
+            assert daemon.wait_event("waiting")["what"] == "the store"
+            redis.start()
+            installation.wait_committed(len(corpus))
+            assert daemon.stop() == 0
+        assert installation.pairs() == the_expected(corpus)
+
+    def test_kafka_away_at_run_is_waited_for(self, tmp_path, start_kafka, redis_client, redis_url, new_group):
+        kafka = start_kafka()
+        bootstrap = kafka.bootstrap_servers
+        servers.create_topics(bootstrap, ["articles"], 2)
+        servers.create_topics(bootstrap, ["duplicates", "duplicates.dlq"])
+        installation = Installation(
+            tmp_path, kafka=bootstrap, redis=redis_url, topic="articles", duplicates="duplicates", group=new_group()
+        )
+        corpus = a_corpus(14, 600)
+        with installation.daemon() as daemon:
+            send(installation, corpus[:300])
+            installation.wait_committed(50)
+            kafka.kill()
+            kafka.start()
+            send(installation, corpus[300:])
+            installation.wait_committed(len(corpus))
+            assert daemon.stop() == 0
+        assert installation.pairs() == the_expected(corpus)
+
+
+def _url_of(installation: Installation) -> str:
+    return installation.config.read_text().split('[redis]\nurl = "')[1].split('"')[0]
+
+
+class TestRefusals:
+    def test_other_parameters_than_the_index_was_built_with_are_refused_by_name(self, install):
+        installation = install(1)
+        send(installation, a_corpus(1, 20))
+        with installation.daemon() as daemon:
+            installation.wait_committed(20)
+            assert daemon.stop() == 0
+        with installation.daemon("b", **{"profiles.articles.shingle_size": 4}) as other:
+            assert other.wait() == 78
+            text = other.log.read_text()
+            assert "shingle_size is 2 in the index and 4 in the settings" in text
+            assert "Traceback" not in text
+
+    def test_an_index_that_is_gone_although_offsets_are_committed_is_not_passed_over(self, install, redis_client):
+        installation = install(1)
+        send(installation, a_corpus(1, 20))
+        with installation.daemon() as daemon:
+            installation.wait_committed(20)
+            assert daemon.stop() == 0
+            redis_client.flushdb()
+            send(installation, a_corpus(2, 20))
+            daemon.start()
+            assert daemon.wait() == 78
+            assert "on_index_lost" in daemon.log.read_text()
+            assert installation.committed_count() == 20
+
+    def test_a_missing_topic_is_named_with_the_command_that_creates_it(self, install):
+        installation = install(1)
+        with installation.daemon(**{"kafka.duplicates_topic": "nowhere"}) as daemon:
+            assert daemon.wait() == 78
+            text = daemon.log.read_text()
+            assert "nowhere" in text
+            assert "streamdedup topics create" in text
+            assert "Traceback" not in text
+
+
+def test_metrics_and_health_are_served_and_loopback_only_by_default(install):
+    installation = install(1)
+    with installation.daemon() as daemon:
+        daemon.wait_ready()
+        assert daemon.get("/livez") == (200, "ok\n")
+        assert daemon.get("/nothing")[0] == 404
+        text = daemon.get("/metrics")[1]
+        assert "streamdedup_build_info" in text
+        assert "streamdedup_batch_seconds_bucket" in text
+        daemon.signal(signal.SIGINT)
+        assert daemon.wait(10) == 0

@@ -1,0 +1,201 @@
+"""Servers and clean names for every test, and a check that nothing is left running.
+
+Servers come from ``KAFKA_BOOTSTRAP`` and ``REDIS_URL``, else they are started once a session. ``REDIS_URL`` must name a
+database that is empty: tests flush it. ``STREAMDEDUP_TEST_REDIS_SERVER`` selects the server program to start
+(``redis-server``). What cannot be started is a skip on a laptop and a failure under CI.
+"""
+
+import os
+import sys
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+import redis
+
+from streamdedup.embedded import KafkaServer, ManagedProcess, MissingToolError, RedisServer
+
+with warnings.catch_warnings():
+    # kafka-python reads its schemas in a way that Python 3.11 and 3.12 call deprecated; it does so while it is
+    # imported.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from tests import servers
+
+#: Environment variable that every process started by this session inherits, so that they can be found at its end.
+RUN_MARK = "TEST_RUN_OF_STREAMDEDUP"
+#: Seconds that processes whose end was asked for may still take at the end of the session.
+LEFT_BEHIND_S = 10.0
+
+#: What kafka-python does and we cannot help: schemas read in a way that Python 3.11 and 3.12 call deprecated, and
+#: sockets whose connection was refused left to the garbage collector. These have never been connected to anything; a
+#: connection that one of us forgot to close has another text and stays an error.
+FILTERS = (
+    "ignore:(read|open)_text is deprecated:DeprecationWarning",
+    r"ignore:unclosed <socket.socket fd=\d+, family=2, type=1, proto=6, laddr=\('0.0.0.0', \d+\)>:ResourceWarning",
+)
+
+REDIS_PROGRAM = pytest.StashKey[str | None]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take the settings of whoever runs the tests out of the environment; tests set what they mean."""
+    config.stash[REDIS_PROGRAM] = os.environ.get("STREAMDEDUP_TEST_REDIS_SERVER")
+    for name in [name for name in os.environ if name.startswith("STREAMDEDUP_")]:
+        del os.environ[name]
+    for line in FILTERS:
+        config.addinivalue_line("filterwarnings", line)
+
+
+def _unavailable(error: Exception) -> NoReturn:
+    if os.environ.get("CI"):
+        pytest.fail(f"{error}", pytrace=False)
+    pytest.skip(f"{error}")
+
+
+def _marked_processes(mark: str) -> list[str]:
+    """Return the command lines of all other processes that inherited ``mark``."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            marked = f"{RUN_MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0")
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # it has ended, or is somebody else's
+        if marked and int(process.name) != os.getpid():
+            found.append(f"{process.name} {command}")
+    return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_running() -> Iterator[None]:
+    """Fail the session when a process that it started, at whatever remove, outlives all fixtures."""
+    mark = uuid.uuid4().hex
+    os.environ[RUN_MARK] = mark
+    yield
+    del os.environ[RUN_MARK]
+    if not sys.platform.startswith("linux"):
+        return  # there is no /proc to look into
+    try:
+        servers.wait_until(lambda: not _marked_processes(mark), LEFT_BEHIND_S, "the end of everything started")
+    except TimeoutError:
+        pytest.fail("left running by the tests:\n" + "\n".join(_marked_processes(mark)), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def redis_program(pytestconfig: pytest.Config) -> str | None:
+    """Name of the Redis server program under test; None is the wheel's."""
+    return pytestconfig.stash[REDIS_PROGRAM]
+
+
+@pytest.fixture(scope="session")
+def redis_server(redis_program: str | None) -> Iterator[RedisServer]:
+    """A Redis server for the whole session; tests that stop or pause one start their own with ``start_redis``."""
+    try:
+        server = servers.make_redis(redis_program)
+    except MissingToolError as error:
+        _unavailable(error)
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_url(request: pytest.FixtureRequest) -> str:
+    """Address of a Redis whose database belongs to the tests."""
+    given = os.environ.get("REDIS_URL")
+    if given is None:
+        server: RedisServer = request.getfixturevalue("redis_server")
+        return server.url
+    with redis.Redis.from_url(given) as client:
+        if client.dbsize():
+            pytest.fail("REDIS_URL names a database with keys in it, and tests flush it; name an empty one")
+    return given
+
+
+@pytest.fixture
+def redis_client(redis_url: str) -> Iterator[redis.Redis]:
+    """A client of a Redis that is empty before the test and after it."""
+    with redis.Redis.from_url(redis_url) as client:
+        client.flushdb()
+        yield client
+        client.flushdb()
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[str]:
+    """Bootstrap servers of a real Kafka for the whole session; tests that stop one use ``start_kafka``."""
+    given = os.environ.get("KAFKA_BOOTSTRAP")
+    if given is not None:
+        yield given
+        return
+    try:
+        server = servers.make_kafka()
+    except MissingToolError as error:
+        _unavailable(error)
+    with server:
+        yield server.bootstrap_servers
+
+
+@pytest.fixture
+def start_redis(redis_program: str | None) -> Iterator[Callable[..., RedisServer]]:
+    """Start Redis servers of the test's own; the options are those of ``RedisServer``."""
+    started: list[ManagedProcess] = []
+
+    def start(**options: object) -> RedisServer:
+        try:
+            server = servers.make_redis(redis_program, **options)
+        except MissingToolError as error:
+            _unavailable(error)
+        started.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in started:
+        server.close()
+
+
+@pytest.fixture
+def start_kafka() -> Iterator[Callable[..., KafkaServer]]:
+    """Start Kafka clusters of the test's own; the options are those of ``KafkaServer``."""
+    started: list[KafkaServer] = []
+
+    def start(**options: object) -> KafkaServer:
+        try:
+            server = servers.make_kafka(**options)
+        except MissingToolError as error:
+            _unavailable(error)
+        started.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in started:
+        server.close()
+
+
+@pytest.fixture
+def new_topic(kafka: str) -> Callable[..., str]:
+    """Create a topic under a name of its own and return the name: ``new_topic("input", partitions=4)``."""
+
+    def create(kind: str = "topic", partitions: int = 1, **configs: str) -> str:
+        name = servers.fresh_name(kind)
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        servers.create_topics(kafka, [name], partitions, settings)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def new_group() -> Callable[[], str]:
+    """Return names of consumer groups, each one new."""
+    return lambda: servers.fresh_name("group")
+
+
+@pytest.fixture
+def key_prefix() -> str:
+    """Return a prefix of Redis keys that no other test has."""
+    return servers.fresh_name("keys")

@@ -1,0 +1,442 @@
+"""What every transport promises its loop, proven on the one in memory and on a real Kafka."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pytest
+
+from streamdedup.errors import BrokerUnavailable, ProducerFenced
+from streamdedup.position import Partition
+from streamdedup.service.kafka import KafkaOptions, KafkaTransport
+from streamdedup.service.memory import MemoryBroker, MemoryTransport
+from streamdedup.service.transport import Batch, Message, Sink, Source, Transport
+from tests import servers
+
+#: Number of partitions of the input topic.
+PARTITIONS = 2
+
+#: Longest single poll, in seconds.
+POLL_S = 0.2
+
+
+class System(Protocol):
+    """A message system with an input topic and an output topic."""
+
+    input: str
+    output: str
+
+    def transport(self, member: str = "one", *, max_poll_records: int = 500, exactly_once: bool = True) -> Transport:
+        """A member of the group."""
+
+    def produce(self, *values: bytes, partition: int = 0, readable: bool = True) -> None:
+        """Append to the input topic."""
+
+    def published(self) -> list[bytes]:
+        """What a reader of committed records sees in the output topic."""
+
+    def kept(self, *sources: Source) -> contextlib.AbstractContextManager[None]:
+        """Keep ``sources`` in the group while the context is open: a rebalance needs all members at the same time."""
+
+
+@dataclass
+class MemorySystem:
+    """The broker in memory."""
+
+    input: str = "input"
+    output: str = "output"
+    broker: MemoryBroker = field(default_factory=lambda: MemoryBroker({"input": PARTITIONS, "output": 1}))
+
+    def transport(self, member: str = "one", *, max_poll_records: int = 500, exactly_once: bool = True) -> Transport:
+        return MemoryTransport(
+            self.broker,
+            "group",
+            [self.input],
+            transactional_id=member if exactly_once else None,
+            max_poll_records=max_poll_records,
+        )
+
+    def produce(self, *values: bytes, partition: int = 0, readable: bool = True) -> None:
+        for value in values:
+            self.broker.produce(self.input, value, partition=partition, readable=readable)
+
+    def published(self) -> list[bytes]:
+        return [record.value or b"" for record in self.broker.records(self.output)]
+
+    @contextlib.contextmanager
+    def kept(self, *sources: Source) -> Iterator[None]:
+        for source in sources:
+            source.hold(0.0)
+        for source in sources:
+            source.hold(0.0)
+        yield
+
+
+class NotUtf8(str):
+    """A header name that is no UTF-8 on the wire, which other clients write and this one cannot parse."""
+
+    __slots__ = ()
+
+    def encode(self, *_arguments: Any) -> bytes:
+        return b"\xff"
+
+
+@dataclass
+class RealSystem:
+    """Topics of a real Kafka."""
+
+    bootstrap: str
+    input: str
+    output: str
+    group: str
+
+    def transport(self, member: str = "one", *, max_poll_records: int = 500, exactly_once: bool = True) -> Transport:
+        return KafkaTransport(
+            KafkaOptions(
+                bootstrap_servers=self.bootstrap,
+                group_id=self.group,
+                topics=(self.input,),
+                delivery="exactly-once" if exactly_once else "at-least-once",
+                transactional_id=f"{self.group}-{member}",
+                max_poll_records=max_poll_records,
+                heartbeat_interval_s=0.2,
+                session_timeout_s=6.0,
+            )
+        )
+
+    def produce(self, *values: bytes, partition: int = 0, readable: bool = True) -> None:
+        headers = [] if readable else [(NotUtf8("name"), b"")]
+        servers.produce(self.bootstrap, self.input, values, partition=partition, headers=headers)
+
+    def published(self) -> list[bytes]:
+        return [record.value for record in servers.read_topic(self.bootstrap, self.output)]
+
+    @contextlib.contextmanager
+    def kept(self, *sources: Source) -> Iterator[None]:
+        end = threading.Event()
+
+        def keep(source: Source) -> None:
+            while not end.is_set():
+                source.hold(0.1)
+
+        with ThreadPoolExecutor(max_workers=len(sources)) as threads:
+            keepers = [threads.submit(keep, source) for source in sources]
+            try:
+                yield
+            finally:
+                end.set()
+            for keeper in keepers:
+                keeper.result()
+
+
+@pytest.fixture(params=["memory", "kafka"])
+def system(request) -> System:
+    if request.param == "memory":
+        return MemorySystem()
+    new_topic = request.getfixturevalue("new_topic")
+    return RealSystem(
+        request.getfixturevalue("kafka"),
+        new_topic("input", PARTITIONS),
+        new_topic("output"),
+        servers.fresh_name("group"),
+    )
+
+
+@pytest.fixture
+def open_ends() -> Iterator[Callable[[Transport], tuple[Source, Sink]]]:
+    """Open both ends of a transport; whatever is still open at the end is closed."""
+    with contextlib.ExitStack() as stack:
+
+        def opened(transport: Transport) -> tuple[Source, Sink]:
+            source, sink = transport.open()
+            stack.callback(source.close)
+            stack.callback(sink.close)
+            return source, sink
+
+        yield opened
+
+
+def next_batch(source: Source) -> Batch:
+    """The next batch that is not empty."""
+    return servers.wait_until(lambda: source.poll(POLL_S), what="a batch")
+
+
+def values(batch: Batch) -> list[bytes | None]:
+    return [record.value for record in batch.records]
+
+
+def join(source: Source, partitions: int = PARTITIONS) -> None:
+    """Poll until ``source`` owns ``partitions``; nothing must arrive meanwhile."""
+
+    def owns() -> bool:
+        assert not source.poll(POLL_S)
+        return len(source.assigned()) == partitions
+
+    servers.wait_until(owns, what=f"{partitions} partitions")
+
+
+def share(system: System, left: Source, right: Source) -> None:
+    """Return when each of two members owns one partition."""
+    with system.kept(left, right):
+        servers.wait_until(
+            lambda: len(left.assigned()) == len(right.assigned()) == 1, what="a partition for each of two"
+        )
+
+
+def test_a_group_starts_at_the_first_record_and_reads_in_order(system, open_ends):
+    system.produce(b"a", b"b", b"c")
+    source, _ = open_ends(system.transport())
+    batch = next_batch(source)
+    assert values(batch) == [b"a", b"b", b"c"]
+    assert [record.position.offset for record in batch.records] == [0, 1, 2]
+    assert batch.starts() == {Partition(system.input, 0): 0}
+    assert batch.ends() == {Partition(system.input, 0): 3}
+    assert batch.generation >= 0
+
+
+def test_nothing_to_read_is_an_empty_batch(system, open_ends):
+    source, _ = open_ends(system.transport())
+    join(source)
+    assert not source.poll(0.05)
+    assert source.assigned() == {Partition(system.input, 0), Partition(system.input, 1)}
+
+
+def test_a_batch_is_no_larger_than_asked_for(system, open_ends):
+    system.produce(*(b"%d" % number for number in range(7)))
+    source, _ = open_ends(system.transport(max_poll_records=3))
+    assert [len(next_batch(source).records) for _ in range(3)] == [3, 3, 1]
+
+
+def test_a_rewound_batch_comes_again_and_its_records_once(system, open_ends):
+    system.produce(b"a", b"b")
+    source, _ = open_ends(system.transport())
+    first = next_batch(source)
+    source.rewind(first)
+    assert values(next_batch(source)) == values(first)
+    assert not source.poll(0.05)
+
+
+def test_what_is_not_rewound_does_not_come_again(system, open_ends):
+    system.produce(b"a")
+    source, _ = open_ends(system.transport())
+    next_batch(source)
+    system.produce(b"b")
+    assert values(next_batch(source)) == [b"b"]
+
+
+def test_publishing_commits_and_a_new_source_goes_on_behind(system, open_ends):
+    system.produce(b"a")
+    source, sink = open_ends(system.transport())
+    batch = next_batch(source)
+    sink.publish([Message(system.output, b"k", b"alert", (("h", b"v"),), 7)], batch)
+    assert system.published() == [b"alert"]
+    assert source.committed(Partition(system.input, 0)) == 1
+    source.close()
+    sink.close()
+    system.produce(b"b")
+    source, _ = open_ends(system.transport())
+    assert values(next_batch(source)) == [b"b"]
+
+
+def test_a_partition_without_commits_has_no_committed_offset(system, open_ends):
+    source, _ = open_ends(system.transport())
+    join(source)
+    assert source.committed(Partition(system.input, 1)) is None
+
+
+def test_a_batch_without_messages_is_committed_all_the_same(system, open_ends):
+    system.produce(b"a", b"b")
+    source, sink = open_ends(system.transport())
+    sink.publish([], next_batch(source))
+    assert source.committed(Partition(system.input, 0)) == 2
+
+
+def test_what_was_not_published_comes_again_to_a_new_source(system, open_ends):
+    system.produce(b"a")
+    source, _ = open_ends(system.transport())
+    assert values(next_batch(source)) == [b"a"]
+    source.close()
+    source, _ = open_ends(system.transport())
+    assert values(next_batch(source)) == [b"a"]
+
+
+def test_holding_fetches_nothing_and_loses_nothing(system, open_ends):
+    source, _ = open_ends(system.transport())
+    join(source)
+    system.produce(b"a")
+    source.hold(0.3)
+    source.hold(0.0)
+    assert values(next_batch(source)) == [b"a"]
+
+
+def test_partitions_that_arrive_while_holding_are_held_too(system, open_ends):
+    system.produce(b"a")
+    system.produce(b"b", partition=1)
+    source, _ = open_ends(system.transport())
+    servers.wait_until(lambda: source.hold(POLL_S) or len(source.assigned()) == PARTITIONS, what="an assignment")
+    source.hold(POLL_S)
+    found: list[bytes | None] = []
+    servers.wait_until(lambda: found.extend(values(source.poll(POLL_S))) or len(found) == 2, what="both records")
+    assert sorted(found) == [b"a", b"b"]
+
+
+def test_two_members_share_the_partitions_and_a_kept_one_goes_on_where_it_was(system, open_ends):
+    left, left_sink = open_ends(system.transport("left"))
+    join(left)
+    system.produce(b"a")
+    system.produce(b"b", partition=1)
+    found: list[bytes | None] = []
+
+    def drain(source: Source, sink: Sink) -> None:
+        if batch := source.poll(POLL_S):
+            sink.publish([], batch)
+            found.extend(values(batch))
+
+    servers.wait_until(lambda: drain(left, left_sink) or len(found) == 2, what="the first records")
+    right, right_sink = open_ends(system.transport("right"))
+    share(system, left, right)
+    assert not left.assigned() & right.assigned()
+    assert left.stats().rebalances_count >= 2
+    system.produce(b"c")
+    system.produce(b"d", partition=1)
+
+    for source, sink, other in ((left, left_sink, right), (right, right_sink, left)):
+        with system.kept(other):
+            batch = next_batch(source)
+        found.extend(values(batch))
+        sink.publish([], batch)
+    assert sorted(found) == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_batch_of_a_kept_partition_is_not_rewound_by_a_rebalance(system, open_ends):
+    left, _ = open_ends(system.transport("left"))
+    join(left)
+    system.produce(b"a")
+    system.produce(b"b", partition=1)
+    batches: list[Batch] = []
+
+    def polled() -> bool:
+        batch = left.poll(POLL_S)
+        batches.extend([batch] if batch else [])
+        return sum(len(batch.records) for batch in batches) == 2
+
+    servers.wait_until(polled, what="both records")
+    right, _ = open_ends(system.transport("right"))
+    share(system, left, right)
+    with system.kept(right):
+        assert not left.poll(0.3)
+        for batch in batches:
+            left.rewind(batch)
+        again = next_batch(left)
+    assert len(again.records) == 1
+    assert again.starts().keys() == left.assigned()
+
+
+def test_a_batch_that_the_group_has_moved_on_from_is_refused_whole(system, open_ends):
+    system.produce(b"a")
+    left, left_sink = open_ends(system.transport("left"))
+    late = next_batch(left)
+    right, _ = open_ends(system.transport("right"))
+    share(system, left, right)
+    with pytest.raises(BrokerUnavailable):
+        left_sink.publish([Message(system.output, None, b"alert")], late)
+    assert system.published() == []
+    left.close()
+    left_sink.close()
+    system.transport("left").open()[1].close()
+    assert right.committed(Partition(system.input, 0)) is None
+
+
+def test_a_sink_that_failed_is_of_no_more_use(system, open_ends):
+    system.produce(b"a")
+    left, left_sink = open_ends(system.transport("left"))
+    late = next_batch(left)
+    right, _ = open_ends(system.transport("right"))
+    share(system, left, right)
+    with pytest.raises(BrokerUnavailable):
+        left_sink.publish([], late)
+    with pytest.raises(BrokerUnavailable, match="unusable"):
+        left_sink.publish([Message(system.output, None, b"later")], Batch())
+    assert system.published() == []
+
+
+def test_a_later_sink_of_the_same_id_fences_the_earlier(system, open_ends):
+    system.produce(b"a")
+    source, earlier = open_ends(system.transport())
+    batch = next_batch(source)
+    open_ends(system.transport())
+    with pytest.raises(ProducerFenced):
+        earlier.publish([Message(system.output, None, b"alert")], batch)
+    assert system.published() == []
+
+
+def test_unreadable_records_are_reported_with_their_place_and_passed_by_committing(system, open_ends):
+    system.produce(b"a")
+    system.produce(b"bad", readable=False)
+    system.produce(b"c")
+    source, sink = open_ends(system.transport())
+    seen: list[Any] = []
+
+    def step() -> bool:
+        if batch := source.poll(POLL_S):
+            seen.extend(values(batch) + [(entry.position.offset, bool(entry.reason)) for entry in batch.unreadable])
+            sink.publish([], batch)
+        return len(seen) == 3
+
+    servers.wait_until(step, what="all records")
+    assert seen == [b"a", (1, True), b"c"]
+    assert source.committed(Partition(system.input, 0)) == 3
+
+
+def test_a_rewound_unreadable_record_is_reported_again(system, open_ends):
+    system.produce(b"bad", readable=False)
+    source, _ = open_ends(system.transport())
+    first = next_batch(source)
+    assert [entry.position.offset for entry in first.unreadable] == [0]
+    source.rewind(first)
+    assert next_batch(source).unreadable == first.unreadable
+
+
+def test_the_lag_is_what_is_left_to_read(system, open_ends):
+    system.produce(b"a", b"b", b"c", b"d", b"e")
+    source, sink = open_ends(system.transport(max_poll_records=2))
+    sink.publish([], next_batch(source))
+    assert source.stats().lags[Partition(system.input, 0)] == 3
+    for _ in range(2):
+        sink.publish([], next_batch(source))
+    assert source.stats().lags[Partition(system.input, 0)] == 0
+
+
+def test_a_closed_end_can_be_closed_again_and_refuses_work(system, open_ends):
+    source, sink = open_ends(system.transport())
+    for end in (source, sink, source, sink):
+        end.close()
+    with pytest.raises(BrokerUnavailable):
+        source.poll(POLL_S)
+    with pytest.raises(BrokerUnavailable):
+        source.hold(POLL_S)
+    with pytest.raises(BrokerUnavailable):
+        sink.publish([Message(system.output, None, b"alert")], Batch())
+
+
+def test_without_transactions_messages_come_first_and_then_the_commit(system, open_ends):
+    system.produce(b"a")
+    source, sink = open_ends(system.transport(exactly_once=False))
+    batch = next_batch(source)
+    sink.publish([Message(system.output, None, b"alert")], batch)
+    assert system.published() == [b"alert"]
+    assert source.committed(Partition(system.input, 0)) == 1
+
+
+def test_without_transactions_a_batch_that_the_group_has_moved_on_from_is_not_committed(system, open_ends):
+    system.produce(b"a")
+    left, left_sink = open_ends(system.transport("left", exactly_once=False))
+    late = next_batch(left)
+    right, _ = open_ends(system.transport("right", exactly_once=False))
+    share(system, left, right)
+    with pytest.raises(BrokerUnavailable):
+        left_sink.publish([Message(system.output, None, b"alert")], late)
+    assert right.committed(Partition(system.input, 0)) is None

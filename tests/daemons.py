@@ -1,0 +1,205 @@
+"""Start the installed command as a process, look at it, stop it, kill it."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+from kafka import KafkaProducer, TopicPartition
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+
+from streamdedup.messages import decode_alert
+from tests.servers import admin_client, committed_offsets, read_topic, wait_until
+
+#: Seconds that a daemon may take to start, to join its group or to catch up before the test fails.
+DEADLINE_S = 60.0
+
+SETTINGS = """
+[kafka]
+bootstrap_servers = "{kafka}"
+group_id = "{group}"
+duplicates_topic = "{duplicates}"
+batch_records = {batch_records}
+session_timeout = "6s"
+transaction_timeout = "8s"
+request_timeout = "3s"
+
+[redis]
+url = "{redis}"
+key_prefix = "{prefix}"
+
+[service]
+metrics_port = 0
+log_format = "json"
+
+[profiles.articles]
+topics = ["{topic}"]
+shingle_size = {shingle_size}
+threshold = {threshold}
+bucket_cap = "none"
+max_candidates = "none"
+"""
+
+
+class Installation:
+    """Topics, a key prefix and a settings file that daemons share."""
+
+    def __init__(
+        self, folder: Path, *, kafka: str, redis: str, topic: str, duplicates: str, group: str, **options: Any
+    ):
+        self.folder = folder
+        self.kafka = kafka
+        self.topic = topic
+        self.duplicates = duplicates
+        self.group = group
+        self.config = folder / "streamdedup.toml"
+        values = {"batch_records": 50, "shingle_size": 2, "threshold": 0.5} | options
+        text = SETTINGS.format(
+            kafka=kafka, redis=redis, topic=topic, duplicates=duplicates, group=group, prefix=group, **values
+        )
+        self.config.write_text(text, encoding="utf-8")
+
+    def daemon(self, name: str = "a", **settings: Any) -> "Daemon":
+        """Return a daemon of this installation, not started yet."""
+        return Daemon(self, name, settings)
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """All pairs that a subscriber of the duplicates topic sees, as a sorted list with repetitions."""
+        found = []
+        for record in read_topic(self.kafka, self.duplicates):
+            alert = decode_alert(record.value).alert
+            found += [tuple(sorted((alert.document_id, match.id))) for match in alert.matches]
+        return sorted(found)
+
+    def committed_count(self) -> int:
+        """How many records of the input topic are committed; 0 while the group has no coordinator yet."""
+        try:
+            offsets = committed_offsets(self.kafka, self.group)
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            return 0
+        return sum(offset for (topic, _), offset in offsets.items() if topic == self.topic)
+
+    def wait_committed(self, count: int, timeout_s: float = DEADLINE_S) -> None:
+        """Wait until ``count`` records are committed."""
+        wait_until(lambda: self.committed_count() >= count, timeout_s, f"{count} committed records")
+
+
+class Daemon:
+    """One process of ``streamdedup run``."""
+
+    def __init__(self, installation: Installation, name: str, settings: Mapping[str, Any]) -> None:
+        self._installation = installation
+        self._name = name
+        self._settings = {"kafka.instance_id": name, **settings}
+        self._runs = Counter()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log = installation.folder / f"{name}.log"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def start(self) -> None:
+        """Start the process."""
+        sets = [part for key, value in self._settings.items() for part in ("--set", f"{key}={value}")]
+        command = [sys.executable, "-m", "streamdedup", "run", "--config", str(self._installation.config), *sets]
+        self.log = self._installation.folder / f"{self._name}-{self._runs['starts']}.log"
+        self._runs["starts"] += 1
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+
+    def events(self, name: str | None = None) -> list[dict[str, Any]]:
+        """What it has logged so far."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        found = [json.loads(line) for line in lines if line.startswith("{")]
+        return [event for event in found if name in (None, event["event"])]
+
+    def wait_event(self, name: str, timeout_s: float = DEADLINE_S) -> dict[str, Any]:
+        """Wait until it has logged ``name``; return the last such event."""
+        return wait_until(lambda: self.alive_or_fail() and self.events(name), timeout_s, f"event {name}")[-1]
+
+    def alive_or_fail(self) -> bool:
+        """Return True; fail with the log when the process has ended."""
+        code = self.process.poll()
+        if code is not None:
+            raise AssertionError(f"the daemon ended with {code}:\n{self.log.read_text(errors='replace')[-4000:]}")
+        return True
+
+    def wait_ready(self) -> None:
+        """Wait until it is at work."""
+        wait_until(lambda: self.alive_or_fail() and self.get("/readyz")[0] == 200, DEADLINE_S, "readiness")
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Ask its HTTP side; (0, reason) when nobody listens."""
+        port = self.wait_event("started")["metrics_port"]
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def metric(self, name: str) -> float:
+        """Sum of a metric over its labels."""
+        lines = self.get("/metrics")[1].splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        os.kill(self.process.pid, number)
+
+    def wait(self, timeout_s: float = DEADLINE_S) -> int:
+        """Wait for its end; return its exit code."""
+        return self.process.wait(timeout_s)
+
+    def stop(self, timeout_s: float = 15.0) -> int:
+        """Ask it to stop and wait; return its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait(timeout_s)
+
+    def kill(self) -> None:
+        """Kill it at once."""
+        self.process.kill()
+        self.process.wait()
+
+
+def values_of(documents: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    """Keys and values of documents (id, text) as records."""
+    return [(i.encode(), msgspec.json.encode({"id": i, "text": text})) for i, text in documents]
+
+
+def produce_keyed(bootstrap: str, topic: str, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
+    """Append records (key, value) and wait until all are acknowledged."""
+    with contextlib.closing(KafkaProducer(bootstrap_servers=bootstrap.split(","), linger_ms=5)) as producer:
+        futures = [producer.send(topic, key=key, value=value) for key, value in records]
+        producer.flush(DEADLINE_S)
+        for future in futures:
+            future.get(0)
+
+
+def set_offsets(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    """Set the committed offsets of a group whose members have gone, by topic and partition."""
+    wanted = {TopicPartition(*partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()}
+    with contextlib.closing(admin_client(bootstrap)) as admin:
+        admin.alter_group_offsets(group, wanted)

@@ -1,0 +1,121 @@
+"""Help for tests that talk to real servers: wait for conditions, make topics, fill them, read them to their end."""
+
+import contextlib
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+
+from streamdedup.embedded import KafkaServer, RedisServer, fetch_kafka
+
+T = TypeVar("T")
+
+#: Seconds that anything asked of a server may take before the test fails.
+DEADLINE_S = 30.0
+#: Seconds between two looks at a condition.
+POLL_S = 0.02
+
+
+def wait_until(condition: Callable[[], T], timeout_s: float = DEADLINE_S, what: str = "the condition") -> T:
+    """Return the first true value of ``condition``, asked again and again.
+
+    Raises:
+        TimeoutError: It stayed false for ``timeout_s`` seconds; the text says ``what`` was waited for.
+    """
+    end = time.monotonic() + timeout_s
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise TimeoutError(f"waited {timeout_s:g} s in vain for {what}; last value: {value!r}")
+        time.sleep(POLL_S)
+    return value
+
+
+def fresh_name(kind: str) -> str:
+    """Return a name that nothing else has, for a topic, a group, a transactional id or a key prefix."""
+    return f"{kind}-{uuid.uuid4().hex[:12]}"
+
+
+def kafka_jars() -> Path:
+    """Return the folder of Kafka's jars in the user's cache, fetched at the first use."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return fetch_kafka((Path(cache) if cache else Path.home() / ".cache") / "streamdedup")
+
+
+def make_kafka(**options: Any) -> KafkaServer:
+    """Return a Kafka of the test's own, not started yet; ``options`` as for ``KafkaServer``."""
+    return KafkaServer(kafka_jars(), **options)
+
+
+def make_redis(program: str | None, **options: Any) -> RedisServer:
+    """Return a Redis of the test's own, not started yet; ``options`` as for ``RedisServer``."""
+    return RedisServer(program, **options)
+
+
+def admin_client(bootstrap: str, **options: Any) -> KafkaAdminClient:
+    """Return a client for topics and groups; close it."""
+    return KafkaAdminClient(bootstrap_servers=bootstrap.split(","), **options)
+
+
+def create_topics(
+    bootstrap: str, names: Iterable[str], partitions: int = 1, configs: Mapping[str, str] | None = None
+) -> None:
+    """Create topics and wait until every partition has a leader; replicated as the cluster's default says."""
+    topic = {"num_partitions": partitions, "replication_factor": -1, "configs": dict(configs or {})}
+    with contextlib.closing(admin_client(bootstrap)) as admin:
+        admin.create_topics(dict.fromkeys(names, topic), wait_for_metadata=True)
+
+
+def produce(bootstrap: str, topic: str, values: Iterable[bytes | None], **fields: Any) -> None:
+    """Append ``values`` and wait until all are acknowledged; ``fields`` (key, partition...) go to each record."""
+    with contextlib.closing(KafkaProducer(bootstrap_servers=bootstrap.split(","), linger_ms=5)) as producer:
+        futures = [producer.send(topic, value=value, **fields) for value in values]
+        producer.flush(DEADLINE_S)
+        for future in futures:
+            future.get(0)
+
+
+def read_topic(
+    bootstrap: str, topic: str, *, isolation: str = "read_committed", timeout_s: float = DEADLINE_S
+) -> list[Any]:
+    """Return all records of ``topic`` up to the end that it has now, partition by partition, in order of offsets.
+
+    Under read_committed the end is that of the last finished transaction: what an open one holds back is not waited
+    for.
+
+    Args:
+        bootstrap: Addresses of the brokers.
+        topic: Which topic.
+        isolation: "read_committed", or "read_uncommitted" to see aborted records too.
+        timeout_s: Longest time to wait, in seconds.
+
+    Raises:
+        TimeoutError: The end was not reached.
+    """
+    options = {"isolation_level": isolation, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
+    with contextlib.closing(KafkaConsumer(bootstrap_servers=bootstrap.split(","), group_id=None, **options)) as reader:
+        partitions = [TopicPartition(topic, number) for number in sorted(reader.partitions_for_topic(topic) or ())]
+        if not partitions:
+            raise LookupError(f"there is no topic {topic}")
+        reader.assign(partitions)
+        reader.seek_to_beginning()
+        ends = reader.end_offsets(partitions)
+        records: dict[TopicPartition, list[Any]] = {partition: [] for partition in partitions}
+        deadline = time.monotonic() + timeout_s
+        while any(reader.position(partition) < end for partition, end in ends.items()):
+            if time.monotonic() > deadline:
+                positions = {partition: reader.position(partition) for partition in partitions}
+                raise TimeoutError(f"after {timeout_s:g} s {topic} was read to {positions} of {ends}")
+            for partition, polled in reader.poll(timeout_ms=200).items():
+                records[partition] += [record for record in polled if record.offset < ends[partition]]
+        return [record for partition in partitions for record in records[partition]]
+
+
+def committed_offsets(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
+    """Return what ``group`` has committed: offset by topic and partition."""
+    with contextlib.closing(admin_client(bootstrap)) as admin:
+        offsets = admin.list_group_offsets(group)[group]
+    return {(partition.topic, partition.partition): value.offset for partition, value in offsets.items()}

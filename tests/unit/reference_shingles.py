@@ -1,0 +1,161 @@
+"""What `streamdedup.text` must compute, said slowly: one character at a time, no NumPy, no tables of its making.
+
+It shares no code with the product. Scripts without spaces are recognised by character names instead of ranges.
+"""
+
+import functools
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+MASK = 2**64 - 1
+
+#: Default-ignorable code points besides category Cf (DerivedCoreProperties.txt, Default_Ignorable_Code_Point).
+OTHER_IGNORABLE = {
+    *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2065, 0x3164, 0xFFA0),
+    *range(0x180B, 0x1810),
+    *range(0xFE00, 0xFE10),
+    *range(0xFFF0, 0xFFF9),
+    *range(0xE0000, 0xE1000),
+}
+
+#: How the names of characters begin whose scripts are written without spaces.
+SOLO_NAMES = (
+    "CJK UNIFIED IDEOGRAPH",
+    "CJK COMPATIBILITY IDEOGRAPH",
+    "IDEOGRAPHIC ITERATION MARK",
+    "IDEOGRAPHIC CLOSING MARK",
+    "IDEOGRAPHIC NUMBER ZERO",
+    "VERTICAL IDEOGRAPHIC ITERATION MARK",
+    "VERTICAL KANA REPEAT",
+    "HANGZHOU NUMERAL",
+    "MASU MARK",
+    "HIRAGANA",
+    "KATAKANA",
+    "HENTAIGANA",
+    "THAI",
+    "LAO",
+    "KHMER",
+    "MYANMAR",
+    "TAI LE",
+    "NEW TAI LUE",
+    "TAI THAM",
+    "TAI VIET",
+    "AHOM",
+    "TANGUT",  # iteration mark and components
+    "NUSHU",
+    "KHITAN",
+    "OLD CHINESE",
+)
+
+
+def is_ignorable(character: str) -> bool:
+    return unicodedata.category(character) == "Cf" or ord(character) in OTHER_IGNORABLE
+
+
+def fold(text: str) -> str:
+    """NFKC, case folding, NFKC, without ignorable characters, again and again until nothing changes."""
+    while True:
+        visible = "".join(c for c in text if not is_ignorable(c))
+        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
+        if folded == text:
+            return folded
+        text = folded
+
+
+def normalise(text: str, *, letters_only: bool = False) -> str:
+    kept = "LM" if letters_only else "LMN"
+    return " ".join("".join(c if unicodedata.category(c)[0] in kept else " " for c in fold(text)).split())
+
+
+@functools.cache
+def stands_alone(character: str) -> bool:
+    # Python knows no names of Tangut ideographs.
+    tangut = 0x17000 <= ord(character) <= 0x18AFF or 0x18D00 <= ord(character) <= 0x18D7F
+    return tangut or unicodedata.name(character, "").startswith(SOLO_NAMES)
+
+
+def tokens(text: str, *, letters_only: bool = False) -> list[str]:
+    found = []
+    for run in normalise(text, letters_only=letters_only).split(" "):
+        after_solo = False
+        for i, character in enumerate(run):
+            if i > 0 and unicodedata.category(character)[0] == "M":
+                found[-1] += character
+                continue
+            solo = stands_alone(character) and unicodedata.category(character)[0] != "M"
+            if i == 0 or solo or after_solo:
+                found.append(character)
+            else:
+                found[-1] += character
+            after_solo = solo
+    return found
+
+
+def windows(items: Sequence[str], size: int, short_texts: str) -> list[Sequence[str]]:
+    if len(items) >= size:
+        return [items[i : i + size] for i in range(len(items) - size + 1)]
+    return [items] if items and short_texts == "whole" else []
+
+
+def shingle_texts(
+    text: str,
+    *,
+    unit: str = "word",
+    size: int = 3,
+    letters_only: bool = False,
+    stop_words: Iterable[str] = (),
+    keep_white_space: bool = True,
+    short_texts: str = "whole",
+) -> list[tuple[str, ...]]:
+    """Every shingle of a text, in order and with repetitions: a tuple of tokens, or of one string of characters."""
+    if unit == "char":
+        characters = normalise(text, letters_only=letters_only)
+        if not keep_white_space:
+            characters = characters.replace(" ", "")
+        return [(str(window),) for window in windows(characters, size, short_texts)]
+    words = without_stop_words(text, letters_only=letters_only, stop_words=stop_words)
+    return [tuple(window) for window in windows(words, size, short_texts)]
+
+
+def without_stop_words(text: str, *, letters_only: bool = False, stop_words: Iterable[str] = ()) -> list[str]:
+    stopped = {token for word in stop_words for token in tokens(word, letters_only=letters_only)}
+    return [token for token in tokens(text, letters_only=letters_only) if token not in stopped]
+
+
+def mix(x: int) -> int:
+    y = (x ^ x >> 32) * 0x6A09E667F3BCC909 & MASK
+    return y ^ y >> 29
+
+
+def finish(x: int) -> int:
+    y = x * 0xA54FF53A5F1D36F1 & MASK
+    return ((y ^ y >> 32) * 0x510E527FADE682D1 & MASK) >> 32
+
+
+def hash64(data: bytes) -> int:
+    words = [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data), 8)]
+    return sum(0xBB67AE8584CAA73B**j * mix(word) for j, word in enumerate(words)) & MASK
+
+
+def shingle_hash(shingle: tuple[str, ...], unit: str) -> int:
+    """The 32-bit hash of a tuple of tokens, or of one string of characters."""
+    elements = [mix(mix(ord(c))) for c in shingle[0]] if unit == "char" else [hash64(part.encode()) for part in shingle]
+    return finish(sum(0x3C6EF372FE94F82B**j * element for j, element in enumerate(elements)) & MASK)
+
+
+def shingle_hashes(text: str, *, bag: bool = False, unit: str = "word", **options: object) -> list[int]:
+    """The sorted, distinct hashes of one text."""
+    hashes = [shingle_hash(shingle, unit) for shingle in shingle_texts(text, unit=unit, **options)]
+    if not bag:
+        return sorted(set(hashes))
+    seen: dict[int, int] = {}
+    elements = set()
+    for value in hashes:
+        number = seen.get(value, 0)
+        seen[value] = number + 1
+        elements.add(value if number == 0 else finish(mix((value + number * 0x9B05688C2B3E6C1F) & MASK)))
+    return sorted(elements)
+
+
+def token_count(text: str, *, letters_only: bool = False, stop_words: Iterable[str] = ()) -> int:
+    return len(without_stop_words(text, letters_only=letters_only, stop_words=stop_words))

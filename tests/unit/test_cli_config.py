@@ -1,0 +1,226 @@
+import os
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from streamdedup import __version__, cli, errors, messages
+from streamdedup.commands.config import parse_assignments
+
+SMALLEST = """
+[kafka]
+bootstrap_servers = "localhost:9092"
+
+[redis]
+url = "redis://localhost:6379/0"
+
+[profiles.articles]
+topics = ["articles"]
+"""
+
+CANARY = "canary-hunter2"
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith("STREAMDEDUP_"):
+            monkeypatch.delenv(name)
+    # Help is wrapped to the terminal's width.
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "streamdedup.toml"
+    path.write_text(SMALLEST, encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command line in this process; returns exit code, standard output and standard error."""
+
+    def run_command(*arguments):
+        with pytest.raises(SystemExit) as exited:
+            cli.main(arguments)
+        shown = capsys.readouterr()
+        return exited.value.code or 0, shown.out, shown.err
+
+    return run_command
+
+
+# The command line as such
+
+
+def test_help_lists_every_command_with_its_line(run):
+    code, out, _ = run("--help")
+    assert code == errors.EXIT_OK
+    for name, text in cli.COMMANDS.items():
+        assert name in out
+        assert text in out
+    for example in cli.EXAMPLES:
+        assert example in out
+
+
+def test_every_example_of_the_help_calls_a_command_that_exists():
+    assert {example.split()[1] for example in cli.EXAMPLES} <= set(cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_of_the_table_exists_and_says_what_the_table_says(name):
+    command = cli.load_command(name)
+    assert command.help.splitlines()[0] == cli.COMMANDS[name]
+
+
+def test_a_command_missing_from_its_module_is_no_silent_gap(monkeypatch):
+    monkeypatch.setitem(sys.modules, "streamdedup.commands.gap", sys.modules["streamdedup.commands.config"])
+    with pytest.raises(LookupError, match="registers no command of that name"):
+        cli.load_command("gap")
+
+
+def test_help_imports_neither_clients_nor_arrays():
+    program = (
+        "import sys\n"
+        "from streamdedup.cli import main\n"
+        "try:\n"
+        "    main(['--help'])\n"
+        "except SystemExit:\n"
+        "    print(sorted({'kafka', 'redis', 'numpy', 'pydantic'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_version_is_printed(run):
+    assert run("--version") == (errors.EXIT_OK, f"streamdedup {__version__}\n", "")
+
+
+def test_a_misspelt_command_is_answered_by_the_one_meant(run):
+    code, _, err = run("conifg")
+    assert code == errors.EXIT_USAGE
+    assert "Did you mean 'config'?" in err
+
+
+@pytest.mark.parametrize(
+    "error, code",
+    [
+        (errors.SettingsError("a: wrong\nb: wrong"), errors.EXIT_USAGE),
+        (errors.CorpusError("x.txt: no corpus"), errors.EXIT_FAILED),
+        (errors.StoreUnavailable("no answer"), errors.EXIT_FAILED),
+        (errors.IndexMismatch("other seed"), errors.EXIT_FATAL),
+        (errors.ProducerFenced(), errors.EXIT_FATAL),
+    ],
+)
+def test_an_error_of_ours_is_a_message_a_line_and_its_exit_code(run, monkeypatch, error, code):
+    def fail(_name):
+        raise error
+
+    monkeypatch.setattr(messages, "schema", fail)
+    lines = str(error).splitlines() or [type(error).__name__]
+    assert run("schema", "alert") == (code, "", "".join(f"streamdedup: {line}\n" for line in lines))
+
+
+def test_ctrl_c_is_exit_code_130_without_traceback(run, monkeypatch):
+    def interrupt(_name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(messages, "schema", interrupt)
+    assert run("schema", "alert") == (130, "", "")
+
+
+def test_a_mistake_of_the_program_itself_keeps_its_traceback(monkeypatch):
+    def fail(_name):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(messages, "schema", fail)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["schema", "alert"])
+
+
+# config
+
+
+def test_check_says_what_was_found(run, config):
+    code, out, err = run("config", "check", "--config", config)
+    assert (code, err) == (errors.EXIT_OK, "")
+    assert out.splitlines()[:2] == [
+        "settings are valid: 1 profile, exactly-once delivery",
+        "profile articles: topics articles",
+    ]
+    assert "bands x" in out
+
+
+def test_check_answers_mistakes_with_a_line_each_and_code_2(run, config):
+    code, out, err = run("config", "check", "-c", config, "--set", "kafka.batch_records=0", "--set", "kafka.x=1")
+    assert (code, out) == (errors.EXIT_USAGE, "")
+    assert [line.split(": ")[1] for line in err.splitlines()] == ["kafka.batch_records", "kafka.x"]
+
+
+def test_show_prints_toml_with_the_achieved_banding(run, config):
+    code, out, _ = run("config", "show", "--config", config, "--set", "profiles.articles.bands=16", "--set",
+                       "profiles.articles.rows=6")  # fmt: skip
+    assert code == errors.EXIT_OK
+    assert tomllib.loads(out)["profiles"]["articles"]["topics"] == ["articles"]
+    assert [line for line in out.splitlines() if line.startswith("# banding") or "chance" in line] == [
+        "# banding (given): 16 bands x 6 rows, 96 of 128 permutations",
+        "# chance to share at least 1 band: 0.9923 at the threshold 0.8, 0.0636 at 0.4",
+    ]
+    assert "# steepest near (1/16)^(1/6) = 0.630" in out
+
+
+def test_show_never_prints_a_secret(run, tmp_path, monkeypatch):
+    path = tmp_path / "secret.toml"
+    path.write_text(
+        SMALLEST.replace("redis://", f"redis://user:{CANARY}@").replace(
+            "[redis]",
+            'security_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\nsasl_username = "u"\n'
+            f'ssl_key_password = "{CANARY}"\n[redis]',
+        ),
+        encoding="utf-8",
+    )
+    (tmp_path / "password").write_text(CANARY, encoding="utf-8")
+    monkeypatch.setenv("STREAMDEDUP_KAFKA__SASL_PASSWORD_FILE", str(tmp_path / "password"))
+    code, out, err = run("config", "show", "--config", str(path))
+    assert code == errors.EXIT_OK
+    assert CANARY not in out + err
+    assert 'ssl_key_password = "***"' in out
+    assert 'url = "redis://user:***@localhost:6379/0"' in out
+    assert f'sasl_password_file = "{tmp_path / "password"}"' in out
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        f"kafka.sasl_password={CANARY}",
+        f"redis.url=redis://:{CANARY}@h",
+        f"redis.url={CANARY}@h",
+        f"={CANARY}",
+        f" redis.password ={CANARY}",
+    ],
+)
+def test_secrets_on_the_command_line_are_refused_and_not_repeated(run, config, assignment):
+    code, out, err = run("config", "check", "--config", config, "--set", assignment)
+    assert code == errors.EXIT_USAGE
+    assert CANARY not in out + err
+
+
+def test_an_assignment_may_hold_an_equals_sign_and_a_url_without_password():
+    assert parse_assignments(["a.b=c=d", "redis.url=redis://h/0"]) == {"a.b": "c=d", "redis.url": "redis://h/0"}
+
+
+# schema
+
+
+@pytest.mark.parametrize("name", ["document", "alert", "dead-letter"])
+def test_schema_prints_the_schema_of_a_message(run, name):
+    code, out, _ = run("schema", name)
+    assert code == errors.EXIT_OK
+    assert out == messages.schema(name).rstrip("\n") + "\n"
+
+
+def test_schema_of_anything_else_is_wrong_use(run):
+    code, _, err = run("schema", "tweet")
+    assert code == errors.EXIT_USAGE
+    assert "'document', 'alert', 'dead-letter'" in " ".join(err.replace("│", " ").split())

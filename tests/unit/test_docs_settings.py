@@ -1,0 +1,66 @@
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from streamdedup.settings import Profile, Settings, render_tables
+from streamdedup.settings.base import keys_of
+from streamdedup.settings.root import SCHEMA
+from streamdedup.settings.sources import CONFIG_VARIABLE, TEST_PREFIX
+
+PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+
+
+@pytest.fixture(scope="module")
+def page():
+    return PAGE.read_text(encoding="utf-8")
+
+
+def test_the_tables_are_what_the_code_says(page):
+    assert page == render_tables(page), "write them anew: python -m streamdedup.settings docs/settings.md"
+
+
+def test_the_tables_name_every_key_once(page):
+    for section in (*SCHEMA.sections.values(), Profile):
+        for key, declared in keys_of(section).items():
+            assert declared.description, key
+            assert f"| `{key}` |" in page
+
+
+def test_the_command_writes_the_tables(page, tmp_path):
+    copy = tmp_path / "settings.md"
+    copy.write_text(re.sub(r"^\| `.*\n", "", page, flags=re.MULTILINE), encoding="utf-8")
+    subprocess.run([sys.executable, "-m", "streamdedup.settings", str(copy)], check=True, cwd=PAGE.parents[1])
+    assert render_tables(page) in {copy.read_text(encoding="utf-8"), page}
+    assert "| `bootstrap_servers` |" in copy.read_text(encoding="utf-8")
+
+
+def test_a_page_without_a_table_for_each_section_is_refused():
+    with pytest.raises(ValueError, match="the page has tables for nothing; needed: kafka"):
+        render_tables("# Settings\n")
+
+
+def test_the_smallest_file_of_the_page_is_valid(page):
+    example = re.search(r"```toml\n(.*?)```", page, re.DOTALL)[1]
+    loaded = Settings.load(None, tomllib.loads(example), {})
+    assert list(loaded.profiles) == ["articles"]
+
+
+def test_every_variable_of_the_page_is_known(page):
+    for name, value in re.findall(r"`(STREAMDEDUP_[A-Z_]+__[A-Z_]+)=([^`]+)`", page):
+        example = {"kafka.bootstrap_servers": "h:1", "redis.url": "redis://h", "profiles.articles.topics": "t"}
+        assert Settings.load(None, example, {name: value})
+    for name in (CONFIG_VARIABLE, TEST_PREFIX):
+        assert f"`{name}`" in page
+
+
+def test_every_key_in_the_table_of_contradictions_exists(page):
+    keys = {key for section in (*SCHEMA.sections.values(), Profile) for key in keys_of(section)}
+    table = page.partition("## What contradicts")[2]
+    named = [name.rpartition(".")[2] for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
+             for name in re.findall(r"`([a-z_.]+)`", row)]  # fmt: skip
+    assert named
+    assert set(named) <= keys

@@ -1,0 +1,161 @@
+import io
+import json
+import logging
+from typing import get_args
+
+import pytest
+import structlog
+
+from streamdedup import logs
+from streamdedup.settings import Service
+
+CANARY = "canary-hunter2"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _restored_logging():
+    """Leave the process's logging as it was found."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    clients = {name: logging.getLogger(name).level for name in logs.CLIENT_LEVELS}
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name, before in clients.items():
+        logging.getLogger(name).setLevel(before)
+    structlog.reset_defaults()
+
+
+def events(stream):
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_an_event_is_a_json_line_with_its_fields():
+    stream = io.StringIO()
+    logs.configure("info", "auto", stream)
+    structlog.get_logger("streamdedup.loop").info("batch_committed", records=500, text="naïve\n\ud800")
+    (event,) = events(stream)
+    assert list(event)[:4] == ["timestamp", "level", "event", "logger"]
+    assert event.pop("timestamp").endswith("Z")
+    assert event == {
+        "level": "info",
+        "event": "batch_committed",
+        "logger": "streamdedup.loop",
+        "records": 500,
+        "text": "naïve\n\ud800",
+    }
+
+
+def test_a_record_of_the_standard_library_comes_out_alike():
+    stream = io.StringIO()
+    logs.configure("info", "json", stream)
+    logging.getLogger("streamdedup.service").info("Stepping past %d", 3, extra={"event": "skipped", "starts": 7})
+    logging.getLogger("other").warning("Something %s", "happened")
+    named, unnamed = events(stream)
+    assert (named["event"], named["message"], named["starts"]) == ("skipped", "Stepping past 3", 7)
+    assert (unnamed["event"], unnamed["message"], unnamed["level"]) == (
+        "library_message",
+        "Something happened",
+        "warning",
+    )
+
+
+def test_people_on_a_terminal_get_a_line_and_colours():
+    stream = Terminal()
+    logs.configure("info", "auto", stream)
+    structlog.get_logger("x").info("batch_committed", records=500)
+    assert "batch_committed" in stream.getvalue()
+    assert "\x1b[" in stream.getvalue()
+    with pytest.raises(json.JSONDecodeError):
+        events(stream)
+
+
+def test_the_console_format_elsewhere_has_no_colours():
+    stream = io.StringIO()
+    logs.configure("info", "console", stream)
+    structlog.get_logger("x").info("batch_committed", records=500)
+    assert stream.getvalue().split(maxsplit=1)[1] == "[info     ] batch_committed [x] records=500\n"
+
+
+def test_standard_error_is_where_logs_go_unless_told(capsys):
+    logs.configure("info", "json")
+    structlog.get_logger("x").info("started")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert json.loads(captured.err)["event"] == "started"
+
+
+@pytest.mark.parametrize("level", logs.LEVELS)
+def test_nothing_below_the_level_is_logged(level):
+    stream = io.StringIO()
+    logs.configure(level, "json", stream)
+    for name in logs.LEVELS:
+        getattr(structlog.get_logger("x"), name)(name)
+        logging.getLogger("y").log(logs.LEVELS[name], name)
+    names = list(logs.LEVELS)
+    expected = [name for name in names[names.index(level) :] for _ in range(2)]
+    assert [event["level"] for event in events(stream)] == expected
+
+
+def test_a_second_call_replaces_the_first():
+    first, second = io.StringIO(), io.StringIO()
+    logs.configure("info", "json", first)
+    logs.configure("info", "json", second)
+    structlog.get_logger("x").info("started")
+    assert first.getvalue() == ""
+    assert len(events(second)) == 1
+
+
+@pytest.mark.parametrize("client", ["kafka", "kafka.net.connection", "redis", "redis.asyncio.connection"])
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_the_clients_never_log_what_they_send(client, log_format):
+    stream = io.StringIO()
+    logging.getLogger(client).setLevel(logging.DEBUG)
+    logs.configure("debug", log_format, stream)
+    logger = logging.getLogger(client)
+    logger.debug("SaslAuthenticateRequest(auth_bytes=%r)", CANARY)
+    logger.info("Sending (key=%r)", CANARY)
+    assert stream.getvalue() == ""
+    logger.warning("Connection lost")
+    assert "Connection lost" in stream.getvalue()
+
+
+def test_the_clients_are_as_quiet_as_everything_else_when_that_is_quieter():
+    stream = io.StringIO()
+    logs.configure("error", "json", stream)
+    logging.getLogger("kafka").warning("Connection lost")
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_traceback_shows_no_local_variables(log_format):
+    def fail(secret):
+        raise RuntimeError(len(secret))
+
+    stream = io.StringIO()
+    logs.configure("debug", log_format, stream)
+    log = structlog.get_logger("x")
+    try:
+        fail(CANARY)
+    except RuntimeError:
+        log.exception("failed")
+    assert "RuntimeError: 14" in stream.getvalue()
+    assert CANARY not in stream.getvalue()
+
+
+def test_loggers_made_before_the_setup_follow_it():
+    early = structlog.get_logger("early")
+    stream = io.StringIO()
+    logs.configure("warning", "json", stream)
+    early.info("unheard")
+    early.warning("heard")
+    assert [event["event"] for event in events(stream)] == ["heard"]
+
+
+def test_the_levels_are_those_that_can_be_set():
+    assert get_args(Service.model_fields["log_level"].annotation) == tuple(logs.LEVELS)

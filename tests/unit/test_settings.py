@@ -1,0 +1,720 @@
+import json
+import traceback
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from streamdedup.commands.assembly import kafka_options
+from streamdedup.errors import SettingsError
+from streamdedup.lsh import Banding
+from streamdedup.settings import Profile, Settings, show
+from streamdedup.settings.base import keys_of, secrets_of
+from streamdedup.settings.root import SCHEMA
+from streamdedup.settings.units import BYTES, SECONDS, format_duration, format_size, parse_duration, parse_size
+from streamdedup.store.base import ADVISORY_PARAMETERS
+from streamdedup.text import ENGLISH_STOP_WORDS
+
+SMALLEST = """
+[kafka]
+bootstrap_servers = "localhost:9092"
+
+[redis]
+url = "redis://localhost:6379/0"
+
+[profiles.articles]
+topics = ["articles"]
+"""
+
+#: The same as overrides.
+BASE = {
+    "kafka.bootstrap_servers": "localhost:9092",
+    "redis.url": "redis://localhost:6379/0",
+    "profiles.a.topics": "articles",
+}
+
+#: Stands in every place that must never be shown.
+CANARY = "canary-hunter2"
+
+
+#: What messages say is allowed.
+EXAMPLES = ', such as "500ms", "90s", "5m", "12h" or "30d"'
+URLS = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?db=DB"'
+SERVERS = 'servers as "host:port", as a list or with commas between them'
+TOPICS = "one or more names of topics, none twice, as a list or with commas between them"
+
+
+def load(overrides=None, environ=None, path=None):
+    return Settings.load(path, {**BASE, **(overrides or {})}, environ or {})
+
+
+def mistakes(overrides=None, environ=None, path=None):
+    with pytest.raises(SettingsError) as raised:
+        load(overrides, environ, path)
+    return str(raised.value).splitlines()
+
+
+def write(folder, text, name="streamdedup.toml"):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_smallest_file_gives_the_documented_defaults(tmp_path):
+    loaded = Settings.load(write(tmp_path, SMALLEST), {}, {})
+    assert loaded.kafka.bootstrap_servers == ("localhost:9092",)
+    assert loaded.kafka.group_id == "streamdedup"
+    assert loaded.kafka.duplicates_topic == "duplicates"
+    assert loaded.kafka.dead_letter_topic == "duplicates.dlq"
+    assert loaded.kafka.exactly_once
+    assert loaded.kafka.batch_records == 500
+    assert loaded.kafka.session_timeout_s == 45.0
+    assert loaded.kafka.max_message_bytes == 1024 * 1024
+    assert loaded.redis.key_prefix == "sd"
+    assert loaded.redis.timeout_s == 2.0
+    assert loaded.service.metrics_port == 9464
+    profile = loaded.profiles["articles"]
+    assert (profile.threshold, profile.min_recall, profile.exact_limit) == (0.8, 0.99, 512)
+    assert profile.retention_s == 30 * 86400.0
+
+
+def test_the_environment_beats_the_file_and_the_command_line_beats_both(tmp_path):
+    path = write(tmp_path, SMALLEST.replace("[redis]", "batch_records = 1\n[redis]"))
+    variable = {"STREAMDEDUP_KAFKA__BATCH_RECORDS": "2"}
+    assert Settings.load(path, {}, {}).kafka.batch_records == 1
+    assert Settings.load(path, {}, variable).kafka.batch_records == 2
+    assert Settings.load(path, {"kafka.batch_records": 3}, variable).kafka.batch_records == 3
+    assert Settings.load(path, {"kafka": {"batch_records": 3}}, variable).kafka.batch_records == 3
+    assert Settings.load(path, {"kafka.batch_records": None}, variable).kafka.batch_records == 2
+
+
+def test_a_variable_names_the_file_where_the_caller_does_not(tmp_path):
+    path = write(tmp_path, SMALLEST)
+    assert Settings.load(None, {}, {"STREAMDEDUP_CONFIG": str(path)}).profiles["articles"].topics == ("articles",)
+
+
+def test_variables_reach_into_profiles_and_may_make_one():
+    loaded = load(
+        {"profiles.hot-news.topics": ["news"]},
+        {
+            "STREAMDEDUP_PROFILES__A__THRESHOLD": "0.7",
+            "STREAMDEDUP_PROFILES__MY__OWN__TOPICS": "x, y",
+        },
+    )
+    assert loaded.profiles["a"].threshold == 0.7
+    assert loaded.profiles["my__own"].topics == ("x", "y")
+
+
+def test_a_hyphen_in_a_profiles_name_is_an_underscore_in_a_variable(tmp_path):
+    path = write(tmp_path, SMALLEST.replace("articles", "hot-news"))
+    loaded = Settings.load(path, {}, {"STREAMDEDUP_PROFILES__HOT_NEWS__THRESHOLD": "0.7"})
+    assert list(loaded.profiles) == ["hot-news"]
+    assert loaded.profiles["hot-news"].threshold == 0.7
+
+
+def test_a_variable_set_to_nothing_counts_as_not_set():
+    assert load({}, {"STREAMDEDUP_KAFKA__GROUP_ID": ""}).kafka.group_id == "streamdedup"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "STREAMDEDUP_TEST_REDIS_SERVER",
+        "STREAMDEDUP_SERVICE_HOST",
+        "STREAMDEDUP_SERVICE_PORT_METRICS",
+        "STREAMDEDUP_PORT",
+        "STREAMDEDUP_PORT_9464_TCP_ADDR",
+        "STREAMDEDUP_METRICS_PORT_9464_TCP",
+        "OTHER_KAFKA__GROUP",
+        "_STREAMDEDUP_COMPLETE",
+    ],
+)
+def test_variables_that_are_no_settings_are_left_alone(name):
+    assert load({}, {name: "tcp://10.0.0.1:9464"}).service.metrics_port == 9464
+
+
+@pytest.mark.parametrize(
+    "name, meant",
+    [
+        ("STREAMDEDUP_KAFKA__BOOTSTRAP_SERVER", "STREAMDEDUP_KAFKA__BOOTSTRAP_SERVERS"),
+        ("STREAMDEDUP_KAFKA_GROUP_ID", "STREAMDEDUP_KAFKA__GROUP_ID"),
+        ("STREAMDEDUP_Kafka__group_id", "STREAMDEDUP_KAFKA__GROUP_ID"),
+        ("STREAMDEDUP_PROFILES__A__TRESHOLD", "STREAMDEDUP_PROFILES__A__THRESHOLD"),
+    ],
+)
+def test_an_unknown_variable_is_a_mistake_that_names_the_one_meant(name, meant):
+    assert mistakes({}, {name: CANARY}) == [f"{name}: unknown variable; did you mean {meant}?"]
+
+
+def test_every_mistake_is_one_line_with_the_keys_full_name_or_the_variable(tmp_path):
+    path = write(
+        tmp_path,
+        """
+group_id = "x"
+[kafak]
+[kafka]
+batch_records = 0
+bootstrap_server = "localhost:9092"
+threshold = 0.5
+[redis]
+url = "http://localhost"
+[profiles.a]
+topics = ["x", 3]
+retention = 30
+threshold = 1.5
+[profiles."B!"]
+topics = "y"
+""",
+    )
+    with pytest.raises(SettingsError) as raised:
+        Settings.load(path, {}, {"STREAMDEDUP_KAFKA__SESSION_TIMEOUT": "45"})
+    assert sorted(str(raised.value).splitlines()) == sorted(
+        [
+            f"kafka.bootstrap_servers: is missing; needed: {SERVERS}",
+            "kafka.batch_records: 0 is not valid; allowed: a whole number from 1 up to 10000",
+            f'STREAMDEDUP_KAFKA__SESSION_TIMEOUT: "45" is not valid; allowed: a duration from 1s up to 30m{EXAMPLES}',
+            "kafka.bootstrap_server: unknown key; did you mean bootstrap_servers?",
+            "kafka.threshold: unknown key here; did you mean profiles.NAME.threshold?",
+            f"redis.url: the value (not shown) is not valid; allowed: {URLS}",
+            f"profiles.a.topics: 3 is not valid; allowed: {TOPICS}",
+            "profiles.a.threshold: 1.5 is not valid; allowed: a number above 0 up to 1",
+            f"profiles.a.retention: 30 is not valid; allowed: a duration from 1s up to 36500d{EXAMPLES}",
+            'profiles: "B!" is not a profile\'s name; allowed: 1 to 32 of a-z, 0-9, _ and -',
+            "group_id: unknown key here; did you mean kafka.group_id?",
+            "kafak: unknown key; did you mean kafka?",
+        ]
+    )
+
+
+def test_nothing_at_all_says_how_to_name_a_file():
+    with pytest.raises(SettingsError) as raised:
+        Settings.load(None, {}, {})
+    assert [line.partition(":")[0] for line in str(raised.value).splitlines()] == [
+        "no settings file; name one with --config or STREAMDEDUP_CONFIG",
+        "kafka.bootstrap_servers",
+        "redis.url",
+        "profiles",
+    ]
+
+
+@pytest.mark.parametrize(
+    "key, value, said",
+    [
+        ("kafka", 3, "kafka: is 3, not a table; needed: keys under [kafka]"),
+        ("profiles", "x", 'profiles: is "x", not a table; needed: keys under [profiles.NAME]'),
+        ("profiles.a", 3, "profiles.a: is 3, not a table; needed: keys under [profiles.a]"),
+        ("kafka.bootstrap_servers", "localhost", '"localhost" is not valid'),
+        ("kafka.bootstrap_servers", "h:99999", '"h:99999" is not valid'),
+        ("kafka.bootstrap_servers", [], "a list is not valid"),
+        ("kafka.batch_records", True, "true is not valid"),
+        ("kafka.batch_records", 1.0, "1.0 is not valid"),
+        ("kafka.batch_records", "many", '"many" is not valid'),
+        ("kafka.group_id", 5, "5 is not valid"),
+        ("kafka.delivery", "exactly_once", 'allowed: "exactly-once" or "at-least-once"'),
+        ("kafka.duplicates_topic", "a b", '"a b" is not valid'),
+        ("kafka.duplicates_topic", "..", '".." is not valid'),
+        ("kafka.api_version", 2.8, "2.8 is not valid"),
+        ("kafka.ssl_check_hostname", "yes", "allowed: true or false"),
+        ("kafka.max_message_bytes", "1 TiB", '"1 TiB" is not valid'),
+        ("kafka.max_message_bytes", "0.3B", '"0.3B" is not valid'),
+        ("kafka.instance_id", "a/b", "1 to 64 letters"),
+        ("redis.shards", "4x", '"4x" is not valid'),
+        ("service.metrics_port", 65536, "a whole number from 0 up to 65535"),
+        ("profiles.a.threshold", 0, "0 is not valid; allowed: a number above 0 up to 1"),
+        ("profiles.a.threshold", float("nan"), "nan is not valid"),
+        ("profiles.a.topics", [], "one or more names of topics"),
+        ("profiles.a.topics", ["x", "x"], "none twice"),
+        ("profiles.a.text_fields", ["", "x"], "one or more names of fields"),
+        ("profiles.a.exact_limit", -1, 'a whole number from 0, or "none" for no limit'),
+        ("profiles.a.bucket_cap", False, "false is not valid"),
+        ("profiles.a.seed", 2**64, "is not valid"),
+        ("profiles.a.op_field", "", "the name of a field"),
+        ("profiles.a.id_field", "x" * 500 + "\n", None),
+    ],
+)
+def test_a_wrong_value_is_answered_by_what_is_allowed(key, value, said):
+    base = {name: kept for name, kept in BASE.items() if not name.startswith(f"{key}.")}
+    if said is None:
+        assert Settings.load(None, {**base, key: value}, {}) is not None
+        return
+    with pytest.raises(SettingsError) as raised:
+        Settings.load(None, {**base, key: value}, {})
+    lines = [line for line in str(raised.value).splitlines() if "is missing" not in line and "no settings" not in line]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"{key}: ")
+    assert said in lines[0]
+
+
+@pytest.mark.parametrize(
+    "overrides, key, said",
+    [
+        ({"kafka.dead_letter_topic": "duplicates"}, "kafka.dead_letter_topic", "a topic each"),
+        ({"profiles.a.topics": "duplicates"}, "profiles.a.topics", "its own output"),
+        ({"profiles.a.topics": "duplicates.dlq"}, "profiles.a.topics", "its own output"),
+        ({"profiles.b.topics": "articles"}, "profiles.b.topics", "belongs to profiles.a already"),
+        ({"kafka.request_timeout": "16s"}, "kafka.request_timeout", "half of transaction_timeout"),
+        ({"kafka.transaction_timeout": "5m"}, "kafka.transaction_timeout", "below max_poll_interval"),
+        ({"kafka.session_timeout": "301s"}, "kafka.session_timeout", "not be above max_poll_interval"),
+        ({"service.watchdog": "30s"}, "service.watchdog", "above kafka.transaction_timeout"),
+        ({"kafka.api_version": "2.4"}, "kafka.api_version", "below 2.5"),
+        ({"kafka.api_version": "2.0", "kafka.delivery": "at-least-once"}, "kafka.api_version", "below 2.1"),
+        ({"kafka.sasl_username": "u"}, "kafka.sasl_username", "does not log in"),
+        ({"kafka.ssl_ca_file": "/nonexistent", "kafka.security_protocol": "SSL"}, "kafka.ssl_ca_file", "no file"),
+        ({"redis.username": "u"}, "redis.password", "is missing"),
+        ({"redis.url": "redis://:p@localhost", "redis.password": "p"}, "redis.password", "given twice"),
+        ({"redis.url": "redis://example.org/0", "redis.password": "p"}, "redis.url", "allow_plaintext"),
+        ({"redis.url": "redis://:p@10.0.0.1/0"}, "redis.url", "allow_plaintext"),
+        ({"profiles.a.bands": 8}, "profiles.a.rows", "is missing"),
+        ({"profiles.a.rows": 8}, "profiles.a.bands", "is missing"),
+        ({"profiles.a.bands": 26, "profiles.a.rows": 5}, "profiles.a.bands", "need 130 permutations; there are 128"),
+        (
+            {"profiles.a.bands": 2, "profiles.a.rows": 5, "profiles.a.min_shared_bands": 3},
+            "profiles.a.min_shared_bands",
+            "above the number of bands",
+        ),
+        (
+            {"profiles.a.bands": 2, "profiles.a.rows": 5, "profiles.a.min_recall": 0.9},
+            "profiles.a.min_recall",
+            "reach 0.5480 at threshold 0.8",
+        ),
+        ({"profiles.a.min_recall": 1.0}, "profiles.a.min_recall", "cannot be reached"),
+        ({"profiles.a.permutations": 1}, "profiles.a.min_recall", "cannot be reached"),
+        ({"profiles.a.keep_white_space": True}, "profiles.a.keep_white_space", 'shingle_unit = "char" only'),
+        (
+            {"profiles.a.shingle_unit": "char", "profiles.a.stop_words": "english"},
+            "profiles.a.stop_words",
+            'shingle_unit = "word" only',
+        ),
+        ({"profiles.a.stop_words": "/nonexistent"}, "profiles.a.stop_words", "cannot be read"),
+    ],
+)
+def test_values_that_contradict_each_other_are_a_mistake(overrides, key, said):
+    lines = mistakes(overrides)
+    assert len(lines) == 1, lines
+    assert lines[0].startswith(f"{key}: ")
+    assert said in lines[0]
+
+
+def test_login_without_tls_needs_a_word_unless_the_server_is_here():
+    login = {
+        "kafka.security_protocol": "sasl_plaintext",
+        "kafka.sasl_mechanism": "plain",
+        "kafka.sasl_username": "u",
+        "kafka.sasl_password": CANARY,
+    }
+    assert load({**login, "kafka.bootstrap_servers": "127.0.0.1:1,[::1]:2"}).kafka.sasl_mechanism == "PLAIN"
+    elsewhere = {**login, "kafka.bootstrap_servers": "localhost:1,broker:2"}
+    assert "allow_plaintext = true" in mistakes(elsewhere)[0]
+    assert load({**elsewhere, "kafka.allow_plaintext": "true"}).kafka.allow_plaintext
+    assert load({"redis.url": "redis://:p@db/0", "redis.allow_plaintext": True}).redis.address == "db"
+
+
+def test_one_transactional_id_for_each_instance_and_none_without_transactions():
+    assert load({"kafka.instance_id": "pod-0"}).kafka.transactional_id == "streamdedup-streamdedup-pod-0"
+    assert load().kafka.transactional_id != load().kafka.transactional_id
+    assert load({"kafka.delivery": "at-least-once"}).kafka.transactional_id is None
+
+
+def test_settings_cannot_be_changed():
+    with pytest.raises(ValidationError):
+        load().kafka.group_id = "other"
+
+
+# Files
+
+
+def test_a_file_that_cannot_be_read_is_one_mistake(tmp_path):
+    missing = tmp_path / "missing.toml"
+    broken = write(tmp_path, "[kafka\n")
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"[kafka]\ngroup_id = '\xff'\n")
+    assert mistakes(path=missing) == [f"{missing}: cannot be read: No such file or directory"]
+    assert mistakes(path=tmp_path) == [f"{tmp_path}: cannot be read: Is a directory"]
+    assert mistakes(path=broken)[0].startswith(f"{broken}: is not TOML: ")
+    assert mistakes(path=binary) == [f"{binary}: is not UTF-8 at byte 20"]
+
+
+def test_secrets_come_from_files_without_the_line_break_at_their_end(tmp_path):
+    write(tmp_path, "redis://localhost:1/2\r\n", "url")
+    write(tmp_path, " pass word \n", "password")
+    text = SMALLEST.replace('url = "redis://localhost:6379/0"', 'url_file = "url"\npassword_file = "password"')
+    loaded = Settings.load(write(tmp_path, text), {}, {})
+    assert loaded.redis.url.get_secret_value() == "redis://localhost:1/2"
+    assert loaded.redis.security() == {"password": " pass word "}
+    assert loaded.redis.password_file == tmp_path / "password"
+
+
+def test_a_secret_and_its_file_together_are_a_mistake(tmp_path):
+    path = write(tmp_path, CANARY, "password")
+    assert mistakes({"redis.password": CANARY}, {"STREAMDEDUP_REDIS__PASSWORD_FILE": str(path)}) == [
+        "STREAMDEDUP_REDIS__PASSWORD_FILE: given beside redis.password; give one of them"
+    ]
+
+
+def test_an_unreadable_secret_is_one_mistake_without_consequences(tmp_path):
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe")
+    login = {"kafka.security_protocol": "SASL_SSL", "kafka.sasl_mechanism": "PLAIN", "kafka.sasl_username": "u"}
+    assert mistakes({**login, "kafka.sasl_password_file": str(tmp_path / "absent")}) == [
+        f"kafka.sasl_password_file: {tmp_path / 'absent'} cannot be read: No such file or directory"
+    ]
+    assert mistakes({**login, "kafka.sasl_password_file": str(binary)}) == [
+        f"kafka.sasl_password_file: {binary} is not UTF-8 at byte 0"
+    ]
+    empty = write(tmp_path, "\n", "empty")
+    assert mistakes({**login, "kafka.sasl_password_file": str(empty)}) == [
+        "kafka.sasl_password_file: the value (not shown) is not valid; allowed: a text that is not empty"
+    ]
+
+
+def test_a_section_built_in_code_does_not_read_secret_files():
+    with pytest.raises(ValidationError, match=r"is read by Settings\.load"):
+        Settings.model_validate(
+            {
+                "kafka": {"bootstrap_servers": "localhost:1"},
+                "redis": {"url": "redis://localhost", "password_file": "/nonexistent"},
+                "profiles": {"a": {"topics": ["x"]}},
+            }
+        )
+
+
+def test_the_clients_get_what_they_need_for_tls_and_login(tmp_path):
+    for name in ("ca", "cert", "key"):
+        write(tmp_path, "", name)
+    files = {f"ssl_{name}_file": str(tmp_path / name) for name in ("ca", "cert", "key")}
+    kafka = {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_username": "u",
+        "sasl_password": "p",
+        "ssl_key_password": "k",
+        **files,
+    }
+    redis = {"url": "rediss://db:1/0", "username": "u", "password": "p", "ssl_check_hostname": "false", **files}
+    loaded = load({f"kafka.{key}": value for key, value in kafka.items()} | {f"redis.{k}": v for k, v in redis.items()})
+    assert loaded.kafka.security() == {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_username": "u",
+        "sasl_password": "p",
+        "ssl_cafile": files["ssl_ca_file"],
+        "ssl_certfile": files["ssl_cert_file"],
+        "ssl_keyfile": files["ssl_key_file"],
+        "ssl_password": "k",
+        "ssl_check_hostname": True,
+    }
+    assert kafka_options(loaded).sasl_password == "p"
+    assert loaded.redis.security() == {
+        "username": "u",
+        "password": "p",
+        "ssl_ca_certs": files["ssl_ca_file"],
+        "ssl_certfile": files["ssl_cert_file"],
+        "ssl_keyfile": files["ssl_key_file"],
+        "ssl_check_hostname": False,
+    }
+    assert "ssl_key_file: is missing" in "".join(
+        mistakes({"redis.url": "rediss://db", "redis.ssl_cert_file": __file__})
+    )
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://localhost",
+        "redis://localhost:6379",
+        "redis://localhost:6379/15",
+        "redis://[::1]:6379/0",
+        "rediss://user:p%40ss@db.example.org:6380/0",
+        "unix:///run/redis.sock",
+        "unix:///run/redis.sock?db=3",
+    ],
+)
+def test_urls_of_redis_are_accepted(url):
+    assert load({"redis.url": url}).redis.url.get_secret_value() == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:6379",
+        "redis://",
+        "redis://localhost/x",
+        "redis://localhost:0/0",
+        "redis://localhost:70000/0",
+        "redis://[::1/0",
+        "redis://localhost/0?password=p",
+        "redis://localhost/0#x",
+        "unix://run/redis.sock?db=x",
+        "unix:",
+        "",
+    ],
+)
+def test_other_urls_are_refused(url):
+    assert mistakes({"redis.url": url})[0].startswith("redis.url: the value (not shown) is not valid")
+
+
+# Secrets are never shown
+
+SECRET_KEYS = [f"{name}.{key}" for name, model in SCHEMA.sections.items() for key in secrets_of(model)]
+
+
+def test_the_secrets_are_these():
+    assert SECRET_KEYS == ["kafka.sasl_password", "kafka.ssl_key_password", "redis.url", "redis.password"]
+
+
+def test_accepted_secrets_are_in_no_text_of_the_settings():
+    loaded = load(
+        {
+            "kafka.security_protocol": "SASL_SSL",
+            "kafka.sasl_mechanism": "PLAIN",
+            "kafka.sasl_username": "u",
+            "kafka.sasl_password": CANARY,
+            "kafka.ssl_key_password": CANARY,
+            "redis.url": f"rediss://u:{CANARY}@db/0",
+        }
+    )
+    texts = [
+        repr(loaded),
+        str(loaded),
+        show(loaded),
+        loaded.model_dump_json(),
+        loaded.redis.shown_url,
+        loaded.redis.address,
+    ]
+    assert [text for text in texts if CANARY in text] == []
+    assert 'url = "rediss://u:***@db/0"' in show(loaded)
+
+
+@pytest.mark.parametrize("key", SECRET_KEYS)
+@pytest.mark.parametrize("value", [CANARY, f"http://u:{CANARY}@h/", [CANARY], {"x": CANARY}, f"redis://:{CANARY}@h:x/"])
+def test_refused_secrets_are_in_no_message_and_in_nothing_that_leads_to_it(key, value):
+    with pytest.raises(SettingsError) as raised:
+        load({key: value, "kafka.batch_records": 0})
+    assert CANARY not in "".join(traceback.format_exception(raised.value))
+    assert raised.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"kafka.bootstrap_servers": f"https://u:{CANARY}@h:1"},
+        {"redis": f"redis://:{CANARY}@h"},
+        {"kafka.password": CANARY},
+        {"kafka.pasword_file": CANARY},
+        {"redis.sasl_password": CANARY},
+        {"secret": {"password": CANARY}},
+    ],
+)
+def test_secrets_in_the_wrong_place_are_not_repeated(overrides):
+    base = {key: value for key, value in BASE.items() if key.partition(".")[0] not in overrides}
+    with pytest.raises(SettingsError) as raised:
+        Settings.load(None, {**base, **overrides}, {})
+    assert CANARY not in str(raised.value)
+
+
+# Profiles
+
+
+def profile(**given_keys):
+    return Profile.model_validate({"topics": ["t"], **given_keys})
+
+
+def test_the_size_of_a_shingle_follows_from_its_unit():
+    assert profile().shingle_options().size == 3
+    assert profile(shingle_unit="char").shingle_options().size == 5
+    assert profile(shingle_unit="char", shingle_size=9).shingle_options().size == 9
+
+
+def test_options_reach_the_shingler(tmp_path):
+    words = write(tmp_path, "The\n\n# a comment\nund\n", "words")
+    options = profile(letters_only=True, stop_words=str(words), similarity="bag", short_texts="skip").shingle_options()
+    assert options.letters_only
+    assert options.bag
+    assert options.short_texts == "skip"
+    assert options.stop_words == {"The", "und"}
+    assert profile(stop_words="english").shingle_options().stop_words == ENGLISH_STOP_WORDS
+    assert not profile(shingle_unit="char", keep_white_space=False).shingle_options().keep_white_space
+
+
+def test_a_stop_list_counts_from_the_folder_of_the_settings_file(tmp_path):
+    write(tmp_path, "und\n", "words")
+    path = write(tmp_path, SMALLEST + 'stop_words = "words"\n')
+    assert Settings.load(path, {}, {}).profiles["articles"].shingle_options().stop_words == {"und"}
+
+
+@pytest.mark.parametrize("content, said", [(b"# none\n", "holds no word"), (b"\xff", "is not UTF-8")])
+def test_a_stop_list_must_hold_words(tmp_path, content, said):
+    path = tmp_path / "words"
+    path.write_bytes(content)
+    assert said in mistakes({"profiles.a.stop_words": str(path)})[0]
+
+
+def test_bands_and_rows_are_chosen_or_given():
+    chosen = profile(threshold=0.7, min_recall=0.95)
+    assert chosen.banding().probability(0.7) >= 0.95
+    assert chosen.banding() is chosen.banding()
+    assert profile(bands=16, rows=6).banding() == Banding(16, 6)
+
+
+def test_no_limit_is_none():
+    unlimited = profile(exact_limit="none", bucket_cap="none", max_candidates="NONE")
+    assert (unlimited.exact_limit, unlimited.bucket_cap, unlimited.max_candidates) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"shingle_size": 4},
+        {"letters_only": True},
+        {"stop_words": "english"},
+        {"similarity": "bag"},
+        {"short_texts": "skip"},
+        {"permutations": 100},
+        {"seed": 1},
+        {"bands": 12},
+        {"rows": 5},
+        {"exact_limit": 0},
+        {"exact_limit": "none"},
+        {"shingle_unit": "char"},
+    ],
+)
+def test_whatever_changes_what_is_stored_changes_the_fingerprint(changed):
+    given_banding = {"bands": 16, "rows": 6}
+    assert (
+        profile(**given_banding, shingle_size=3).fingerprint()
+        != profile(**{**given_banding, "shingle_size": 3, **changed}).fingerprint()
+    )
+
+
+def test_what_only_selects_does_not_change_the_fingerprint():
+    given_banding = {"bands": 16, "rows": 6}
+    other = {
+        "threshold": 0.9,
+        "min_words": 3,
+        "min_shared_bands": 2,
+        "retention": "1d",
+        "bucket_cap": 9,
+        "max_candidates": 9,
+        "topics": ["u"],
+    }
+    assert profile(**given_banding).fingerprint() == profile(**given_banding, **other).fingerprint()
+
+
+def test_a_fingerprint_is_json_and_says_what_is_only_warned_of():
+    fingerprint = profile().fingerprint()
+    assert json.loads(json.dumps(fingerprint)) == fingerprint
+    assert set(fingerprint) > ADVISORY_PARAMETERS
+
+
+def test_equal_stop_lists_have_equal_fingerprints_however_they_are_written(tmp_path):
+    one = write(tmp_path, "The\nund\n", "one")
+    two = write(tmp_path, "UND\n# comment\nthe\nthe\n", "two")
+    assert profile(stop_words=str(one)).fingerprint() == profile(stop_words=str(two)).fingerprint()
+
+
+# Laws
+
+
+@given(st.integers(0, 10**9), st.sampled_from(sorted(SECONDS)))
+def test_a_duration_reads_back_as_written(count, unit):
+    seconds = parse_duration(f"{count}{unit}")
+    assert parse_duration(format_duration(seconds)) == pytest.approx(seconds, rel=1e-12)
+
+
+@given(st.integers(0, 10**9), st.sampled_from(sorted(BYTES)))
+def test_a_size_reads_back_as_written(count, unit):
+    size = parse_size(f"{count}{unit}")
+    assert size == count * BYTES[unit]
+    assert parse_size(format_size(size)) == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "s", "-5s", "5 weeks", "5e3s", "1h30m", "٣s", "9" * 400 + "d", 5, 5.0, None, True]
+)
+def test_no_other_text_is_a_duration(text):
+    with pytest.raises(ValueError, match="not a duration"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {},
+        {"profiles.a.shingle_unit": "char", "profiles.a.keep_white_space": False, "profiles.a.exact_limit": "none"},
+        {"profiles.a.bands": 2, "profiles.a.rows": 5, "profiles.a.retention": "1500ms"},
+        {"profiles.a.id_field": 'a "quoted" \\ ключ\x7f\n', "kafka.api_version": "2.10", "profiles.b-c.topics": "x,y"},
+        {"kafka.max_message_bytes": 70_001, "kafka.group_instance_id": "i", "profiles.a.stop_words": "english"},
+    ],
+)
+def test_what_is_shown_reads_back_as_the_same_settings(tmp_path, overrides):
+    loaded = load({"kafka.instance_id": "one", **overrides})
+    again = Settings.load(write(tmp_path, show(loaded)), {}, {})
+    assert again == loaded
+    assert show(again) == show(loaded)
+
+
+ALL_KEYS = [f"{name}.{key}" for name, model in SCHEMA.sections.items() for key in keys_of(model)]
+ALL_KEYS += [f"profiles.a.{key}" for key in keys_of(Profile)]
+PLAIN = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(["none", "5s", "1MiB"])
+)
+FIRST_WORDS = {
+    "kafka",
+    "redis",
+    "service",
+    "profiles",
+    "no settings file; name one with --config or STREAMDEDUP_CONFIG",
+}
+ANYTHING = PLAIN | st.lists(PLAIN, max_size=3) | st.dictionaries(st.text(max_size=5), PLAIN, max_size=3)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.dictionaries(st.sampled_from(ALL_KEYS), ANYTHING, max_size=4))
+def test_any_value_is_accepted_or_answered_by_lines_that_begin_with_a_key(overrides):
+    try:
+        load(overrides)
+    except SettingsError as error:
+        lines = str(error).splitlines()
+    else:
+        lines = []
+    for line in lines:
+        assert line.split(": ")[0].partition(".")[0] in FIRST_WORDS
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.dictionaries(st.sampled_from(ALL_KEYS), st.text(st.characters(exclude_characters="\0"), max_size=12), max_size=4)
+)
+def test_any_variable_is_accepted_or_answered_by_its_name(values):
+    environ = {"STREAMDEDUP_" + key.upper().replace(".", "__"): value for key, value in values.items()}
+    given_names = [name for name, value in environ.items() if value]
+    try:
+        load({}, environ)
+    except SettingsError as error:
+        lines = str(error).splitlines()
+    else:
+        lines = []
+    assert [line for line in lines if not line.startswith((*given_names, "kafka.", "redis.", "profiles.a"))] == []
+
+
+def test_a_mistake_stays_on_one_line_whatever_is_in_it(tmp_path):
+    path = write(tmp_path, SMALLEST + 'stop_words = "a\\nb\\u0000"\n"x\\ny" = 1\n')
+    with pytest.raises(SettingsError) as raised:
+        Settings.load(path, {"redis.password_file": "c\nd\0", "kafka.ssl_ca_file": "\0"}, {})
+    assert [line.partition(":")[0] for line in str(raised.value).splitlines()] == [
+        "redis.password_file",
+        "kafka.ssl_ca_file",
+        "kafka.ssl_ca_file",
+        "profiles.articles.x y",
+    ]
+
+
+def test_a_path_is_a_path():
+    assert isinstance(load({"redis.url": "rediss://db", "redis.ssl_ca_file": __file__}).redis.ssl_ca_file, Path)

@@ -1,0 +1,163 @@
+"""Stopping in time: what ends the process is proven on a process of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+from streamdedup.errors import EXIT_FORCED, EXIT_STALLED
+from streamdedup.service.shutdown import Deadline, StopSignals, StopTimer, Watchdog
+
+#: Longest that a test waits for what must happen, in seconds.
+PATIENCE_S = 20.0
+
+
+def run_script(body: str) -> subprocess.CompletedProcess[str]:
+    """Run ``body`` in a process of its own; signals to itself stand in for an operator's."""
+    script = "import os, signal, sys, threading, time\nfrom streamdedup.service.shutdown import *\n" + textwrap.dedent(
+        body
+    )
+    return subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_asks_to_stop_and_what_was_found_is_restored(number):
+    before = signal.getsignal(number)
+    with StopSignals() as signals:
+        assert not signals.stopping
+        os.kill(os.getpid(), number)
+        assert signals.wait(PATIENCE_S)
+        assert signals.stopping
+    assert signal.getsignal(number) is before
+
+
+def test_the_second_signal_raises_keyboard_interrupt_and_restores_at_once():
+    before = signal.getsignal(signal.SIGTERM)
+    with StopSignals() as signals:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.wait(PATIENCE_S)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_wakes_a_wait_that_has_begun():
+    with StopSignals() as signals:
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        assert signals.wait(PATIENCE_S)
+
+
+def test_without_a_signal_a_wait_ends_with_its_time():
+    with StopSignals() as signals:
+        assert not signals.wait(0.01)
+        assert not signals.wait(-1.0)
+
+
+def test_another_thread_can_ask_to_stop_and_the_action_runs_once():
+    calls = []
+    signals = StopSignals(on_stop=lambda: calls.append("stop"))
+    signals.stop()
+    signals.stop()
+    assert signals.wait(0.0)
+    assert calls == ["stop"]
+
+
+def test_the_second_signal_ends_a_process_that_waits_for_ever():
+    ended = run_script("""
+        with StopSignals():
+            os.kill(os.getpid(), signal.SIGTERM)
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+            threading.Event().wait()
+    """)
+    assert ended.returncode != 0
+    assert "KeyboardInterrupt" in ended.stderr
+
+
+def test_a_deadline_is_one_budget_and_never_negative():
+    now = [100.0]
+    deadline = Deadline(5.0, clock=lambda: now[0])
+    assert deadline.remaining_s() == 5.0
+    now[0] = 104.0
+    assert deadline.remaining_s() == 1.0
+    assert not deadline.expired
+    now[0] = 106.0
+    assert deadline.remaining_s() == 0.0
+    assert deadline.expired
+
+
+def test_a_watchdog_without_ticks_acts_once_and_says_where_the_thread_is():
+    lines = []
+    acted = threading.Event()
+    with Watchdog(0.1, action=lambda line: (lines.append(line), acted.set())):
+        assert acted.wait(PATIENCE_S)
+    assert len(lines) == 1
+    assert lines[0].startswith("no progress for 0.1 s, at ")
+    assert "threading.py" in lines[0]
+
+
+def test_a_watchdog_with_ticks_does_nothing():
+    acted = threading.Event()
+    with Watchdog(0.5, action=lambda _line: acted.set()) as watchdog:
+        for _ in range(30):  # three times the limit
+            watchdog.tick()
+            assert not acted.wait(0.05)
+
+
+def test_a_stalled_process_ends_with_its_own_code_and_one_line():
+    ended = run_script("""
+        with Watchdog(0.2):
+            while True:
+                pass
+    """)
+    assert ended.returncode == EXIT_STALLED
+    assert ended.stderr.count("\n") == 1
+    assert "streamdedup: no progress for 0.2 s" in ended.stderr
+
+
+def test_a_process_that_was_frozen_as_a_whole_is_not_taken_for_stalled():
+    ended = run_script("""
+        import subprocess
+        with Watchdog(1.0) as watchdog:
+            thaw = f"sleep 1.5; kill -CONT {os.getpid()}"
+            subprocess.Popen(["sh", "-c", thaw])
+            os.kill(os.getpid(), signal.SIGSTOP)
+            threading.Event().wait(0.3)
+            print("alive")
+    """)
+    assert (ended.returncode, ended.stdout) == (0, "alive\n")
+
+
+def test_a_process_that_does_not_end_after_a_signal_is_ended():
+    ended = run_script("""
+        with StopTimer(0.2) as timer, StopSignals(on_stop=timer.begin):
+            os.kill(os.getpid(), signal.SIGTERM)
+            threading.Event().wait()
+    """)
+    assert ended.returncode == EXIT_FORCED
+    assert "stopping took longer than 0.2 s" in ended.stderr
+
+
+def test_a_process_that_ends_in_time_keeps_its_own_code():
+    ended = run_script("""
+        with StopTimer(5.0) as timer, StopSignals(on_stop=timer.begin) as signals:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert signals.wait(5.0)
+        sys.exit(7)
+    """)
+    assert (ended.returncode, ended.stderr) == (7, "")
+
+
+def test_a_second_begin_does_not_prolong_the_time():
+    acted = threading.Event()
+    with StopTimer(0.2, action=lambda _line: acted.set()) as timer:
+        timer.begin()
+        assert not acted.wait(0.1)
+        timer.begin()
+        assert acted.wait(PATIENCE_S)

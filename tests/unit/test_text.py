@@ -1,0 +1,281 @@
+"""`streamdedup.text` against the slow reference, for any Unicode, and against the textbook's answers."""
+
+import importlib.util
+import tracemalloc
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamdedup import unicode_tables
+from streamdedup.text import (
+    ENGLISH_STOP_WORDS,
+    ShingleOptions,
+    Shingler,
+    normalise,
+    parse_stop_words,
+)
+
+_spec = importlib.util.spec_from_file_location("reference_shingles", Path(__file__).with_name("reference_shingles.py"))
+reference = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(reference)
+
+#: Characters at which table look-up and real normalisation could part: marks of several classes, parts of compositions,
+#: what folds to several characters, Hangul parts, solo scripts, what is removed, what is no character at all.
+TRICKY = (
+    "eEoOiIaAnN19 .-\n\0\ud800\udc00"
+    "\u0301\u0300\u0323\u0327\u0308\u0345\u0338\u034f\u0316\u20e3\u3099"
+    "\u00df\u1e9e\u0130\u0149\u0390\u03b0\u1fb3\u03c2\u00b4\u00a8\u00bd\u2026\ufb03\u2460\ufdfa\u2a74"
+    "\u1100\u1161\u11a8\uac00\u314b\u3160\uffa0\u1160"
+    "\u4e2d\u56fd\u306f\u30cf\u30fc\uff8a\uff9e\uff0c\u3002\u3007\U00020000\U0002f800"
+    "\u0e40\u0e01\u0e33\u0e34\u0eb3\u1780\u17b4\u1000\u102d\u1025\u102e"
+    "\u0915\u093c\u0958\u09c7\u09be\u0bc6\u0bbe\u0d4d\u200d\u200c\u00ad\ufe0f\ufeff\U0001f600\U0001f468"
+    "\u0628\u064e\u0651\u0653\u0627\ufefb\u05d0\u05b8\ufb1d\u1ebd\u1eb9\u00e9"
+)
+OPTIONS = [
+    {},
+    {"size": 1, "letters_only": True},
+    {"size": 2, "bag": True},
+    {"size": 7, "short_texts": "skip"},
+    {"size": 2, "stop_words": frozenset({"Don't", "\u7684", "e", "\u0301"})},
+    {"unit": "char", "size": 5},
+    {"unit": "char", "size": 1, "bag": True},
+    {"unit": "char", "size": 9, "letters_only": True},
+    {"unit": "char", "size": 2, "keep_white_space": False},
+    {"unit": "char", "size": 40, "short_texts": "skip"},
+]
+SHINGLERS = [(options, Shingler(ShingleOptions(**options))) for options in OPTIONS]
+
+any_character = st.characters(categories=None, exclude_categories=())
+texts = st.one_of(
+    st.text(st.sampled_from(TRICKY), max_size=40),
+    st.text(any_character, max_size=30),
+    st.text(st.characters(max_codepoint=127), max_size=200),
+    st.text(st.sampled_from("ab "), max_size=60),
+)
+
+
+def hashes_of(batch, document):
+    return batch.hashes[batch.offsets[document] : batch.offsets[document + 1]].tolist()
+
+
+def assert_like_reference(batch, given_texts, options):
+    counted = {key: value for key, value in options.items() if key in {"letters_only", "stop_words"}}
+    for i, text in enumerate(given_texts):
+        assert hashes_of(batch, i) == reference.shingle_hashes(text, **options), (options, ascii(text))
+        assert batch.token_counts[i] == reference.token_count(text, **counted), (options, ascii(text))
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(texts, max_size=8), st.sampled_from(SHINGLERS))
+def test_a_batch_of_any_texts_has_the_hashes_of_the_reference(given_texts, chosen):
+    options, shingler = chosen
+    assert_like_reference(shingler.shingle(given_texts), given_texts, options)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(texts, min_size=1, max_size=8), st.sampled_from(SHINGLERS))
+def test_a_document_hashes_the_same_alone_as_in_a_batch(given_texts, chosen):
+    _, shingler = chosen
+    batch = shingler.shingle(given_texts)
+    for i, text in enumerate(given_texts):
+        assert hashes_of(batch, i) == shingler.shingle([text]).hashes.tolist()
+
+
+@settings(deadline=None, max_examples=200)
+@given(texts)
+def test_normalise_is_that_of_the_reference_and_idempotent(text):
+    once = normalise(text)
+    assert once == reference.normalise(text)
+    assert normalise(once) == once
+    assert normalise(text, letters_only=True) == reference.normalise(text, letters_only=True)
+
+
+@settings(deadline=None, max_examples=50)
+@given(texts, texts)
+def test_word_shingles_of_an_appended_text_contain_those_of_both_parts(text, more):
+    shingler = Shingler(ShingleOptions(size=2, short_texts="skip"))
+    parts = shingler.shingle([text, more]).hashes
+    assert set(parts.tolist()) <= set(shingler.shingle([f"{text}\n{more}"]).hashes.tolist())
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text(st.characters(max_codepoint=127), max_size=200), st.sampled_from(["word", "char"]))
+def test_ascii_texts_hash_the_same_when_they_take_the_general_way(text, unit):
+    shingler = Shingler(ShingleOptions(unit=unit, size=4))
+    expected = shingler.shingle([text])
+    same = shingler.shingle([text + "\u3002"])
+    assert same.hashes.tolist() == expected.hashes.tolist()
+    assert same.token_counts.tolist() == expected.token_counts.tolist()
+
+
+#: What may be something else than a separator, in any version of Unicode so far, and a sample of the rest.
+POINTS = [*range(0x33480), *range(0x33480, 0xE0000, 997), *range(0xE0000, 0xE0200), *range(0xE0200, 0x110000, 997)]
+POINTS.remove(ord("\n"))
+
+
+def words_by_table(given_texts):
+    folded = unicode_tables.fold(given_texts)
+    inside = (folded.packed & (unicode_tables.LETTER | unicode_tables.NUMBER)) != 0
+    points = np.where(inside, folded.packed & unicode_tables.CODE_POINT, 0x20).astype("<u4")
+    pairs = zip(folded.starts[:-1], folded.starts[1:] - 1, strict=True)
+    return [points[first:last].tobytes().decode("utf-32-le").split() for first, last in pairs]
+
+
+@pytest.mark.parametrize("frame", ["{}", "a{}b", "e{}\u0301"])
+def test_each_code_point_in_context_folds_by_table_as_in_the_reference_and_only_once(frame):
+    for first in range(0, len(POINTS), 4096):
+        framed = [frame.format(chr(point)) for point in POINTS[first : first + 4096]]
+        # A line feed stays what it is and keeps apart what it separates, so one call serves many texts.
+        folded = reference.fold("\n".join(framed)).split("\n")
+        kept = ["".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in text) for text in folded]
+        expected = [text.split() for text in kept]
+        assert words_by_table(framed) == expected
+        assert words_by_table(kept) == expected
+
+
+def test_folding_every_code_point_twice_changes_nothing():
+    frames = "\n".join(f"{chr(point)}\na{chr(point)}b" for point in range(0x110000))
+    once = normalise(frames)
+    assert normalise(once) == once
+
+
+def test_no_code_point_outside_the_tabulated_planes_is_part_of_a_token():
+    outside = [*range(0x40000, 0xE0000), *range(0xE1000, 0x110000)]
+    assert {unicodedata.category(chr(point)) for point in outside} == {"Cn", "Co"}
+
+
+def test_which_characters_are_tokens_of_their_own_agrees_with_their_names():
+    packed = unicode_tables.tables().packed
+    for point in range(0x40000):
+        character = chr(point)
+        if unicodedata.category(character)[0] in "LN" and packed[point] & unicode_tables.CODE_POINT == point:
+            assert bool(packed[point] & unicode_tables.SOLO) == reference.stands_alone(character), hex(point)
+
+
+def test_known_shingles_of_short_examples():
+    assert reference.shingle_texts("match", unit="char", size=2) == [("ma",), ("at",), ("tc",), ("ch",)]
+    sunny = reference.shingle_texts("Its quite sunny today", size=2)
+    assert sunny == [("its", "quite"), ("quite", "sunny"), ("sunny", "today")]
+    azart = [part for (part,) in reference.shingle_texts("azart azara", unit="char", size=2)]
+    assert set(azart) == {"az", "za", "ar", "rt", "t ", " a", "ra"}
+    assert {part for part in azart if azart.count(part) == 2} == {"az", "za", "ar"}
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "elements"),
+    [
+        ("match", {"unit": "char", "size": 2}, 4),
+        ("Its quite sunny today", {"size": 2}, 3),
+        ("azart azara", {"unit": "char", "size": 2}, 7),
+        ("azart azara", {"unit": "char", "size": 2, "bag": True}, 10),
+    ],
+)
+def test_known_examples_have_as_many_elements_as_the_source_says(text, options, elements):
+    batch = Shingler(ShingleOptions(**options)).shingle([text])
+    assert batch.hashes.size == elements
+    assert_like_reference(batch, [text], options)
+
+
+def test_a_bag_keeps_the_plain_hash_for_the_first_occurrence():
+    plain = Shingler(ShingleOptions(size=1)).shingle(["a a a b"]).hashes
+    bag = Shingler(ShingleOptions(size=1, bag=True)).shingle(["a a a b", "a a b b c"])
+    left, right = set(hashes_of(bag, 0)), set(hashes_of(bag, 1))
+    assert set(plain.tolist()) < left
+    assert len(left & right) / len(left | right) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("", []),
+        ("\0\ud800 ...", []),
+        ("Stra\u00dfe", ["strasse"]),
+        ("co\u00adoper\u200bate", ["cooperate"]),
+        ("\u4e2d\u56fd2024a", ["\u4e2d", "\u56fd", "2024a"]),
+        ("\u304b\u3099\u306f", ["\u304c", "\u306f"]),
+        ("\u0e01\u0e34x\u0e40", ["\u0e01\u0e34", "x", "\u0e40"]),
+        ("\u0643\u064e\u062a\u064e\u0628\u064e", ["\u0643\u064e\u062a\u064e\u0628\u064e"]),
+        ("A\u0301 \u0301b", ["\u00e1", "\u0301b"]),
+        ("\uff21\u2460\u00bd", ["a11", "2"]),
+    ],
+)
+def test_tokens_of_each_kind_of_writing(text, tokens):
+    assert reference.tokens(text) == tokens
+    assert Shingler(ShingleOptions()).shingle([text]).token_counts.tolist() == [len(tokens)]
+
+
+def test_no_texts_and_empty_texts_have_no_shingles():
+    shingler = Shingler(ShingleOptions())
+    assert shingler.shingle([]).offsets.tolist() == [0]
+    batch = shingler.shingle(["", "...", ""])
+    assert batch.offsets.tolist() == [0, 0, 0, 0]
+    assert batch.token_counts.tolist() == [0, 0, 0]
+    assert (batch.hashes.dtype, batch.offsets.dtype, batch.token_counts.dtype) == (np.uint32, np.int64, np.int64)
+
+
+@pytest.mark.parametrize("options", [{}, {"unit": "char", "size": 5}])
+def test_a_batch_longer_than_one_pass_keeps_the_order_of_its_documents(options):
+    some = [f"{word} {i} is number {i} \u00e9" if i % 3 else f"plain {word} {i}" for i, word in enumerate(["x"] * 9000)]
+    shingler = Shingler(ShingleOptions(**options))
+    batch = shingler.shingle(some)
+    for i in (0, 1, 2, 4000, 8998, 8999):
+        assert hashes_of(batch, i) == reference.shingle_hashes(some[i], **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"unit": "char", "size": 5}])
+@pytest.mark.parametrize("piece", ["word ", "x", "\u4e2d", "e\u0301\u0323", "\u00e9t\u00e9 "])
+def test_a_text_of_one_megabyte_is_hashed_in_bounded_memory(options, piece):
+    text = piece * (2**20 // len(piece))
+    shingler = Shingler(ShingleOptions(**options))
+    shingler.shingle(["\u00e9"])
+    tracemalloc.start()
+    try:
+        batch = shingler.shingle([text, "short text here"])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 128 * 2**20
+    assert batch.hashes.size > 0
+    assert hashes_of(batch, 1) == reference.shingle_hashes("short text here", **options)
+
+
+def test_stop_words_are_left_out_after_normalisation():
+    shingler = Shingler(ShingleOptions(size=1, stop_words=frozenset({"The", "don't"})))
+    batch = shingler.shingle(["THE cat don't", "the", "the caf\u00e9"])
+    assert batch.token_counts.tolist() == [1, 0, 1]
+    assert hashes_of(batch, 0) == reference.shingle_hashes("cat", size=1)
+    assert hashes_of(batch, 2) == reference.shingle_hashes("caf\u00e9", size=1)
+
+
+def test_the_english_stop_words_are_normalised_words():
+    assert len(ENGLISH_STOP_WORDS) > 100
+    assert all(normalise(word) == word and " " not in word for word in ENGLISH_STOP_WORDS)
+
+
+def test_a_stop_word_list_is_one_word_a_line_with_comments():
+    assert parse_stop_words("# head\nthe\n\n  of  # often\r\nund\n") == {"the", "of", "und"}
+
+
+@pytest.mark.parametrize("options", [{"size": 0}, {"unit": "char", "stop_words": frozenset({"the"})}])
+def test_options_that_cannot_work_are_refused(options):
+    with pytest.raises(ValueError, match=r"size must be at least 1|word shingles only"):
+        ShingleOptions(**options)
+
+
+def test_hashes_of_different_shingles_collide_no_more_than_random_numbers():
+    numbers = " ".join(str(10_000_000 + i) for i in range(60_000))
+    batch = Shingler(ShingleOptions(size=3)).shingle([numbers])
+    shingles = 60_000 - 2
+    expected = shingles**2 / 2**33
+    assert shingles - batch.hashes.size <= expected + 5 * expected**0.5 + 1
+
+
+def test_hashes_are_spread_evenly_over_every_bit():
+    words = " ".join(f"w{i}" for i in range(20_000))
+    hashes = Shingler(ShingleOptions(size=2)).shingle([words]).hashes
+    ones = [int(np.count_nonzero(hashes >> bit & 1)) for bit in range(32)]
+    assert max(abs(count - hashes.size / 2) for count in ones) < 5 * (hashes.size / 4) ** 0.5
