@@ -21,8 +21,12 @@ EXIT_INTERRUPTED = 130
 #: Every command, in the order of the help: its name, which is its module's too, and what it does in a line.
 COMMANDS = {
     "run": "Run the daemon until it is asked to stop.",
+    "demo": "Watch documents become alerts, on private servers; nothing to set up.",
+    "tail": "Follow the duplicates topic: lines, JSON, or both texts side by side.",
     "scan": "Find all near-duplicate pairs of files; needs no server.",
+    "produce": "Send a corpus into an input topic, each document keyed by its id.",
     "topics": "Create the topics that the daemon needs.",
+    "index": "Operate on the index in Redis.",
     "config": "Check settings, or show the effective ones.",
     "schema": "Print the JSON Schema of a message.",
 }

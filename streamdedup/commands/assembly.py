@@ -86,18 +86,23 @@ def detector_options(name: str, profile: Profile) -> DetectorOptions:
     )
 
 
+def decoder_of(profile: Profile) -> Decoder:
+    """Return the decoder that reads records by the field names of a profile."""
+    return Decoder(
+        id_field=profile.id_field,
+        text_fields=profile.text_fields,
+        published_at_field=profile.published_at_field,
+        source_field=profile.source_field,
+        op_field=profile.op_field,
+        max_text_bytes=profile.max_text_bytes,
+    )
+
+
 def loop_profile(name: str, profile: Profile, store: BucketStore) -> LoopProfile:
     """Return a profile ready for the loop."""
     return LoopProfile(
         name=name,
-        decoder=Decoder(
-            id_field=profile.id_field,
-            text_fields=profile.text_fields,
-            published_at_field=profile.published_at_field,
-            source_field=profile.source_field,
-            op_field=profile.op_field,
-            max_text_bytes=profile.max_text_bytes,
-        ),
+        decoder=decoder_of(profile),
         detector=Detector(detector_options(name, profile), store),
         fingerprint=profile.fingerprint(),
         threshold=profile.threshold,

@@ -35,7 +35,8 @@ class Figures:
         figures = cls()
         for family in text_string_to_metric_families(metrics):
             for sample in family.samples:
-                figures._add(sample.name.removeprefix(_PREFIX), sample.labels, int(sample.value))
+                if sample.name.endswith("_total"):
+                    figures._add(sample.name.removeprefix(_PREFIX), sample.labels, round(sample.value))
         return figures
 
     def _add(self, name: str, labels: dict[str, str], count: int) -> None:

@@ -21,6 +21,11 @@ _METRICS_TIMEOUT_S = 10.0
 DUPLICATES_TOPIC, DEAD_LETTER_TOPIC = "duplicates", "duplicates.dlq"
 #: Partitions of each input topic.
 _INPUT_PARTITIONS = 4
+#: The profiles that the demo has to offer, as a settings file would say it.
+PROFILES: dict[str, dict[str, Any]] = {
+    "articles": {"shingle_unit": "word", "shingle_size": 3},
+    "reviews": {"shingle_unit": "char", "shingle_size": 5},
+}
 #: The daemon's settings. The broker has no transactions, and its protocol version cannot be negotiated.
 _SETTINGS = """\
 [kafka]
@@ -142,10 +147,10 @@ class Servers:
     def __enter__(self) -> Self:
         forget_settings()
         with ExitStack() as stack:
-            stack.enter_context(self.redis)
-            stack.enter_context(self.broker)
+            _start(self.redis, stack)
+            _start(self.broker, stack)
             self._daemon = Daemon(self._directory / "daemon", self._settings())
-            stack.enter_context(self._daemon)
+            _start(self._daemon, stack)
             self._stack = stack.pop_all()
         return self
 
@@ -168,6 +173,17 @@ class Servers:
             lines = [f"{key} = {json.dumps(value)}" for key, value in {"topics": [name], **profile}.items()]
             text += "\n".join(["", f"[profiles.{name}]", *lines, ""])
         return text
+
+
+def _start(process: ManagedProcess, stack: ExitStack) -> None:
+    """Start a process that the stack closes."""
+    stack.callback(process.close)
+    try:
+        process.start()
+    except BaseException:
+        # Interrupted at its start it has nothing to put in order, and may not even be known by its id yet.
+        process.kill()
+        raise
 
 
 def forget_settings() -> None:

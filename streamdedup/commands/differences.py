@@ -43,12 +43,12 @@ class Piece(NamedTuple):
     Attributes:
         text: What to show; without blanks at its ends.
         kind: Shared by both texts, found in this one only, or left out.
-        spaced: Whether a blank follows.
+        space: What follows: nothing, a blank or a line break.
     """
 
     text: str
     kind: Kind
-    spaced: bool
+    space: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Comparison:
 
 class _Token(NamedTuple):
     core: str
-    spaced: bool
+    space: str
 
 
 class _Run(NamedTuple):
@@ -113,19 +113,20 @@ def compare(left: str, right: str) -> Comparison:
 
 def _tokens(text: str) -> list[_Token]:
     tokens: list[_Token] = []
-    core, kind_before, spaced = "", "space", False
-    for character in printable(text[:MAX_CHARS]):
-        kind = _kind(character)
+    core, kind_before, space = "", "space", ""
+    for character in text[:MAX_CHARS]:
+        shown = _printable_character(character)
+        kind = _kind(shown) if shown else "space"
         if kind == "space":
-            spaced = True
-        elif core and not spaced and (kind == "mark" or kind == kind_before == "word"):
-            core += character
+            space = "\n" if character == "\n" else space or shown
+        elif core and not space and (kind == "mark" or kind == kind_before == "word"):
+            core += shown
         else:
             if core:
-                tokens.append(_Token(core, spaced))
-            core, kind_before, spaced = character, kind, False
+                tokens.append(_Token(core, space))
+            core, kind_before, space = shown, kind, ""
     if core:
-        tokens.append(_Token(core, spaced))
+        tokens.append(_Token(core, space))
     return tokens
 
 
@@ -203,7 +204,7 @@ def _pieces(tokens: Sequence[_Token], runs: Sequence[tuple[bool, range]], *, cut
         after = 0 if last else CONTEXT_CHARS
         yield from _shortened(run, "same", before, after)
     if cut:
-        yield Piece(GAP, "gap", spaced=False)
+        yield Piece(GAP, "gap", "")
 
 
 def _shortened(run: Sequence[_Token], kind: Kind, head_chars: int, tail_chars: int) -> Iterator[Piece]:
@@ -211,28 +212,28 @@ def _shortened(run: Sequence[_Token], kind: Kind, head_chars: int, tail_chars: i
     head = _count_within(run, head_chars)
     tail = _count_within(run[::-1], tail_chars)
     if head + tail >= len(run) or _length(run[head : len(run) - tail]) <= len(GAP) * 2:
-        yield Piece(_written(run), kind, run[-1].spaced)
+        yield Piece(_written(run), kind, run[-1].space)
         return
     if head:
-        yield Piece(_written(run[:head]), kind, spaced=True)
-    yield Piece(GAP, "gap", spaced=True)
+        yield Piece(_written(run[:head]), kind, " ")
+    yield Piece(GAP, "gap", run[len(run) - tail - 1].space)
     if tail:
-        yield Piece(_written(run[len(run) - tail :]), kind, run[-1].spaced)
+        yield Piece(_written(run[len(run) - tail :]), kind, run[-1].space)
 
 
 def _count_within(run: Sequence[_Token], chars: int) -> int:
     """Return how many tokens of the beginning fit into so many characters."""
     used = 0
     for count, token in enumerate(run):
-        used += len(token.core) + token.spaced
+        used += len(token.core) + len(token.space)
         if used > chars:
             return count
     return len(run)
 
 
 def _length(run: Sequence[_Token]) -> int:
-    return sum(len(token.core) + token.spaced for token in run)
+    return sum(len(token.core) + len(token.space) for token in run)
 
 
 def _written(run: Sequence[_Token]) -> str:
-    return "".join(f"{token.core} " if token.spaced else token.core for token in run).rstrip(" ")
+    return "".join(token.core + token.space for token in run).rstrip()

@@ -11,14 +11,14 @@ from typing import Annotated, Any, NamedTuple, TextIO
 import msgspec
 import typer
 
-from streamdedup.commands.assembly import detector_options
+from streamdedup.commands.assembly import decoder_of, detector_options
 from streamdedup.commands.progress import batches, read_with_progress
 from streamdedup.corpora import CorpusReader, Entry
 from streamdedup.corpora.detection import Format
 from streamdedup.detections import Outcome
 from streamdedup.detector import Detector
 from streamdedup.errors import CorpusError, SettingsError
-from streamdedup.messages import Decoder, Document
+from streamdedup.messages import Document
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Profile, Settings
 from streamdedup.store.memory import MemoryBucketStore
@@ -98,18 +98,6 @@ def scan_profile(config: Path | None, name: str, overrides: dict[str, Any]) -> P
     servers = {"kafka.bootstrap_servers": "localhost:9092", "redis.url": "redis://localhost:6379/0"}
     needed = servers | {f"profiles.{name}.topics": "scan"}
     return Settings.load(None, needed | preset | given, environ={}).profiles[name]
-
-
-def decoder_of(profile: Profile) -> Decoder:
-    """Return the decoder that reads JSON lines by the field names of a profile."""
-    return Decoder(
-        id_field=profile.id_field,
-        text_fields=profile.text_fields,
-        published_at_field=profile.published_at_field,
-        source_field=profile.source_field,
-        op_field=profile.op_field,
-        max_text_bytes=profile.max_text_bytes,
-    )
 
 
 def _documents(

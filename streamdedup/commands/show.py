@@ -140,7 +140,7 @@ def _marked(pieces: Iterable[Piece], side: _SideName, coloured: bool) -> Text:
             text.append(piece.text if coloured else f"{opening}{piece.text}{closing}", style)
         else:
             text.append(piece.text)
-        text.append(" " if piece.spaced else "")
+        text.append(piece.space)
     text.rstrip()
     return text
 

@@ -11,9 +11,8 @@ import msgspec
 import typer
 from rich.console import Console
 
-from streamdedup.commands.assembly import kafka_options
+from streamdedup.commands.assembly import decoder_of, kafka_options
 from streamdedup.commands.config import ConfigOption, SetOption, load_settings
-from streamdedup.commands.scan import decoder_of
 from streamdedup.commands.show import TIME_FORMAT, Side, make_console, match_line, side_by_side
 from streamdedup.errors import MessageError, SettingsError
 from streamdedup.messages import AlertPart, Decoder, content_digest, decode_alert

@@ -13,6 +13,7 @@ import socket
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -113,8 +114,8 @@ def _locked(path: Path) -> Iterator[None]:
 def count_brokers(bootstrap_servers: str) -> int:
     """Return how many brokers are alive, as the first of ``bootstrap_servers`` that answers sees it; 0 when none does.
 
-    For listeners without encryption and passwords. A broker answers only when it has joined its cluster; a killed one is
-    counted until the cluster has missed it.
+    For listeners without encryption and passwords. A broker answers only when it has joined its cluster; a killed one
+    is counted until the cluster has missed it.
     """
     for address in bootstrap_servers.split(","):
         host, _, port = address.rpartition(":")
@@ -240,8 +241,11 @@ class KafkaServer:
         """
         running = [broker for broker in self.brokers if broker.is_running()]
         for broker in running:
-            address = f"{LOOPBACK}:{broker.port}"
-            broker.wait_until(lambda address=address: self._probe(address) >= len(running), deadline_s)
+            sees_all = partial(self._sees, f"{LOOPBACK}:{broker.port}", len(running))
+            broker.wait_until(sees_all, deadline_s)
+
+    def _sees(self, address: str, broker_count: int) -> bool:
+        return self._probe(address) >= broker_count
 
     def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
         """End all nodes with SIGTERM, and with SIGKILL what is left after ``deadline_s`` seconds each."""

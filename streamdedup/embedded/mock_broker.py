@@ -1,8 +1,12 @@
 """The in-memory broker inside librdkafka, for the demo: the real protocol on a TCP port, nothing to install.
 
-What it is not good for, measured with the version that the lock file names: transactions are not isolated and nothing
-is fenced; a partition keeps about its last 5 MB and forgets the rest without a word; kafka-python must be told
-``api_version=(2, 3)``.
+What it is not good for, measured with the version that the lock file names:
+
+- Transactions are not isolated, and nothing is fenced.
+- A partition keeps about its last 5 MB. A reader that falls further behind is moved by its ``auto_offset_reset``:
+  silently to the oldest record left, silently to the end, or, with "none", by an error. Only "none" shows a loss.
+- A member that joins its group again waits for the session timeout less a second: keep that timeout short.
+- kafka-python must be told ``api_version=(2, 3)``; topics cannot be created through it, settings not be read.
 """
 
 import importlib.util

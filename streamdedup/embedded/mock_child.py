@@ -15,6 +15,10 @@ from pathlib import Path
 
 #: ``RD_KAFKA_PRODUCER`` of rdkafka.h.
 PRODUCER = 0
+#: Milliseconds that a new group waits for further members. The library's default of 3000 is a multiple of every usual
+#: poll timeout, and kafka-python forgets a join that is answered just as a poll gives up: it then joins again, and is
+#: kept waiting for the session timeout.
+REBALANCE_DELAY_MS = 0
 #: Bytes for the library's error texts.
 ERROR_BYTES = 512
 
@@ -32,6 +36,7 @@ def _load_library() -> ctypes.CDLL:
     library.rd_kafka_handle_mock_cluster.restype = handle
     library.rd_kafka_mock_cluster_bootstraps.argtypes = [handle]
     library.rd_kafka_mock_cluster_bootstraps.restype = text
+    library.rd_kafka_mock_group_initial_rebalance_delay_ms.argtypes = [handle, ctypes.c_int32]
     library.rd_kafka_mock_topic_create.argtypes = [handle, text, ctypes.c_int, ctypes.c_int]
     return library
 
@@ -47,6 +52,7 @@ def start_broker(topics: dict[str, int]) -> str:
     if not client:
         raise OSError(error.value.decode())
     cluster = library.rd_kafka_handle_mock_cluster(client)
+    library.rd_kafka_mock_group_initial_rebalance_delay_ms(cluster, REBALANCE_DELAY_MS)
     for topic, partition_count in topics.items():
         code = library.rd_kafka_mock_topic_create(cluster, topic.encode(), partition_count, 1)
         if code:

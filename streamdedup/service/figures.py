@@ -12,6 +12,7 @@ from streamdedup.detections import Outcome
 from streamdedup.errors import StoreUnavailable
 from streamdedup.messages import Document
 from streamdedup.metrics import Metrics
+from streamdedup.position import Partition
 from streamdedup.service.transport import Batch, Message, Source
 from streamdedup.store.base import BucketStore
 
@@ -56,6 +57,7 @@ class Figures:
         self._metrics = metrics
         self._summary: Counter[str] = Counter()
         self._summary_at = time.monotonic()
+        self._lagging: set[Partition] = set()
         self._stats_at = 0.0
 
     @contextmanager
@@ -120,9 +122,11 @@ class Figures:
         """Take the figures that source and store keep themselves; write the summary when it is due."""
         stats = source.stats()
         self._metrics.rebalances.set(stats.rebalances_count)
-        self._metrics.lag_records.clear()
+        for partition in self._lagging - stats.lags.keys():
+            self._metrics.lag_records.remove(partition.topic, str(partition.number))
+        self._lagging = set(stats.lags)
         for partition, lag_count in stats.lags.items():
-            self._metrics.lag_records.labels(partition.topic, partition.number).set(lag_count)
+            self._metrics.lag_records.labels(partition.topic, str(partition.number)).set(lag_count)
         now = time.monotonic()
         if now - self._stats_at >= _STATS_S and stores:
             self._stats_at = now

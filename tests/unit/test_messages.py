@@ -328,7 +328,7 @@ def test_any_bytes_become_a_document_or_a_message_error(value):
 
 json_texts = st.text(max_size=20)
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.sampled_from([0.5, -1.25e300]) | json_texts,
+    st.none() | st.booleans() | st.integers() | st.sampled_from([0.5, -1.25]) | json_texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(json_texts, inner, max_size=3),
     max_leaves=6,
 )

@@ -3,6 +3,7 @@
     options      what can be set, and the client configurations that follow from it
     client       clients built and closed within a bound; calls that could block for ever, bounded
     failures     every error of the client turned into one of ours
+    records      records and offsets, theirs and ours
     source       poll, rewind, hold, commit
     unreadable   which offsets the client cannot parse
     sinks        publish in one transaction, or at least once

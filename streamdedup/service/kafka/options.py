@@ -106,6 +106,8 @@ class KafkaOptions:
         if self.delivery_timeout_s > self.transaction_timeout_s:
             # A record must have failed, and have been seen to fail, before the broker aborts its transaction.
             raise ValueError("delivery_timeout_s must not exceed transaction_timeout_s")
+        if self.delivery_timeout_s * 1000 <= self.produce_timeout_s * 1000 + LINGER_MS:
+            raise ValueError("delivery_timeout_s must exceed produce_timeout_s, the time that a single try may take")
         if not self.topics:
             raise ValueError("at least one input topic is needed")
 

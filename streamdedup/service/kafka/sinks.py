@@ -1,16 +1,19 @@
 """The producer as a Sink: everything of a batch in one transaction, or at least once."""
 
+import contextlib
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from kafka import KafkaProducer
-from kafka.errors import KafkaTimeoutError
+from kafka.errors import KafkaError, KafkaTimeoutError
 
 from streamdedup.errors import BrokerUnavailable, StreamdedupError
 from streamdedup.service.kafka.client import build, call_within, close_quietly
 from streamdedup.service.kafka.failures import CLIENT_ERRORS, translated
 from streamdedup.service.kafka.options import KafkaOptions
-from streamdedup.service.kafka.source import KafkaSource, offsets_of
+from streamdedup.service.kafka.records import offsets_of
+from streamdedup.service.kafka.source import KafkaSource
 from streamdedup.service.kafka.topics import refuse_missing
 from streamdedup.service.transport import Batch, Message
 
@@ -38,13 +41,15 @@ class _ProducerSink:
 
     def _send(self, messages: Sequence[Message]) -> None:
         """Send all ``messages`` and return when each is known to be stored."""
+        deadline = time.monotonic() + self._options.delivery_timeout_s
         sent = [(message, self._send_one(message)) for message in messages]
-        self._producer.flush(timeout=self._options.delivery_timeout_s)
+        with contextlib.suppress(KafkaError):
+            # Only the futures know: flushing raises for a record batch that is split and then stored, and neither
+            # flushing nor committing says a word about one that was given up.
+            self._producer.flush(timeout=self._options.delivery_timeout_s)
         for message, future in sent:
-            # A batch that timed out fails its futures only: neither flush nor commit would say a word about it, and the
-            # commit would succeed without its records.
             try:
-                future.get(timeout=0)
+                future.get(timeout=max(0.0, deadline - time.monotonic()))
             except CLIENT_ERRORS as error:
                 raise self._failure(error, "publish", message.topic) from error
 

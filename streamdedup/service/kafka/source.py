@@ -9,13 +9,14 @@ from typing import Any, Never
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.errors import CorruptRecordError, KafkaError, UnsupportedCodecError
-from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
+from kafka.structs import MemberState, TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, FatalError
-from streamdedup.position import Partition, Position
+from streamdedup.position import Partition
 from streamdedup.service.kafka.client import build, close_quietly
 from streamdedup.service.kafka.failures import CLIENT_ERRORS, translated
 from streamdedup.service.kafka.options import KafkaOptions
+from streamdedup.service.kafka.records import named, offsets_of, places, records_of, unreadable_of
 from streamdedup.service.kafka.unreadable import UnreadableRange, find_unreadable
 from streamdedup.service.transport import Batch, Record, SourceStats, Unreadable
 
@@ -68,7 +69,8 @@ class KafkaSource:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
         except Exception as error:  # noqa: BLE001  a parser may raise anything
             return self._after_failed_poll(error)
-        return self._under_membership(records=tuple(_records(polled)))
+        self._rejoin_if_left_hanging()
+        return self._under_membership(records=tuple(records_of(polled)))
 
     def rewind(self, batch: Batch) -> None:
         """Make the next poll start again at ``batch``."""
@@ -179,6 +181,7 @@ class KafkaSource:
             logger.info("A poll failed while holding", extra={"event": "hold_poll_failed", "error": repr(error)})
             time.sleep(min(timeout_s, RETRY_PAUSE_S))
         else:
+            self._rejoin_if_left_hanging()
             self._seek({Partition(*partition): records[0].offset for partition, records in polled.items() if records})
 
     def _after_failed_poll(self, error: Exception) -> Batch:
@@ -206,11 +209,11 @@ class KafkaSource:
             self._break(f"a poll failed, but every partition can be read: {error!r}", error)
         if self._options.on_unreadable == "halt":
             self._halt(found)
-        unreadable = tuple(islice(_unreadable(found), self._options.max_poll_records))
+        unreadable = tuple(islice(unreadable_of(found), self._options.max_poll_records))
         batch = Batch(unreadable=unreadable)
         logger.error(
             "Stepping past records that the Kafka client cannot parse",
-            extra={"event": "unreadable_skipped", "starts": _named(batch.starts()), "ends": _named(batch.ends())},
+            extra={"event": "unreadable_skipped", "starts": named(batch.starts()), "ends": named(batch.ends())},
         )
         self._seek(batch.ends())
         return self._under_membership(unreadable=unreadable)
@@ -218,11 +221,23 @@ class KafkaSource:
     def _halt(self, found: Mapping[Partition, UnreadableRange]) -> Never:
         """Stop, and say where."""
         self._broken = "a record is unreadable"
-        places = "; ".join(f"{place} to {range_.last}: {range_.reason}" for place, range_ in _places(found))
+        where = "; ".join(f"{place} to {range_.last}: {range_.reason}" for place, range_ in places(found))
         raise FatalError(
-            f"records that the Kafka client cannot parse: {places}. Set on_unreadable to skip to step past them, or "
+            f"records that the Kafka client cannot parse: {where}. Set on_unreadable to skip to step past them, or "
             f"move the group's offset behind them"
         )
+
+    def _rejoin_if_left_hanging(self) -> None:
+        """Finish a rebalance that the client has forgotten.
+
+        When the group's leader joins again because a topic has new partitions, or was unknown at first, and the poll
+        ends between joining and hearing of it, the client takes itself for joined: it never polls the answer, sends no
+        heartbeats and fetches nothing, for ever.
+        """
+        coordinator = self._consumer._coordinator  # noqa: SLF001  no public method tells or cures it
+        if coordinator.state == MemberState.REBALANCING and not coordinator.need_rejoin():
+            logger.info("Joining the group once more", extra={"event": "rejoin"})
+            coordinator.request_rejoin()
 
     def _forget_fetched(self) -> None:
         """Throw away what was fetched and not yet returned; it is fetched again.
@@ -291,41 +306,6 @@ class RebalanceNotes(ConsumerRebalanceListener):  # type: ignore[misc]  # the cl
         self.rebalances_count += 1
         names = sorted(str(Partition(*partition)) for partition in partitions)
         logger.info("The group rebalanced", extra={"event": event, "partitions": names})
-
-
-def offsets_of(batch: Batch) -> dict[Any, Any]:
-    """The offsets to commit for ``batch``, as the client takes them."""
-    return {TopicPartition(*partition): OffsetAndMetadata(offset, "", -1) for partition, offset in batch.ends().items()}
-
-
-def _records(polled: Mapping[Any, Iterable[Any]]) -> Iterable[Record]:
-    """The client's records as ours."""
-    for records in polled.values():
-        for record in records:
-            yield Record(
-                Position(record.topic, record.partition, record.offset),
-                record.timestamp,
-                record.key,
-                record.value,
-                tuple(record.headers),
-            )
-
-
-def _unreadable(found: Mapping[Partition, UnreadableRange]) -> Iterable[Unreadable]:
-    """Each offset of the ranges, in order."""
-    for partition, range_ in found.items():
-        for offset in range(range_.first, range_.last + 1):
-            yield Unreadable(Position(*partition, offset), range_.reason)
-
-
-def _places(found: Mapping[Partition, UnreadableRange]) -> Iterable[tuple[Position, UnreadableRange]]:
-    """Where each range starts."""
-    return ((Position(*partition, range_.first), range_) for partition, range_ in found.items())
-
-
-def _named(offsets: Mapping[Partition, int]) -> dict[str, int]:
-    """Offsets under names that a log can print."""
-    return {str(partition): offset for partition, offset in offsets.items()}
 
 
 def _is_retriable(error: Exception) -> bool:
