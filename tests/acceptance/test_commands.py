@@ -1,0 +1,175 @@
+"""The commands as a user types them: what they print, what they write, with which code they end."""
+
+import csv
+import gzip
+import json
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from tests import servers
+from tests.daemons import Installation, produce_keyed, values_of
+
+SAMPLE = Path(str(resources.files("streamdedup"))) / "sample"
+
+
+def streamdedup(*arguments: object, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "streamdedup", *map(str, arguments)]
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split("\t") for line in text.splitlines()]
+
+
+def expected_sample_pairs(profile: str) -> list[tuple[str, str]]:
+    with (SAMPLE / "expected_pairs.tsv").open(encoding="utf-8") as file:
+        lines = [row for row in csv.reader(file, delimiter="\t") if row and row[0] == profile]
+    return sorted(tuple(sorted(row[1:3])) for row in lines)
+
+
+class TestScan:
+    @pytest.mark.parametrize("profile", ["articles", "reviews"])
+    def test_it_finds_exactly_the_copies_of_the_sample(self, profile):
+        done = streamdedup("scan", SAMPLE / f"{profile}.jsonl", "--profile", profile, "--skip-unreadable")
+        assert done.returncode == 0, done.stderr
+        assert [(a, b) for a, b, _ in rows(done.stdout)] == expected_sample_pairs(profile)
+        assert "pairs with similarity of at least 0.8" in done.stderr
+
+    def test_an_unreadable_line_is_named_and_ends_it_unless_told_otherwise(self):
+        done = streamdedup("scan", SAMPLE / "articles.jsonl")
+        assert done.returncode == 1
+        assert "articles.jsonl:" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_pairs_go_to_a_file_sorted_and_as_json_lines_on_request(self, tmp_path):
+        corpus = tmp_path / "texts.txt"
+        corpus.write_text("one two three four five six\n" * 3, encoding="utf-8")
+        output = tmp_path / "pairs.jsonl"
+        done = streamdedup("scan", corpus, "--json", "--output", output)
+        assert done.returncode == 0, done.stderr
+        found = [json.loads(line) for line in output.read_text().splitlines()]
+        assert [(pair["id1"], pair["id2"], pair["similarity"]) for pair in found] == [
+            ("texts.txt:1", "texts.txt:2", 1.0),
+            ("texts.txt:1", "texts.txt:3", 1.0),
+            ("texts.txt:2", "texts.txt:3", 1.0),
+        ]
+
+    def test_standard_input_and_gzip_are_read(self, tmp_path):
+        lines = "".join(json.dumps({"id": f"d{i}", "text": "all the same words here"}) + "\n" for i in range(2))
+        assert rows(streamdedup("scan", "-", text=lines).stdout) == [["d0", "d1", "1.000000"]]
+        packed = tmp_path / "packed"
+        packed.write_bytes(gzip.compress(lines.encode()))
+        assert rows(streamdedup("scan", packed).stdout) == [["d0", "d1", "1.000000"]]
+
+    def test_options_decide_what_is_alike(self, tmp_path):
+        corpus = tmp_path / "texts.txt"
+        corpus.write_text("the price rose by 10 percent today\nthe price rose by 25 percent today\n", encoding="utf-8")
+        assert streamdedup("scan", corpus, "--threshold", "0.8").stdout == ""
+        assert len(rows(streamdedup("scan", corpus, "--letters-only").stdout)) == 1
+        low = streamdedup("scan", corpus, "--threshold", "0.2", "--exact-limit", "none")
+        assert len(rows(low.stdout)) == 1
+        assert streamdedup("scan", corpus, "--letters-only", "--min-words", "9").stdout == ""
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "text"),
+        [
+            (["nowhere.jsonl"], 1, "nowhere.jsonl"),
+            (["-", "--threshold", "1.5"], 2, "profiles.articles.threshold"),
+            (["-", "--unit", "sentence"], 2, "profiles.articles.shingle_unit"),
+            (["-", "--profile", "nothing"], 2, "articles, reviews"),
+            (["-", "--exact-limit", "few"], 2, "--exact-limit"),
+            (["-", "--config", "nowhere.toml"], 2, "nowhere.toml"),
+            (["-", "--output", "/nowhere/pairs.tsv"], 1, "/nowhere/pairs.tsv"),
+            ([], 2, "files"),
+        ],
+    )
+    def test_wrong_use_is_answered_in_words(self, arguments, code, text):
+        done = streamdedup("scan", *arguments, text="")
+        assert done.returncode == code, done.stderr
+        assert text.lower() in done.stderr.lower()
+        assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def installation(tmp_path, kafka, redis_client, redis_url, new_group):
+    names = {kind: servers.fresh_name(kind) for kind in ("articles", "duplicates")}
+    return Installation(
+        tmp_path,
+        kafka=kafka,
+        redis=redis_url,
+        topic=names["articles"],
+        duplicates=names["duplicates"],
+        group=new_group(),
+        shingle_size=3,
+        threshold=0.8,
+    )
+
+
+def test_topics_produce_run_and_tail_work_together(installation):
+    config = ("--config", installation.config)
+    created = streamdedup("topics", "create", *config, "--partitions", "2")
+    assert created.returncode == 0, created.stderr
+    assert created.stdout.count("created") == 3
+    assert streamdedup("topics", "create", *config).stdout.count("is there already") == 3
+    sent = streamdedup("produce", SAMPLE / "articles.jsonl", "--topic", installation.topic, *config)
+    assert sent.returncode == 0, sent.stderr
+    count = len((SAMPLE / "articles.jsonl").read_bytes().splitlines())
+    assert f"{count} records sent" in sent.stderr
+    with installation.daemon() as daemon:
+        installation.wait_committed(count)
+        assert daemon.stop() == 0
+    assert installation.pairs() == expected_sample_pairs("articles")
+    alerts = len(servers.read_topic(installation.kafka, installation.duplicates))
+    shown = streamdedup("tail", *config, "--from-beginning", "--json", "--limit", alerts)
+    assert shown.returncode == 0, shown.stderr
+    pairs = [(a["document"]["id"], m["id"]) for a in map(json.loads, shown.stdout.splitlines()) for m in a["matches"]]
+    assert sorted(tuple(sorted(pair)) for pair in pairs) == expected_sample_pairs("articles")
+
+
+def test_after_the_group_was_deleted_unfence_lets_it_write_again(installation):
+    config = ("--config", installation.config)
+    streamdedup("topics", "create", *config, "--partitions", "1")
+    corpus = [(f"d{i}", f"some text number {i} that is long enough to be compared") for i in range(10)]
+    for count in (5, 10):
+        produce_keyed(installation.kafka, installation.topic, values_of(corpus[count - 5 : count]))
+        with installation.daemon() as daemon:
+            installation.wait_committed(count)
+            assert daemon.stop() == 0
+    with servers.contextlib.closing(servers.admin_client(installation.kafka)) as admin:
+        admin.delete_groups([installation.group])
+    with installation.daemon() as daemon:
+        servers.wait_until(lambda: daemon.metric("streamdedup_batches_refused_total"), 60, "a refused batch")
+        assert daemon.stop() == 0
+    done = streamdedup("index", "unfence", "--yes", *config)
+    assert done.returncode == 0, done.stderr
+    with installation.daemon() as daemon:
+        installation.wait_committed(10)
+        assert daemon.metric("streamdedup_documents_silent_total") == 10
+        assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["run", "--config", "nowhere.toml"], 2, "nowhere.toml"),
+        (["run"], 2, "kafka.bootstrap_servers"),
+        (["produce", "x.jsonl", "--topic", "t", "--config", "nowhere.toml"], 2, "nowhere.toml"),
+        (["tail", "--config", "nowhere.toml"], 2, "nowhere.toml"),
+        (["flight"], 2, "flight"),
+    ],
+)
+def test_wrong_use_of_any_command_is_answered_in_words(arguments, code, text):
+    done = streamdedup(*arguments)
+    assert done.returncode == code, done.stderr
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_produce_names_a_topic_that_no_profile_has(installation):
+    done = streamdedup("produce", SAMPLE / "articles.jsonl", "--topic", "other", "--config", installation.config)
+    assert done.returncode == 2
+    assert installation.topic in done.stderr

@@ -1,0 +1,392 @@
+"""What README, CONTRIBUTING, CHANGELOG and docs/how-it-works.md say is what the code does."""
+
+import ast
+import importlib
+import importlib.util
+import itertools
+import json
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+from typer.testing import CliRunner
+
+from streamdedup import __version__, cli, errors
+from streamdedup.commands.assembly import decoder_of, detector_options
+from streamdedup.detector import Detector
+from streamdedup.lsh import Banding
+from streamdedup.messages import decode_alert, schema
+from streamdedup.metrics import Metrics
+from streamdedup.minhash import standard_error
+from streamdedup.position import Partition, Position
+from streamdedup.settings import Profile, Settings
+from streamdedup.settings.base import keys_of
+from streamdedup.settings.root import SCHEMA
+from streamdedup.store.base import BucketStore
+from streamdedup.store.memory import MemoryBucketStore
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "streamdedup"
+#: The pages written by hand; the two in docs with tests of their own are here for their links.
+PAGES = {
+    str(page.relative_to(ROOT)): page.read_text(encoding="utf-8")
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))
+}
+README, GUIDE, EXPLANATION = PAGES["README.md"], PAGES["CONTRIBUTING.md"], PAGES["docs/how-it-works.md"]
+TARGETS = frozenset(re.findall(r"^\.PHONY: ([a-z-]+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+#: A fenced block, also one that is indented as a part of a list: indentation, language, content.
+FENCE = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+#: A link or a picture: where it leads.
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def blocks(page, language):
+    """Return the content of each fenced block of a language, indentation of the block removed."""
+    found = [(indent, content) for indent, name, content in FENCE.findall(page) if name == language]
+    return [re.sub(f"^{indent}", "", content, flags=re.MULTILINE) for indent, content in found]
+
+
+def prose(page):
+    """Return a page without its fenced blocks."""
+    return FENCE.sub("", page)
+
+
+def section(page, title):
+    """Return the text below a heading, up to the next one of any level."""
+    (text,) = re.findall(rf"^#+ {re.escape(title)}\n(.*?)(?=^#+ |\Z)", page, re.MULTILINE | re.DOTALL)
+    return text
+
+
+def rows(text):
+    """Return the cells of each row of the tables in a text, headings and rules left out."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    rules = {at for at, line in enumerate(lines) if set(line) <= set("|-: ")}
+    assert rules
+    kept = [line for at, line in enumerate(lines) if at not in rules and at + 1 not in rules]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in kept]
+
+
+def named(cell):
+    """Return what stands between backquotes."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def anchors(page):
+    """Return the anchors that a page's headings get."""
+    titles = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+class TestExamples:
+    """The document lines and the alert of the README."""
+
+    @pytest.fixture
+    def example(self):
+        lines = FENCE.search(README)[3].splitlines()
+        (alert,) = re.findall(r"```json alert\n(.*?)```", README, re.DOTALL)
+        return lines, json.loads(alert)
+
+    @pytest.fixture
+    def profile(self):
+        (toml,) = blocks(README, "toml")
+        return load(toml).profiles["articles"]
+
+    def test_the_documents_are_documents(self, example):
+        for line in example[0]:
+            validate("document", json.loads(line))
+
+    def test_the_alert_is_an_alert(self, example):
+        validate("alert", example[1])
+        assert decode_alert(json.dumps(example[1]).encode()).alert.matches
+
+    def test_the_alert_is_what_the_documents_give(self, example, profile):
+        lines, alert = example
+        place = alert["document"]
+        partition = Partition(place["topic"], place["partition"])
+        first = place["offset"] - len(lines) + 1
+        documents = [
+            decoder_of(profile).decode(Position(*partition, first + at), 0, None, line.encode())
+            for at, line in enumerate(lines)
+        ]
+        store = MemoryBucketStore()
+        store.open(profile.fingerprint())
+        fence = store.fence(partition, 1, 0).fence
+        detector = Detector(detector_options(alert["profile"], profile), store)
+        (found,) = detector.index(detector.prepare(documents), {partition: fence}).detections
+        shown = decode_alert(json.dumps(alert).encode()).alert
+        assert shown.matches == found.matches
+        assert shown.digest == found.digest.hex()
+        assert (shown.document_id, shown.position) == (found.document.id, found.document.position)
+        assert (shown.source, shown.published_at) == (found.document.source, found.document.published_at)
+        assert (shown.cluster_id, shown.threshold) == (found.cluster_id, profile.threshold)
+
+    def test_the_output_of_the_demo_has_a_place_and_names_the_expected_pairs(self):
+        (output,) = re.findall(r"<!-- demo output -->\n(.*?)<!-- end of demo output -->", README, re.DOTALL)
+        count = len((PACKAGE / "sample" / "expected_pairs.tsv").read_text(encoding="utf-8").splitlines()) - 1
+        assert not output.strip() or f"{count} of {count} known pairs found, 0 others" in output
+
+
+def validate(name, value):
+    checker = Draft202012Validator.FORMAT_CHECKER
+    Draft202012Validator(json.loads(schema(name)), format_checker=checker).validate(value)
+
+
+class TestCommands:
+    def test_the_table_names_every_command_and_no_other(self):
+        table = [words_of(named(row[0])[0]) for row in rows(section(README, "Commands"))]
+        expected = set()
+        for name in cli.COMMANDS:
+            command = cli.load_command(name)
+            parts = getattr(command, "commands", None)
+            expected |= {(name, part) for part in parts} if parts else {(name,)}
+        assert len(table) == len(expected)
+        assert set(table) == expected
+
+    @pytest.mark.parametrize("line", re.findall(r"^streamdedup .+", "\n".join(blocks(README, "bash")), re.MULTILINE))
+    def test_a_command_line_of_the_readme_is_understood(self, line):
+        _, name, *arguments = shlex.split(line)
+        command = cli.load_command(name)
+        if hasattr(command, "commands"):
+            command = command.commands[arguments.pop(0)]
+        command.make_context(name, arguments)
+
+    def test_options_named_in_the_table_exist(self):
+        for cell, text in rows(section(README, "Commands")):
+            options = [word for words in (*named(cell), *named(text)) for word in words.split() if word[:2] == "--"]
+            known = {option for parameter in parameters(words_of(named(cell)[0])) for option in parameter.opts}
+            assert set(options) <= known | {"--help"}
+
+    def test_the_exit_codes_are_those_of_the_code(self):
+        codes = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
+        table = [int(row[0]) for row in rows(section(README, "Exit codes"))]
+        assert table == sorted(codes | {cli.EXIT_INTERRUPTED})
+
+    def test_the_check_of_the_settings_prints_what_the_readme_shows(self, tmp_path, monkeypatch):
+        (toml,), (shown,) = blocks(README, "toml"), blocks(README, "console")
+        (tmp_path / "streamdedup.toml").write_text(toml, encoding="utf-8")
+        monkeypatch.chdir(tmp_path)
+        command, _, output = shown.partition("\n")
+        result = CliRunner().invoke(cli.app, shlex.split(command)[2:])
+        assert result.output == output
+
+
+def words_of(line):
+    """Return the words of a command line that name the command."""
+    return tuple(itertools.takewhile(str.islower, itertools.takewhile(str.isalpha, line.split()[1:])))
+
+
+def parameters(words):
+    """Return the parameters of a command."""
+    command = cli.load_command(words[0])
+    return command.commands[words[1]].params if hasattr(command, "commands") else command.params
+
+
+class TestSettings:
+    def test_every_settings_file_shown_is_valid(self, tmp_path):
+        shown = [toml for page in PAGES.values() for toml in blocks(page, "toml")]
+        assert shown
+        for toml in shown:
+            assert load(toml, tmp_path).profiles
+
+    @pytest.mark.parametrize("page", ["README.md", "docs/how-it-works.md"])
+    def test_every_key_named_exists(self, page):
+        keys = {f"{name}.{key}" for name, model in SCHEMA.sections.items() for key in keys_of(model)}
+        used = set(re.findall(r"`((?:kafka|redis|service)\.[a-z_]+)`", PAGES[page]))
+        assert used
+        assert used - {"service.kafka"} <= keys
+
+    @pytest.mark.parametrize(
+        ("page", "key", "default"),
+        [
+            ("README.md", "min_recall", "0.99"),
+            ("README.md", "exact_limit", "512"),
+            ("README.md", "retention", "30 days"),
+            ("README.md", "retention_slack", "1 day"),
+            ("docs/how-it-works.md", "permutations", "128"),
+            ("docs/how-it-works.md", "exact_limit", "512"),
+        ],
+    )
+    def test_a_default_beside_its_key_is_the_default(self, page, key, default):
+        assert re.search(rf"`{key}` \({re.escape(default)}[;)]", PAGES[page])
+        field = keys_of(Profile)[key]
+        value = field.default / 86400 if "day" in default else field.default
+        assert value == float(default.split()[0])
+
+    def test_the_caps_of_the_readme_are_the_defaults(self):
+        shown = re.search(r"\((\d+) documents in a bucket, (\d+) candidates of a document\)", README)
+        defaults = keys_of(Profile)
+        assert [int(number) for number in shown.groups()] == [
+            defaults["bucket_cap"].default,
+            defaults["max_candidates"].default,
+        ]
+
+
+def load(toml, folder=None):
+    """Load settings from a text, with nothing from the environment."""
+    if folder is None:
+        return Settings.load(None, tomllib.loads(toml), {})
+    path = folder / "streamdedup.toml"
+    path.write_text(toml, encoding="utf-8")
+    return Settings.load(path, environ={})
+
+
+class TestCurve:
+    def test_the_numbers_of_the_table_are_those_of_the_bandings(self):
+        text = section(EXPLANATION, "The S-curve")
+        table = text.split("| similarity |")[1].split("\n\n")[0]
+        bandings = [Banding(int(bands), int(of)) for bands, of in re.findall(r"(\d+) x (\d+)", table.split("\n")[0])]
+        assert bandings[0] == Settings.load(None, SMALLEST, {}).profiles["articles"].banding()
+        printed = rows("| similarity |" + table)
+        assert len(bandings) == 3
+        assert len(printed) > 5
+        for similarity, *numbers in printed:
+            assert numbers == [f"{banding.probability(float(similarity)):.4f}" for banding in bandings]
+
+    def test_the_recall_that_the_readme_promises_is_that_of_the_default_bands(self):
+        banding = Settings.load(None, SMALLEST, {}).profiles["articles"].banding()
+        assert set(re.findall(r"0\.99\d\d", README)) == {f"{banding.probability(0.8):.4f}"}
+
+    @pytest.mark.parametrize("page", ["README.md", "docs/how-it-works.md"])
+    def test_the_standard_error_is_that_of_the_default_signature(self, page):
+        assert f"{standard_error(0.8, keys_of(Profile)['permutations'].default):.3f} at" in PAGES[page]
+
+    def test_the_picture_is_what_the_script_draws(self):
+        script = ROOT / "docs" / "plot_s_curve.py"
+        spec = importlib.util.spec_from_file_location("plot_s_curve", script)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        assert module.PICTURE.read_text(encoding="utf-8") == module.draw(), "draw it anew: python docs/plot_s_curve.py"
+
+
+SMALLEST = {"kafka.bootstrap_servers": "h:1", "redis.url": "redis://h", "profiles.articles.topics": "articles"}
+
+
+class TestLinks:
+    @pytest.mark.parametrize("page", PAGES)
+    def test_every_relative_link_leads_somewhere(self, page):
+        for target in LINK.findall(prose(PAGES[page])):
+            if "://" in target:
+                continue
+            path, _, anchor = target.partition("#")
+            file = (ROOT / page).parent / path if path else ROOT / page
+            assert file.exists(), target
+            if anchor:
+                assert anchor in anchors(file.read_text(encoding="utf-8")), target
+
+    def test_the_readme_leads_to_every_page(self):
+        targets = {target.partition("#")[0] for target in LINK.findall(README)}
+        assert set(PAGES) - {"README.md"} <= targets
+
+    @pytest.mark.parametrize("page", PAGES)
+    def test_every_file_named_exists(self, page):
+        named_files = re.findall(r"`((?:docs|tests|streamdedup|\.ci)/[\w./-]+|constraints\.txt|Makefile)`", PAGES[page])
+        missing = [name for name in named_files if "NAME" not in name and not (ROOT / name).exists()]
+        assert not missing
+
+
+class TestCode:
+    def test_code_named_in_the_explanation_exists(self):
+        listed = re.findall(r"(?:Code|Keys|scripts): ((?:[^`.;]*`[^`]+`)+)", EXPLANATION)
+        names = {name for text in listed for name in named(text)}
+        assert len(names) > 15
+        for name in names:
+            assert exists(name), name
+
+    def test_each_of_the_eight_rules_of_the_contract_is_explained(self):
+        contract = re.findall(
+            r"^\d\. \*([\w ]+)\*", importlib.import_module(BucketStore.__module__).__doc__, re.MULTILINE
+        )
+        explained = re.findall(
+            r"^\*\*\d\. ([\w ]+)\.\*\*", section(EXPLANATION, "Eight rules of delivery"), re.MULTILINE
+        )
+        assert len(contract) == 8
+        assert [rule.lower() for rule in explained] == contract
+
+    @pytest.mark.parametrize("page", PAGES)
+    def test_every_metric_named_exists(self, page):
+        registered = {
+            f"{family.name}_total" if family.type == "counter" else family.name
+            for family in Metrics().registry.collect()
+        }
+        assert set(re.findall(r"`(streamdedup_[a-z_]+)`", PAGES[page])) <= registered
+
+    def test_every_path_of_the_health_server_is_listed(self):
+        served = set(re.findall(r'"(/[a-z]+)":', (PACKAGE / "health.py").read_text(encoding="utf-8")))
+        assert served == {named(row[0])[0] for row in rows(section(README, "Metrics and health")) if "`/" in row[0]}
+
+    def test_every_import_is_in_the_table(self):
+        head = "| part | may import |"
+        allowed = {}
+        for parts, others in rows(head + section(GUIDE, "Layout").split(head)[1]):
+            assert set(named(others)) <= allowed.keys()
+            allowed |= dict.fromkeys(named(parts), None if others == "everything" else {*named(others), "errors"})
+        for path in PACKAGE.rglob("*.py"):
+            module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+            if path.read_text(encoding="utf-8").count("import ") == 0 or module == "__init__":
+                continue
+            own = part_of(module, allowed)
+            if allowed[own] is not None:
+                used = {part_of(name, allowed) for name in imports(path)}
+                assert used <= allowed[own] | {own, "position"}, module
+
+
+def exists(name):
+    """Tell whether a name of the pages stands for something: a script, a module, or an object in one."""
+    if name.endswith(".lua") or "/" in name:
+        return bool(list(PACKAGE.glob(f"**/{name}")))
+    if name.split(".")[0] in {"BucketStore", "Detector"}:
+        owner = {"BucketStore": BucketStore, "Detector": Detector}[name.split(".")[0]]
+        return "." not in name or hasattr(owner, name.split(".")[1])
+    if importlib.util.find_spec(f"streamdedup.{name.split('.')[0]}") is None:
+        return False
+    parent, _, last = f"streamdedup.{name}".rpartition(".")
+    return hasattr(importlib.import_module(parent), last) or importlib.util.find_spec(f"{parent}.{last}") is not None
+
+
+def part_of(module, parts):
+    """Return the part of the import table that a module belongs to: the longest that is its beginning."""
+    beginnings = [part for part in parts if f"{module}.".startswith(f"{part}.")]
+    assert beginnings, f"{module} is in no row of the table in CONTRIBUTING.md"
+    return max(beginnings, key=len)
+
+
+def imports(path):
+    """Return the modules of the package that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name.removeprefix("streamdedup.") for name in found if name.startswith("streamdedup.")} - {"__version__"}
+
+
+class TestMake:
+    @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+    def test_every_target_named_exists(self, page):
+        used = set(re.findall(r"(?:`|^ {4})make ([a-z-]+)", PAGES[page], re.MULTILINE))
+        assert used
+        assert used <= TARGETS
+
+    def test_the_readme_lists_every_target(self):
+        assert {named(row[0])[0] for row in rows(section(README, "Development"))} == {f"make {t}" for t in TARGETS}
+
+    def test_the_variables_of_the_tests_are_those_that_they_read(self):
+        read = (ROOT / "tests" / "conftest.py").read_text(encoding="utf-8")
+        variables = [named(row[0])[0] for row in rows(section(GUIDE, "Tests")) if row[0].strip("`").isupper()]
+        assert len(variables) == 4
+        assert all(f'"{variable}"' in read for variable in variables)
+
+
+def test_the_changelog_has_a_section_for_this_version():
+    assert "## [Unreleased]" in PAGES["CHANGELOG.md"]
+    assert f"## [{__version__}]" in PAGES["CHANGELOG.md"]
+
+
+def test_a_page_names_no_place_of_one_machine():
+    for page, text in PAGES.items():
+        assert not re.search(r"(?<![\w.])/(?:work|root|home|tmp)/", text), page
