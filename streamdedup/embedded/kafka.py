@@ -204,6 +204,8 @@ class KafkaServer:
         self.directory = Path(tempfile.mkdtemp(prefix="streamdedup-kafka-")) if directory is None else directory
         numbers = range(1, broker_count + 1)
         self.brokers = [KafkaBroker(number, self.directory / f"node-{number}", java) for number in numbers]
+        for broker in self.brokers:
+            broker.scratch = self.directory if self._private else None
         self._formatted = False
 
     @property

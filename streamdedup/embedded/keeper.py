@@ -1,10 +1,10 @@
 """The small process that stands between this program and a server that it starts, so that no server outlives it.
 
-Run as a script, by path: ``python -I -S keeper.py PARENT_PID COMMAND [ARGUMENT...]``. Its standard input is a pipe from
-the parent. The keeper starts the command, prints the command's process id, and then waits: for the command to end (it
-passes the exit code on) or for the parent to end, however it ended, kill -9 included: the pipe closes, and the keeper
-kills the command and everything that the command started. Should the keeper itself be killed, Linux kills the command
-(``PR_SET_PDEATHSIG``).
+Run as a script, by path: ``python -I -S keeper.py PARENT_PID SCRATCH COMMAND [ARGUMENT...]``. Its standard input is a
+pipe from the parent. The keeper starts the command, prints the command's process id, and then waits: for the command to
+end (it passes the exit code on) or for the parent to end, however it ended, kill -9 included: the pipe closes, and the
+keeper kills the command and everything that the command started, and removes the folder SCRATCH, unless that is empty
+text. Should the keeper itself be killed, Linux kills the command (``PR_SET_PDEATHSIG``).
 
 ``PR_SET_PDEATHSIG`` alone, set by the parent, would not do: the signal comes when the *thread* that started the child
 ends, the hook that sets it (``preexec_fn``) may deadlock in a program with threads, and other systems do not know it.
@@ -18,6 +18,7 @@ import contextlib
 import ctypes
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,8 +54,11 @@ def _kill_group(leader_pid: int) -> None:
         os.killpg(leader_pid, signal.SIGKILL)
 
 
-def keep(parent_pid: int, command: list[str]) -> int:
-    """Run ``command`` until it or the parent ends, and return its exit code (128 + signal when a signal ended it)."""
+def keep(parent_pid: int, scratch: str, command: list[str]) -> int:
+    """Run ``command`` until it or the parent ends, and return its exit code (128 + signal when a signal ended it).
+
+    When it was the parent that ended, the folder ``scratch`` is removed too, unless the text is empty.
+    """
     wake_reader, wake_writer = os.pipe()
     os.set_blocking(wake_writer, False)
     signal.set_wakeup_fd(wake_writer)
@@ -77,6 +81,8 @@ def keep(parent_pid: int, command: list[str]) -> int:
         if parent_gone or os.getppid() != parent_pid:
             _kill_group(server.pid)
             server.wait()
+            if scratch:
+                shutil.rmtree(scratch, ignore_errors=True)
     _kill_group(server.pid)
     return server.returncode if server.returncode >= 0 else 128 - server.returncode
 
@@ -84,9 +90,9 @@ def keep(parent_pid: int, command: list[str]) -> int:
 def main(arguments: list[str]) -> int:
     """Start the command line's command; say on standard error why, if it cannot be started."""
     try:
-        return keep(int(arguments[0]), arguments[1:])
+        return keep(int(arguments[0]), arguments[1], arguments[2:])
     except OSError as error:
-        sys.stderr.write(f"cannot start {arguments[1]}: {error}\n")
+        sys.stderr.write(f"cannot start {arguments[2]}: {error}\n")
         return EXIT_NOT_STARTED
 
 

@@ -99,12 +99,14 @@ class ManagedProcess(ABC):
     Attributes:
         name: Names the log file and appears in errors.
         directory: Working directory, data and log. Kept if the caller named it, else private and removed by ``close``.
+        scratch: Folder that the keeper removes should this program end without closing the server; None keeps all.
     """
 
     def __init__(self, name: str, directory: Path | None = None) -> None:
         self.name = name
-        self._private = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix=f"streamdedup-{name}-")) if directory is None else directory
+        self._private = directory is None
+        self.scratch = self.directory if self._private else None
         self.directory.mkdir(parents=True, exist_ok=True)
         self._keeper: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
@@ -172,11 +174,11 @@ class ManagedProcess(ABC):
         if self.is_running():
             return
         self._release()
-        keeper_command = [sys.executable, "-I", "-S", str(_KEEPER), str(os.getpid()), *self.command()]
+        keeper = [sys.executable, "-I", "-S", str(_KEEPER), str(os.getpid()), str(self.scratch or "")]
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
             self._keeper = subprocess.Popen(  # noqa: S603  the command is built here, no shell is involved
-                keeper_command,
+                [*keeper, *self.command()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -280,10 +282,10 @@ class ManagedProcess(ABC):
         if self._keeper is None:
             return
         self._pid = None
+        self._keeper.wait()  # first: a pipe that closes earlier tells the keeper that this program has ended
         for pipe in (self._keeper.stdin, self._keeper.stdout):
             if pipe is not None:
                 pipe.close()
-        self._keeper.wait()
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as unless_started:

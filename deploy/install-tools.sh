@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Install what only further checks need: redis-server, prometheus (with promtool) and chromium.
+# As root on Debian and its relatives; a no-op where everything is there already. No service is started: a redis-server on its
+# usual port would be mistaken for somebody's data, and the tests start servers of their own.
+set -euo pipefail
+
+# Program that a check calls, and the package that brings it.
+declare -A package_of=(
+  [redis-server]=redis-server
+  [prometheus]=prometheus
+  [promtool]=prometheus
+  [chromium]=chromium
+)
+
+missing_programs() {
+  local program
+  for program in "${!package_of[@]}"; do
+    command -v "$program" >/dev/null || echo "$program"
+  done | sort
+}
+
+mapfile -t missing < <(missing_programs)
+if ((${#missing[@]} == 0)); then
+  echo "tools: all there"
+  exit 0
+fi
+mapfile -t packages < <(for program in "${missing[@]}"; do echo "${package_of[$program]}"; done | sort -u)
+
+if ! command -v apt-get >/dev/null; then
+  echo "tools: missing ${missing[*]}; this system has no apt-get, install them with its own package manager" >&2
+  exit 1
+fi
+if ((EUID != 0)); then
+  echo "tools: missing ${missing[*]}; run 'make tools' as root, or: apt-get install ${packages[*]}" >&2
+  exit 1
+fi
+
+# Debian's packages start their services while they are installed, unless this file says no.
+policy=/usr/sbin/policy-rc.d
+if [[ ! -e $policy ]]; then
+  trap 'rm -f "$policy"' EXIT
+  printf '#!/bin/sh\nexit 101\n' >"$policy"
+  chmod +x "$policy"
+fi
+
+export DEBIAN_FRONTEND=noninteractive
+options=(--quiet --quiet -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300)
+log=$(mktemp)
+echo "tools: installing ${packages[*]}"
+if ! { apt-get "${options[@]}" update && apt-get "${options[@]}" install --yes --no-install-recommends "${packages[@]}"; } \
+  >"$log" 2>&1; then
+  tail -n 30 "$log" >&2
+  echo "tools: apt-get failed, the end of its output is above, the whole in $log" >&2
+  exit 1
+fi
+rm -f "$log"
+
+# Where a policy of the system's own let them start, or will at the next boot: only what was installed just now.
+if [[ -d /run/systemd/system ]]; then
+  for service in redis-server prometheus; do
+    if [[ " ${packages[*]} " == *" $service "* ]]; then
+      systemctl --quiet disable --now "$service"
+    fi
+  done
+fi
+
+mapfile -t missing < <(missing_programs)
+if ((${#missing[@]} > 0)); then
+  echo "tools: still missing after the installation: ${missing[*]}" >&2
+  exit 1
+fi
+echo "tools: installed"
