@@ -1,6 +1,7 @@
 """The consumer as a Source."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
@@ -53,6 +54,7 @@ class KafkaSource:
         consumer = build(KafkaConsumer, options.consumer(), options)
         notes = RebalanceNotes()
         consumer.subscribe(topics=list(options.topics), listener=notes)
+        _await_metadata(consumer, options)
         return cls(consumer, options, notes)
 
     def poll(self, timeout_s: float) -> Batch:
@@ -306,6 +308,18 @@ class RebalanceNotes(ConsumerRebalanceListener):  # type: ignore[misc]  # the cl
         self.rebalances_count += 1
         names = sorted(str(Partition(*partition)) for partition in partitions)
         logger.info("The group rebalanced", extra={"event": event, "partitions": names})
+
+
+def _await_metadata(consumer: Any, options: KafkaOptions) -> None:
+    """Wait until the client knows the topics, or has tried for ``connect_timeout_s``.
+
+    Joining before, it assigns no partition and joins a second time as soon as it knows: a rebalance more for the whole
+    group at each start.
+    """
+    tried = threading.Event()
+    metadata = consumer._client.cluster.request_update()  # noqa: SLF001  the public methods ask about every topic
+    metadata.add_both(lambda _result: tried.set())
+    tried.wait(options.connect_timeout_s)
 
 
 def _is_retriable(error: Exception) -> bool:

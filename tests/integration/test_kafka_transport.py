@@ -1,0 +1,254 @@
+"""The Kafka transport around its contract: opening, refusing, checking, ending."""
+
+import contextlib
+import logging
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kafka import errors as kafka_errors
+
+from streamdedup.embedded import KafkaServer, MockBroker
+from streamdedup.embedded.process import free_ports
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, FatalError, ProducerFenced
+from streamdedup.service.kafka import KafkaOptions, KafkaTransport, check_topics, create_topics
+from streamdedup.service.kafka.client import call_within, close_quietly
+from streamdedup.service.kafka.failures import cap_client_logging, translated
+from streamdedup.service.transport import Batch, Message, Sink, Source
+from tests import servers
+
+#: Longest single poll, in seconds.
+POLL_S = 0.2
+
+
+def options(bootstrap: str, *topics: str, **changes: Any) -> KafkaOptions:
+    fixed = {"group_id": servers.fresh_name("group"), "transactional_id": servers.fresh_name("id")}
+    return KafkaOptions(bootstrap_servers=bootstrap, topics=topics or ("input",), **(fixed | changes))
+
+
+@pytest.fixture(scope="module")
+def own_kafka() -> Iterator[KafkaServer]:
+    """A broker that may be killed without disturbing other tests."""
+    with servers.make_kafka() as server:
+        yield server
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_nobody_at_the_address_is_said_in_time_and_leaves_nothing_behind(delivery):
+    # In a process of its own: pytest keeps log records, which keep exceptions, which keep sockets.
+    address = f"127.0.0.1:{free_ports()[0]}"
+    script = f"""
+        import gc, logging, pathlib, threading
+        from streamdedup.errors import BrokerUnavailable
+        from streamdedup.service.kafka import KafkaOptions, KafkaTransport
+        logging.disable()
+        transport = KafkaTransport(KafkaOptions(bootstrap_servers={address!r}, group_id="g", topics=("t",),
+            transactional_id="x", delivery={delivery!r}, connect_timeout_s=0.5))
+        counts = set()
+        for _ in range(3):
+            try:
+                transport.open()
+            except BrokerUnavailable as error:
+                assert {address!r} in str(error)
+            gc.collect()
+            counts.add((threading.active_count(), len(list(pathlib.Path("/proc/self/fd").iterdir()))))
+        assert len(counts) == 1, counts
+        assert threading.active_count() == 1
+    """
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
+    begun = time.monotonic()
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert time.monotonic() - begun < 3 * 2.0 + 3.0  # three attempts, and Python's start
+
+
+def test_a_source_and_a_sink_leave_no_thread_behind(kafka, new_topic):
+    transport = KafkaTransport(options(kafka, new_topic("input")))
+    before = threading.active_count()
+    for _ in range(2):
+        source, sink = transport.open()
+        source.poll(POLL_S)
+        source.close()
+        sink.close()
+    servers.wait_until(lambda: threading.active_count() <= before, what="the end of the client's threads")
+
+
+def test_publishing_to_a_topic_that_does_not_exist_names_it_and_says_what_to_do(kafka, new_topic):
+    source, sink = KafkaTransport(
+        options(kafka, new_topic("input"), produce_timeout_s=1.0, connect_timeout_s=5.0)
+    ).open()
+    with contextlib.closing(source), contextlib.closing(sink):
+        missing = servers.fresh_name("missing")
+        with pytest.raises(BrokerMisconfigured, match=f"{missing}; create with: streamdedup topics create"):
+            sink.publish([Message(missing, None, b"v")], Batch())
+
+
+def test_a_message_without_key_and_value_is_an_error_of_ours_and_not_hidden(kafka, new_topic):
+    source, sink = KafkaTransport(options(kafka, new_topic("input"))).open()
+    with contextlib.closing(source), contextlib.closing(sink), pytest.raises(ValueError, match="key or value"):
+        sink.publish([Message(new_topic("output"), None, None)], Batch())
+
+
+def test_topics_are_created_once_and_then_found(kafka):
+    names = {servers.fresh_name("a"): 2, servers.fresh_name("b"): 1}
+    asked = options(kafka, *names)
+    assert create_topics(asked, names, 1).created == tuple(sorted(names))
+    again = create_topics(asked, names, 1)
+    assert (again.created, again.existed) == ((), tuple(sorted(names)))
+    assert check_topics(asked, []) == names
+
+
+def test_more_copies_than_brokers_are_refused_with_the_topics_name(kafka):
+    name = servers.fresh_name("topic")
+    with pytest.raises(BrokerMisconfigured, match=name):
+        create_topics(options(kafka, name), {name: 1}, 7)
+
+
+def test_a_missing_topic_and_one_that_is_too_small_are_found_before_work_begins(kafka, new_topic):
+    present = new_topic("input")
+    missing = servers.fresh_name("missing")
+    with pytest.raises(BrokerMisconfigured, match=missing):
+        KafkaTransport(options(kafka, present)).check([missing])
+    small = new_topic("output", max_message_bytes="1000")
+    with pytest.raises(BrokerMisconfigured, match=r"1000 bytes, ours may have 1048576.*max\.message\.bytes"):
+        KafkaTransport(options(kafka, present)).check([small])
+    assert KafkaTransport(options(kafka, present)).check([small], 900) == {present: 1, small: 1}
+
+
+def test_offsets_that_are_gone_stop_the_daemon_when_asked_to(kafka, new_topic):
+    asked = options(kafka, new_topic("input"), on_out_of_range="halt")
+    source, sink = KafkaTransport(asked).open()
+    with contextlib.closing(source), contextlib.closing(sink), pytest.raises(FatalError, match="offset"):
+        servers.wait_until(lambda: source.poll(POLL_S))
+
+
+def test_the_demos_broker_takes_what_is_sent_at_least_once():
+    with MockBroker({"input": 2, "output": 1}) as broker, contextlib.ExitStack() as stack:
+
+        def opened(topic: str) -> tuple[Source, Sink]:
+            # A short session, because this broker lets whoever joins again wait for its end.
+            quick = {"delivery": "at-least-once", "api_version": (2, 3), "session_timeout_s": 6.0}
+            transport = KafkaTransport(options(broker.bootstrap_servers, topic, **quick))
+            assert transport.check(["output"])[topic]
+            source, sink = transport.open()
+            stack.callback(source.close)
+            stack.callback(sink.close)
+            servers.wait_until(lambda: source.poll(POLL_S) or source.assigned(), what="an assignment")
+            return source, sink
+
+        reader, writer = opened("output")
+        source, sink = opened("input")
+        for number in range(3):
+            writer.publish([Message("input", b"k", b"%d" % number)], Batch())
+        found: list[bytes | None] = []
+
+        def copied() -> bool:
+            if batch := source.poll(POLL_S):
+                sink.publish([Message("output", b"k", record.value) for record in batch.records], batch)
+            found.extend(record.value for record in reader.poll(POLL_S).records)
+            return len(found) == 3
+
+        servers.wait_until(copied, what="three records")
+        assert found == [b"0", b"1", b"2"]
+
+
+def test_a_process_ends_quietly_and_soon_although_kafka_is_away(own_kafka):
+    topic = servers.fresh_name("topic")
+    servers.create_topics(own_kafka.bootstrap_servers, [topic])
+    script = f"""
+        import sys
+        from streamdedup.errors import BrokerUnavailable
+        from streamdedup.service.kafka import KafkaOptions, KafkaTransport, sinks
+        from streamdedup.service.transport import Batch, Message, Sink, Source
+        sinks.COMMIT_MARGIN_S = 0.5
+        source, sink = KafkaTransport(KafkaOptions(
+            bootstrap_servers={own_kafka.bootstrap_servers!r}, group_id="g", topics=({topic!r},), transactional_id="x",
+            transaction_timeout_s=2.0, delivery_timeout_s=1.5, produce_timeout_s=1.0, close_timeout_s=1.0)).open()
+        source.poll(0.2)
+        sink.publish([Message({topic!r}, None, b"v")], Batch())
+        print("open", flush=True)
+        sys.stdin.readline()
+        try:
+            sink.publish([Message({topic!r}, None, b"v")], Batch())
+        except BrokerUnavailable:
+            print("away", flush=True)
+        if sys.stdin.readline().strip() == "close":
+            sink.close()
+            source.close()
+    """
+    command = [sys.executable, "-W", "ignore", "-c", "import logging; logging.disable()\n" + textwrap.dedent(script)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stdout.readline() == "open\n"
+        own_kafka.kill()
+        process.stdin.write("publish\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "away\n"
+        begun = time.monotonic()
+        _, complaints = process.communicate("close\n", timeout=20)
+        assert (process.returncode, complaints) == (0, "")
+        assert time.monotonic() - begun < 4.0
+
+
+def test_a_call_that_takes_too_long_is_left_behind_and_its_error_is_kept_otherwise():
+    with pytest.raises(BrokerUnavailable, match=r"cannot wait: .* within 0\.05 s"):
+        call_within(0.05, "wait", threading.Event().wait)
+    with pytest.raises(LookupError):
+        call_within(5.0, "fail", lambda: (_ for _ in ()).throw(LookupError()))
+    assert call_within(5.0, "answer", lambda: 42) == 42
+    assert not close_quietly("fail", lambda: (_ for _ in ()).throw(LookupError()), 5.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (kafka_errors.ProducerFencedError(), ProducerFenced, "transactional id"),
+        (kafka_errors.InvalidProducerEpochError(), ProducerFenced, "transactional id"),
+        (kafka_errors.KafkaError("error state: ProducerFencedError"), ProducerFenced, "transactional id"),
+        (kafka_errors.SaslAuthenticationFailedError("no"), BrokerMisconfigured, "password"),
+        (kafka_errors.TopicAuthorizationFailedError({"t"}), BrokerMisconfigured, "rights"),
+        (kafka_errors.MessageSizeTooLargeError(), BrokerMisconfigured, "max.message.bytes"),
+        (kafka_errors.InvalidTransactionTimeoutError(), BrokerMisconfigured, "transaction.max.timeout.ms"),
+        (kafka_errors.UnsupportedVersionError(), BrokerMisconfigured, "at-least-once"),
+        (kafka_errors.OffsetOutOfRangeError({}), FatalError, "offset"),
+        (kafka_errors.CommitFailedError(), BrokerUnavailable, "cannot publish"),
+        (kafka_errors.KafkaTimeoutError(), BrokerUnavailable, "cannot publish"),
+        (OSError("reset"), BrokerUnavailable, "reset"),
+    ],
+)
+def test_an_error_is_what_the_loop_can_do_about_it(error, kind, words):
+    ours = translated(error, "publish")
+    assert type(ours) is kind
+    assert words in str(ours)
+
+
+def test_no_error_and_no_representation_shows_a_secret():
+    asked = options("localhost:1", sasl_password="canary", ssl_password="bird")
+    assert "canary" not in str(translated(ValueError("{'p': 'canary bird'}"), "connect", asked.secrets()))
+    assert "bird" not in str(translated(ValueError("{'p': 'canary bird'}"), "connect", asked.secrets()))
+    assert "canary" not in repr(asked)
+    assert "bird" not in repr(asked)
+
+
+def test_the_client_never_logs_at_debug_where_it_prints_passwords(monkeypatch):
+    client = logging.getLogger("kafka")
+    monkeypatch.setattr(client, "level", logging.DEBUG)
+    cap_client_logging()
+    assert client.getEffectiveLevel() == logging.INFO
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"transactional_id": None}, {"delivery_timeout_s": 31.0}, {"produce_timeout_s": 25.0}, {"topics": ()}],
+)
+def test_options_that_contradict_each_other_are_refused(wrong):
+    fixed = {"bootstrap_servers": "localhost:1", "group_id": "g", "topics": ("t",), "transactional_id": "x"}
+    with pytest.raises(ValueError, match=r"transaction|topic|produce"):
+        KafkaOptions(**(fixed | wrong))

@@ -1,0 +1,226 @@
+"""Readers without a group, and the feeder, against a real Kafka; the demo's broker where it alone shows the effect."""
+
+import contextlib
+import time
+
+import pytest
+from kafka import KafkaProducer
+
+from streamdedup.embedded import MOCK_API_VERSION, MockBroker
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
+from streamdedup.position import Position
+from streamdedup.service.kafka import KafkaOptions
+from streamdedup.service.kafka.feeder import Feeder
+from streamdedup.service.kafka.reader import RecordFetcher, TopicReader
+from tests.servers import fresh_name, produce, wait_until
+
+#: Seconds in which a record must have come.
+DEADLINE_S = 20.0
+
+
+def options_for(bootstrap, *topics, **fields):
+    fields = {"delivery": "exactly-once", "transactional_id": "unused"} | fields
+    return KafkaOptions(bootstrap_servers=bootstrap, group_id="unused", topics=topics, **fields)
+
+
+@pytest.fixture
+def mock():
+    """A broker of the demo's kind, with one topic of one partition."""
+    with MockBroker({"small": 1}) as broker:
+        at_least_once = {"delivery": "at-least-once", "transactional_id": None, "api_version": MOCK_API_VERSION}
+        yield broker, options_for(broker.bootstrap_servers, "small", compression=None, **at_least_once)
+
+
+def read(reader, count):
+    """Return ``count`` records."""
+    records = []
+    end = time.monotonic() + DEADLINE_S
+    while len(records) < count and time.monotonic() < end:
+        records += reader.poll(0.2).records
+    return records
+
+
+def test_a_reader_misses_nothing_that_is_written_after_it_was_made(kafka, new_topic):
+    topic = new_topic(partitions=3)
+    produce(kafka, topic, [b"before"] * 5)
+
+    with TopicReader(options_for(kafka, topic)) as reader:
+        produce(kafka, topic, [b"1", b"2", b"3"])
+        assert sorted(record.value for record in read(reader, 3)) == [b"1", b"2", b"3"]
+
+
+def test_a_reader_from_the_beginning_reads_every_partition(kafka, new_topic):
+    topics = new_topic(partitions=3), new_topic()
+    for topic in topics:
+        produce(kafka, topic, [b"%d" % number for number in range(50)])
+
+    with TopicReader(options_for(kafka, *topics), from_beginning=True) as reader:
+        records = read(reader, 100)
+
+    assert len({record.position for record in records}) == 100
+    assert {record.position.topic for record in records} == set(topics)
+
+
+def test_a_reader_never_sees_what_was_aborted(kafka, new_topic):
+    topic = new_topic()
+    with contextlib.closing(
+        KafkaProducer(bootstrap_servers=kafka, transactional_id=fresh_name("reader"), retry_backoff_ms=20)
+    ) as producer:
+        producer.init_transactions()
+        for value, finish in ((b"aborted", producer.abort_transaction), (b"committed", producer.commit_transaction)):
+            producer.begin_transaction()
+            producer.send(topic, value=value)
+            producer.flush()
+            finish()
+
+    with TopicReader(options_for(kafka, topic), from_beginning=True) as reader:
+        assert [record.value for record in read(reader, 1)] == [b"committed"]
+    with RecordFetcher(options_for(kafka, topic)) as fetcher:
+        assert fetcher.fetch(Position(topic, 0, 0)) is None
+
+
+class NotUtf8(str):
+    """A header name that is no UTF-8 on the wire, which other clients write and this one cannot parse."""
+
+    __slots__ = ()
+
+    def encode(self, *_arguments):
+        return b"\xff"
+
+
+def test_a_reader_steps_past_what_the_client_cannot_parse(kafka, new_topic):
+    topic = new_topic()
+    produce(kafka, topic, [b"first"])
+    produce(kafka, topic, [b"bad"], headers=[(NotUtf8("name"), b"")])
+    produce(kafka, topic, [b"last"])
+    values, places = [], []
+
+    with TopicReader(options_for(kafka, topic), from_beginning=True) as reader:
+
+        def last_has_come():
+            batch = reader.poll(0.2)
+            values.extend(record.value for record in batch.records)
+            places.extend(unreadable.position.offset for unreadable in batch.unreadable)
+            return b"last" in values
+
+        wait_until(last_has_come, DEADLINE_S)
+    with RecordFetcher(options_for(kafka, topic)) as fetcher:
+        with pytest.raises(BrokerUnavailable, match=f"cannot fetch {topic}:0:1"):
+            fetcher.fetch(Position(topic, 0, 1))
+        assert fetcher.fetch(Position(topic, 0, 2)).value == b"last"
+
+    assert values == [b"first", b"last"]
+    assert places == [1]
+
+
+def test_a_topic_that_does_not_exist_is_named(kafka):
+    with pytest.raises(BrokerMisconfigured, match="no such topic: nowhere"):
+        TopicReader(options_for(kafka, "nowhere"))
+
+
+@pytest.mark.parametrize("kind", [TopicReader, RecordFetcher, Feeder])
+def test_without_a_broker_nothing_can_be_made(kind):
+    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9"):
+        kind(options_for("127.0.0.1:9", "articles", connect_timeout_s=0.5))
+
+
+def test_single_records_are_fetched_in_any_order(kafka, new_topic):
+    topic = new_topic(partitions=2)
+    for partition in range(2):
+        produce(kafka, topic, [b"%d:%d" % (partition, offset) for offset in range(200)], partition=partition)
+    wanted = [(1, 199), (0, 0), (0, 1), (1, 198), (1, 199), (0, 150), (0, 150)]
+
+    with RecordFetcher(options_for(kafka, topic)) as fetcher:
+        fetched = [fetcher.fetch(Position(topic, *place)) for place in wanted]
+
+    assert [record.value for record in fetched] == [b"%d:%d" % place for place in wanted]
+
+
+@pytest.mark.parametrize("place", [(0, 1), (0, 10**9), (7, 0)])
+def test_a_record_that_never_was_is_none(kafka, new_topic, place):
+    topic = new_topic()
+    produce(kafka, topic, [b"only"])
+
+    with RecordFetcher(options_for(kafka, topic)) as fetcher:
+        assert fetcher.fetch(Position(topic, *place)) is None
+        assert fetcher.fetch(Position("nowhere", 0, 0)) is None
+
+
+def test_a_record_that_has_expired_is_none_and_no_other_record(mock):
+    _, options = mock
+    with Feeder(options) as feeder:
+        for number in range(40):
+            feeder.send("small", b"%d" % number, b"x" * 500_000)
+
+    with RecordFetcher(options) as fetcher:
+        assert fetcher.fetch(Position("small", 0, 0)) is None
+        last = fetcher.fetch(Position("small", 0, 39))
+    assert last is not None
+    assert last.key == b"39"
+
+
+def test_a_feeder_delivers_everything_once_and_in_order(kafka, new_topic):
+    topic = new_topic(partitions=3)
+    with TopicReader(options_for(kafka, topic)) as reader:
+        with Feeder(options_for(kafka, topic), max_in_flight_records=50) as feeder:
+            for number in range(2000):
+                feeder.send(topic, b"%d" % (number % 7), b"%d" % number, timestamp_ms=1_700_000_000_000 + number)
+        records = read(reader, 2000)
+
+    assert feeder.delivered_count == 2000
+    by_key = {}
+    for record in records:
+        assert record.timestamp_ms == 1_700_000_000_000 + int(record.value)
+        by_key.setdefault(record.key, []).append(int(record.value))
+    assert by_key == {b"%d" % key: list(range(key, 2000, 7)) for key in range(7)}
+
+
+def test_a_feeder_keeps_few_on_their_way(mock):
+    _, options = mock
+    with Feeder(options, max_in_flight_records=10, max_in_flight_bytes=1000) as feeder:
+        for number in range(100):
+            feeder.send("small", None, b"x" * 300)
+            assert number + 1 - feeder.delivered_count <= 4
+
+
+def test_a_feeder_says_which_topic_is_missing(kafka):
+    options = options_for(kafka, "nowhere", produce_timeout_s=1.0)
+
+    with pytest.raises(BrokerMisconfigured, match="no such topic: nowhere"), Feeder(options) as feeder:
+        feeder.send("nowhere", b"key", b"value")
+
+
+def test_a_feeder_says_that_a_record_is_too_large_for_the_topic(kafka, new_topic):
+    topic = new_topic(max_message_bytes="1000")
+
+    feeder = Feeder(options_for(kafka, topic, compression=None))
+    feeder.send(topic, b"key", b"x" * 5000)
+    with pytest.raises(BrokerMisconfigured, match="too large"):
+        feeder.close()
+
+
+def test_a_feeder_whose_broker_has_gone_says_so_and_is_spent(mock):
+    broker, _ = mock
+    feeder = Feeder(options_for(broker.bootstrap_servers, "small", **_impatient()))
+    feeder.send("small", b"key", b"value")
+    feeder.flush()
+    broker.kill()
+
+    feeder.send("small", b"key", b"value")
+    with pytest.raises(BrokerUnavailable):
+        feeder.close()
+    with pytest.raises(BrokerUnavailable, match="unusable"):
+        feeder.send("small", b"key", b"value")
+    feeder.close()
+
+
+def _impatient():
+    """Options of a feeder for the demo's broker that gives up soon."""
+    return {
+        "delivery": "at-least-once",
+        "transactional_id": None,
+        "api_version": MOCK_API_VERSION,
+        "compression": None,
+        "delivery_timeout_s": 2.0,
+        "produce_timeout_s": 1.0,
+    }
