@@ -13,7 +13,7 @@ from streamdedup.settings.units import WORD, Kind, write_text
 QUOTE = '"'
 
 
-class Contradictions(ValueError):  # noqa: N818  it carries several, and pydantic asks for a ValueError
+class Contradictions(ValueError):
     """Values that are right one by one and wrong together.
 
     Attributes:

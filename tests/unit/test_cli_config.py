@@ -104,7 +104,7 @@ def test_a_misspelt_command_is_answered_by_the_one_meant(run):
 
 
 @pytest.mark.parametrize(
-    "error, code",
+    ("error", "code"),
     [
         (errors.SettingsError("a: wrong\nb: wrong"), errors.EXIT_USAGE),
         (errors.CorpusError("x.txt: no corpus"), errors.EXIT_FAILED),

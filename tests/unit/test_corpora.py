@@ -207,7 +207,7 @@ def test_a_reuters_document_survives_being_sent(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "number, character", [("38", "&"), ("65", "A"), ("10", ""), ("55296", "\ufffd"), ("1114112", "\ufffd")]
+    ("number", "character"), [("38", "&"), ("65", "A"), ("10", ""), ("55296", "\ufffd"), ("1114112", "\ufffd")]
 )
 def test_numeric_entities_stand_for_characters(tmp_path, number, character):
     article = f'<REUTERS OLDID="1">\n<BODY>&#{number};</BODY>\n</REUTERS>\n'.encode()
@@ -352,7 +352,7 @@ def test_a_folder_without_sgml_files_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content, reason",
+    ("content", "reason"),
     [
         (b"\x00\x01\x02", "a binary file"),
         (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "a binary file"),
@@ -397,7 +397,7 @@ def test_tables_are_refused_rather_than_read_as_text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content, place",
+    ("content", "place"),
     [
         (b"fine\n" + b"x" * 2_000, ":2: longer than 1,000 bytes"),
         (gzip.compress(bytes(5_000_000).replace(b"\0", b"x")), ":1: longer than 1,000 bytes"),

@@ -28,7 +28,7 @@ def test_every_kind_of_message_has_an_example():
     assert {name for name, _ in EXAMPLES} == set(NAMES)
 
 
-@pytest.mark.parametrize("name,example", EXAMPLES)
+@pytest.mark.parametrize(("name", "example"), EXAMPLES)
 def test_an_example_of_the_page_is_valid(name, example):
     validator = Draft202012Validator(json.loads(schema(name)), format_checker=Draft202012Validator.FORMAT_CHECKER)
     validator.validate(json.loads(example))

@@ -83,7 +83,7 @@ class TestSharedBands:
 
 class TestProbability:
     @pytest.mark.parametrize(
-        "similarity, probability",
+        ("similarity", "probability"),
         # "Mining of Massive Datasets", figure 3.8: 20 bands of 5 rows.
         [(0.2, 0.006), (0.3, 0.047), (0.4, 0.186), (0.5, 0.470), (0.6, 0.802), (0.7, 0.975), (0.8, 0.9996)],
     )
@@ -119,12 +119,12 @@ class TestProbability:
         assert Banding(20, 5).threshold == pytest.approx(0.5493, abs=1e-4)
         assert Banding(1, 7).threshold == 1.0
 
-    @pytest.mark.parametrize("similarity, shared", [(-0.1, 1), (1.1, 1), (math.nan, 1), (0.5, 0), (0.5, 5)])
+    @pytest.mark.parametrize(("similarity", "shared"), [(-0.1, 1), (1.1, 1), (math.nan, 1), (0.5, 0), (0.5, 5)])
     def test_arguments_outside_their_range_are_refused(self, similarity, shared):
         with pytest.raises(ValueError, match=r"similarity lies in|shared bands asked"):
             Banding(4, 4).probability(similarity, shared)
 
-    @pytest.mark.parametrize("bands, rows", [(0, 4), (4, 0)])
+    @pytest.mark.parametrize(("bands", "rows"), [(0, 4), (4, 0)])
     def test_a_banding_without_bands_or_rows_is_refused(self, bands, rows):
         with pytest.raises(ValueError, match="at least 1 band of 1 row"):
             Banding(bands, rows)
@@ -152,7 +152,7 @@ class TestChoice:
         assert choose_banding(0.8, 0.99) == Banding(9, 4)
 
     @pytest.mark.parametrize(
-        "documents, banding",
+        ("documents", "banding"),
         [(50_000, Banding(7, 3)), (300_000, Banding(9, 4)), (1_000_000, Banding(12, 5)), (3_000_000, Banding(16, 6))],
     )
     def test_a_larger_index_gets_more_selective_bands(self, documents, banding):
@@ -207,7 +207,7 @@ class TestChoice:
             choose_banding(0.8, 1.0)
 
     @pytest.mark.parametrize(
-        "arguments, text",
+        ("arguments", "text"),
         [
             ({"threshold": 0.0, "min_recall": 0.9}, "threshold"),
             ({"threshold": 1.1, "min_recall": 0.9}, "threshold"),

@@ -70,7 +70,7 @@ def test_the_position_is_the_id_of_a_document_without_id_and_key():
     assert decode(b'{"text":"x"}').id == "articles:3:1042"
 
 
-@pytest.mark.parametrize("number,expected", [("42", "42"), ("-7", "-7"), ("-0", "0"), ("9" * 30, "9" * 30)])
+@pytest.mark.parametrize(("number", "expected"), [("42", "42"), ("-7", "-7"), ("-0", "0"), ("9" * 30, "9" * 30)])
 def test_a_whole_number_as_an_id_becomes_its_decimal_text(number, expected):
     assert decode(b'{"id":%s,"text":"x"}' % number.encode()).id == expected
 
@@ -83,7 +83,7 @@ def test_fields_can_have_other_names():
 
 
 @pytest.mark.parametrize(
-    "value,text",
+    ("value", "text"),
     [
         (b'{"title":"A","text":"B"}', "A\nB"),
         (b'{"text":"B","title":"A"}', "A\nB"),
@@ -211,12 +211,12 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("value,text", ACCEPTED.values(), ids=ACCEPTED.keys())
+@pytest.mark.parametrize(("value", "text"), ACCEPTED.values(), ids=ACCEPTED.keys())
 def test_an_odd_value_is_processed(value, text):
     assert decode(value).text == text
 
 
-@pytest.mark.parametrize("value,code", REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(("value", "code"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_bad_value_is_refused_with_its_code(value, code):
     error = refusal(value)
     assert error.code is code
@@ -224,7 +224,7 @@ def test_a_bad_value_is_refused_with_its_code(value, code):
 
 
 @pytest.mark.parametrize(
-    "value,key,code",
+    ("value", "key", "code"),
     [
         (None, None, ErrorCode.NULL_WITHOUT_KEY),
         (None, b"", ErrorCode.INVALID_ID),
@@ -516,7 +516,7 @@ def test_limits_too_small_for_one_match_are_refused(limits):
 
 
 @pytest.mark.parametrize(
-    "time_ms,text", [(2**63 - 1, "9999-12-31T23:59:59.999Z"), (-(2**63), "0001-01-01T00:00:00.000Z")]
+    ("time_ms", "text"), [(2**63 - 1, "9999-12-31T23:59:59.999Z"), (-(2**63), "0001-01-01T00:00:00.000Z")]
 )
 def test_a_time_beyond_the_calendar_is_written_as_the_nearest(time_ms, text):
     message = json.loads(encode_alert(replace(ALERT, time_ms=time_ms))[0])
@@ -650,7 +650,7 @@ def test_a_record_that_could_not_be_read_is_told_from_one_that_was_null():
     assert (letter.value, own["unread"], "null-value" in own) == (b"", "true", False)
 
 
-@pytest.mark.parametrize("given_ms,expected_ms", [(-1, None), (0, 0), (NOW_MS + 1, NOW_MS), (2**63 - 1, NOW_MS)])
+@pytest.mark.parametrize(("given_ms", "expected_ms"), [(-1, None), (0, 0), (NOW_MS + 1, NOW_MS), (2**63 - 1, NOW_MS)])
 def test_the_record_time_is_kept_unless_a_broker_would_refuse_it(given_ms, expected_ms):
     letter = made(replace(RECORD, timestamp_ms=given_ms))
     assert letter.timestamp_ms == expected_ms

@@ -118,7 +118,7 @@ class TestSign:
         assert np.array_equal(FAMILY.sign(*batch, skip=5), whole[:, 5:])
         assert np.array_equal(FAMILY.sign(*batch, permutations=9, skip=8), whole[:, 8:9])
 
-    @pytest.mark.parametrize("permutations, skip", [(17, 0), (0, 0), (5, 5), (5, 6), (None, 16), (3, -1)])
+    @pytest.mark.parametrize(("permutations", "skip"), [(17, 0), (0, 0), (5, 5), (5, 6), (None, 16), (3, -1)])
     def test_functions_that_the_family_does_not_have_are_refused(self, permutations, skip):
         with pytest.raises(ValueError, match="family of 16"):
             FAMILY.sign(*batch_of([[1]]), permutations=permutations, skip=skip)
@@ -191,7 +191,7 @@ class TestTextbook:
         assert after[3] == [[1, 0], [3, 2], [2, 0], [1, 0]]
         assert after[4] == [[1, 0], [3, 2], [0, 0], [1, 0]]
 
-    @pytest.mark.parametrize("other, estimated, true", [(1, 0.0, 0.0), (2, 0.5, 1 / 4), (3, 1.0, 2 / 3)])
+    @pytest.mark.parametrize(("other", "estimated", "true"), [(1, 0.0, 0.0), (2, 0.5, 1 / 4), (3, 1.0, 2 / 3)])
     def test_the_estimates_are_the_books(self, other, estimated, true):
         *_, matrix = self.row_by_row()
         signatures = matrix.astype(np.uint32)

@@ -136,7 +136,7 @@ def test_variables_that_are_no_settings_are_left_alone(name):
 
 
 @pytest.mark.parametrize(
-    "name, meant",
+    ("name", "meant"),
     [
         ("STREAMDEDUP_KAFKA__BOOTSTRAP_SERVER", "STREAMDEDUP_KAFKA__BOOTSTRAP_SERVERS"),
         ("STREAMDEDUP_KAFKA_GROUP_ID", "STREAMDEDUP_KAFKA__GROUP_ID"),
@@ -200,7 +200,7 @@ def test_nothing_at_all_says_how_to_name_a_file():
 
 
 @pytest.mark.parametrize(
-    "key, value, said",
+    ("key", "value", "said"),
     [
         ("kafka", 3, "kafka: is 3, not a table; needed: keys under [kafka]"),
         ("profiles", "x", 'profiles: is "x", not a table; needed: keys under [profiles.NAME]'),
@@ -248,7 +248,7 @@ def test_a_wrong_value_is_answered_by_what_is_allowed(key, value, said):
 
 
 @pytest.mark.parametrize(
-    "overrides, key, said",
+    ("overrides", "key", "said"),
     [
         ({"kafka.dead_letter_topic": "duplicates"}, "kafka.dead_letter_topic", "a topic each"),
         ({"profiles.a.topics": "duplicates"}, "profiles.a.topics", "its own output"),
@@ -544,7 +544,7 @@ def test_a_stop_list_counts_from_the_folder_of_the_settings_file(tmp_path):
     assert Settings.load(path, {}, {}).profiles["articles"].shingle_options().stop_words == {"und"}
 
 
-@pytest.mark.parametrize("content, said", [(b"# none\n", "holds no word"), (b"\xff", "is not UTF-8")])
+@pytest.mark.parametrize(("content", "said"), [(b"# none\n", "holds no word"), (b"\xff", "is not UTF-8")])
 def test_a_stop_list_must_hold_words(tmp_path, content, said):
     path = tmp_path / "words"
     path.write_bytes(content)

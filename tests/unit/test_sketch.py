@@ -92,7 +92,7 @@ class TestMake:
         sketches, _ = Sketcher(FAMILY, None, 8).make(np.array([5, 9, 2, 2], dtype=np.uint32), np.array([0, 0, 2, 3, 4]))
         assert sketches == [by_hashes(), by_hashes(5, 9), by_hashes(2), by_hashes(2)]
 
-    @pytest.mark.parametrize("limit, banded", [(-1, 8), (10, 0), (10, 33)])
+    @pytest.mark.parametrize(("limit", "banded"), [(-1, 8), (10, 0), (10, 33)])
     def test_numbers_outside_their_range_are_refused(self, limit, banded):
         with pytest.raises(ValueError, match=r"exact_limit|bands over"):
             Sketcher(FAMILY, limit, banded)
@@ -191,7 +191,7 @@ class TestSimilarities:
         assert asked == [4]
 
     @pytest.mark.parametrize(
-        "common, union, threshold",
+        ("common", "union", "threshold"),
         [(8, 10, 0.8), (7, 10, 0.7), (9, 10, 0.9), (3, 5, 0.6), (19, 20, 0.95), (80, 100, 0.8), (57, 100, 0.57)],
     )
     def test_a_similarity_at_a_decimal_threshold_reaches_it(self, common, union, threshold):
@@ -235,7 +235,7 @@ class TestBinaryForm:
         assert values.flags.owndata
 
     @pytest.mark.parametrize(
-        "data, text",
+        ("data", "text"),
         [
             ("", "at least 5 octets"),
             ("10 000000", "at least 5 octets"),
