@@ -1,4 +1,4 @@
-"""Every metric of the daemon, declared once, with the meaning that ``docs/metrics.md`` repeats."""
+"""Every metric of the daemon, declared once."""
 
 from collections.abc import Callable
 
@@ -26,6 +26,9 @@ class Metrics:
             "documents_silent", "Documents indexed again below the committed offset, without alerts.", "profile"
         )
         self.skipped = self._counter("skipped", "Documents passed over without being a mistake.", "profile", "reason")
+        self.future_times = self._counter(
+            "future_times", "Documents whose record time lay in the future and was set back."
+        )
         self.dead_letters = self._counter("dead_letters", "Records published to the dead-letter topic.", "code")
         self.alerts = self._counter("alerts", "Documents with at least one new near-duplicate.", "profile")
         self.pairs = self._counter("pairs", "Near-duplicate pairs published.", "profile")

@@ -3,11 +3,9 @@
 import contextlib
 import csv
 import select
-import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
@@ -20,6 +18,7 @@ from rich.text import Text
 
 from streamdedup.commands.demo_run import Demo, Show, print_rows
 from streamdedup.commands.demo_servers import PROFILES, Servers
+from streamdedup.commands.demo_signals import EndingSignals
 from streamdedup.commands.differences import GAP
 from streamdedup.commands.scan import output_to
 from streamdedup.commands.show import make_console
@@ -30,8 +29,6 @@ from streamdedup.errors import SettingsError
 SAMPLE_PACE = 10.0
 #: Between two looks at whether all still runs, while the user is waited for, in seconds.
 _LOOK_S = 0.5
-#: Signals that end the demo, by way of an exception, so that it ends its servers.
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _introduce(show: Show, console: Console, servers: Servers) -> None:
@@ -99,7 +96,7 @@ def play(show: Show, pairs: str | None, console: Console) -> None:
     Raises:
         StreamdedupError: Something could not be started, has ended, or does not add up.
     """
-    with _signals_restored(), ExitStack() as stack:
+    with EndingSignals() as signals, ExitStack() as stack:
         try:
             # Opened before anything else: a file that cannot be written is said at once.
             output = None if pairs is None else stack.enter_context(output_to(pairs))
@@ -107,7 +104,7 @@ def play(show: Show, pairs: str | None, console: Console) -> None:
                 Text("Starting a private Redis, a Kafka broker and the daemon; Ctrl-C ends all of them.", "bold")
             )
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="streamdedup-demo-"))
-            servers = stack.enter_context(Servers(Path(directory), show.profiles))
+            servers = stack.enter_context(Servers(Path(directory), show.profiles, signals.held))
             demo = Demo(show, console, servers, stack)
             _introduce(show, console, servers)
             with _progress_bar(console) as progress:
@@ -118,26 +115,7 @@ def play(show: Show, pairs: str | None, console: Console) -> None:
             if show.keep:
                 _wait_for_user(console, servers)
         finally:
-            # Ending the servers takes a second or so; a second Ctrl-C must not leave one behind.
-            for number in _SIGNALS:
-                signal.signal(number, signal.SIG_IGN)
-
-
-@contextlib.contextmanager
-def _signals_restored() -> Iterator[None]:
-    """Let signals raise; put back at the end what they did before."""
-
-    def end(number: int, _frame: object) -> None:
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(128 + number)
-
-    found = {number: signal.signal(number, end) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in found.items():
-            signal.signal(number, handler)
+            signals.ignore()
 
 
 def _sample(threshold: float | None) -> dict[str, Any]:

@@ -22,6 +22,8 @@ _MAX_AHEAD_BYTES, _MAX_AHEAD_RECORDS = 1_000_000, 2_500
 MAX_RECORD_BYTES = 4_000_000
 #: Records sent in one turn, so that alerts are shown meanwhile.
 _TURN_RECORDS = 250
+#: Pairs of one alert that are shown; of a spam storm's hundreds, more would only hide everything else.
+_MAX_PAIRS = 10
 
 
 class Replay:
@@ -109,7 +111,7 @@ class Audience:
 
     def __init__(self, console: Console, texts: Texts | None) -> None:
         self._console = console
-        self._view = AlertView(console, texts, CLOCK_FORMAT)
+        self._view = AlertView(console, texts, CLOCK_FORMAT, _MAX_PAIRS)
         self.pairs: dict[tuple[str, str], float] = {}
         self.pairs_count = 0
         self.dead_letters: Counter[str] = Counter()

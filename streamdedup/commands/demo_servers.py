@@ -3,8 +3,8 @@
 import json
 import os
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +12,9 @@ from typing import Any, Self
 
 from streamdedup.embedded import MOCK_API_VERSION, ManagedProcess, MockBroker, RedisServer, ServerError, free_ports
 from streamdedup.settings.sources import PREFIX
+
+#: Opens a context in which no signal interrupts.
+Hold = Callable[[], AbstractContextManager[None]]
 
 #: Where everything listens.
 _HOST = "127.0.0.1"
@@ -49,11 +52,13 @@ class Daemon(ManagedProcess):
     Args:
         directory: Where settings and log go.
         settings: Text of the settings file, with ``{port}`` for the port of the metrics.
+        held: Opens a context in which no signal interrupts.
     """
 
-    def __init__(self, directory: Path, settings: str) -> None:
+    def __init__(self, directory: Path, settings: str, held: Hold) -> None:
         super().__init__("daemon", directory)
         self._settings = settings
+        self._held = held
         self._port = 0
 
     @property
@@ -70,6 +75,16 @@ class Daemon(ManagedProcess):
         """Take a port for the metrics, and write the settings file that names it."""
         (self._port,) = free_ports()
         self.config_path.write_text(self._settings.replace("{port}", str(self._port)), encoding="utf-8")
+
+    def spawn(self) -> None:
+        """Start the process without waiting until it answers.
+
+        Raises:
+            ServerError: The program cannot be started.
+        """
+        # The process only, and not the wait for it, which a user may want to cut short.
+        with self._held():
+            super().spawn()
 
     def command(self) -> list[str]:
         """Return the command line that a user would type."""
@@ -110,6 +125,7 @@ class Servers:
     Args:
         directory: Where settings and logs go; it must outlive this.
         profiles: Settings of each profile by its name, which is also its input topic.
+        held: Opens a context in which no signal interrupts: a process is started wholly or not at all.
 
     Attributes:
         redis: The Redis server.
@@ -120,13 +136,14 @@ class Servers:
         MissingToolError: A server program is not installed.
     """
 
-    def __init__(self, directory: Path, profiles: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, directory: Path, profiles: Mapping[str, Mapping[str, Any]], held: Hold) -> None:
         topics = dict.fromkeys(profiles, _INPUT_PARTITIONS) | {DUPLICATES_TOPIC: 1, DEAD_LETTER_TOPIC: 1}
         # All are made before any is started, so that a missing one is said at once.
         self.redis = RedisServer(directory=directory / "redis")
         self.broker = MockBroker(topics, directory / "kafka")
         self._directory = directory
         self._profiles = profiles
+        self._held = held
         self._stack = ExitStack()
 
     @property
@@ -147,10 +164,11 @@ class Servers:
     def __enter__(self) -> Self:
         forget_settings()
         with ExitStack() as stack:
-            _start(self.redis, stack)
-            _start(self.broker, stack)
-            self._daemon = Daemon(self._directory / "daemon", self._settings())
-            _start(self._daemon, stack)
+            for server in (self.redis, self.broker):
+                with self._held():
+                    stack.enter_context(server)
+            self._daemon = Daemon(self._directory / "daemon", self._settings(), self._held)
+            stack.enter_context(self._daemon)
             self._stack = stack.pop_all()
         return self
 
@@ -173,17 +191,6 @@ class Servers:
             lines = [f"{key} = {json.dumps(value)}" for key, value in {"topics": [name], **profile}.items()]
             text += "\n".join(["", f"[profiles.{name}]", *lines, ""])
         return text
-
-
-def _start(process: ManagedProcess, stack: ExitStack) -> None:
-    """Start a process that the stack closes."""
-    stack.callback(process.close)
-    try:
-        process.start()
-    except BaseException:
-        # Interrupted at its start it has nothing to put in order, and may not even be known by its id yet.
-        process.kill()
-        raise
 
 
 def forget_settings() -> None:

@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from streamdedup.commands.assembly import decoder_of, kafka_options
 from streamdedup.commands.config import ConfigOption, SetOption, load_settings
@@ -68,12 +69,20 @@ class AlertView:
         console: Where to.
         texts: Fetches both texts of each pair, to show them side by side; None shows lines only.
         time_format: How to write times.
+        max_pairs: Most pairs of one alert to show; None for all.
     """
 
-    def __init__(self, console: Console, texts: Texts | None = None, time_format: str = TIME_FORMAT) -> None:
+    def __init__(
+        self,
+        console: Console,
+        texts: Texts | None = None,
+        time_format: str = TIME_FORMAT,
+        max_pairs: int | None = None,
+    ) -> None:
         self._console = console
         self._texts = texts
         self._time_format = time_format
+        self._max_pairs = max_pairs
 
     def show(self, part: AlertPart) -> None:
         """Print each pair of the alert.
@@ -84,12 +93,14 @@ class AlertView:
         """
         alert = part.alert
         new = self._texts.side(alert.document_id, alert.digest, alert.position) if self._texts else None
-        for match in alert.matches:
+        for match in alert.matches[: self._max_pairs]:
             self._console.print(match_line(alert, match, self._time_format), soft_wrap=True)
             if new is not None and self._texts is not None:
                 old = self._texts.side(match.id, match.digest, match.position)
                 self._console.print(side_by_side(new, old, coloured=self._console.color_system is not None))
                 self._console.print()
+        if self._max_pairs is not None and len(alert.matches) > self._max_pairs:
+            self._console.print(Text(f"          and {len(alert.matches) - self._max_pairs:,} more like it", "dim"))
 
 
 def decoders_of(settings: Settings) -> dict[str, Decoder]:

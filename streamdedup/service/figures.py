@@ -37,6 +37,7 @@ class Work:
         outcomes: What the detector found, by profile.
         dead_letter_codes: One for each dead letter.
         kinds: Topic and kind of each record.
+        future_count: Documents whose record time lay in the future.
     """
 
     documents: dict[str, list[Document]] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class Work:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     dead_letter_codes: list[str] = field(default_factory=list)
     kinds: list[tuple[str, str]] = field(default_factory=list)
+    future_count: int = 0
 
 
 class Figures:
@@ -73,6 +75,7 @@ class Figures:
         metrics.batch_records.observe(len(work.kinds))
         for (topic, kind), count in Counter(work.kinds).items():
             metrics.records.labels(topic, kind).inc(count)
+        metrics.future_times.inc(work.future_count)
         for code, count in Counter(work.dead_letter_codes).items():
             metrics.dead_letters.labels(code).inc(count)
         for profile, outcome in work.outcomes.items():

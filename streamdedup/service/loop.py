@@ -12,6 +12,7 @@ write was refused -> somebody else owns the partition, drop the batch; a fatal e
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -30,7 +31,7 @@ from streamdedup.errors import (
 from streamdedup.messages import Decoder, Document, ErrorCode
 from streamdedup.metrics import Metrics
 from streamdedup.position import Partition, Position
-from streamdedup.service.figures import Figures, Work
+from streamdedup.service.figures import Figures, Work, now_ms
 from streamdedup.service.outbox import LoopOptions, Outbox, Profile
 from streamdedup.service.shutdown import StopSignals
 from streamdedup.service.transport import Batch, Record, Sink, Source, Transport
@@ -86,7 +87,7 @@ class Loop:
         self._waiting_for: str | None = "the store"
         self._attempts_count = 0
         self._fenced_at: float | None = None
-        self._refused_since: float | None = None
+        self._refused_since: tuple[int | None, float] | None = None
 
     def problem(self) -> str | None:
         """Say what the daemon waits for, or None while it is at work; may be asked from another thread."""
@@ -123,6 +124,8 @@ class Loop:
             self._put_back(batch, error)
         except BatchRefused as error:
             self._refused(batch, error)
+        except IndexLost as error:
+            self._index_lost(batch, error)
         except ProducerFenced as error:
             self._producer_fenced(error)
         except BrokerUnavailable as error:
@@ -165,11 +168,16 @@ class Loop:
     # Steps
 
     def _decode(self, batch: Batch, work: Work) -> None:
+        now = now_ms()
         for record in batch.records:
             topic = record.position.topic
             profile = self._by_topic[topic]
             try:
                 document = _decode(profile.decoder, record)
+                if document.time_ms > now:
+                    # A time in the future would keep the document matching longer than the window.
+                    document = replace(document, time_ms=now)
+                    work.future_count += 1
             except MessageError as error:
                 stage = Stage.SIZE if error.code == ErrorCode.TOO_LARGE else Stage.DECODE
                 self._outbox.add_dead_letter(record, error, stage, work)
@@ -188,22 +196,24 @@ class Loop:
         for partition, start in batch.starts().items():
             held = self._fences.get(partition)
             if held is None or held.generation != batch.generation:
-                store = self._by_topic[partition.topic].detector.store
-                result = store.fence(partition, batch.generation, start)
-                if result.previous_mark is None and source.committed(partition) is not None:
-                    self._index_lost(partition, start)
-                self._fences[partition] = result.fence
+                self._fences[partition] = self._fence(partition, batch.generation, start, source)
         self._refused_since = None
         return {partition: self._fences[partition] for partition in batch.starts()}
 
-    def _index_lost(self, partition: Partition, start: int) -> None:
-        where = f"offset {start} of {partition} is committed, but the index has never seen this partition"
-        if not self._options.continue_without_index:
-            raise IndexLost(
-                f"{where}: it was lost, or it is another one. Start a new consumer group (kafka.group_id) to read the "
-                'topics again from the start, or set service.on_index_lost = "continue" to go on without the older ones'
-            )
-        log.warning("index_lost", where=where)
+    def _fence(self, partition: Partition, generation: int, start: int, source: Source) -> Fence:
+        # Asked before the fence is set: whoever commits has set a mark before, so what is committed by now without a
+        # mark tells of a lost index, and not of somebody who was quicker.
+        committed = source.committed(partition)
+        if committed is not None and start < committed:
+            # The partition was somebody else's for a while, and a batch put back since has moved our place behind his.
+            raise BrokerUnavailable(f"{partition} was read from offset {start}, but {committed} is committed by now")
+        result = self._by_topic[partition.topic].detector.store.fence(partition, generation, start)
+        if result.previous_mark is None and committed is not None:
+            where = f"offset {committed} of {partition} is committed, but the index has never seen this partition"
+            if not self._options.continue_without_index:
+                raise IndexLost(f"{where}: it was lost, or it is another one")
+            log.warning("index_lost", reason=where)
+        return result.fence
 
     def _mark(self, batch: Batch, work: Work, fences: Mapping[Partition, Fence]) -> None:
         """Note the commit in the index. Losing this note costs nothing: the next assignment brings it up to date."""
@@ -225,9 +235,11 @@ class Loop:
     def _open_store(self) -> None:
         for profile in self._profiles.values():
             if profile.name not in self._opened:
-                created = profile.detector.store.open(profile.fingerprint)
+                opening = profile.detector.store.open(profile.fingerprint)
                 self._opened.add(profile.name)
-                log.info("index_open", profile=profile.name, created=created)
+                log.info("index_open", profile=profile.name, created=opening.created)
+                for text in opening.advisories:
+                    log.warning("index_differs", profile=profile.name, reason=text)
 
     def _open_clients(self) -> tuple[Source, Sink]:
         if self._clients is None:
@@ -282,14 +294,28 @@ class Loop:
         self._fences.clear()
         if self._clients is not None and batch is not None:
             self._clients[0].rewind(batch)
-        now = time.monotonic()
-        self._refused_since = self._refused_since or now
-        if now - self._refused_since > _STALE_FENCE_S:
+        now, generation = time.monotonic(), None if batch is None else batch.generation
+        if self._refused_since is None or self._refused_since[0] != generation:
+            self._refused_since = generation, now
+        if now - self._refused_since[1] > _STALE_FENCE_S:
             raise StaleFence(
                 f"{error}, and has been for {_STALE_FENCE_S:.0f} s. If the consumer group was deleted it counts from 1 "
                 "again: stop all daemons of the group and run `streamdedup index unfence`"
             )
         self._wait("the partition", error)
+
+    def _index_lost(self, batch: Batch | None, error: IndexLost) -> None:
+        """The index is gone: end, and say what helps; or create it anew, if that was wished."""
+        if not self._options.continue_without_index:
+            raise IndexLost(
+                f"{error}. Start a new consumer group (kafka.group_id) to read the topics again from the start, or set "
+                'service.on_index_lost = "continue" to go on without the older ones'
+            ) from error
+        log.warning("index_lost", reason=str(error))
+        self._opened.clear()
+        self._fences.clear()
+        if self._clients is not None and batch is not None:
+            self._clients[0].rewind(batch)
 
     def _producer_fenced(self, error: ProducerFenced) -> None:
         self._close_clients()

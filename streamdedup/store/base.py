@@ -35,6 +35,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.errors import IndexMismatch
 from streamdedup.position import Partition, Position
 
 #: What makes two indexes comparable: name of a parameter and its value.
@@ -148,6 +149,19 @@ class StoreStats:
     limit_bytes: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How an index was found.
+
+    Attributes:
+        created: Whether there was none before.
+        advisories: Differences that make hardly any difference, for the operator; one text each.
+    """
+
+    created: bool
+    advisories: tuple[str, ...] = ()
+
+
 class BucketStore(Protocol):
     """The index of one profile. Called from one thread; one process may hold several.
 
@@ -161,8 +175,8 @@ class BucketStore(Protocol):
     and ``IndexLost`` when the whole index is gone.
     """
 
-    def open(self, fingerprint: Fingerprint) -> bool:
-        """Make sure that the index was built with these parameters; return whether it was created by this call.
+    def open(self, fingerprint: Fingerprint) -> Opening:
+        """Make sure that the index was built with these parameters; create it when there is none.
 
         Raises:
             IndexMismatch: It was built with others; the text names each that differs.
@@ -251,26 +265,36 @@ class BucketStore(Protocol):
         """Free the connection; never raises."""
 
 
-#: Parameters of a fingerprint in which two indexes may differ and still be compared.
+#: Parameters of a fingerprint in which two indexes may differ and still be compared: a newer Unicode changes the class
+#: of few characters, so few texts get other shingles than before.
 ADVISORY_PARAMETERS = frozenset({"unicode"})
 
 
-def describe_mismatch(stored: Fingerprint, ours: Fingerprint) -> list[str]:
-    """Name each parameter in which two fingerprints differ so that signatures cannot be compared.
+def compare_fingerprints(stored: Fingerprint, ours: Fingerprint) -> Opening:
+    """Find out whether an index can be continued under other settings.
 
     Args:
         stored: Fingerprint of the index.
         ours: Fingerprint of the settings.
 
     Returns:
-        One text for each such parameter, sorted; empty when the index can be used.
+        An existing index, with the differences that do not matter.
+
+    Raises:
+        IndexMismatch: Some do; the text names each.
     """
-    names = sorted((stored.keys() | ours.keys()) - ADVISORY_PARAMETERS)
-    return [
-        f"{name} is {stored.get(name)!r} in the index and {ours.get(name)!r} in the settings"
-        for name in names
+    differences = {
+        name: f"{name} is {stored.get(name)!r} in the index and {ours.get(name)!r} in the settings"
+        for name in sorted(stored.keys() | ours.keys())
         if stored.get(name) != ours.get(name)
-    ]
+    }
+    mismatches = [text for name, text in differences.items() if name not in ADVISORY_PARAMETERS]
+    if mismatches:
+        raise IndexMismatch(
+            f"{'; '.join(mismatches)}. Restore the settings, or build a new index: another redis.key_prefix or profile "
+            "name, and a new consumer group to read the topics again"
+        )
+    return Opening(created=False, advisories=tuple(differences.values()))
 
 
 def decide_put(stored: StoredRecord | None, new: StoredRecord) -> PutState:  # noqa: PLR0911  one return a case

@@ -11,19 +11,20 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch
+from streamdedup.errors import BatchRefused, IndexLost
 from streamdedup.position import Partition, Position
 from streamdedup.store.base import (
     Fence,
     FenceResult,
     Fingerprint,
     Hits,
+    Opening,
     PutResult,
     PutState,
     StoredRecord,
     StoreStats,
+    compare_fingerprints,
     decide_put,
-    describe_mismatch,
 )
 
 K = TypeVar("K")
@@ -91,15 +92,12 @@ class MemoryBucketStore:
         self._claims: _Expiring[bytes, Position] = _Expiring(lifetime_ms, now_ms)
         self._partners: _Expiring[Position, dict[bytes, bytes]] = _Expiring(lifetime_ms, now_ms)
 
-    def open(self, fingerprint: Fingerprint) -> bool:
+    def open(self, fingerprint: Fingerprint) -> Opening:
         """See ``BucketStore.open``."""
         if self._fingerprint is None:
             self._fingerprint = dict(fingerprint)
-            return True
-        differences = describe_mismatch(self._fingerprint, fingerprint)
-        if differences:
-            raise IndexMismatch("; ".join(differences))
-        return False
+            return Opening(created=True)
+        return compare_fingerprints(self._fingerprint, fingerprint)
 
     def fence(self, partition: Partition, generation: int, committed: int) -> FenceResult:
         """See ``BucketStore.fence``."""

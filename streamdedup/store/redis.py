@@ -12,18 +12,19 @@ import numpy as np
 import redis
 from numpy.typing import NDArray
 
-from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch
+from streamdedup.errors import BatchRefused, IndexLost
 from streamdedup.position import Partition, Position
 from streamdedup.store.base import (
     Fence,
     FenceResult,
     Fingerprint,
     Hits,
+    Opening,
     PutResult,
     PutState,
     StoredRecord,
     StoreStats,
-    describe_mismatch,
+    compare_fingerprints,
 )
 from streamdedup.store.records import decode_record, encode_number, encode_place, encode_record
 from streamdedup.store.redis_errors import check_reply, translated
@@ -113,7 +114,7 @@ class RedisBucketStore:
 
     # The contract
 
-    def open(self, fingerprint: Fingerprint) -> bool:
+    def open(self, fingerprint: Fingerprint) -> Opening:
         """See ``BucketStore.open``."""
         with translated():
             self._load_scripts()
@@ -121,11 +122,9 @@ class RedisBucketStore:
             ours = msgspec.json.encode({**fingerprint, "shards": self._shards})
             stored: Any = self._client.set(self._keys.fingerprint, ours, nx=True, get=True)
         if stored is None:
-            return True
-        differences = describe_mismatch(msgspec.json.decode(stored, type=dict[str, object]), msgspec.json.decode(ours))
-        if differences:
-            raise IndexMismatch("; ".join(differences))
-        return False
+            return Opening(created=True)
+        found = msgspec.json.decode(stored, type=dict[str, object])
+        return compare_fingerprints(found, msgspec.json.decode(ours))
 
     def fence(self, partition: Partition, generation: int, committed: int) -> FenceResult:
         """See ``BucketStore.fence``."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch
 from streamdedup.position import Partition, Position
-from streamdedup.store.base import BucketStore, Fence, PutState, StoredRecord
+from streamdedup.store.base import BucketStore, Fence, Opening, PutState, StoredRecord
 from streamdedup.store.memory import MemoryBucketStore
 from streamdedup.store.redis import RedisBucketStore
 from tests.servers import wait_until
@@ -85,8 +85,8 @@ def put(store: BucketStore, fence: Fence, *records: StoredRecord) -> list[PutSta
 class TestOpen:
     def test_the_first_daemon_creates_the_index_and_the_next_finds_it(self, make_store):
         store = make_store()
-        assert store.open(FINGERPRINT) is True
-        assert store.open(FINGERPRINT) is False
+        assert store.open(FINGERPRINT) == Opening(created=True)
+        assert store.open(FINGERPRINT) == Opening(created=False)
 
     def test_other_parameters_are_refused_and_named(self, store):
         with pytest.raises(IndexMismatch, match="bands is 3 in the index and 4 in the settings"):
@@ -96,8 +96,9 @@ class TestOpen:
         with pytest.raises(IndexMismatch, match="seed"):
             store.open({**FINGERPRINT, "seed": 1})
 
-    def test_another_unicode_version_is_no_difference(self, store):
-        assert store.open({**FINGERPRINT, "unicode": "16.0"}) is False
+    def test_another_unicode_version_is_told_and_not_refused(self, store):
+        told = ("unicode is '15.0' in the index and '16.0' in the settings",)
+        assert store.open({**FINGERPRINT, "unicode": "16.0"}) == Opening(created=False, advisories=told)
 
 
 class TestFence:
