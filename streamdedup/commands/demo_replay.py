@@ -17,7 +17,7 @@ from streamdedup.service.transport import Batch
 
 #: Bytes and records that may wait for the daemon. The broker forgets all but about the last 5 MB of a partition, of
 #: what it was sent and of the alerts about it.
-_MAX_AHEAD_BYTES, _MAX_AHEAD_RECORDS = 1_000_000, 2_500
+_MAX_AHEAD_BYTES, _MAX_AHEAD_RECORDS = 3_000_000, 8_000
 #: Largest record that the broker can be trusted with.
 MAX_RECORD_BYTES = 4_000_000
 #: Records sent in one turn, so that alerts are shown meanwhile.

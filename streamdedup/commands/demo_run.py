@@ -24,6 +24,8 @@ from streamdedup.settings import Settings
 
 #: Between two looks at the daemon's metrics and at the servers, in seconds.
 _LOOK_S = 0.1
+#: How long fetching a text may take, in seconds.
+_FETCH_TIMEOUT_S = 10.0
 #: Longest wait for alerts before the next turn, in seconds.
 _POLL_S = 0.05
 #: The demo gives up when nothing has moved for so long, in seconds.
@@ -76,6 +78,7 @@ class Demo:
             topics=(DUPLICATES_TOPIC, DEAD_LETTER_TOPIC),
             max_request_bytes=MAX_RECORD_BYTES * 5 // 4,  # frames and lengths included
             compression=None,
+            fetch_timeout_s=_FETCH_TIMEOUT_S,
         )
         self._reader = stack.enter_context(TopicReader(options, from_beginning=True))
         texts = Texts(stack.enter_context(RecordFetcher(options)), decoders_of(settings)) if show.diff else None
@@ -165,8 +168,7 @@ class Demo:
         now = time.monotonic()
         if now < self._look_at:
             return
-        self._servers.check()
-        self._figures = Figures.parse(self._servers.daemon.metrics())
+        self._figures = Figures.parse(self._servers.metrics())
         self._replay.note_consumed(self._figures.consumed_count)
         self._look_at = time.monotonic() + _LOOK_S
 

@@ -20,10 +20,12 @@ Hold = Callable[[], AbstractContextManager[None]]
 _HOST = "127.0.0.1"
 #: How long the daemon may take to answer a request for its metrics, in seconds.
 _METRICS_TIMEOUT_S = 10.0
+#: How long a dying process may take to be gone, in seconds.
+_LAST_MOMENT_S = 2.0
 #: Topics of the daemon's output.
 DUPLICATES_TOPIC, DEAD_LETTER_TOPIC = "duplicates", "duplicates.dlq"
-#: Partitions of each input topic.
-_INPUT_PARTITIONS = 4
+#: Partitions of each topic whose records may wait for a reader: each holds some megabytes.
+_PARTITIONS = 4
 #: The profiles that the demo has to offer, as a settings file would say it.
 PROFILES: dict[str, dict[str, Any]] = {
     "articles": {"shingle_unit": "word", "shingle_size": 3},
@@ -137,7 +139,7 @@ class Servers:
     """
 
     def __init__(self, directory: Path, profiles: Mapping[str, Mapping[str, Any]], held: Hold) -> None:
-        topics = dict.fromkeys(profiles, _INPUT_PARTITIONS) | {DUPLICATES_TOPIC: 1, DEAD_LETTER_TOPIC: 1}
+        topics = dict.fromkeys([*profiles, DUPLICATES_TOPIC], _PARTITIONS) | {DEAD_LETTER_TOPIC: 1}
         # All are made before any is started, so that a missing one is said at once.
         self.redis = RedisServer(directory=directory / "redis")
         self.broker = MockBroker(topics, directory / "kafka")
@@ -160,6 +162,21 @@ class Servers:
         for process in (self._daemon, self.broker, self.redis):
             if not process.is_running():
                 raise ServerError(f"{process.name} ended with code {process.exit_code}{process.log_tail()}")
+
+    def metrics(self) -> str:
+        """Return the daemon's present metrics in Prometheus' text format.
+
+        Raises:
+            ServerError: A server has ended, or the daemon does not answer.
+        """
+        self.check()
+        try:
+            return self._daemon.metrics()
+        except ServerError:
+            # A connection breaks a moment before the process is seen to have ended, which is what the user must know.
+            self._daemon.wait_exit(_LAST_MOMENT_S)
+            self.check()
+            raise
 
     def __enter__(self) -> Self:
         forget_settings()

@@ -1,0 +1,217 @@
+import io
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.exposition import generate_latest
+from rich.console import Console
+
+from streamdedup.commands import differences
+from streamdedup.commands.demo_figures import Figures, listed
+from streamdedup.commands.differences import GAP, compare, printable
+from streamdedup.commands.show import Side, dead_letter_line, match_line, side_by_side
+from streamdedup.messages import Alert, Match
+from streamdedup.metrics import Metrics
+from streamdedup.position import Position
+from streamdedup.service.transport import Record
+
+PLACE = Position("articles", 0, 7)
+MATCH = Match("old-1", "00", PLACE, 0.89761, "exact", 0.0, 5)
+ALERT = Alert("articles", "new-1", "11", PLACE, 0, None, None, (MATCH,), "old-1", 0.8, 1_700_000_000_000)
+
+
+def changed(pieces):
+    return [piece.text for piece in pieces if piece.kind == "changed"]
+
+
+def written(pieces):
+    return "".join(piece.text + piece.space for piece in pieces)
+
+
+def rendered(renderable, width=100):
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(renderable)
+    return console.file.getvalue()
+
+
+def test_only_the_words_that_differ_are_marked():
+    comparison = compare("Crossings take thirty minutes each way.", "Crossings take forty minutes each way.")
+
+    assert changed(comparison.left) == ["thirty"]
+    assert changed(comparison.right) == ["forty"]
+
+
+def test_scripts_without_spaces_differ_by_single_characters():
+    comparison = compare("老茶馆停业三年之后，上周日重新开门", "老茶馆停业三年之后，上周六重新开门")
+
+    assert changed(comparison.left) == ["日"]
+    assert changed(comparison.right) == ["六"]
+
+
+def test_combining_marks_stay_with_the_letter_before_them():
+    comparison = compare("केवल आठ सौ", "केवल नौ सौ")
+
+    assert changed(comparison.left) == ["आठ"]
+    assert changed(comparison.right) == ["नौ"]
+
+
+@pytest.mark.parametrize(
+    "other", ["ONE TWO THREE", "one\ttwo \n three", "one two three", "\uff4f\uff4e\uff45 two three"]
+)
+def test_case_blanks_and_form_of_characters_are_no_difference(other):
+    assert compare("one two three", other).is_same
+
+
+def test_differences_a_comma_apart_are_one():
+    comparison = compare("so red, round things", "so blue, square things")
+
+    assert changed(comparison.left) == ["red, round"]
+    assert changed(comparison.right) == ["blue, square"]
+
+
+def test_long_shared_stretches_lose_their_middle_on_both_sides():
+    shared = " ".join(f"word{number}" for number in range(100))
+
+    comparison = compare(f"first {shared} alpha {shared}", f"first {shared} beta {shared}")
+
+    for side in (comparison.left, comparison.right):
+        assert [piece.kind for piece in side] == ["gap", "same", "changed", "same", "gap"]
+        assert len(written(side)) < 200
+
+
+def test_two_equal_texts_show_their_beginning():
+    text = " ".join(f"word{number}" for number in range(100))
+
+    comparison = compare(text, text)
+
+    assert comparison.is_same
+    assert written(comparison.left).startswith("word0 word1")
+    assert written(comparison.left).endswith(GAP)
+
+
+def test_what_is_too_long_to_compare_is_said_to_be_cut_off():
+    long = "a " * differences.MAX_CHARS
+
+    assert compare(long, "a").left[-1].kind == "gap"
+
+
+@settings(deadline=None, max_examples=200)
+@given(left=st.text(max_size=80), right=st.text(max_size=80))
+def test_short_texts_are_shown_whole_apart_from_blanks(left, right):
+    comparison = compare(left, right)
+
+    for text, pieces in ((left, comparison.left), (right, comparison.right)):
+        if not any(piece.kind == "gap" for piece in pieces):
+            assert "".join(written(pieces).split()) == "".join(printable(text).split())
+
+
+@settings(deadline=None, max_examples=200)
+@given(left=st.text(max_size=80), right=st.text(max_size=80))
+def test_what_stays_unmarked_is_the_same_on_both_sides(left, right):
+    comparison = compare(left, right)
+    unmarked = [
+        differences._folded("".join(written([piece for piece in side if piece.kind == "same"]).split()))
+        for side in (comparison.left, comparison.right)
+    ]
+
+    if len(left) < differences.CONTEXT_CHARS and len(right) < differences.CONTEXT_CHARS:
+        # Folding a whole may compose across tokens; the letters are the same in any case.
+        assert differences._folded(unmarked[0]) == differences._folded(unmarked[1])
+
+
+@settings(deadline=None, max_examples=200)
+@given(text=st.text())
+def test_nothing_that_steers_a_terminal_gets_through(text):
+    shown = printable(text)
+
+    assert not any(ord(character) < 32 or 0x7F <= ord(character) < 0xA0 for character in shown)
+    assert not any("\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069" for character in shown)
+    shown.encode()
+
+
+def test_a_pair_is_one_line():
+    line = match_line(ALERT, MATCH).plain
+
+    assert line.split("  ")[1:] == ["articles", "new-1 ~ old-1", "0.8976 exact", "cluster old-1"]
+
+
+def test_an_estimate_is_shown_with_its_error():
+    estimated = replace(MATCH, method="estimated", standard_error=0.0353)
+
+    assert "0.8976 estimated ±0.035" in match_line(ALERT, estimated).plain
+
+
+def test_ids_are_never_taken_for_markup_or_control_sequences():
+    alert = replace(ALERT, document_id="[red]x\x1b[31m")
+
+    assert "[red]x [31m ~ old-1" in rendered(match_line(alert, MATCH))
+
+
+@pytest.mark.parametrize("time_ms", [-(10**17), 10**17])
+def test_a_time_beyond_the_calendar_is_no_reason_to_stop(time_ms):
+    assert "?" in match_line(replace(ALERT, detected_at_ms=time_ms), MATCH).plain
+
+
+def test_a_dead_letter_is_one_line():
+    headers = {"topic": "articles", "partition": "2", "offset": "15", "error.code": "not_json"}
+    headers |= {"error.message": "the value is not JSON\nat all", "time": "2026-03-02T06:24:00.000Z"}
+    record = Record(PLACE, 0, None, b"", tuple((f"streamdedup.dlq.{k}", v.encode()) for k, v in headers.items()))
+
+    assert dead_letter_line(record).plain.endswith("dead letter  articles:2:15  not_json  the value is not JSON at all")
+
+
+def test_a_dead_letter_without_headers_is_shown_all_the_same():
+    assert "?:?:?" in dead_letter_line(Record(PLACE, 0, None, b"")).plain
+
+
+def test_without_colours_differences_stand_in_brackets():
+    new, old = Side("n", PLACE, "one two three"), Side("o", PLACE, "one 2 three")
+
+    shown = rendered(side_by_side(new, old, coloured=False))
+
+    assert "one {+two+} three" in shown
+    assert "one [-2-] three" in shown
+
+
+def test_with_colours_there_are_no_brackets():
+    new, old = Side("n", PLACE, "one two three"), Side("o", PLACE, "one 2 three")
+
+    assert "{+" not in rendered(side_by_side(new, old, coloured=True))
+
+
+def test_a_text_that_is_gone_is_said_to_be_gone():
+    shown = rendered(side_by_side(Side("n", PLACE, "one two"), Side("o", PLACE, None), coloured=False))
+
+    assert "one two" in shown
+    assert "no longer in Kafka" in shown
+
+
+def test_the_figures_are_those_of_the_metrics():
+    metrics = Metrics()
+    metrics.records.labels("articles", "document").inc(7)
+    metrics.records.labels("articles", "dead_letter").inc(2)
+    metrics.documents_indexed.labels("articles").inc(6)
+    metrics.skipped.labels("articles", "empty").inc()
+    metrics.dead_letters.labels("not_json").inc(2)
+    metrics.pairs.labels("articles").inc(3)
+
+    figures = Figures.parse(_text_of(metrics))
+
+    assert figures.balance() == "9 consumed = 6 indexed + 1 skipped + 2 dead letters"
+    assert figures.pairs_count == 3
+    assert listed(figures.dead_letters) == "2 not_json"
+
+
+def test_an_account_that_does_not_add_up_is_seen():
+    metrics = Metrics()
+    metrics.records.labels("articles", "document").inc()
+
+    figures = Figures.parse(_text_of(metrics))
+
+    assert not figures.is_balanced
+    assert "≠" in figures.balance()
+
+
+def _text_of(metrics):
+    return generate_latest(metrics.registry).decode()
