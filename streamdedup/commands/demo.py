@@ -163,7 +163,7 @@ def demo(
     pairs: Annotated[str | None, typer.Option(metavar="PAIRS", help="Write the pairs here, as scan does.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave all running at the end, until Enter or Ctrl-C.")] = False,
 ) -> None:
-    """Watch documents go through Kafka, the daemon and Redis, and come out as alerts; nothing to set up.
+    """Watch documents become alerts, on private servers; nothing to set up.
 
     Starts private servers, sends the sample (or FILE), shows alerts and dead letters live, checks that every record is
     accounted for, and ends everything that it started.

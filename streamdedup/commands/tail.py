@@ -175,7 +175,7 @@ def tail(
     from_beginning: Annotated[bool, typer.Option(help="Start at the oldest alert, not behind the newest.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after so many alerts.")] = None,
 ) -> None:
-    """Follow the duplicates topic and print each pair: time, profile, new ~ old, similarity, method, cluster.
+    """Follow the duplicates topic: lines, JSON, or both texts side by side.
 
     Ends with Ctrl-C, or by --limit. Alerts that cannot be read are reported on standard error and passed over.
 

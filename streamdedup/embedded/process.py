@@ -186,7 +186,14 @@ class ManagedProcess(ABC):
                 start_new_session=True,
             )
         assert self._keeper.stdout is not None
-        line = self._keeper.stdout.readline()
+        try:
+            line = self._keeper.stdout.readline()
+        except BaseException:
+            # Interrupted before the server's number is known: closing the pipe makes the keeper end it.
+            assert self._keeper.stdin is not None
+            self._keeper.stdin.close()
+            self._release()
+            raise
         if not line.strip().isdigit():
             self._release()
             raise ServerError(f"{self.name} could not be started{self.log_tail()}")

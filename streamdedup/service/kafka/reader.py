@@ -5,7 +5,6 @@ seen.
 """
 
 import time
-from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,6 +17,7 @@ from streamdedup.position import Partition, Position
 from streamdedup.service.kafka.client import build, close_quietly
 from streamdedup.service.kafka.failures import CLIENT_ERRORS, cap_client_logging, translated
 from streamdedup.service.kafka.options import KafkaOptions
+from streamdedup.service.kafka.records import records_of
 from streamdedup.service.kafka.topics import check_topics
 from streamdedup.service.kafka.unreadable import find_unreadable
 from streamdedup.service.transport import Batch, Record, Unreadable
@@ -107,7 +107,7 @@ class TopicReader(_GroupLess):
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
         except Exception as error:  # noqa: BLE001  a parser may raise anything
             return self._after_failed_poll(error)
-        return Batch(tuple(_records(polled)))
+        return Batch(tuple(records_of(polled)))
 
     def _after_failed_poll(self, error: Exception) -> Batch:
         """An empty batch, the unreadable records, or an exception."""
@@ -184,7 +184,7 @@ class RecordFetcher(_GroupLess):
         """Poll until the record, or a later one, or the end of the partition has come."""
         deadline = time.monotonic() + self._options.fetch_timeout_s
         while True:
-            for record in _records(self._consumer.poll(timeout_ms=round(FETCH_STEP_S * 1000))):
+            for record in records_of(self._consumer.poll(timeout_ms=round(FETCH_STEP_S * 1000))):
                 # Nothing more is wanted from here; a fetch on its way would hold up the next one.
                 self._consumer.pause(partition)
                 return record if record.position == position else None
@@ -206,11 +206,3 @@ def _consumer_config(options: KafkaOptions) -> dict[str, Any]:
     }
     config = {name: value for name, value in options.consumer().items() if name not in needless}
     return config | {"group_id": None}
-
-
-def _records(polled: Mapping[Any, Iterable[Any]]) -> Iterable[Record]:
-    """The client's records as ours."""
-    for records in polled.values():
-        for record in records:
-            position = Position(record.topic, record.partition, record.offset)
-            yield Record(position, record.timestamp, record.key, record.value, tuple(record.headers))
