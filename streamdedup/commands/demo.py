@@ -6,6 +6,7 @@ import select
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
@@ -118,7 +119,7 @@ def play(show: Show, pairs: str | None, console: Console) -> None:
             signals.ignore()
 
 
-def _sample(threshold: float | None) -> dict[str, Any]:
+def _sample(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return readers, profiles and expected pairs of the project's own sample."""
     folder = Path(str(resources.files("streamdedup") / "sample"))
     with (folder / "expected_pairs.tsv").open(encoding="utf-8", newline="") as lines:
@@ -127,23 +128,19 @@ def _sample(threshold: float | None) -> dict[str, Any]:
     return {
         "readers": readers,
         "total_count": sum(1 for reader in readers.values() for _ in reader),
-        "profiles": {name: _profile(name, threshold) for name in PROFILES},
-        "expected": expected if threshold is None else None,
+        "profiles": {name: {**PROFILES[name], **changes} for name in PROFILES},
+        "expected": None if changes else expected,
     }
 
 
-def _file(file: str, profile: str, threshold: float | None) -> dict[str, Any]:
+def _file(file: str, profile: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return reader and profile for a corpus of the user's."""
     return {
         "readers": {profile: CorpusReader(file, on_bad="pass")},
         "total_count": None,
-        "profiles": {profile: _profile(profile, threshold)},
+        "profiles": {profile: {**PROFILES[profile], **changes}},
         "expected": None,
     }
-
-
-def _profile(name: str, threshold: float | None) -> dict[str, Any]:
-    return dict(PROFILES[name]) | ({} if threshold is None else {"threshold": threshold})
 
 
 def demo(
@@ -154,6 +151,7 @@ def demo(
         Literal["articles", "reviews"], typer.Option("--profile", "-p", help="How to compare the texts of FILE.")
     ] = "articles",
     threshold: Annotated[float | None, typer.Option("--threshold", "-t", help="Least similarity; default 0.8.")] = None,
+    min_words: Annotated[int | None, typer.Option(min=0, help="Skip texts with fewer words.")] = None,
     pace: Annotated[
         float | None, typer.Option(min=0, help="Documents a second, 0 for no limit; default: 10 for the sample.")
     ] = None,
@@ -174,7 +172,9 @@ def demo(
     """
     if threshold is not None and not 0 < threshold <= 1:
         raise SettingsError(f"--threshold {threshold}: must be above 0 and at most 1")
-    chosen = _sample(threshold) if file is None else _file(file, profile, threshold)
+    given = {"threshold": threshold, "min_words": min_words}
+    changes = {name: value for name, value in given.items() if value is not None}
+    chosen = _sample(changes) if file is None else _file(file, profile, changes)
     show = Show(
         **chosen,
         pace=pace if pace is not None else SAMPLE_PACE if file is None else 0.0,
