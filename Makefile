@@ -43,8 +43,9 @@ test: $(VENV)/.dev ## All tests but the long ones, against a real Kafka and a re
 	$(BIN)/pytest -m "not long"
 
 .PHONY: test-all
-test-all: $(VENV)/.dev ## The long tests too, and the store against redis-server
-	STREAMDEDUP_TEST_REDIS_SERVER=redis-server $(BIN)/pytest -m "long" --durations=10
+test-all: $(VENV)/.dev ## The long tests, and the store and the daemon on redis-server; `make test` is not repeated
+	$(BIN)/pytest -m long
+	STREAMDEDUP_TEST_REDIS_SERVER=redis-server $(BIN)/pytest -m "not long" tests/contract/test_store.py tests/acceptance/test_daemon.py
 
 .PHONY: bench
 bench: $(VENV)/.bench ## Measure, beside what else one would use

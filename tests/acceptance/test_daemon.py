@@ -1,60 +1,12 @@
 """The installed daemon over a real Kafka and a real Redis: its pairs are exactly those of a comparison of all pairs."""
 
-import random
 import signal
 
 import pytest
-from reference_pairs import expected_pairs
 
-from streamdedup.lsh import choose_banding
-from streamdedup.minhash import DEFAULT_SEED
-from streamdedup.text import ShingleOptions
 from tests import servers
 from tests.daemons import Installation, produce_keyed, set_offsets, values_of
-
-WORDS = [
-    f"{a}{b}" for a in ("bra", "cor", "dun", "fel", "gar", "hol", "kin") for b in ("ter", "mo", "shire", "wick", "ley")
-]
-
-
-def a_corpus(seed: int, count: int) -> list[tuple[str, str]]:
-    """Texts of which many are edits of others, near and not so near the threshold."""
-    rng = random.Random(seed)
-    texts = [" ".join(rng.choices(WORDS, k=rng.randint(8, 40))) for _ in range(count // 3)]
-    while len(texts) < count:
-        words = rng.choice(texts).split()
-        for _ in range(rng.randint(0, 4)):
-            words[rng.randrange(len(words))] = rng.choice(WORDS)
-        texts.append(" ".join(words))
-    rng.shuffle(texts)
-    return [(f"doc-{i}", text) for i, text in enumerate(texts)]
-
-
-def the_expected(corpus):
-    banding = choose_banding(0.5, 0.99, 128)
-    pairs = expected_pairs(
-        corpus,
-        shingles=ShingleOptions(size=2),
-        bands=banding.bands,
-        rows=banding.rows,
-        threshold=0.5,
-        permutations=128,
-        seed=DEFAULT_SEED,
-    )
-    return sorted(pairs)
-
-
-@pytest.fixture
-def install(tmp_path, kafka, redis_client, redis_url, new_topic, new_group):
-    def make(partitions: int = 3, **options) -> Installation:
-        duplicates = new_topic("duplicates")
-        servers.create_topics(kafka, [f"{duplicates}.dlq"])
-        topic = new_topic("articles", partitions)
-        return Installation(
-            tmp_path, kafka=kafka, redis=redis_url, topic=topic, duplicates=duplicates, group=new_group(), **options
-        )
-
-    return make
+from tests.made_corpus import a_corpus, the_expected
 
 
 def send(installation: Installation, corpus) -> None:
@@ -207,14 +159,9 @@ class TestServersAway:
             assert daemon.stop() == 0
         assert installation.pairs() == the_expected(corpus)
 
-    def test_kafka_away_at_run_is_waited_for(self, tmp_path, start_kafka, redis_client, redis_url, new_group):
+    def test_kafka_away_at_run_is_waited_for(self, install_on, start_kafka):
         kafka = start_kafka()
-        bootstrap = kafka.bootstrap_servers
-        servers.create_topics(bootstrap, ["articles"], 2)
-        servers.create_topics(bootstrap, ["duplicates", "duplicates.dlq"])
-        installation = Installation(
-            tmp_path, kafka=bootstrap, redis=redis_url, topic="articles", duplicates="duplicates", group=new_group()
-        )
+        installation = install_on(kafka)
         corpus = a_corpus(14, 600)
         with installation.daemon() as daemon:
             send(installation, corpus[:300])
@@ -222,6 +169,38 @@ class TestServersAway:
             kafka.kill()
             kafka.start()
             send(installation, corpus[300:])
+            installation.wait_committed(len(corpus))
+            assert daemon.stop() == 0
+        assert installation.pairs() == the_expected(corpus)
+
+    def test_kafka_away_at_the_start_is_waited_for(self, install_on, start_kafka):
+        kafka = start_kafka()
+        installation = install_on(kafka)
+        corpus = a_corpus(15, 60)
+        send(installation, corpus)
+        kafka.kill()
+        with installation.daemon() as daemon:
+            assert daemon.wait_event("waiting")["what"] == "Kafka"
+            assert daemon.get("/livez")[0] == 200
+            assert daemon.get("/readyz")[0] == 503
+            kafka.start()
+            installation.wait_committed(len(corpus))
+            assert daemon.stop() == 0
+        assert installation.pairs() == the_expected(corpus)
+
+    def test_asked_to_stop_while_kafka_is_frozen_it_ends_in_time_and_nothing_is_lost(self, install_on, start_kafka):
+        kafka = start_kafka()
+        installation = install_on(kafka)
+        corpus = a_corpus(16, 600)
+        with installation.daemon() as daemon:
+            send(installation, corpus)
+            installation.wait_committed(50)
+            for broker in kafka.brokers:
+                broker.pause()
+            assert daemon.stop(10) in (0, 75)
+            for broker in kafka.brokers:
+                broker.resume()
+            daemon.start()
             installation.wait_committed(len(corpus))
             assert daemon.stop() == 0
         assert installation.pairs() == the_expected(corpus)

@@ -1,0 +1,34 @@
+"""Installations of the daemon for one test: topics, a group, a settings file."""
+
+import pytest
+
+from tests import servers
+from tests.daemons import Installation
+
+
+@pytest.fixture
+def install(tmp_path, kafka, redis_client, redis_url, new_topic, new_group):
+    def make(partitions: int = 3, **options) -> Installation:
+        duplicates = new_topic("duplicates")
+        servers.create_topics(kafka, [f"{duplicates}.dlq"])
+        topic = new_topic("articles", partitions)
+        return Installation(
+            tmp_path, kafka=kafka, redis=redis_url, topic=topic, duplicates=duplicates, group=new_group(), **options
+        )
+
+    return make
+
+
+@pytest.fixture
+def install_on(tmp_path, redis_client, redis_url, new_group):
+    """Install on a Kafka of the test's own."""
+
+    def make(kafka) -> Installation:
+        bootstrap = kafka.bootstrap_servers
+        servers.create_topics(bootstrap, ["articles"], 2)
+        servers.create_topics(bootstrap, ["duplicates", "duplicates.dlq"])
+        return Installation(
+            tmp_path, kafka=bootstrap, redis=redis_url, topic="articles", duplicates="duplicates", group=new_group()
+        )
+
+    return make

@@ -1,0 +1,40 @@
+"""Made-up texts with many near-copies, and the pairs that the daemons of these tests must find among them."""
+
+import random
+
+from streamdedup.lsh import choose_banding
+from streamdedup.minhash import DEFAULT_SEED
+from streamdedup.text import ShingleOptions
+from tests.reference_pairs import Pair, expected_pairs
+
+WORDS = [
+    f"{a}{b}" for a in ("bra", "cor", "dun", "fel", "gar", "hol", "kin") for b in ("ter", "mo", "shire", "wick", "ley")
+]
+
+
+def a_corpus(seed: int, count: int) -> list[tuple[str, str]]:
+    """Texts of which many are edits of others, near and not so near the threshold."""
+    rng = random.Random(seed)
+    texts = [" ".join(rng.choices(WORDS, k=rng.randint(8, 40))) for _ in range(count // 3)]
+    while len(texts) < count:
+        words = rng.choice(texts).split()
+        for _ in range(rng.randint(0, 4)):
+            words[rng.randrange(len(words))] = rng.choice(WORDS)
+        texts.append(" ".join(words))
+    rng.shuffle(texts)
+    return [(f"doc-{i}", text) for i, text in enumerate(texts)]
+
+
+def the_expected(corpus: list[tuple[str, str]]) -> list[Pair]:
+    """The pairs under the settings of ``daemons.SETTINGS`` with shingles of two words and a threshold of 0.5."""
+    banding = choose_banding(0.5, 0.99, 128)
+    pairs = expected_pairs(
+        corpus,
+        shingles=ShingleOptions(size=2),
+        bands=banding.bands,
+        rows=banding.rows,
+        threshold=0.5,
+        permutations=128,
+        seed=DEFAULT_SEED,
+    )
+    return sorted(pairs)

@@ -1,0 +1,574 @@
+"""A small world for the loop: a broker, an index and daemons that are stepped one after the other, and what can happen.
+
+Every effect of a daemon on the index or on Kafka has a moment before it and one after it. A plan decides for each
+moment what happens there: a failure, the end of the process, a rebalance, or that other daemons work on while this one
+stands still. Nothing here knows how the loop or the detector work; what is expected comes from ``reference_pairs``.
+"""
+
+import itertools
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reference_pairs import expected_pairs
+
+from streamdedup.dead_letters import Daemon as DaemonName
+from streamdedup.dead_letters import read_headers
+from streamdedup.detections import DetectorOptions
+from streamdedup.detector import Detector
+from streamdedup.errors import BatchRefused, BrokerUnavailable, StoreUnavailable
+from streamdedup.lsh import Banding
+from streamdedup.messages import Decoder, content_digest, decode_alert
+from streamdedup.metrics import Metrics
+from streamdedup.position import Position
+from streamdedup.service.loop import Loop
+from streamdedup.service.memory import MemoryBroker, MemorySource, MemoryTransport
+from streamdedup.service.outbox import LoopOptions, Profile
+from streamdedup.service.transport import Batch
+from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.text import ShingleOptions
+
+INPUT, DUPLICATES, DEAD_LETTERS = "articles", "duplicates", "duplicates.dlq"
+GROUP = "dedup"
+OPTIONS = DetectorOptions(
+    profile="articles",
+    shingles=ShingleOptions(unit="word", size=2),
+    banding=Banding(6, 2),
+    permutations=16,
+    seed=5,
+    threshold=0.5,
+)
+FINGERPRINT = {"bands": 6}
+WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath", "inlet", "jetty", "knoll", "lagoon"]
+#: Methods of a store that the loop or the detector call while they take a batch through.
+STORE_METHODS = (
+    "open",
+    "fence",
+    "put_records",
+    "leave_buckets",
+    "enter_buckets",
+    "get_records",
+    "save_partners",
+    "claim_pairs",
+    "set_clusters",
+    "finish",
+    "ping",
+)
+#: Those of them that can be refused.
+FENCED_METHODS = frozenset(STORE_METHODS) - {"open", "get_records", "ping"}
+#: Calls of a transport that can fail.
+KAFKA_CALLS = frozenset({"open_clients", "poll", "committed", "publish", "commit"})
+#: Steps after which a run that has not come to its end never will.
+PATIENCE_STEPS = 3_000
+
+#: A document and its content, as alerts name it.
+Version = tuple[str, str]
+VersionPair = tuple[Version, Version]
+
+
+class Killed(BaseException):
+    """The process has ended; nothing in it may notice."""
+
+
+class Clock:
+    """Stands in for the module ``time`` inside the loop."""
+
+    now_s = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+CLOCK = Clock()
+
+
+@dataclass
+class Stop:
+    """Stands in for ``StopSignals``: waiting costs no time."""
+
+    world: "World"
+    stopping: bool = False
+
+    def wait(self, timeout_s: float) -> bool:
+        self.world.time_passes(timeout_s)
+        return self.stopping
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One record to produce, and what must become of it."""
+
+    id: str
+    text: str | None
+    partition: int = 0
+    code: str | None = None
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Just before or just after an effect."""
+
+    daemon: "Daemon"
+    effect: str
+    after: bool
+
+    def __str__(self) -> str:
+        return f"{self.daemon.name}: {'after' if self.after else 'before'} {self.effect}"
+
+
+Act = Callable[["World", Moment], None]
+
+
+class Watched:
+    """Stands before an object and tells the world about every call of the named methods."""
+
+    def __init__(self, inner: Any, daemon: "Daemon", methods: Iterable[str]) -> None:
+        self.inner = inner
+        self._daemon = daemon
+        self._methods = frozenset(methods)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.inner, name)
+        if name not in self._methods:
+            return method
+
+        def call(*arguments: Any) -> Any:
+            self._daemon.world.moment(Moment(self._daemon, name, after=False))
+            result = method(*arguments)
+            self._daemon.world.moment(Moment(self._daemon, name, after=True))
+            return result
+
+        return call
+
+
+class WatchedBroker(MemoryBroker):
+    """Has a moment between what is sent and the commit, and members that hear of a rebalance at once.
+
+    A real client hears of it on a thread of its own, in the middle of a batch: a partition that comes back after it
+    went has lost its position, and is read from the committed offset.
+    """
+
+    world: "World"
+
+    def rebalance(self, group: str) -> None:
+        super().rebalance(group)
+        state = self.groups[group]
+        for source in [daemon.source for daemon in self.world.everyone if daemon.source is not None]:
+            if source._member in state.members:
+                ours = [partition for partition, member in state.owners.items() if member == source._member]
+                source._positions = {p: source._positions.get(p, state.committed.get(p, 0)) for p in ours}
+
+    def commit_batch(self, group: str, batch: Batch) -> None:
+        self.world.moment(Moment(self.world.active[-1], "commit", after=False))
+        super().commit_batch(group, batch)
+
+
+class Daemon:
+    """One daemon: a loop with its metrics, stepped by the world."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        self.world = world
+        self.name = name
+        self.metrics = Metrics()
+        self.stop = Stop(world)
+        store = Watched(world.index, self, STORE_METHODS)
+        transactional_id = name if world.exactly_once else None
+        self._transport = MemoryTransport(
+            world.broker, GROUP, [INPUT], transactional_id=transactional_id, max_poll_records=world.batch_size
+        )
+        self.source: MemorySource | None = None
+        detector = world.make_detector(OPTIONS, store)
+        profile = Profile("articles", Decoder(), detector, FINGERPRINT, OPTIONS.threshold, 100)
+        self.loop = Loop(
+            transport=self,
+            profiles={INPUT: profile},
+            options=LoopOptions(
+                DUPLICATES, DEAD_LETTERS, 1_000_000, DaemonName(GROUP, name, "1"), world.continue_without_index
+            ),
+            metrics=self.metrics,
+            stop=self.stop,
+        )
+
+    def open(self) -> tuple[Watched, Watched]:
+        """Open clients, as the loop's transport."""
+        self.world.moment(Moment(self, "open_clients", after=False))
+        self.source, sink = self._transport.open()
+        self.world.moment(Moment(self, "open_clients", after=True))
+        return Watched(self.source, self, ["poll", "committed"]), Watched(sink, self, ["publish"])
+
+    def leave_group(self) -> None:
+        """Be silent for longer than the session may last."""
+        if self.source is not None:
+            self.source.leave()
+
+    def figure(self, name: str, **labels: str) -> float:
+        """Sum the samples of a metric that have these labels."""
+        samples = (sample for family in self.metrics.registry.collect() for sample in family.samples)
+        return sum(s.value for s in samples if s.name == f"streamdedup_{name}" and labels.items() <= s.labels.items())
+
+
+@dataclass
+class World:
+    """Everything outside the daemons.
+
+    Attributes:
+        records: What is produced, in this order.
+        partitions: Number of partitions of the input topic.
+        names: Daemons at the start.
+        batch_size: Most records in a batch.
+        exactly_once: Whether daemons publish in transactions.
+        continue_without_index: As the loop's option.
+        make_index: Makes the one index that all daemons share.
+        make_detector: Makes a daemon's detector.
+        plan: Asked at every moment what happens there.
+        joined: Whether the daemons have joined the group before the first record arrives.
+    """
+
+    records: Sequence[Sent]
+    partitions: int = 2
+    names: Sequence[str] = ("a",)
+    batch_size: int = 4
+    exactly_once: bool = True
+    continue_without_index: bool = False
+    make_index: Callable[["World"], MemoryBucketStore] = lambda _world: MemoryBucketStore()
+    make_detector: Callable[..., Detector] = Detector
+    plan: Callable[[int], Act | None] = lambda _number: None
+    joined: bool = True
+
+    def __post_init__(self) -> None:
+        self.broker = WatchedBroker({INPUT: self.partitions, DUPLICATES: 1, DEAD_LETTERS: 1}, self.time_passes)
+        self.broker.world = self
+        self.index = self.make_index(self)
+        self.trace: list[Moment] = []
+        self.active: list[Daemon] = []
+        self.everyone: list[Daemon] = []
+        self.outages: list[Callable[[], None]] = []
+        self.daemons: list[Daemon] = []
+        for name in self.names:
+            self.start(name)
+        if self.joined:
+            plan, self.plan = self.plan, lambda _number: None
+            for daemon in self.daemons:
+                self.turn(daemon)
+            self.plan = plan
+            self.trace.clear()
+        self.positions = [self._produce(sent) for sent in self.records]
+        self.ends = {p.of: p.offset + 1 for p in self.positions}
+
+    def _produce(self, sent: Sent) -> Position:
+        value = None if sent.text is None else json.dumps({"id": sent.id, "text": sent.text}).encode()
+        if sent.code == "not_json":
+            value = b"{"
+        return self.broker.produce(
+            INPUT, value, None, partition=sent.partition % self.partitions, readable=sent.code != "unreadable"
+        )
+
+    # What happens
+
+    def moment(self, moment: Moment) -> None:
+        """Let the plan decide what happens at this moment."""
+        number = len(self.trace)
+        self.trace.append(moment)
+        act = self.plan(number)
+        if act is not None:
+            act(self, moment)
+
+    def time_passes(self, timeout_s: float) -> None:
+        """Called wherever a daemon would wait; what was away for a while may come back."""
+        CLOCK.now_s += timeout_s
+        if self.outages:
+            self.outages.pop(0)()
+
+    def turn(self, daemon: Daemon) -> None:
+        """Step a daemon once; one that is killed is replaced by its supervisor."""
+        self.active.append(daemon)
+        try:
+            daemon.loop._turn()
+        except Killed:
+            daemon.leave_group()
+            self.restart(daemon)
+        finally:
+            self.active.pop()
+
+    def restart(self, daemon: Daemon) -> Daemon:
+        """Put a new daemon of the same name in the place of another."""
+        fresh = Daemon(self, daemon.name)
+        self.everyone.append(fresh)
+        self.daemons[self.daemons.index(daemon)] = fresh
+        return fresh
+
+    def idle_daemons(self) -> list[Daemon]:
+        """Daemons that are not in the middle of a turn."""
+        return [daemon for daemon in self.daemons if daemon not in self.active]
+
+    def others_work(self, turns: int) -> None:
+        """Let all that are free take turns; without any, somebody new comes."""
+        if not self.idle_daemons():
+            self.start(f"extra{len(self.everyone)}")
+        for daemon, _ in zip(itertools.cycle(self.idle_daemons()), range(turns), strict=False):
+            if daemon in self.idle_daemons():
+                self.turn(daemon)
+
+    @property
+    def done(self) -> bool:
+        committed = self.broker.committed(GROUP)
+        return all(committed.get(partition, 0) >= end for partition, end in self.ends.items())
+
+    def run(self) -> "World":
+        """Step the daemons in turn until everything is committed."""
+        for step in range(PATIENCE_STEPS):
+            if self.done:
+                break
+            self.turn(self.daemons[step % len(self.daemons)])
+        assert self.done, "the daemons make no progress"
+        for daemon in list(self.daemons):  # what is open is settled, what is committed noticed
+            if daemon in self.daemons:
+                self.turn(daemon)
+        return self
+
+    def stop_all(self) -> None:
+        """Stop all daemons in good order."""
+        for daemon in self.daemons:
+            daemon.stop.stopping = True
+            daemon.loop.run()
+        self.daemons.clear()
+
+    def start(self, name: str) -> Daemon:
+        """Start a daemon."""
+        daemon = Daemon(self, name)
+        self.daemons.append(daemon)
+        self.everyone.append(daemon)
+        return daemon
+
+    # What comes out
+
+    def published(self) -> Counter[VersionPair]:
+        """Pairs of versions that a reader of the duplicates topic sees."""
+        pairs: Counter[VersionPair] = Counter()
+        for record in self.broker.records(DUPLICATES):
+            alert = decode_alert(record.value).alert
+            for match in alert.matches:
+                pairs[_pair((alert.document_id, alert.digest), (match.id, match.digest))] += 1
+        return pairs
+
+    def dead_letters(self) -> list[tuple[str, int, str]]:
+        """Partition and offset of each dead letter, and its code; sorted."""
+        headers = [read_headers(record.headers) for record in self.broker.records(DEAD_LETTERS)]
+        return sorted((h["partition"], int(h["offset"]), h["error.code"]) for h in headers)
+
+    def wrong(self) -> list[str]:
+        """Say what a reader of the outputs, or of the metrics, would complain about."""
+        must, may = pairs_to_expect(self.records)
+        published = self.published()
+        complaints = [f"lost {pair}" for pair in sorted(must - published.keys())]
+        complaints += [f"doubled {pair}" for pair, count in sorted(published.items()) if count > 1]
+        complaints += [f"invented {pair}" for pair in sorted(published.keys() - may)]
+        poison = sorted(
+            (str(position.partition), position.offset, sent.code)
+            for sent, position in zip(self.records, self.positions, strict=True)
+            if sent.code is not None
+        )
+        if self.dead_letters() != poison:
+            complaints.append(f"dead letters {self.dead_letters()}, not {poison}")
+        return complaints + [c for daemon in self.everyone for c in unbalanced(daemon)]
+
+
+def unbalanced(daemon: Daemon) -> list[str]:
+    """Check that every record consumed was indexed, skipped or dead-lettered, by a daemon's own metrics."""
+    consumed = daemon.figure("records_total")
+    parts = {name: daemon.figure(name) for name in ("documents_indexed_total", "skipped_total", "dead_letters_total")}
+    return [] if consumed == sum(parts.values()) else [f"{daemon.name} consumed {consumed}, but {parts}"]
+
+
+def _pair(a: Version, b: Version) -> VersionPair:
+    return (a, b) if a <= b else (b, a)
+
+
+def pairs_to_expect(records: Sequence[Sent]) -> tuple[set[VersionPair], set[VersionPair]]:
+    """Return the pairs that must be alerted, those of the last versions, and those that may be, of any versions."""
+    versions = list(dict.fromkeys((sent.id, sent.text) for sent in records if sent.code is None and sent.text))
+    last = {sent.id: sent.text for sent in records if sent.code is None}
+    named = {str(number): version for number, version in enumerate(versions)}
+    options = OPTIONS
+    near = expected_pairs(
+        [(number, text) for number, (_, text) in named.items()],
+        shingles=options.shingles,
+        bands=options.banding.bands,
+        rows=options.banding.rows,
+        threshold=options.threshold,
+        permutations=options.permutations,
+        seed=options.seed,
+    )
+    found = [(named[a], named[b]) for a, b in near if named[a][0] != named[b][0]]
+    must = [pair for pair in found if all(last[document] == text for document, text in pair)]
+
+    def as_alerted(pairs: Iterable[tuple[Version, Version]]) -> set[VersionPair]:
+        return {_pair(*((i, content_digest(text).hex()) for i, text in pair)) for pair in pairs}
+
+    return as_alerted(must), as_alerted(found)
+
+
+# Records
+
+
+def a_text(rng: random.Random, length: int = 10) -> str:
+    return " ".join(rng.choice(WORDS) for _ in range(length))
+
+
+def edited(rng: random.Random, text: str) -> str:
+    words = text.split()
+    words[rng.randrange(len(words))] = rng.choice(WORDS)
+    return " ".join(words)
+
+
+def some_records(
+    seed: int, count: int, *, partitions: int = 2, changes: float = 0.0, poison: bool = True
+) -> list[Sent]:
+    """Documents of which many resemble each other, sent again now and then, with what cannot be processed between.
+
+    Args:
+        seed: Of the choice.
+        count: Documents.
+        partitions: All records of one id go to one of so many partitions.
+        changes: How often a document gets a further version, of which some return to an earlier one.
+        poison: Whether records that cannot be processed are among them.
+    """
+    rng = random.Random(seed)
+    texts = [a_text(rng) for _ in range(1 + count // 8)]
+    while len(texts) < count:
+        like = rng.choice(texts)
+        texts.append(edited(rng, like) if rng.random() < 0.6 else like)
+    records = []
+    for number, text in enumerate(texts):
+        document, partition, versions = f"d{number}", rng.randrange(partitions), [text]
+        while rng.random() < changes:
+            versions.append(rng.choice([*versions[:-1], rng.choice(texts)]))
+        records += [Sent(document, version, partition) for version in versions]
+        if rng.random() < 0.15:
+            records.append(records[-1])  # the producer sends it again
+    if poison:
+        others = [
+            Sent("x", None, 0, "null_without_key"),
+            Sent("x", "", 1, "not_json"),
+            Sent("x", "", 1, "unreadable"),
+            Sent("empty", " ", 1),
+        ]
+        for other in others:
+            records.insert(rng.randrange(len(records) + 1), other)
+    return records
+
+
+# Acts
+
+
+def store_fails(_world: World, moment: Moment) -> None:
+    if moment.effect in STORE_METHODS:
+        raise StoreUnavailable("made to fail")
+
+
+def batch_refused(_world: World, moment: Moment) -> None:
+    if moment.effect in FENCED_METHODS:
+        raise BatchRefused("made to fail")
+
+
+def broker_fails(_world: World, moment: Moment) -> None:
+    if moment.effect in KAFKA_CALLS:
+        raise BrokerUnavailable("made to fail")
+
+
+def killed(_world: World, _moment: Moment) -> None:
+    raise Killed
+
+
+def rebalanced(world: World, _moment: Moment) -> None:
+    world.broker.rebalance(GROUP)
+
+
+def slow(turns: int) -> Act:
+    """This daemon stands still, but is a member all the time, while others take ``turns``."""
+    return lambda world, _moment: world.others_work(turns)
+
+
+def frozen(turns: int) -> Act:
+    """This daemon stands still beyond its session; others take over and take ``turns``; then it wakes up."""
+
+    def act(world: World, moment: Moment) -> None:
+        moment.daemon.leave_group()
+        world.others_work(turns)
+
+    return act
+
+
+class Fate:
+    """Draws what happens, from a seed.
+
+    Each seed has a few kinds of events of its own and rate: where everything happens at once, faults heal each other.
+
+    Args:
+        seed: Of the choice.
+        events: After so many nothing happens any more, so that every run comes to its end.
+    """
+
+    def __init__(self, seed: int, events: int = 20) -> None:
+        self._rng = random.Random(seed)
+        self._left = events
+        self._share = self._rng.choice([0.03, 0.06, 0.12, 0.25])
+        of_all: list[Act] = [killed, rebalanced, broker_fails, store_fails, batch_refused, self._interleave]
+        self._acts = [*self._rng.sample(of_all, self._rng.randint(0, 3)), self._interleave]
+        if self._rng.random() < 0.5:
+            self._acts.append(self._freeze)
+
+    def __call__(self, _number: int) -> Act | None:
+        if self._left == 0 or self._rng.random() >= self._share:
+            return None
+        self._left -= 1
+        return self._rng.choice(self._acts)
+
+    def _interleave(self, world: World, _moment: Moment) -> None:
+        if len(world.active) < 3:
+            world.others_work(self._rng.randint(1, 6))
+
+    def _freeze(self, world: World, moment: Moment) -> None:
+        moment.daemon.leave_group()
+        self._interleave(world, moment)
+
+
+def a_random_run(seed: int, *, changes: float | None = None, **options: Any) -> World:
+    """Run one random world, with random daemons, records and faults, to its end.
+
+    Args:
+        seed: Of all choices.
+        changes: How often documents get further versions; drawn, if not given.
+        options: Of the world.
+    """
+    rng = random.Random(seed)
+    partitions = rng.randint(1, 3)
+    set_back = rng.random() < 0.3
+    drawn = rng.choice([0.0, 0.4])
+    records = some_records(
+        seed,
+        rng.randint(4, 12),
+        partitions=partitions,
+        changes=drawn if changes is None else changes,
+        poison=not set_back and rng.random() < 0.4,
+    )
+    world = World(
+        records,
+        partitions=partitions,
+        names=["a", "b", "c"][: rng.randint(1, 3)],
+        batch_size=rng.randint(1, 4),
+        plan=Fate(seed),
+        joined=rng.random() < 0.7,
+        **options,
+    )
+    world.run()
+    # As an operator may: after a stop in good order, all of which the index knows to be committed.
+    if set_back and world.index._marks == world.broker.committed(GROUP):
+        world.stop_all()
+        world.broker.commit(GROUP, {p: rng.randint(0, end) for p, end in world.ends.items()})
+        world.start("later")
+        world.run()
+    return world

@@ -1,0 +1,160 @@
+"""The HTTP side of the daemon, over the loopback interface."""
+
+import http.client
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from streamdedup.health import HealthServer
+from streamdedup.metrics import Metrics
+
+LOOPBACK = "127.0.0.1"
+#: Longest that a request may take, in seconds.
+PATIENCE_S = 10.0
+
+
+class Checks:
+    """What is wrong, for each of the two checks."""
+
+    live: str | None = None
+    ready: str | None = None
+
+
+@pytest.fixture(scope="module")
+def checks() -> Checks:
+    return Checks()
+
+
+@pytest.fixture(scope="module")
+def server(checks: Checks) -> Iterator[HealthServer]:
+    """One for all: closing one takes up to half a second."""
+    metrics = Metrics()
+    metrics.rebuilds.inc(3)
+    server = HealthServer(LOOPBACK, 0, metrics.registry, live=lambda: checks.live, ready=lambda: checks.ready)
+    yield server
+    server.close()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_wrong(checks: Checks) -> None:
+    checks.live = checks.ready = None
+
+
+def ask(server: HealthServer, path: str, method: str = "GET") -> tuple[int, http.client.HTTPMessage, bytes]:
+    connection = http.client.HTTPConnection(LOOPBACK, server.port, timeout=PATIENCE_S)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read()
+    finally:
+        connection.close()
+
+
+def test_metrics_are_served_in_the_text_format(server):
+    status, headers, body = ask(server, "/metrics")
+    assert status == 200
+    assert headers["Content-Type"].startswith("text/plain; version=")
+    families = {family.name: family for family in text_string_to_metric_families(body.decode())}
+    assert families["streamdedup_rebuilds"].samples[0].value == 3
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz"])
+def test_a_check_that_finds_nothing_wrong_answers_ok(server, path):
+    status, _, body = ask(server, path)
+    assert (status, body) == (200, b"ok\n")
+
+
+def test_a_daemon_that_waits_is_not_ready_says_why_and_is_alive(server, checks):
+    checks.ready = "waiting for the store"
+    assert ask(server, "/readyz")[::2] == (503, b"waiting for the store\n")
+    assert ask(server, "/livez")[0] == 200
+    checks.ready = None
+    assert ask(server, "/readyz")[0] == 200
+
+
+def test_a_loop_that_stands_still_is_not_alive_and_says_why(server, checks):
+    checks.live = "the loop has made no step for 61 s"
+    assert ask(server, "/livez")[::2] == (503, b"the loop has made no step for 61 s\n")
+
+
+def test_a_query_is_ignored(server):
+    assert ask(server, "/livez?verbose=1")[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/metric", "/metrics/", "/../etc/passwd", "//livez/x"])
+def test_another_path_is_not_found_and_the_known_ones_are_named(server, path):
+    status, _, body = ask(server, path)
+    assert (status, body) == (404, b"/metrics /livez /readyz\n")
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/livez", "/nowhere"])
+def test_head_answers_as_get_does_without_the_body(server, path):
+    status, headers, body = ask(server, path, "HEAD")
+    expected_status, expected_headers, expected_body = ask(server, path)
+    assert (status, body) == (expected_status, b"")
+    assert headers["Content-Type"] == expected_headers["Content-Type"]
+    assert int(headers["Content-Length"]) == len(expected_body)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_other_methods_are_refused(server, method):
+    assert ask(server, "/metrics", method)[0] == 501
+
+
+def test_an_answer_tells_nothing_of_the_software_underneath(server):
+    _, headers, _ = ask(server, "/livez")
+    assert headers["Server"].strip() == "streamdedup"
+
+
+def test_it_listens_where_it_was_told_and_nowhere_else(server):
+    assert server._server.server_address == (LOOPBACK, server.port)
+    # Every address of 127.0.0.0/8 is ours: what listens on all interfaces answers here too.
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", server.port), timeout=PATIENCE_S)
+
+
+def test_a_port_that_is_taken_is_an_error_at_once(server):
+    with pytest.raises(OSError, match="in use"):
+        HealthServer(LOOPBACK, server.port, Metrics().registry, live=lambda: None, ready=lambda: None)
+
+
+def test_many_requests_at_once_are_all_answered(server):
+    paths = ["/metrics", "/livez", "/readyz", "/nowhere"] * 25
+    with ThreadPoolExecutor(20) as pool:
+        statuses = list(pool.map(lambda path: ask(server, path)[0], paths))
+    assert statuses == [200, 200, 200, 404] * 25
+
+
+def test_a_client_that_says_nothing_keeps_nobody_waiting(server):
+    with socket.create_connection((LOOPBACK, server.port), timeout=PATIENCE_S):
+        assert ask(server, "/livez")[0] == 200
+
+
+def test_garbage_is_refused_and_the_next_request_is_answered(server):
+    with socket.create_connection((LOOPBACK, server.port), timeout=PATIENCE_S) as client:
+        client.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
+        assert b"400" in client.recv(1_000)
+    assert ask(server, "/livez")[0] == 200
+
+
+def test_requests_leave_the_log_alone(server, capfd):
+    ask(server, "/livez")
+    ask(server, "/nowhere")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_closed_it_answers_no_more_ends_its_thread_and_frees_its_port():
+    registry = Metrics().registry
+    server = HealthServer(LOOPBACK, 0, registry, live=lambda: None, ready=lambda: None)
+    port, thread = server.port, server._thread
+    with socket.create_connection((LOOPBACK, port), timeout=PATIENCE_S):
+        server.close()
+    assert not thread.is_alive()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((LOOPBACK, port), timeout=PATIENCE_S)
+    again = HealthServer(LOOPBACK, port, registry, live=lambda: None, ready=lambda: None)
+    assert ask(again, "/livez")[0] == 200
+    again.close()

@@ -1,0 +1,226 @@
+"""Metrics: their names and units, that each is used, and that a batch is counted right."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import Counter, Gauge, Histogram, Info
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+import streamdedup
+from streamdedup.detections import Detection, Outcome, Skip
+from streamdedup.errors import StoreUnavailable
+from streamdedup.messages import Document, Match
+from streamdedup.metrics import Metrics
+from streamdedup.position import Partition, Position
+from streamdedup.service.figures import Figures, Work, now_ms
+from streamdedup.service.transport import Batch, Record, SourceStats
+from streamdedup.store.base import StoreStats
+
+#: Endings that are no base unit, or belong to Prometheus itself.
+FORBIDDEN = re.compile(r"_(ms|millis|milliseconds|us|minutes|hours|days|kb|mb|gb|percent|count|sum|bucket|created)$")
+
+
+def declared() -> dict[str, object]:
+    return {name: metric for name, metric in vars(Metrics()).items() if name != "registry"}
+
+
+@pytest.mark.parametrize("name", declared())
+def test_a_metric_is_named_by_the_conventions_and_has_a_help_text(name):
+    metric = declared()[name]
+    (family,) = metric.describe()
+    assert re.fullmatch(r"streamdedup_[a-z]+(_[a-z]+)*", family.name)
+    assert not FORBIDDEN.search(family.name)
+    assert family.name.removeprefix("streamdedup_") == name
+    assert family.documentation.endswith(".")
+    assert isinstance(metric, (Counter, Gauge, Histogram, Info))
+    for label in metric._labelnames:
+        assert label in {"topic", "kind", "profile", "reason", "code", "stage", "partition"}
+
+
+def test_times_and_sizes_are_in_base_units():
+    for name, metric in declared().items():
+        (family,) = metric.describe()
+        if "latency" in name or "age" in name or "Time" in family.documentation.split()[0]:
+            assert name.endswith("_seconds") or isinstance(metric, Counter), name
+        if "emory" in family.documentation:
+            assert name.endswith("_bytes"), name
+
+
+def test_counters_are_shown_with_total_and_nothing_else_is():
+    shown = generate_latest(Metrics().registry).decode()
+    for name, metric in declared().items():
+        assert (f"# TYPE streamdedup_{name}_total counter\n" in shown) == isinstance(metric, Counter), name
+
+
+def test_two_daemons_in_one_process_keep_apart():
+    a, b = Metrics(), Metrics()
+    a.rebuilds.inc()
+    assert b.registry.get_sample_value("streamdedup_rebuilds_total") == 0
+
+
+def test_every_metric_is_touched_somewhere():
+    used = set()
+    for path in Path(streamdedup.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            # Reading it counts: a declaration stores.
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                used.add(node.attr)
+    assert declared().keys() - used == set()
+
+
+def test_the_age_of_the_last_step_is_read_when_it_is_asked_for():
+    metrics = Metrics()
+    ages = iter([1.5, 2.5])
+    metrics.observe_loop_age(lambda: next(ages))
+    assert [metrics.registry.get_sample_value("streamdedup_loop_age_seconds") for _ in range(2)] == [1.5, 2.5]
+
+
+# Figures
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"streamdedup_{name}", labels)
+
+
+def a_record(offset: int, timestamp_ms: int) -> Record:
+    return Record(Position("articles", 0, offset), timestamp_ms, None, b"")
+
+
+def a_document(offset: int) -> Document:
+    return Document(f"d{offset}", "", Position("articles", 0, offset), 0)
+
+
+def a_match(number: int) -> Match:
+    return Match(f"m{number}", "", Position("articles", 0, number), 1.0, "exact", 0.0, 3)
+
+
+def a_batch_of_work() -> tuple[Batch, Work]:
+    batch = Batch(tuple(a_record(offset, now_ms() - 2_000) for offset in range(7)))
+    outcome = Outcome(
+        detections=[
+            Detection(a_document(0), b"", (a_match(1), a_match(2)), "c"),
+            Detection(a_document(3), b"", (a_match(4),), "c"),
+        ],
+        skipped=[(a_document(1), Skip.EMPTY), (a_document(2), Skip.EMPTY), (a_document(4), Skip.REDELIVERED)],
+        indexed_count=3,
+        silent_count=1,
+        candidates_count=11,
+        dropped_candidates_count=2,
+        verified_count=3,
+        rejected_count=6,
+        full_buckets_count=5,
+    )
+    kinds = [("articles", "document")] * 6 + [("articles", "dead_letter")]
+    return batch, Work(outcomes={"news": outcome}, dead_letter_codes=["not_json"], kinds=kinds)
+
+
+def test_a_committed_batch_is_counted_once_under_the_right_labels(metrics):
+    Figures(metrics).count(*a_batch_of_work())
+    expected = {
+        ("records_total", "document"): (6, {"topic": "articles", "kind": "document"}),
+        ("records_total", "dead_letter"): (1, {"topic": "articles", "kind": "dead_letter"}),
+        ("skipped_total", "empty"): (2, {"profile": "news", "reason": "empty"}),
+        ("skipped_total", "redelivered"): (1, {"profile": "news", "reason": "redelivered"}),
+        ("dead_letters_total", ""): (1, {"code": "not_json"}),
+        ("documents_indexed_total", ""): (3, {"profile": "news"}),
+        ("documents_silent_total", ""): (1, {"profile": "news"}),
+        ("alerts_total", ""): (2, {"profile": "news"}),
+        ("pairs_total", ""): (3, {"profile": "news"}),
+        ("candidates_total", ""): (11, {"profile": "news"}),
+        ("candidates_dropped_total", ""): (2, {"profile": "news"}),
+        ("candidates_verified_total", ""): (3, {"profile": "news"}),
+        ("candidates_rejected_total", ""): (6, {"profile": "news"}),
+        ("full_buckets_total", ""): (5, {"profile": "news"}),
+        ("batch_records_count", ""): (1, {}),
+        ("batch_records_sum", ""): (7, {}),
+        ("latency_seconds_count", ""): (7, {"topic": "articles"}),
+    }
+    assert {key: value(metrics, key[0], **labels) for key, (_, labels) in expected.items()} == {
+        key: count for key, (count, _) in expected.items()
+    }
+
+
+def test_latency_is_in_seconds_and_a_clock_ahead_of_ours_counts_as_none(metrics):
+    ahead = Batch((a_record(0, now_ms() + 3_600_000), a_record(1, now_ms() - 2_000)))
+    Figures(metrics).count(ahead, Work())
+    assert 2.0 <= value(metrics, "latency_seconds_sum", topic="articles") < 3.0
+
+
+def test_a_stage_is_timed_only_when_it_succeeds(metrics):
+    figures = Figures(metrics)
+    with figures.timed("index"):
+        pass
+    with pytest.raises(StoreUnavailable), figures.timed("index"):
+        raise StoreUnavailable
+    assert value(metrics, "batch_seconds_count", stage="index") == 1
+
+
+class Stats:
+    """A source and a store that have nothing but figures."""
+
+    def __init__(self, *answers: object) -> None:
+        self._answers = list(answers)
+        self.asked_count = 0
+
+    def stats(self) -> object:
+        self.asked_count += 1
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def test_the_lag_of_a_partition_that_went_is_shown_no_more(metrics):
+    source = Stats(
+        SourceStats(1, {Partition("a", 0): 5, Partition("a", 1): 7}),
+        SourceStats(2, {Partition("a", 1): 6}),
+    )
+    figures = Figures(metrics)
+    for _ in range(2):
+        figures.look_at(source, [])
+    assert value(metrics, "lag_records", topic="a", partition="0") is None
+    assert value(metrics, "lag_records", topic="a", partition="1") == 6
+    assert value(metrics, "rebalances") == 2
+
+
+def test_the_memory_of_the_store_is_looked_at_now_and_then(metrics):
+    store = Stats(StoreStats(100, None))
+    figures = Figures(metrics)
+    for _ in range(50):
+        figures.look_at(Stats(SourceStats()), [store])
+    assert store.asked_count == 1
+    assert (value(metrics, "store_used_bytes"), value(metrics, "store_limit_bytes")) == (100, 0)
+
+
+def test_a_store_that_does_not_tell_its_memory_stops_nothing(metrics):
+    Figures(metrics).look_at(Stats(SourceStats()), [Stats(StoreUnavailable("away"))])
+    assert value(metrics, "store_used_bytes") == 0
+
+
+def test_ready_and_the_failures_are_counted(metrics):
+    figures = Figures(metrics)
+    figures.ready(at_work=True)
+    figures.store_failed()
+    figures.broker_failed()
+    figures.batch_refused()
+    figures.clients_closed()
+    names = ["ready", "store_errors_total", "broker_errors_total", "batches_refused_total", "rebuilds_total"]
+    assert [value(metrics, name) for name in names] == [1] * 5
+    figures.ready(at_work=False)
+    assert value(metrics, "ready") == 0
+
+
+def test_what_is_shown_can_be_read_back(metrics):
+    Figures(metrics).count(*a_batch_of_work())
+    families = {family.name for family in text_string_to_metric_families(generate_latest(metrics.registry).decode())}
+    # The build is an info metric, whose name is read back with its ending.
+    assert {f"streamdedup_{name}" for name in declared() if name != "build"} <= families
+    assert "streamdedup_build_info" in families
