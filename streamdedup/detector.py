@@ -199,10 +199,10 @@ class Detector:
                 outcome.skipped.append((document, Skip.SUPERSEDED))
             else:
                 outcome.indexed_count += 1
-            if document.position.offset < fences[document.position.of].mark:
-                outcome.silent_count += 1
-            else:
+            if document.position.offset >= fences[document.position.of].mark:
                 loud.append(row)
+            elif state is not PutState.SUPERSEDED:
+                outcome.silent_count += 1
         return loud
 
     def _verify(

@@ -4,6 +4,7 @@ Liveness asks only whether the loop still turns, so that a server that is away n
 readiness asks whether it is at work. Runs in threads of its own and touches nothing but what it is given.
 """
 
+import socket
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -16,6 +17,10 @@ Check = Callable[[], str | None]
 
 #: How long a client may take to send its request, in seconds.
 _REQUEST_TIMEOUT_S = 10
+#: How late the server may notice that it is to be closed, in seconds.
+_CLOSE_S = 0.1
+#: Connections that may wait to be taken; more wait for a second try of their own.
+_WAITING_CONNECTIONS = 128
 
 
 class HealthServer:
@@ -37,9 +42,8 @@ class HealthServer:
             return 200, CONTENT_TYPE_LATEST, generate_latest(registry)
 
         routes = {"/metrics": metrics, "/livez": _answer(live), "/readyz": _answer(ready)}
-        self._server = ThreadingHTTPServer((host, port), _handler(routes))
-        self._server.daemon_threads = True
-        self._thread = Thread(target=self._server.serve_forever, name="health", daemon=True)
+        self._server = _server_class(host)((host, port), _handler(routes))
+        self._thread = Thread(target=self._server.serve_forever, args=(_CLOSE_S,), name="health", daemon=True)
         self._thread.start()
 
     @property
@@ -52,6 +56,17 @@ class HealthServer:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+def _server_class(host: str) -> type[ThreadingHTTPServer]:
+    class Server(ThreadingHTTPServer):
+        """Takes many probes at once, over either version of the protocol."""
+
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        request_queue_size = _WAITING_CONNECTIONS
+        daemon_threads = True
+
+    return Server
 
 
 _Route = Callable[[], tuple[int, str, bytes]]

@@ -30,6 +30,9 @@ class Metrics:
             "future_times", "Documents whose record time lay in the future and was set back."
         )
         self.dead_letters = self._counter("dead_letters", "Records published to the dead-letter topic.", "code")
+        self.dead_letters_silent = self._counter(
+            "dead_letters_silent", "Records below the committed offset whose dead letters were published before."
+        )
         self.alerts = self._counter("alerts", "Documents with at least one new near-duplicate.", "profile")
         self.pairs = self._counter("pairs", "Near-duplicate pairs published.", "profile")
         self.candidates = self._counter("candidates", "Candidates met in buckets.", "profile")

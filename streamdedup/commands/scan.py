@@ -57,7 +57,7 @@ class Scan:
         capped = profile.model_copy(update={"max_candidates": max_candidates})
         self._store = MemoryBucketStore(bucket_cap=bucket_cap)
         self._store.open(profile.fingerprint())
-        self._fence = self._store.fence(_PARTITION, 0, 0).fence
+        self._fence = self._store.fence(_PARTITION, 0, 0)
         self._detector = Detector(detector_options("scan", capped), self._store)
         self.documents_count = 0
         self.skipped: Counter[str] = Counter()

@@ -273,7 +273,8 @@ class KafkaServer:
         ports = free_ports(2 * len(self.brokers))
         for broker in self.brokers:
             broker.port, broker.controller_port = ports.pop(), ports.pop()
-        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
+        # A first byte of zero makes it begin with a letter: a hyphen there would be taken for an option.
+        cluster_id = base64.urlsafe_b64encode(b"\0" + os.urandom(15)).rstrip(b"=").decode()
         formats = []
         for broker in self.brokers:
             shutil.rmtree(broker.directory / "data", ignore_errors=True)

@@ -4,16 +4,15 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import structlog
 
 from streamdedup.detections import Outcome
 from streamdedup.errors import StoreUnavailable
-from streamdedup.messages import Document
 from streamdedup.metrics import Metrics
 from streamdedup.position import Partition
-from streamdedup.service.transport import Batch, Message, Source
+from streamdedup.service.transport import Batch, Source
+from streamdedup.service.work import Work
 from streamdedup.store.base import BucketStore
 
 #: Between two lines of summary in the log, and between two looks at the store's memory, in seconds.
@@ -25,27 +24,6 @@ log = structlog.get_logger("streamdedup.loop")
 def now_ms() -> int:
     """Return the wall clock in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
-
-
-@dataclass(slots=True)
-class Work:
-    """What a batch has come to so far.
-
-    Attributes:
-        documents: Decoded documents, by profile, in order.
-        messages: What to publish.
-        outcomes: What the detector found, by profile.
-        dead_letter_codes: One for each dead letter.
-        kinds: Topic and kind of each record.
-        future_count: Documents whose record time lay in the future.
-    """
-
-    documents: dict[str, list[Document]] = field(default_factory=dict)
-    messages: list[Message] = field(default_factory=list)
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-    dead_letter_codes: list[str] = field(default_factory=list)
-    kinds: list[tuple[str, str]] = field(default_factory=list)
-    future_count: int = 0
 
 
 class Figures:
@@ -75,6 +53,7 @@ class Figures:
         metrics.batch_records.observe(len(work.kinds))
         for (topic, kind), count in Counter(work.kinds).items():
             metrics.records.labels(topic, kind).inc(count)
+        metrics.dead_letters_silent.inc(work.silent_failures_count)
         metrics.future_times.inc(work.future_count)
         for code, count in Counter(work.dead_letter_codes).items():
             metrics.dead_letters.labels(code).inc(count)

@@ -12,29 +12,27 @@ write was refused -> somebody else owns the partition, drop the batch; a fatal e
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import structlog
 
-from streamdedup.dead_letters import Stage
 from streamdedup.errors import (
     BatchRefused,
     BrokerUnavailable,
-    DecodeError,
     IndexLost,
-    MessageError,
     ProducerFenced,
     StaleFence,
     StoreUnavailable,
     TransientError,
 )
-from streamdedup.messages import Decoder, Document, ErrorCode
+from streamdedup.messages import Document
 from streamdedup.metrics import Metrics
 from streamdedup.position import Partition, Position
-from streamdedup.service.figures import Figures, Work, now_ms
+from streamdedup.service.figures import Figures
+from streamdedup.service.intake import decode_batch
 from streamdedup.service.outbox import LoopOptions, Outbox, Profile
 from streamdedup.service.shutdown import StopSignals
-from streamdedup.service.transport import Batch, Record, Sink, Source, Transport
+from streamdedup.service.transport import Batch, Sink, Source, Transport
+from streamdedup.service.work import Work
 from streamdedup.store.base import Fence
 
 #: Shortest and longest wait between two attempts at a server that is away, in seconds. The longest is short enough
@@ -84,6 +82,7 @@ class Loop:
         self._clients: tuple[Source, Sink] | None = None
         self._opened: set[str] = set()
         self._fences: dict[Partition, Fence] = {}
+        self._looked_at: frozenset[Partition] = frozenset()
         self._waiting_for: str | None = "the store"
         self._attempts_count = 0
         self._fenced_at: float | None = None
@@ -117,6 +116,7 @@ class Loop:
             with self._figures.timed("poll"):
                 batch = source.poll(_POLL_S)
             self._figures.look_at(source, [profile.detector.store for profile in self._profiles.values()])
+            self._look_for_index(source)
             if batch:
                 self._work_on(batch, source, sink)
             self._at_work(source)
@@ -146,7 +146,7 @@ class Loop:
         """
         work = Work()
         # 1. Decode.
-        self._decode(batch, work)
+        decode_batch(batch, self._by_topic, work)
         # 2. Fence.
         fences = self._take_over(batch, source)
         for name, documents in work.documents.items():
@@ -157,7 +157,7 @@ class Loop:
             # 4. Index.
             with self._figures.timed("index"):
                 work.outcomes[name] = detector.index(prepared, _of(documents, fences))
-        self._outbox.describe(batch, work, self._profiles)
+        self._outbox.describe(batch, work, self._profiles, fences)
         # 5. Publish and commit.
         with self._figures.timed("publish"):
             sink.publish(work.messages, batch)
@@ -166,30 +166,6 @@ class Loop:
         self._figures.count(batch, work)
 
     # Steps
-
-    def _decode(self, batch: Batch, work: Work) -> None:
-        now = now_ms()
-        for record in batch.records:
-            topic = record.position.topic
-            profile = self._by_topic[topic]
-            try:
-                document = _decode(profile.decoder, record)
-                if document.time_ms > now:
-                    # A time in the future would keep the document matching longer than the window.
-                    document = replace(document, time_ms=now)
-                    work.future_count += 1
-            except MessageError as error:
-                stage = Stage.SIZE if error.code == ErrorCode.TOO_LARGE else Stage.DECODE
-                self._outbox.add_dead_letter(record, error, stage, work)
-                work.kinds.append((topic, "dead_letter"))
-            else:
-                work.documents.setdefault(profile.name, []).append(document)
-                work.kinds.append((topic, "document"))
-        for unreadable in batch.unreadable:
-            record = Record(unreadable.position, timestamp_ms=-1, key=None, value=None)
-            failure = DecodeError(ErrorCode.UNREADABLE, unreadable.reason)
-            self._outbox.add_dead_letter(record, failure, Stage.READ, work, unread=True)
-            work.kinds.append((unreadable.position.topic, "dead_letter"))
 
     def _take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
         """Fence the partitions of the batch under its generation; see rules 6 and 7 of ``store.base``."""
@@ -201,19 +177,23 @@ class Loop:
         return {partition: self._fences[partition] for partition in batch.starts()}
 
     def _fence(self, partition: Partition, generation: int, start: int, source: Source) -> Fence:
-        # Asked before the fence is set: whoever commits has set a mark before, so what is committed by now without a
-        # mark tells of a lost index, and not of somebody who was quicker.
         committed = source.committed(partition)
         if committed is not None and start < committed:
             # The partition was somebody else's for a while, and a batch put back since has moved our place behind his.
             raise BrokerUnavailable(f"{partition} was read from offset {start}, but {committed} is committed by now")
-        result = self._by_topic[partition.topic].detector.store.fence(partition, generation, start)
-        if result.previous_mark is None and committed is not None:
-            where = f"offset {committed} of {partition} is committed, but the index has never seen this partition"
-            if not self._options.continue_without_index:
-                raise IndexLost(f"{where}: it was lost, or it is another one")
-            log.warning("index_lost", reason=where)
-        return result.fence
+        return self._by_topic[partition.topic].detector.store.fence(partition, generation, start)
+
+    def _look_for_index(self, source: Source) -> None:
+        """Notice that the index is gone as soon as a partition is ours, also when nothing comes from it."""
+        assigned = source.assigned()
+        for partition in sorted(assigned - self._looked_at):
+            committed = source.committed(partition)
+            if committed is not None and self._by_topic[partition.topic].detector.store.mark(partition) is None:
+                where = f"offset {committed} of {partition} is committed, but the index has never seen this partition"
+                if not self._options.continue_without_index:
+                    raise IndexLost(f"{where}: it was lost, or it is another one")
+                log.warning("index_lost", reason=where)
+        self._looked_at = assigned
 
     def _mark(self, batch: Batch, work: Work, fences: Mapping[Partition, Fence]) -> None:
         """Note the commit in the index. Losing this note costs nothing: the next assignment brings it up to date."""
@@ -244,6 +224,7 @@ class Loop:
     def _open_clients(self) -> tuple[Source, Sink]:
         if self._clients is None:
             self._fences.clear()
+            self._looked_at = frozenset()
             self._clients = self._transport.open()
             log.info("connected")
         return self._clients
@@ -258,7 +239,8 @@ class Loop:
             self._figures.clients_closed()
 
     def _at_work(self, source: Source) -> None:
-        if self._waiting_for is not None and source.assigned():
+        # A daemon beyond the number of partitions is at work too: it stands by with none.
+        if self._waiting_for is not None and (source.assigned() or source.stats().rebalances_count):
             log.info("at_work", partitions=sorted(str(p) for p in source.assigned()))
             self._waiting_for = None
             self._figures.ready(at_work=True)
@@ -347,11 +329,3 @@ class Loop:
 def _of(documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> dict[Partition, Fence]:
     """Choose the rights to write that a detector needs for its documents."""
     return {partition: fences[partition] for partition in {document.position.of for document in documents}}
-
-
-def _decode(decoder: Decoder, record: Record) -> Document:
-    """Decode a record, and refuse what is understood but not supported."""
-    document = decoder.decode(record.position, record.timestamp_ms, record.key, record.value)
-    if document.op != "upsert":
-        raise MessageError(ErrorCode.NOT_SUPPORTED, f"op {document.op!r} is not supported yet")
-    return document

@@ -10,9 +10,11 @@ from streamdedup.detections import Detection
 from streamdedup.detector import Detector
 from streamdedup.errors import MessageError
 from streamdedup.messages import Alert, Decoder, ErrorCode, encode_alert
-from streamdedup.service.figures import Work, now_ms
-from streamdedup.service.transport import Batch, Message, Record
-from streamdedup.store.base import Fingerprint
+from streamdedup.position import Partition
+from streamdedup.service.figures import now_ms
+from streamdedup.service.transport import Batch, Message
+from streamdedup.service.work import Failed, Work
+from streamdedup.store.base import Fence, Fingerprint
 
 log = structlog.get_logger("streamdedup.loop")
 
@@ -68,39 +70,49 @@ class Outbox:
     def __init__(self, options: LoopOptions) -> None:
         self._options = options
 
-    def describe(self, batch: Batch, work: Work, profiles: Mapping[str, Profile]) -> None:
-        """Add the messages of all detections, and a dead letter for each document whose number is taken."""
+    def describe(
+        self, batch: Batch, work: Work, profiles: Mapping[str, Profile], fences: Mapping[Partition, Fence]
+    ) -> None:
+        """Add the messages of all detections, and the dead letters.
+
+        A record below the mark emits nothing: its dead letter was published with the commit that set the mark.
+
+        Args:
+            batch: What was polled.
+            work: What it has come to; takes the messages.
+            profiles: Profiles by name.
+            fences: The mark of each partition.
+        """
         records = {record.position: record for record in batch.records}
         for name, outcome in work.outcomes.items():
             for detection in outcome.detections:
                 work.messages.extend(self._alert_messages(profiles[name], detection))
             for document, other_id in outcome.collided:
-                error = MessageError(
-                    ErrorCode.ID_COLLISION,
-                    f"the id shares its document number with the id {other_id!r}, which is indexed already",
-                )
-                self.add_dead_letter(records[document.position], error, Stage.PROCESS, work)
+                text = f"the id shares its document number with the id {other_id!r}, which is indexed already"
+                error = MessageError(ErrorCode.ID_COLLISION, text)
+                work.failures.append(Failed(records[document.position], error, Stage.PROCESS))
+        for failed in work.failures:
+            position = failed.record.position
+            if position.offset >= fences[position.of].mark:
+                self._add_dead_letter(failed, work)
+            else:
+                work.silent_failures_count += 1
 
-    def add_dead_letter(
-        self, record: Record, error: Exception, stage: Stage, work: Work, *, unread: bool = False
-    ) -> None:
-        """Add a dead letter.
-
-        Args:
-            record: The record; of one that could not be read its position alone.
-            error: Why it cannot be processed.
-            stage: How far it came.
-            work: What it is added to.
-            unread: Whether the Kafka client itself could not read it.
-        """
-        failure = Failure.of(error, stage)
-        limit = self._options.max_message_bytes
-        letter = dead_letter(record, failure, self._options.daemon, time_ms=now_ms(), max_bytes=limit, unread=unread)
+    def _add_dead_letter(self, failed: Failed, work: Work) -> None:
+        failure = Failure.of(failed.error, failed.stage)
+        letter = dead_letter(
+            failed.record,
+            failure,
+            self._options.daemon,
+            time_ms=now_ms(),
+            max_bytes=self._options.max_message_bytes,
+            unread=failed.stage is Stage.READ,
+        )
         work.messages.append(
             Message(self._options.dead_letter_topic, letter.key, letter.value, letter.headers, letter.timestamp_ms)
         )
         work.dead_letter_codes.append(failure.code)
-        log.info("dead_letter", code=failure.code, position=str(record.position))
+        log.info("dead_letter", code=failure.code, position=str(failed.record.position))
 
     def _alert_messages(self, profile: Profile, detection: Detection) -> list[Message]:
         document = detection.document

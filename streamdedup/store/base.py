@@ -111,19 +111,6 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class FenceResult:
-    """What was found when a partition was fenced.
-
-    Attributes:
-        fence: The right to write, with the mark as it stands now.
-        previous_mark: The mark before, or None when the index has never seen this partition.
-    """
-
-    fence: Fence
-    previous_mark: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Hits:
     """What the buckets showed.
 
@@ -165,9 +152,9 @@ class Opening:
 class BucketStore(Protocol):
     """The index of one profile. Called from one thread; one process may hold several.
 
-    Order: ``open`` once per connection; ``fence`` before the first write for a partition and after every change of
-    generation; then for each batch ``put_records``, ``leave_buckets``, ``enter_buckets``, ``get_records``,
-    ``save_partners``, ``claim_pairs``, ``set_clusters``, and after the commit ``finish``.
+    Order: ``open`` once per connection; ``mark`` when a partition is assigned; ``fence`` before the first write for it
+    and after every change of generation; then for each batch ``put_records``, ``leave_buckets``, ``enter_buckets``,
+    ``get_records``, ``save_partners``, ``claim_pairs``, ``set_clusters``, and after the commit ``finish``.
 
     All methods raise ``StoreUnavailable`` when the server does not answer, is full, loading or failing over (nothing or
     part of the call took effect; repeat the batch), and ``StoreMisconfigured`` when it refuses us for good. Those that
@@ -182,7 +169,7 @@ class BucketStore(Protocol):
             IndexMismatch: It was built with others; the text names each that differs.
         """
 
-    def fence(self, partition: Partition, generation: int, committed: int) -> FenceResult:
+    def fence(self, partition: Partition, generation: int, committed: int) -> Fence:
         """Take over a partition: from now on writes of lower generations are refused.
 
         Args:
@@ -190,8 +177,18 @@ class BucketStore(Protocol):
             generation: Our generation.
             committed: Offset that the group has committed, or where it starts; the mark is raised to it.
 
+        Returns:
+            The right to write, with the mark as it stands now.
+
         Raises:
             BatchRefused: A later generation has fenced it already.
+            IndexLost: The whole index is gone.
+        """
+
+    def mark(self, partition: Partition) -> int | None:
+        """Return the mark of a partition, or None when the index has never seen the partition.
+
+        A partition of which something is committed has a mark, because it was fenced before; if not, the index is lost.
         """
 
     def unfence(self, partition: Partition) -> None:

@@ -15,7 +15,6 @@ from streamdedup.errors import BatchRefused, IndexLost
 from streamdedup.position import Partition, Position
 from streamdedup.store.base import (
     Fence,
-    FenceResult,
     Fingerprint,
     Hits,
     Opening,
@@ -99,16 +98,20 @@ class MemoryBucketStore:
             return Opening(created=True)
         return compare_fingerprints(self._fingerprint, fingerprint)
 
-    def fence(self, partition: Partition, generation: int, committed: int) -> FenceResult:
+    def fence(self, partition: Partition, generation: int, committed: int) -> Fence:
         """See ``BucketStore.fence``."""
+        if self._fingerprint is None:
+            raise IndexLost("the index is gone")
         stored = self._fences.get(partition, generation)
         if stored > generation:
             raise BatchRefused(f"{partition} is fenced by generation {stored}, ours is {generation}")
         self._fences[partition] = generation
-        previous = self._marks.get(partition)
-        mark = max(previous or 0, committed)
-        self._marks[partition] = mark
-        return FenceResult(Fence(partition, generation, mark), previous)
+        self._marks[partition] = max(self._marks.get(partition, 0), committed)
+        return Fence(partition, generation, self._marks[partition])
+
+    def mark(self, partition: Partition) -> int | None:
+        """See ``BucketStore.mark``."""
+        return self._marks.get(partition)
 
     def unfence(self, partition: Partition) -> None:
         """See ``BucketStore.unfence``."""

@@ -16,7 +16,6 @@ from streamdedup.errors import BatchRefused, IndexLost
 from streamdedup.position import Partition, Position
 from streamdedup.store.base import (
     Fence,
-    FenceResult,
     Fingerprint,
     Hits,
     Opening,
@@ -126,7 +125,7 @@ class RedisBucketStore:
         found = msgspec.json.decode(stored, type=dict[str, object])
         return compare_fingerprints(found, msgspec.json.decode(ours))
 
-    def fence(self, partition: Partition, generation: int, committed: int) -> FenceResult:
+    def fence(self, partition: Partition, generation: int, committed: int) -> Fence:
         """See ``BucketStore.fence``."""
         with translated():
             if not self._client.exists(self._keys.fingerprint):
@@ -139,8 +138,13 @@ class RedisBucketStore:
         )
         fence = Fence(partition, generation, committed)
         (before,) = self._run([self._mark_call(fence, committed)])
-        previous = int(before) if before else None
-        return FenceResult(Fence(partition, generation, max(previous or 0, committed)), previous)
+        return Fence(partition, generation, max(int(before or 0), committed))
+
+    def mark(self, partition: Partition) -> int | None:
+        """See ``BucketStore.mark``."""
+        with translated():
+            stored: Any = self._client.get(self._keys.mark(partition))
+        return None if stored is None else int(stored)
 
     def _mark_call(self, fence: Fence, offset: int) -> _Call:
         return self._fenced_call("raise_mark", 0, [fence], [self._keys.mark(fence.partition), offset])

@@ -57,7 +57,7 @@ def store(make_store: MakeStore) -> BucketStore:
 
 @pytest.fixture
 def fence(store: BucketStore) -> Fence:
-    return store.fence(PARTITION, 1, 0).fence
+    return store.fence(PARTITION, 1, 0)
 
 
 def a_record(
@@ -103,15 +103,15 @@ class TestOpen:
 
 class TestFence:
     def test_the_first_fence_of_a_partition_finds_no_mark(self, store):
-        result = store.fence(PARTITION, 3, 40)
-        assert result.previous_mark is None
-        assert result.fence == Fence(PARTITION, 3, 40)
+        assert store.mark(PARTITION) is None
+        assert store.fence(PARTITION, 3, 40) == Fence(PARTITION, 3, 40)
+        assert store.mark(PARTITION) == 40
 
     def test_the_mark_is_raised_to_what_is_committed_and_never_lowered(self, store):
         store.fence(PARTITION, 1, 40)
-        assert store.fence(PARTITION, 2, 30).fence.mark == 40
-        assert store.fence(PARTITION, 2, 50).previous_mark == 40
-        assert store.fence(PARTITION, 2, 0).fence.mark == 50
+        assert store.fence(PARTITION, 2, 30).mark == 40
+        assert store.fence(PARTITION, 2, 50).mark == 50
+        assert store.fence(PARTITION, 2, 0).mark == 50
 
     def test_a_lower_generation_cannot_take_a_partition_back(self, store):
         store.fence(PARTITION, 5, 0)
@@ -133,13 +133,13 @@ class TestFence:
     )
     def test_every_write_below_the_fence_is_refused(self, store, fence, write):
         write(store, [fence])
-        newer = store.fence(PARTITION, 2, 0).fence
+        newer = store.fence(PARTITION, 2, 0)
         with pytest.raises(BatchRefused):
             write(store, [fence])
         write(store, [newer])
 
     def test_one_partition_of_somebody_else_refuses_the_whole_batch(self, store, fence):
-        theirs = store.fence(OTHER_PARTITION, 1, 0).fence
+        theirs = store.fence(OTHER_PARTITION, 1, 0)
         store.fence(OTHER_PARTITION, 2, 0)
         with pytest.raises(BatchRefused):
             store.put_records([a_record()], [fence, theirs])
@@ -152,7 +152,7 @@ class TestFence:
     def test_an_operator_can_clear_the_fence_of_a_deleted_group(self, store):
         store.fence(PARTITION, 50, 0)
         store.unfence(PARTITION)
-        assert store.fence(PARTITION, 1, 0).fence.generation == 1
+        assert store.fence(PARTITION, 1, 0).generation == 1
 
 
 class TestPutRecords:
@@ -240,7 +240,7 @@ class TestBuckets:
     def test_a_full_bucket_takes_no_more_but_shows_its_members(self, make_store):
         store = make_store(bucket_cap=2)
         store.open(FINGERPRINT)
-        fence = store.fence(PARTITION, 1, 0).fence
+        fence = store.fence(PARTITION, 1, 0)
         hits = store.enter_buckets([1, 2, 3], keys((1, 10, 20), (1, 11, 21), (1, 12, 22)), [fence])
         assert hits.full_buckets_count == 1
         assert store.enter_buckets([4], keys((1, 13, 23)), [fence]).candidates == [{1: 1, 2: 1}]
@@ -262,7 +262,7 @@ class TestPartnersAndClaims:
         store.save_partners([(position, {b"1" * 16: b"x"})], [fence])
         store.finish({PARTITION: 4}, [position], [fence])
         assert store.save_partners([(position, {}), (Position(*PARTITION, 4), {})], [fence]) == [{}, {}]
-        assert store.fence(PARTITION, 1, 0).fence.mark == 4
+        assert store.fence(PARTITION, 1, 0).mark == 4
 
     def test_a_pair_belongs_to_the_position_that_asked_first(self, store, fence):
         first, second = Position(*PARTITION, 1), Position(*OTHER_PARTITION, 1)
@@ -282,7 +282,7 @@ class TestLoss:
         client = redis.Redis.from_url(redis_url)
         store = _make_redis_store(client)()
         store.open(FINGERPRINT)
-        fence = store.fence(PARTITION, 1, 0).fence
+        fence = store.fence(PARTITION, 1, 0)
         client.flushdb()
         with pytest.raises(IndexLost):
             store.put_records([a_record()], [fence])
@@ -294,7 +294,7 @@ class TestLoss:
         client = redis.Redis.from_url(redis_url)
         store = _make_redis_store(client)()
         store.open(FINGERPRINT)
-        fence = store.fence(PARTITION, 1, 0).fence
+        fence = store.fence(PARTITION, 1, 0)
         client.script_flush()
         assert put(store, fence, a_record()) == [PutState.CREATED]
         client.close()
@@ -306,7 +306,7 @@ class TestExpiry:
         client.flushdb()
         store = _make_redis_store(client)(lifetime_ms=60)
         store.open(FINGERPRINT)
-        fence = store.fence(PARTITION, 1, 0).fence
+        fence = store.fence(PARTITION, 1, 0)
         put(store, fence, a_record())
         store.enter_buckets([7], keys((1, 2, 3)), [fence])
         store.save_partners([(Position(*PARTITION, 0), {b"k" * 16: b"m"})], [fence])
@@ -321,7 +321,7 @@ class TestExpiry:
         now = [0.0]
         store = MemoryBucketStore(lifetime_ms=60, now_ms=lambda: now[0])
         store.open(FINGERPRINT)
-        fence = store.fence(PARTITION, 1, 0).fence
+        fence = store.fence(PARTITION, 1, 0)
         put(store, fence, a_record())
         store.enter_buckets([7], keys((1, 2, 3)), [fence])
         now[0] = 59
@@ -372,7 +372,7 @@ def test_redis_does_what_memory_does_on_any_sequence(redis_url, operations, cap)
     outcomes = []
     for store in stores:
         store.open(FINGERPRINT)
-        fence = store.fence(PARTITION, 1, 0).fence
+        fence = store.fence(PARTITION, 1, 0)
         outcomes.append([_apply(store, fence, operation) for operation in operations])
         outcomes[-1].append(store.get_records(range(10)))
     client.close()

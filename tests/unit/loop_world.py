@@ -46,6 +46,7 @@ WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath",
 #: Methods of a store that the loop or the detector call while they take a batch through.
 STORE_METHODS = (
     "open",
+    "mark",
     "fence",
     "put_records",
     "leave_buckets",
@@ -58,7 +59,7 @@ STORE_METHODS = (
     "ping",
 )
 #: Those of them that can be refused.
-FENCED_METHODS = frozenset(STORE_METHODS) - {"open", "get_records", "ping"}
+FENCED_METHODS = frozenset(STORE_METHODS) - {"open", "mark", "get_records", "ping"}
 #: Calls of a transport that can fail.
 KAFKA_CALLS = frozenset({"open_clients", "poll", "committed", "publish", "commit"})
 #: Steps after which a run that has not come to its end never will.

@@ -66,7 +66,7 @@ class Stream:
     def fence(self, generation: int = 1, committed: int = 0, partitions: int = 3) -> None:
         for number in range(partitions):
             partition = Partition("articles", number)
-            self.fences[partition] = self.store.fence(partition, generation, committed).fence
+            self.fences[partition] = self.store.fence(partition, generation, committed)
 
     def index(self, *documents: Document) -> Outcome:
         outcome = self.detector.index(self.detector.prepare(documents), self.fences)

@@ -114,7 +114,7 @@ class TestExamples:
         ]
         store = MemoryBucketStore()
         store.open(profile.fingerprint())
-        fence = store.fence(partition, 1, 0).fence
+        fence = store.fence(partition, 1, 0)
         detector = Detector(detector_options(alert["profile"], profile), store)
         (found,) = detector.index(detector.prepare(documents), {partition: fence}).detections
         shown = decode_alert(json.dumps(alert).encode()).alert

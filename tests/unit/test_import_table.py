@@ -69,7 +69,8 @@ TABLE: dict[str, set[str]] = {
     # level 3
     "detector": {"detections", "clusters", "messages", "text", "minhash", "lsh", "sketch", "store.base"},
     # level 4
-    "service.figures": {"detections", "messages", "metrics", "store.base", "service.transport"},
+    "service.work": {"detections", "messages", "dead_letters", "service.transport"},
+    "service.figures": {"detections", "metrics", "store.base", "service.work", "service.transport"},
     "service.outbox": {
         "detections",
         "detector",
@@ -77,17 +78,26 @@ TABLE: dict[str, set[str]] = {
         "dead_letters",
         "store.base",
         "service.figures",
+        "service.work",
+        "service.transport",
+    },
+    "service.intake": {
+        "messages",
+        "dead_letters",
+        "service.figures",
+        "service.outbox",
+        "service.work",
         "service.transport",
     },
     "service.loop": {
-        "detector",
         "messages",
-        "dead_letters",
         "metrics",
         "store.base",
         "service.figures",
+        "service.intake",
         "service.outbox",
         "service.shutdown",
+        "service.work",
         "service.transport",
     },
 }

@@ -42,7 +42,6 @@ from streamdedup.detector import Detector
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, ProducerFenced, StaleFence, StoreUnavailable
 from streamdedup.position import Partition
 from streamdedup.service import loop as loop_module
-from streamdedup.store.base import FenceResult
 from streamdedup.store.memory import MemoryBucketStore
 
 TEXT = "amber birch cedar delta ember fjord grove"
@@ -239,7 +238,6 @@ def test_an_index_lost_while_the_daemon_was_stopped_ends_it_with_advice():
         world.run()
 
 
-@pytest.mark.xfail(strict=True, reason="the mark that is missing is written by the attempt that misses it")
 def test_a_lost_index_ends_the_daemon_again_when_a_supervisor_starts_it_again():
     world = a_world_with_a_lost_index()
     for _ in range(3):
@@ -360,10 +358,10 @@ def test_while_kafka_is_away_the_daemon_says_so_and_then_goes_on():
     assert world.wrong() == []
 
 
-def test_a_daemon_without_partitions_waits_for_them():
+def test_a_daemon_without_partitions_stands_by_and_is_ready():
     world = World(TWINS, partitions=1, names=("a", "b")).run()
     problems = [daemon.loop.problem() for daemon in world.daemons]
-    assert sorted(problems, key=str) == [None, "waiting for partitions"]
+    assert problems == [None, None]
 
 
 def test_waits_grow_up_to_a_limit_and_start_anew_after_success():
@@ -425,8 +423,7 @@ class WithoutPartners(MemoryBucketStore):
 
 class WithoutMark(MemoryBucketStore):
     def fence(self, partition, generation, committed):
-        result = super().fence(partition, generation, committed)
-        return FenceResult(replace(result.fence, mark=0), result.previous_mark)
+        return replace(super().fence(partition, generation, committed), mark=0)
 
 
 class ReadBeforeAdd(MemoryBucketStore):
@@ -519,7 +516,7 @@ def test_a_rule_switched_off_is_noticed_and_switched_on_the_same_schedules_do_no
 def test_the_store_that_refuses_is_the_one_with_a_later_fence():
     index = MemoryBucketStore()
     index.open(FINGERPRINT)
-    old = index.fence(Partition(INPUT, 0), 1, 0).fence
+    old = index.fence(Partition(INPUT, 0), 1, 0)
     index.fence(Partition(INPUT, 0), 2, 0)
     with pytest.raises(BatchRefused):
         index.finish({}, [], [old])

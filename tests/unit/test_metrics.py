@@ -15,8 +15,9 @@ from streamdedup.errors import StoreUnavailable
 from streamdedup.messages import Document, Match
 from streamdedup.metrics import Metrics
 from streamdedup.position import Partition, Position
-from streamdedup.service.figures import Figures, Work, now_ms
+from streamdedup.service.figures import Figures, now_ms
 from streamdedup.service.transport import Batch, Record, SourceStats
+from streamdedup.service.work import Work
 from streamdedup.store.base import StoreStats
 
 #: Endings that are no base unit, or belong to Prometheus itself.

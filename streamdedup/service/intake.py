@@ -1,0 +1,51 @@
+"""Records in: a batch as documents of each profile, and what cannot be a document."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from streamdedup.dead_letters import Stage
+from streamdedup.errors import DecodeError, MessageError
+from streamdedup.messages import Decoder, Document, ErrorCode
+from streamdedup.service.figures import now_ms
+from streamdedup.service.outbox import Profile
+from streamdedup.service.transport import Batch, Record
+from streamdedup.service.work import Failed, Work
+
+
+def decode_batch(batch: Batch, profiles: Mapping[str, Profile], work: Work) -> None:
+    """Decode the records of a batch.
+
+    Args:
+        batch: What was polled.
+        profiles: The profile of each topic.
+        work: Takes the documents by profile, the failures, and the kind of each record.
+    """
+    now = now_ms()
+    for record in batch.records:
+        topic = record.position.topic
+        profile = profiles[topic]
+        try:
+            document = _decode(profile.decoder, record)
+        except MessageError as error:
+            stage = Stage.SIZE if error.code == ErrorCode.TOO_LARGE else Stage.DECODE
+            work.failures.append(Failed(record, error, stage))
+            work.kinds.append((topic, "dead_letter"))
+            continue
+        if document.time_ms > now:
+            # A time in the future would keep the document matching longer than the window.
+            document = replace(document, time_ms=now)
+            work.future_count += 1
+        work.documents.setdefault(profile.name, []).append(document)
+        work.kinds.append((topic, "document"))
+    for unreadable in batch.unreadable:
+        record = Record(unreadable.position, timestamp_ms=-1, key=None, value=None)
+        work.failures.append(Failed(record, DecodeError(ErrorCode.UNREADABLE, unreadable.reason), Stage.READ))
+        work.kinds.append((unreadable.position.topic, "dead_letter"))
+
+
+def _decode(decoder: Decoder, record: Record) -> Document:
+    """Decode a record, and refuse what is understood but not supported."""
+    document = decoder.decode(record.position, record.timestamp_ms, record.key, record.value)
+    if document.op != "upsert":
+        raise MessageError(ErrorCode.NOT_SUPPORTED, f"op {document.op!r} is not supported yet")
+    return document

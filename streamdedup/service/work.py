@@ -1,0 +1,49 @@
+"""What a batch has come to so far: plain data that the loop's steps hand on."""
+
+from dataclasses import dataclass, field
+
+from streamdedup.dead_letters import Stage
+from streamdedup.detections import Outcome
+from streamdedup.errors import MessageError
+from streamdedup.messages import Document
+from streamdedup.service.transport import Message, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A record that can never be processed.
+
+    Attributes:
+        record: The record; of one that could not be read its position alone.
+        error: Why.
+        stage: How far it came.
+    """
+
+    record: Record
+    error: MessageError
+    stage: Stage
+
+
+@dataclass(slots=True)
+class Work:
+    """What a batch has come to so far.
+
+    Attributes:
+        documents: Decoded documents, by profile, in order.
+        messages: What to publish.
+        outcomes: What the detector found, by profile.
+        failures: Records that can never be processed.
+        silent_failures_count: Those of them below the mark, whose dead letters were published before.
+        dead_letter_codes: One for each dead letter.
+        kinds: Topic and kind of each record.
+        future_count: Documents whose record time lay in the future.
+    """
+
+    documents: dict[str, list[Document]] = field(default_factory=dict)
+    messages: list[Message] = field(default_factory=list)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    failures: list[Failed] = field(default_factory=list)
+    silent_failures_count: int = 0
+    dead_letter_codes: list[str] = field(default_factory=list)
+    kinds: list[tuple[str, str]] = field(default_factory=list)
+    future_count: int = 0
