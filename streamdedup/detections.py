@@ -1,7 +1,7 @@
 """What goes into the detector and what comes out: plain data, and the names of documents and pairs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from hashlib import blake2b
 
@@ -110,6 +110,7 @@ class Outcome:
         collided: Documents whose number belongs to another id, with that id.
         saved_positions: Positions for which partners were saved, to be forgotten after the commit.
         indexed_count: Documents that are in the index now because of this batch.
+        replayed_count: Of them, those that an attempt before this one had placed there.
         silent_count: Of them, those committed before, which emit nothing.
         candidates_count: Candidates met in buckets.
         dropped_candidates_count: Candidates beyond ``max_candidates``, never compared.
@@ -123,12 +124,18 @@ class Outcome:
     collided: list[tuple[Document, str]] = field(default_factory=list)
     saved_positions: list[Position] = field(default_factory=list)
     indexed_count: int = 0
+    replayed_count: int = 0
     silent_count: int = 0
     candidates_count: int = 0
     dropped_candidates_count: int = 0
     verified_count: int = 0
     rejected_count: int = 0
     full_buckets_count: int = 0
+
+    def add(self, other: "Outcome") -> None:
+        """Take in what became of a further part of the batch."""
+        for attribute in fields(self):
+            setattr(self, attribute.name, getattr(self, attribute.name) + getattr(other, attribute.name))
 
 
 def document_number(profile: str, document_id: str) -> int:

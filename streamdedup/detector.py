@@ -11,6 +11,7 @@ two sketches alone.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -36,6 +37,9 @@ from streamdedup.text import Shingler
 
 #: Saved partners of a position: pair key -> the match, encoded.
 _Partners = dict[bytes, bytes]
+
+#: States of a record that is not indexed, without being a mistake.
+_PASSED_OVER = {PutState.REDELIVERED: Skip.REDELIVERED, PutState.SUPERSEDED: Skip.SUPERSEDED}
 
 _match_decoder = msgspec.json.Decoder(Match)
 
@@ -113,12 +117,11 @@ class Detector:
 
         Steps, each a call to the store (the rules: ``store.base``):
             1. Put the records: from now on they are the authority.
-            2. Take replaced versions out of their buckets.
-            3. Enter the buckets and meet candidates.
-            4. Verify the candidates: window, shared bands, similarity.
-            5. Save the verified partners, and take up those saved by an earlier attempt.
-            6. Claim the pairs.
-            7. Find the cluster of each document that has pairs.
+            2. Enter the buckets and meet candidates.
+            3. Verify the candidates: window, shared bands, similarity.
+            4. Save the verified partners, and take up those saved by an earlier attempt.
+            5. Claim the pairs.
+            6. Find the cluster of each document that has pairs.
 
         Args:
             prepared: The batch.
@@ -134,32 +137,21 @@ class Detector:
         # 1. Record first.
         results = self._store.put_records(prepared.records, rights) if prepared.kept else []
         states = _states_within_batch(prepared.records, results)
-        # 2. Replaced versions leave their buckets.
-        self._leave_old_buckets(prepared, results, rights)
-        # 3. Add before read.
+        _take_stored_times(prepared.records, results)
+        # 2. Add before read.
         entering = [row for row, state in enumerate(states) if state <= PutState.REPLAYED]
         candidates = self._enter(prepared, entering, rights, outcome)
         loud = self._count_states(prepared, states, results, fences, outcome)
-        # 4. Verify.
+        # 3. Verify.
         verified = self._verify(prepared, {row: candidates[row] for row in loud if row in candidates}, outcome)
-        # 5. Save the partners.
+        # 4. Save the partners.
         partners = self._save_partners(prepared, loud, states, verified, rights)
-        # 6. Claim.
+        # 5. Claim.
         outcome.saved_positions = [prepared.records[row].position for row, saved in partners.items() if saved]
         owned = self._claim(prepared, partners, rights)
-        # 7. Clusters.
+        # 6. Clusters.
         self._detect(prepared, owned, rights, outcome)
         return outcome
-
-    def _leave_old_buckets(self, prepared: Prepared, results: Sequence[PutResult], rights: list[Fence]) -> None:
-        rows = [row for row, result in enumerate(results) if result.state is PutState.REPLACED]
-        if not rows:
-            return
-        previous = [results[row].previous for row in rows]
-        old = [sketches.decode(record.sketch) for record in previous if record is not None]
-        old_keys = self._band_keys(old)
-        left = old_keys != prepared.band_keys[rows]
-        self._store.leave_buckets([prepared.records[row].number for row in rows], old_keys, left, rights)
 
     def _band_keys(self, of: Sequence[Sketch]) -> NDArray[np.uint32]:
         banding = self._options.banding
@@ -192,16 +184,16 @@ class Detector:
                 other = results[row].previous
                 outcome.collided.append((document, other.id if other is not None else ""))
                 continue
-            if state is PutState.REDELIVERED:
-                outcome.skipped.append((document, Skip.REDELIVERED))
-                continue
-            if state is PutState.SUPERSEDED:
-                outcome.skipped.append((document, Skip.SUPERSEDED))
+            passed_over = _PASSED_OVER.get(state)
+            if passed_over is not None:
+                outcome.skipped.append((document, passed_over))
             else:
                 outcome.indexed_count += 1
+                outcome.replayed_count += state is PutState.REPLAYED
+            # Also one that is passed over: an earlier attempt at its position may have claimed pairs.
             if document.position.offset >= fences[document.position.of].mark:
                 loud.append(row)
-            elif state is not PutState.SUPERSEDED:
+            elif passed_over is None:
                 outcome.silent_count += 1
         return loud
 
@@ -316,6 +308,16 @@ class Detector:
             document = prepared.documents[prepared.kept[row]]
             outcome.detections.append(Detection(document, record.digest, matches, first.id))
         stars.save(rights)
+
+
+def _take_stored_times(records: list[StoredRecord], results: Sequence[PutResult]) -> None:
+    """Give each replayed record the time of its first attempt.
+
+    A time in the future is set back to that of the attempt, and the window must be the same for all attempts.
+    """
+    for row, result in enumerate(results):
+        if result.state is PutState.REPLAYED and result.previous is not None:
+            records[row] = replace(records[row], time_ms=result.previous.time_ms)
 
 
 def _states_within_batch(records: Sequence[StoredRecord], results: Sequence[PutResult]) -> list[PutState]:

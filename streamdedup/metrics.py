@@ -22,6 +22,9 @@ class Metrics:
 
         self.records = self._counter("records", "Records consumed and committed.", "topic", "kind")
         self.documents_indexed = self._counter("documents_indexed", "Documents placed in the index.", "profile")
+        self.documents_replayed = self._counter(
+            "documents_replayed", "Documents that an attempt before had placed in the index.", "profile"
+        )
         self.documents_silent = self._counter(
             "documents_silent", "Documents indexed again below the committed offset, without alerts.", "profile"
         )

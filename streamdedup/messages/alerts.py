@@ -151,7 +151,7 @@ def encode_alert(
     """
     if max_matches < 1 or max_bytes < MIN_ALERT_BYTES:
         raise ValueError(f"an alert needs room for one match and {MIN_ALERT_BYTES:,} bytes: {max_matches}, {max_bytes}")
-    matches = sorted(alert.matches, key=lambda match: (-match.similarity, match.id, match.digest, match.position))
+    matches = sorted(alert.matches, key=_order)
     encoded = [_encode_match(match) for match in matches]
     # All but the matches, at its longest: no part number has more digits than the number of matches.
     rest_bytes = len(_encode_part(alert, [], len(encoded), len(encoded)))
@@ -193,6 +193,12 @@ def decode_alert(value: bytes) -> AlertPart:
 
 def _position(place: _Place) -> Position:
     return Position(place.topic, place.partition, place.offset)
+
+
+def _order(match: Match) -> tuple[object, ...]:
+    """Most similar first, then by id; the rest makes it an order of any matches, so that the bytes never vary."""
+    place = (match.id, match.digest, match.position)
+    return (-match.similarity, *place, match.method, match.standard_error, match.shared_bands)
 
 
 def _encode_match(m: Match) -> bytes:

@@ -70,6 +70,7 @@ class Figures:
             metrics.skipped.labels(profile, reason).inc(count)
         for counter, count in (
             (metrics.documents_indexed, outcome.indexed_count),
+            (metrics.documents_replayed, outcome.replayed_count),
             (metrics.documents_silent, outcome.silent_count),
             (metrics.alerts, len(outcome.detections)),
             (metrics.pairs, sum(len(detection.matches) for detection in outcome.detections)),

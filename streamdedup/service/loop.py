@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
+from streamdedup.detections import Outcome
 from streamdedup.errors import (
     BatchRefused,
     BrokerUnavailable,
@@ -28,6 +29,7 @@ from streamdedup.messages import Document
 from streamdedup.metrics import Metrics
 from streamdedup.position import Partition, Position
 from streamdedup.service.figures import Figures
+from streamdedup.service.holdings import Holdings
 from streamdedup.service.intake import decode_batch
 from streamdedup.service.outbox import LoopOptions, Outbox, Profile
 from streamdedup.service.shutdown import StopSignals
@@ -38,6 +40,9 @@ from streamdedup.store.base import Fence
 #: Shortest and longest wait between two attempts at a server that is away, in seconds. The longest is short enough
 #: for the daemon to be back at work well within ten seconds of the server's return.
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 2.0
+#: Documents that are prepared and indexed at once: arrays of so many stay in the processor's cache, and a storm of
+#: copies, each with hundreds of partners, stays within bounds of memory and time.
+_PORTION_DOCUMENTS = 500
 #: How long a poll may wait for records, in seconds.
 _POLL_S = 0.5
 #: A second fencing of our producer within this time means that two daemons share its transactional id, in seconds.
@@ -81,8 +86,11 @@ class Loop:
         self._tick = tick
         self._clients: tuple[Source, Sink] | None = None
         self._opened: set[str] = set()
-        self._fences: dict[Partition, Fence] = {}
-        self._looked_at: frozenset[Partition] = frozenset()
+        self._holdings = Holdings(
+            {topic: profile.detector.store for topic, profile in profiles.items()},
+            options.daemon.group,
+            continue_without_index=options.continue_without_index,
+        )
         self._waiting_for: str | None = "the store"
         self._attempts_count = 0
         self._fenced_at: float | None = None
@@ -116,7 +124,7 @@ class Loop:
             with self._figures.timed("poll"):
                 batch = source.poll(_POLL_S)
             self._figures.look_at(source, [profile.detector.store for profile in self._profiles.values()])
-            self._look_for_index(source)
+            self._holdings.look_for_index(source)
             if batch:
                 self._work_on(batch, source, sink)
             self._at_work(source)
@@ -148,15 +156,20 @@ class Loop:
         # 1. Decode.
         decode_batch(batch, self._by_topic, work)
         # 2. Fence.
-        fences = self._take_over(batch, source)
+        fences = self._holdings.take_over(batch, source)
+        self._refused_since = None
         for name, documents in work.documents.items():
             detector = self._profiles[name].detector
-            # 3. Prepare.
-            with self._figures.timed("prepare"):
-                prepared = detector.prepare(documents)
-            # 4. Index.
-            with self._figures.timed("index"):
-                work.outcomes[name] = detector.index(prepared, _of(documents, fences))
+            work.outcomes[name] = Outcome()
+            for first in range(0, len(documents), _PORTION_DOCUMENTS):
+                self._tick()
+                portion = documents[first : first + _PORTION_DOCUMENTS]
+                # 3. Prepare.
+                with self._figures.timed("prepare"):
+                    prepared = detector.prepare(portion)
+                # 4. Index.
+                with self._figures.timed("index"):
+                    work.outcomes[name].add(detector.index(prepared, _of(portion, fences)))
         self._outbox.describe(batch, work, self._profiles, fences)
         # 5. Publish and commit.
         with self._figures.timed("publish"):
@@ -166,34 +179,6 @@ class Loop:
         self._figures.count(batch, work)
 
     # Steps
-
-    def _take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
-        """Fence the partitions of the batch under its generation; see rules 6 and 7 of ``store.base``."""
-        for partition, start in batch.starts().items():
-            held = self._fences.get(partition)
-            if held is None or held.generation != batch.generation:
-                self._fences[partition] = self._fence(partition, batch.generation, start, source)
-        self._refused_since = None
-        return {partition: self._fences[partition] for partition in batch.starts()}
-
-    def _fence(self, partition: Partition, generation: int, start: int, source: Source) -> Fence:
-        committed = source.committed(partition)
-        if committed is not None and start < committed:
-            # The partition was somebody else's for a while, and a batch put back since has moved our place behind his.
-            raise BrokerUnavailable(f"{partition} was read from offset {start}, but {committed} is committed by now")
-        return self._by_topic[partition.topic].detector.store.fence(partition, generation, start)
-
-    def _look_for_index(self, source: Source) -> None:
-        """Notice that the index is gone as soon as a partition is ours, also when nothing comes from it."""
-        assigned = source.assigned()
-        for partition in sorted(assigned - self._looked_at):
-            committed = source.committed(partition)
-            if committed is not None and self._by_topic[partition.topic].detector.store.mark(partition) is None:
-                where = f"offset {committed} of {partition} is committed, but the index has never seen this partition"
-                if not self._options.continue_without_index:
-                    raise IndexLost(f"{where}: it was lost, or it is another one")
-                log.warning("index_lost", reason=where)
-        self._looked_at = assigned
 
     def _mark(self, batch: Batch, work: Work, fences: Mapping[Partition, Fence]) -> None:
         """Note the commit in the index. Losing this note costs nothing: the next assignment brings it up to date."""
@@ -208,7 +193,7 @@ class Loop:
                 store.finish(ends, positions, [fences[partition] for partition in ends])
             except (StoreUnavailable, BatchRefused) as error:
                 log.info("mark_missed", reason=str(error))
-                self._fences.clear()
+                self._holdings.forget_fences()
 
     # Servers
 
@@ -223,8 +208,7 @@ class Loop:
 
     def _open_clients(self) -> tuple[Source, Sink]:
         if self._clients is None:
-            self._fences.clear()
-            self._looked_at = frozenset()
+            self._holdings.begin_anew()
             self._clients = self._transport.open()
             log.info("connected")
         return self._clients
@@ -273,7 +257,7 @@ class Loop:
     def _refused(self, batch: Batch | None, error: BatchRefused) -> None:
         """Somebody else owns a partition: drop the batch, and learn from the next poll what is ours."""
         self._figures.batch_refused()
-        self._fences.clear()
+        self._holdings.forget_fences()
         if self._clients is not None and batch is not None:
             self._clients[0].rewind(batch)
         now, generation = time.monotonic(), None if batch is None else batch.generation
@@ -295,7 +279,7 @@ class Loop:
             ) from error
         log.warning("index_lost", reason=str(error))
         self._opened.clear()
-        self._fences.clear()
+        self._holdings.forget_fences()
         if self._clients is not None and batch is not None:
             self._clients[0].rewind(batch)
 

@@ -33,6 +33,9 @@ def _check_url(url: SecretStr) -> SecretStr:
             raise ValueError("no socket")
     elif not parts.hostname or (parts.path.strip("/") and not _is_number(parts.path.strip("/"))):
         raise ValueError("no host, or a database that is no number")
+    elif parts.hostname:
+        # Raises ValueError for a name that cannot be one: an empty part, or one of more than 63 characters.
+        parts.hostname.encode("idna")
     # Reading the port raises ValueError for one that cannot be.
     if parts.port == 0:
         raise ValueError("no port")

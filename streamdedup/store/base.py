@@ -22,6 +22,10 @@ Each has its place:
 7. *fence*: every write names the generation under which it happens; one below the stored generation is refused.
 8. *claims seeded*: after the index was lost, claims are restored with ``claim_pairs`` before the daemon goes on.
 
+Nobody takes a document out of a bucket: a member is a hint, checked against the record of whoever it names, and dies
+with its bucket. To take one out could not be repeated safely, for a late repetition would take out a document that has
+entered again since.
+
 Every write may be repeated, also after a time-out that in truth had succeeded: the outcome of the second call leads the
 detector to the same result. A crash between two calls leaves hints without a document or partners without a commit,
 both of which the replay of the batch uses or time removes.
@@ -49,7 +53,7 @@ class PutState(IntEnum):
     CREATED = 0
     #: A later version: it stands in place of the old one, which is returned.
     REPLACED = 1
-    #: The same position with the same content stands there already.
+    #: The same position with the same content stands there already; it is returned, with the time first stored.
     REPLAYED = 2
     #: The same content stands there from another position; nothing was changed.
     REDELIVERED = 3
@@ -57,6 +61,10 @@ class PutState(IntEnum):
     SUPERSEDED = 4
     #: A document with another id has this number; nothing was changed, and its record is returned.
     COLLIDED = 5
+
+
+#: States in which the record that stands or stood there is returned.
+RETURNING_STATES = frozenset({PutState.REPLACED, PutState.REPLAYED, PutState.COLLIDED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +96,7 @@ class PutResult:
 
     Attributes:
         state: What happened.
-        previous: The record that was replaced, or with which the number collided; else None.
+        previous: The record that was replaced or met (REPLACED, REPLAYED, COLLIDED); else None.
     """
 
     state: PutState
@@ -153,7 +161,7 @@ class BucketStore(Protocol):
     """The index of one profile. Called from one thread; one process may hold several.
 
     Order: ``open`` once per connection; ``mark`` when a partition is assigned; ``fence`` before the first write for it
-    and after every change of generation; then for each batch ``put_records``, ``leave_buckets``, ``enter_buckets``,
+    and after every change of generation; then for each batch ``put_records``, ``enter_buckets``,
     ``get_records``, ``save_partners``, ``claim_pairs``, ``set_clusters``, and after the commit ``finish``.
 
     All methods raise ``StoreUnavailable`` when the server does not answer, is full, loading or failing over (nothing or
@@ -196,18 +204,6 @@ class BucketStore(Protocol):
 
     def put_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> list[PutResult]:
         """Store records in the order given, each by the rule of position order; one result for each."""
-
-    def leave_buckets(
-        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], left: NDArray[np.bool_], fences: Sequence[Fence]
-    ) -> None:
-        """Take documents out of buckets that they were in with an earlier version.
-
-        Args:
-            numbers: Document numbers, n of them.
-            band_keys: (n, bands) keys of the earlier versions.
-            left: (n, bands) where True, the document leaves that bucket.
-            fences: Rights to write.
-        """
 
     def enter_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> Hits:
         """Add each document to its bucket of each band, and read who else is there, atomically for each bucket.

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from streamdedup.errors import BatchRefused, IndexLost
 from streamdedup.position import Partition, Position
 from streamdedup.store.base import (
+    RETURNING_STATES,
     Fence,
     Fingerprint,
     Hits,
@@ -137,17 +138,7 @@ class MemoryBucketStore:
         state = decide_put(stored, record)
         if state in (PutState.CREATED, PutState.REPLACED):
             self._records.set(record.number, record)
-        return PutResult(state, stored if state in (PutState.REPLACED, PutState.COLLIDED) else None)
-
-    def leave_buckets(
-        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], left: NDArray[np.bool_], fences: Sequence[Fence]
-    ) -> None:
-        """See ``BucketStore.leave_buckets``."""
-        self._check(fences)
-        for row, band in np.argwhere(left).tolist():
-            bucket = self._buckets.get((band, int(band_keys[row, band])))
-            if bucket is not None:
-                bucket.pop(numbers[row], None)
+        return PutResult(state, stored if state in RETURNING_STATES else None)
 
     def enter_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> Hits:
         """See ``BucketStore.enter_buckets``."""

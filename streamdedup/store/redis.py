@@ -12,7 +12,7 @@ import numpy as np
 import redis
 from numpy.typing import NDArray
 
-from streamdedup.errors import BatchRefused, IndexLost
+from streamdedup.errors import IndexLost, StoreMisconfigured
 from streamdedup.position import Partition, Position
 from streamdedup.store.base import (
     Fence,
@@ -26,15 +26,13 @@ from streamdedup.store.base import (
     compare_fingerprints,
 )
 from streamdedup.store.records import decode_record, encode_number, encode_place, encode_record
-from streamdedup.store.redis_errors import check_reply, translated
+from streamdedup.store.redis_errors import translated
 from streamdedup.store.redis_keys import Keys
-from streamdedup.store.scripts import load_scripts
+from streamdedup.store.redis_runner import Call, ScriptRunner, portions
 
 #: How long a fence stands without being renewed. A daemon frozen for longer could wake up unfenced; a consumer group
 #: that was deleted starts again at generation one and would be refused as long.
 FENCE_LIFETIME_MS = 7 * 86_400_000
-
-_Call = tuple[str, list[bytes], list[Any]]
 
 
 class RedisBucketStore:
@@ -64,65 +62,32 @@ class RedisBucketStore:
         self._keys = Keys(namespace, bands * shards)
         self._lifetime = str(lifetime_ms or 0).encode()
         self._cap = str(bucket_cap or 0).encode()
-        self._scripts = load_scripts()
+        self._runner = ScriptRunner(client, self._keys.fingerprint)
 
     # Calls
 
-    def _fenced_call(self, name: str, slot: int, fences: Sequence[Fence], arguments: Iterable[Any]) -> _Call:
+    def _fenced_call(self, name: str, slot: int, fences: Sequence[Fence], arguments: Iterable[Any]) -> Call:
         generations = [fence.generation for fence in fences]
         return name, [self._keys.fence(slot, fence.partition) for fence in fences], [*generations, *arguments]
-
-    def _run(self, calls: Sequence[_Call]) -> list[Any]:
-        """Call scripts in one round trip; load them first when the server has forgotten them."""
-        if not calls:
-            return []
-        with translated():
-            replies = self._evaluate(calls)
-            if any(isinstance(reply, redis.exceptions.NoScriptError) for reply in replies):
-                self._load_scripts()
-                replies = self._evaluate(calls)
-        for reply in replies:
-            self._check_fences(reply)
-            check_reply(reply)
-        return replies
-
-    def _evaluate(self, calls: Sequence[_Call]) -> list[Any]:
-        pipeline: Any = self._client.pipeline(transaction=False)
-        for name, keys, arguments in calls:
-            pipeline.execute_command("EVALSHA", self._scripts[name].sha, len(keys), *keys, *arguments)
-        replies: list[Any] = pipeline.execute(raise_on_error=False)
-        return replies
-
-    def _load_scripts(self) -> None:
-        for script in self._scripts.values():
-            self._client.script_load(script.source)
-
-    def _check_fences(self, reply: object) -> None:
-        if not isinstance(reply, redis.exceptions.ResponseError):
-            return
-        text = str(reply)
-        if text.startswith("FENCED"):
-            _, stored, ours = text.split()[:3]
-            raise BatchRefused(f"a partition of the batch is fenced by generation {stored}, ours is {ours}")
-        if text.startswith("UNFENCED"):
-            with translated():
-                index_is_there = self._client.exists(self._keys.fingerprint)
-            if index_is_there:
-                raise BatchRefused("a partition of the batch is not fenced")
-            raise IndexLost("the index is gone from the server")
 
     # The contract
 
     def open(self, fingerprint: Fingerprint) -> Opening:
         """See ``BucketStore.open``."""
         with translated():
-            self._load_scripts()
+            self._runner.load()
             # Another number of shards would look for every bucket in another place.
             ours = msgspec.json.encode({**fingerprint, "shards": self._shards})
             stored: Any = self._client.set(self._keys.fingerprint, ours, nx=True, get=True)
         if stored is None:
             return Opening(created=True)
-        found = msgspec.json.decode(stored, type=dict[str, object])
+        try:
+            found = msgspec.json.decode(stored, type=dict[str, object])
+        except msgspec.MsgspecError as error:
+            key = self._keys.fingerprint.decode()
+            raise StoreMisconfigured(
+                f"the key {key} holds no fingerprint of an index; choose another prefix"
+            ) from error
         return compare_fingerprints(found, msgspec.json.decode(ours))
 
     def fence(self, partition: Partition, generation: int, committed: int) -> Fence:
@@ -130,14 +95,14 @@ class RedisBucketStore:
         with translated():
             if not self._client.exists(self._keys.fingerprint):
                 raise IndexLost("the index is gone from the server")
-        self._run(
+        self._runner.run(
             [
                 ("set_fence", [self._keys.fence(slot, partition)], [generation, FENCE_LIFETIME_MS])
                 for slot in range(self._keys.slots_count)
             ]
         )
         fence = Fence(partition, generation, committed)
-        (before,) = self._run([self._mark_call(fence, committed)])
+        (before,) = self._runner.run([self._mark_call(fence, committed)])
         return Fence(partition, generation, max(int(before or 0), committed))
 
     def mark(self, partition: Partition) -> int | None:
@@ -146,7 +111,7 @@ class RedisBucketStore:
             stored: Any = self._client.get(self._keys.mark(partition))
         return None if stored is None else int(stored)
 
-    def _mark_call(self, fence: Fence, offset: int) -> _Call:
+    def _mark_call(self, fence: Fence, offset: int) -> Call:
         return self._fenced_call("raise_mark", 0, [fence], [self._keys.mark(fence.partition), offset])
 
     def unfence(self, partition: Partition) -> None:
@@ -167,14 +132,14 @@ class RedisBucketStore:
                 arguments += (encode_number(records[index].number), encode_record(records[index]))
             calls.append(self._fenced_call("put_records", slot, fences, arguments))
         results = [PutResult(PutState.CREATED)] * len(records)
-        for members, reply in zip(groups.values(), self._run(calls), strict=True):
+        for members, reply in zip(groups.values(), self._runner.run(calls), strict=True):
             count = len(members)
             previous = dict(zip(reply[count::2], reply[count + 1 :: 2], strict=True))
             for at, (index, state) in enumerate(zip(members, reply[:count], strict=True), start=1):
                 if state != PutState.CREATED:
                     stored = previous.get(at)
                     number = records[index].number
-                    results[index] = PutResult(PutState(state), decode_record(number, stored) if stored else None)
+                    results[index] = PutResult(PutState(state), _decoded(number, stored) if stored else None)
         return results
 
     @staticmethod
@@ -183,20 +148,6 @@ class RedisBucketStore:
         for index, slot in enumerate(slots):
             groups.setdefault(slot, []).append(index)
         return groups
-
-    def leave_buckets(
-        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], left: NDArray[np.bool_], fences: Sequence[Fence]
-    ) -> None:
-        """See ``BucketStore.leave_buckets``."""
-        calls = []
-        for slot, rows in self._rows_by_slot(band_keys):
-            band = slot // self._shards
-            leaving = rows[left[rows, band]]
-            if len(leaving):
-                keys = band_keys[leaving, band].astype(">u4").tobytes()
-                arguments = [self._keys.buckets(slot), keys, *(numbers[row] for row in leaving.tolist())]
-                calls.append(self._fenced_call("leave_buckets", slot, fences, arguments))
-        self._run(calls)
 
     def _rows_by_slot(self, band_keys: NDArray[np.uint32]) -> Iterable[tuple[int, NDArray[np.intp]]]:
         """Yield each slot with the rows whose bucket of that slot's band stands in it."""
@@ -218,7 +169,7 @@ class RedisBucketStore:
                 rows_of_call.append(rows)
         candidates: list[dict[int, int]] = [{} for _ in numbers]
         full = 0
-        for rows, reply in zip(rows_of_call, self._run(calls), strict=True):
+        for rows, reply in zip(rows_of_call, self._runner.run(calls), strict=True):
             full += reply[0]
             for at, members in zip(reply[1::2], reply[2::2], strict=True):
                 row = int(rows[at - 1])
@@ -240,16 +191,20 @@ class RedisBucketStore:
         for members, values in zip(groups.values(), replies, strict=True):
             for index, value in zip(members, values, strict=True):
                 if value is not None:
-                    found[distinct[index]] = decode_record(distinct[index], value)
+                    found[distinct[index]] = _decoded(distinct[index], value)
         return found
 
     def save_partners(
         self, partners: Sequence[tuple[Position, Mapping[bytes, bytes]]], fences: Sequence[Fence]
     ) -> list[dict[bytes, bytes]]:
         """See ``BucketStore.save_partners``."""
-        groups = self._group(self._keys.partner_slot(position) for position, _ in partners)
+        groups = [
+            (slot, part)
+            for slot, members in self._group(self._keys.partner_slot(position) for position, _ in partners).items()
+            for part in portions(members, [len(partners[index][1]) for index in members])
+        ]
         calls = []
-        for slot, members in groups.items():
+        for slot, members in groups:
             arguments: list[Any] = [self._keys.partners(slot), self._lifetime]
             for index in members:
                 position, pairs = partners[index]
@@ -258,23 +213,27 @@ class RedisBucketStore:
                     arguments += (pair_key, match)
             calls.append(self._fenced_call("save_partners", slot, fences, arguments))
         saved: list[dict[bytes, bytes]] = [{} for _ in partners]
-        for members, reply in zip(groups.values(), self._run(calls), strict=True):
+        for (_, members), reply in zip(groups, self._runner.run(calls), strict=True):
             for index, entries in zip(members, reply, strict=True):
                 saved[index] = _pairs(entries)
         return saved
 
     def claim_pairs(self, claims: Sequence[tuple[bytes, Position]], fences: Sequence[Fence]) -> list[bool]:
         """See ``BucketStore.claim_pairs``."""
-        groups = self._group(self._keys.claim_slot(pair_key) for pair_key, _ in claims)
+        groups = [
+            (slot, part)
+            for slot, members in self._group(self._keys.claim_slot(pair_key) for pair_key, _ in claims).items()
+            for part in portions(members, [1] * len(members))
+        ]
         calls = []
-        for slot, members in groups.items():
+        for slot, members in groups:
             arguments: list[Any] = [self._keys.claims(slot), self._lifetime]
             for index in members:
                 pair_key, position = claims[index]
                 arguments += (pair_key, str(position))
             calls.append(self._fenced_call("claim_pairs", slot, fences, arguments))
         owned = [False] * len(claims)
-        for members, reply in zip(groups.values(), self._run(calls), strict=True):
+        for (_, members), reply in zip(groups, self._runner.run(calls), strict=True):
             for index, own in zip(members, reply, strict=True):
                 owned[index] = own == 1
         return owned
@@ -289,14 +248,14 @@ class RedisBucketStore:
                 number, position, cluster = clusters[index]
                 arguments += (encode_number(number), encode_place(position), encode_number(cluster))
             calls.append(self._fenced_call("set_clusters", slot, fences, arguments))
-        self._run(calls)
+        self._runner.run(calls)
 
     def finish(
         self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
     ) -> None:
         """See ``BucketStore.finish``."""
         by_partition = {fence.partition: fence for fence in fences}
-        self._run([self._mark_call(by_partition[partition], offset) for partition, offset in committed.items()])
+        self._runner.run([self._mark_call(by_partition[partition], offset) for partition, offset in committed.items()])
         if positions:
             with translated():
                 pipeline = self._client.pipeline(transaction=False)
@@ -318,6 +277,13 @@ class RedisBucketStore:
     def close(self) -> None:
         """See ``BucketStore.close``."""
         self._client.close()
+
+
+def _decoded(number: int, data: bytes) -> StoredRecord:
+    try:
+        return decode_record(number, data)
+    except ValueError as error:
+        raise StoreMisconfigured(f"{error}; another program writes to the keys of this index") from error
 
 
 def _count_hits(candidates: dict[int, int], members: Iterable[bytes], own: int) -> None:

@@ -16,6 +16,8 @@ _PASSING = (
     exceptions.ClusterDownError,
     exceptions.TryAgainError,
     exceptions.MasterDownError,
+    # Loaded a moment ago and gone again: a failover in between.
+    exceptions.NoScriptError,
 )
 #: Beginnings of error replies after which the same request may succeed later.
 _PASSING_REPLIES = (

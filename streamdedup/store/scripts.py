@@ -8,7 +8,6 @@ from importlib import resources
 _FENCED = (
     "claim_pairs",
     "enter_buckets",
-    "leave_buckets",
     "put_records",
     "raise_mark",
     "save_partners",

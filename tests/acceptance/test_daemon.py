@@ -236,6 +236,19 @@ class TestRefusals:
             assert "on_index_lost" in daemon.log.read_text()
             assert installation.committed_count() == 20
 
+    def test_a_committed_offset_that_the_topic_does_not_reach_is_not_passed_over(self, install):
+        installation = install(1)
+        send(installation, a_corpus(1, 20))
+        with installation.daemon() as daemon:
+            installation.wait_committed(20)
+            assert daemon.stop() == 0
+            set_offsets(installation.kafka, installation.group, {(installation.topic, 0): 1000})
+            daemon.start()
+            assert daemon.wait() == 78
+            text = daemon.log.read_text()
+            assert "offset 1000" in text
+            assert "Traceback" not in text
+
     def test_a_missing_topic_is_named_with_the_command_that_creates_it(self, install):
         installation = install(1)
         with installation.daemon(**{"kafka.duplicates_topic": "nowhere"}) as daemon:

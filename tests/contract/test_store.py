@@ -123,13 +123,12 @@ class TestFence:
         [
             lambda store, fences: store.put_records([a_record()], fences),
             lambda store, fences: store.enter_buckets([7], keys((1, 2, 3)), fences),
-            lambda store, fences: store.leave_buckets([7], keys((1, 2, 3)), np.ones((1, BANDS), bool), fences),
             lambda store, fences: store.save_partners([(Position(*PARTITION, 0), {b"k" * 16: b"m"})], fences),
             lambda store, fences: store.claim_pairs([(b"k" * 16, Position(*PARTITION, 0))], fences),
             lambda store, fences: store.set_clusters([(7, Position(*PARTITION, 0), 8)], fences),
             lambda store, fences: store.finish({PARTITION: 1}, [], fences),
         ],
-        ids=["put", "enter", "leave", "save", "claim", "cluster", "finish"],
+        ids=["put", "enter", "save", "claim", "cluster", "finish"],
     )
     def test_every_write_below_the_fence_is_refused(self, store, fence, write):
         write(store, [fence])
@@ -161,9 +160,11 @@ class TestPutRecords:
         assert put(store, fence, record) == [PutState.CREATED]
         assert store.get_records([record.number, 99]) == {record.number: record}
 
-    def test_the_same_position_again_is_a_replay(self, store, fence):
-        put(store, fence, a_record())
-        assert put(store, fence, a_record()) == [PutState.REPLAYED]
+    def test_the_same_position_again_is_a_replay_and_keeps_its_first_time(self, store, fence):
+        first = a_record(time_ms=1000)
+        put(store, fence, first)
+        (result,) = store.put_records([a_record(time_ms=2000)], [fence])
+        assert (result.state, result.previous) == (PutState.REPLAYED, first)
 
     def test_the_same_content_from_a_later_position_is_a_redelivery(self, store, fence):
         put(store, fence, a_record(offset=1))
@@ -187,6 +188,11 @@ class TestPutRecords:
         late = a_record(offset=1, partition=OTHER_PARTITION, content=b"b", time_ms=1001)
         assert put(store, fence, early) == [PutState.SUPERSEDED]
         assert put(store, fence, late) == [PutState.REPLACED]
+
+    def test_a_record_without_a_time_is_older_than_any_other(self, store, fence):
+        put(store, fence, a_record(offset=5, time_ms=0))
+        timeless = a_record(offset=1, partition=OTHER_PARTITION, content=b"b", time_ms=-1)
+        assert put(store, fence, timeless) == [PutState.SUPERSEDED]
 
     def test_the_same_content_in_another_partition_is_a_redelivery(self, store, fence):
         put(store, fence, a_record(offset=5))
@@ -232,11 +238,6 @@ class TestBuckets:
         assert store.enter_buckets([2], keys((top, 0, 1)), [fence]).candidates == [{}]
         assert store.enter_buckets([3], keys((0, top, 256)), [fence]).candidates == [{1: 3}]
 
-    def test_a_document_leaves_only_the_buckets_named(self, store, fence):
-        store.enter_buckets([1], keys((1, 2, 3)), [fence])
-        store.leave_buckets([1], keys((1, 2, 3)), np.array([[True, False, True]]), [fence])
-        assert store.enter_buckets([2], keys((1, 2, 3)), [fence]).candidates == [{1: 1}]
-
     def test_a_full_bucket_takes_no_more_but_shows_its_members(self, make_store):
         store = make_store(bucket_cap=2)
         store.open(FINGERPRINT)
@@ -269,6 +270,14 @@ class TestPartnersAndClaims:
         pair, other = b"p" * 16, b"q" * 16
         assert store.claim_pairs([(pair, first), (pair, second), (other, second)], [fence]) == [True, False, True]
         assert store.claim_pairs([(pair, first), (pair, second)], [fence]) == [True, False]
+
+    def test_thousands_of_pairs_of_one_call_are_saved_and_claimed_in_their_order(self, store, fence):
+        pairs = [n.to_bytes(16, "little") for n in range(5000)]
+        many, few = Position(*PARTITION, 1), Position(*PARTITION, 2)
+        saved = store.save_partners([(many, dict.fromkeys(pairs, b"m")), (few, {pairs[0]: b"f"})], [fence])
+        assert [len(found) for found in saved] == [5000, 1]
+        claims = [(pair, many) for pair in pairs] + [(pairs[0], few), (pairs[-1], few)]
+        assert store.claim_pairs(claims, [fence]) == [True] * 5000 + [False, False]
 
     def test_a_cluster_is_set_on_the_version_meant_only(self, store, fence):
         put(store, fence, a_record(1, offset=1), a_record(2, offset=2))
@@ -336,7 +345,6 @@ _OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.just("put"), _NUMBERS, st.integers(0, 9), st.sampled_from([b"a", b"b"]), st.booleans()),
         st.tuples(st.just("enter"), _NUMBERS, st.tuples(*[st.integers(0, 2)] * BANDS)),
-        st.tuples(st.just("leave"), _NUMBERS, st.tuples(*[st.integers(0, 2)] * BANDS)),
         st.tuples(st.just("save"), st.integers(0, 3), st.sets(st.sampled_from([b"p" * 16, b"q" * 16]))),
         st.tuples(st.just("claim"), st.sampled_from([b"p" * 16, b"q" * 16]), st.integers(0, 3)),
         st.tuples(st.just("cluster"), _NUMBERS, st.integers(0, 9), _NUMBERS),
@@ -353,8 +361,6 @@ def _apply(store: BucketStore, fence: Fence, operation: tuple) -> object:
             return store.put_records([record], [fence])
         case ("enter", number, row):
             return store.enter_buckets([number], keys(row), [fence])
-        case ("leave", number, row):
-            return store.leave_buckets([number], keys(row), np.ones((1, BANDS), bool), [fence])
         case ("save", offset, pairs):
             return store.save_partners([(Position(*PARTITION, offset), dict.fromkeys(pairs, b"%d" % offset))], [fence])
         case ("claim", pair, offset):

@@ -49,7 +49,6 @@ STORE_METHODS = (
     "mark",
     "fence",
     "put_records",
-    "leave_buckets",
     "enter_buckets",
     "get_records",
     "save_partners",

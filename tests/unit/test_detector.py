@@ -201,6 +201,26 @@ class TestReplays:
         stream.index(a_document("a", a_text(random.Random(9)), 1))
         assert stream.index(*attempt).detections[0].matches == first.detections[0].matches
 
+    def test_a_replay_keeps_the_time_of_the_first_attempt(self):
+        stream = Stream(replace(OPTIONS, window_ms=1000))
+        text = a_text(random.Random(1))
+        stream.index(a_document("a", text, 0, time_ms=5000))
+        stream.index(a_document("b", text, 0, partition=1, time_ms=4500))
+        replayed = stream.index(a_document("a", text, 0, time_ms=9000))
+        assert [match.id for detection in replayed.detections for match in detection.matches] == []
+        assert replayed.verified_count == 1
+
+    def test_pairs_claimed_at_a_position_come_out_although_its_content_stands_elsewhere_by_now(self):
+        stream = Stream()
+        rng = random.Random(1)
+        text, other = a_text(rng), a_text(rng)
+        stream.index(a_document("x", text, 0))
+        attempt = a_document("d", text, 1, time_ms=1)
+        first = stream.index(attempt)
+        elsewhere = [("d", other, 0, 2), ("d", text, 1, 3)]
+        stream.index(*(a_document(i, t, at, partition=1, time_ms=time) for i, t, at, time in elsewhere))
+        assert stream.index(attempt).detections[0].matches == first.detections[0].matches
+
     def test_after_the_commit_saved_partners_are_forgotten(self):
         stream = Stream()
         text = a_text(random.Random(1))

@@ -238,6 +238,14 @@ def test_an_index_lost_while_the_daemon_was_stopped_ends_it_with_advice():
         world.run()
 
 
+def test_an_index_that_a_neighbour_has_begun_anew_is_still_a_lost_one():
+    world = a_world_with_a_lost_index()
+    world.index.open(FINGERPRINT)
+    world.broker.rebalance(GROUP)
+    with pytest.raises(IndexLost, match="offset 2 of articles:0 is committed"):
+        world.run()
+
+
 def test_a_lost_index_ends_the_daemon_again_when_a_supervisor_starts_it_again():
     world = a_world_with_a_lost_index()
     for _ in range(3):

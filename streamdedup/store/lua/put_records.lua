@@ -2,13 +2,15 @@
 --
 -- After the fences: ARGV  prefix of record keys, lifetime in milliseconds ('0' for ever), then for each document
 --   its number (8 bytes, as in the key) and its record (layout: store/records.py).
--- Returns {state, state, ..., i, record, i, record, ...}: n states, then for each REPLACED or COLLIDED document its index
---   among the n and the record that stood there.
+-- Returns {state, state, ..., i, record, i, record, ...}: n states, then for each REPLACED, REPLAYED or COLLIDED document its
+--   index among the n and the record that stood there.
 local CREATED, REPLACED, REPLAYED, REDELIVERED, SUPERSEDED, COLLIDED = 0, 1, 2, 3, 4, 5
 local byte, sub = string.byte, string.sub
 
-local function u64(s, i)
+-- A signed number of 8 bytes, exact up to 2^53. Kafka writes -1 for a time that a record does not have.
+local function i64(s, i)
   local a, b, c, d, e, f, g, h = byte(s, i, i + 7)
+  if a >= 128 then a = a - 256 end
   return ((((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g) * 256 + h
 end
 
@@ -17,7 +19,7 @@ local function parse(record)
   local id_start = partition_end + 3
   local id_length = byte(record, partition_end + 1) * 256 + byte(record, partition_end + 2)
   return {
-    digest = sub(record, 10, 25), time = u64(record, 26), offset = u64(record, 34),
+    digest = sub(record, 10, 25), time = i64(record, 26), offset = i64(record, 34),
     partition = sub(record, 44, partition_end), id = sub(record, id_start, id_start + id_length - 1),
   }
 end
@@ -60,7 +62,7 @@ for i = 1, count do
         redis.call('SET', key, record, 'PX', lifetime)
       end
     end
-    if state == REPLACED or state == COLLIDED then
+    if state == REPLACED or state == REPLAYED or state == COLLIDED then
       result[previous + 1] = i
       result[previous + 2] = stored
       previous = previous + 2

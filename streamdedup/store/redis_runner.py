@@ -1,0 +1,117 @@
+"""Calls scripts on the server: many in one round trip, loaded anew when they are gone, refusals told apart."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import redis
+
+from streamdedup.errors import BatchRefused, IndexLost
+from streamdedup.store.redis_errors import check_reply, translated
+from streamdedup.store.scripts import load_scripts
+
+#: Arguments of one round trip: 20 bands of 1,000 documents, some tens of milliseconds of the server's time.
+_ROUND_TRIP_ARGUMENTS = 20_000
+#: Pairs of one call that saves or claims them; a storm of copies may find hundreds of thousands in a batch.
+_CALL_PAIRS = 2_000
+
+#: Name of a script, its keys, its arguments.
+Call = tuple[str, list[bytes], list[Any]]
+
+
+class ScriptRunner:
+    """Runs the scripts of one index.
+
+    Args:
+        client: The connection; replies must not be decoded.
+        fingerprint_key: The key that tells whether the index is there.
+    """
+
+    def __init__(self, client: "redis.Redis", fingerprint_key: bytes) -> None:
+        self._client = client
+        self._fingerprint_key = fingerprint_key
+        self._scripts = load_scripts()
+
+    def run(self, calls: Sequence[Call]) -> list[Any]:
+        """Call scripts, many of them in one round trip, but never so many that the server is long in answering.
+
+        Args:
+            calls: Name, keys and arguments of each; they run in this order.
+
+        Returns:
+            The reply to each.
+
+        Raises:
+            StoreUnavailable: The server did not serve us; some of the calls may have taken effect.
+            StoreMisconfigured: It refuses us for good.
+            BatchRefused: A later generation owns a partition, or one is not fenced.
+            IndexLost: The index is gone.
+        """
+        replies: list[Any] = []
+        round_trip: list[Call] = []
+        size = 0
+        for call in calls:
+            round_trip.append(call)
+            size += len(call[2])
+            if size >= _ROUND_TRIP_ARGUMENTS:
+                replies += self._at_once(round_trip)
+                round_trip, size = [], 0
+        return replies + self._at_once(round_trip)
+
+    def _at_once(self, calls: Sequence[Call]) -> list[Any]:
+        """Call scripts in one round trip; load them first when the server has forgotten them."""
+        if not calls:
+            return []
+        with translated():
+            replies = self._evaluate(calls)
+            if any(isinstance(reply, redis.exceptions.NoScriptError) for reply in replies):
+                self.load()
+                replies = self._evaluate(calls)
+        for reply in replies:
+            self._check_fences(reply)
+            check_reply(reply)
+        return replies
+
+    def _evaluate(self, calls: Sequence[Call]) -> list[Any]:
+        pipeline: Any = self._client.pipeline(transaction=False)
+        for name, keys, arguments in calls:
+            pipeline.execute_command("EVALSHA", self._scripts[name].sha, len(keys), *keys, *arguments)
+        replies: list[Any] = pipeline.execute(raise_on_error=False)
+        return replies
+
+    def load(self) -> None:
+        """Load all scripts into the server."""
+        for script in self._scripts.values():
+            self._client.script_load(script.source)
+
+    def _check_fences(self, reply: object) -> None:
+        if not isinstance(reply, redis.exceptions.ResponseError):
+            return
+        text = str(reply)
+        if text.startswith("FENCED"):
+            _, stored, ours = text.split()[:3]
+            raise BatchRefused(f"a partition of the batch is fenced by generation {stored}, ours is {ours}")
+        if text.startswith("UNFENCED"):
+            with translated():
+                index_is_there = self._client.exists(self._fingerprint_key)
+            if index_is_there:
+                raise BatchRefused("a partition of the batch is not fenced")
+            raise IndexLost("the index is gone from the server")
+
+
+def portions(members: Sequence[int], pairs_counts: Sequence[int]) -> Iterable[list[int]]:
+    """Cut a list where the pairs of its members add up to those of one call.
+
+    Args:
+        members: What to cut.
+        pairs_counts: How many pairs each member stands for.
+    """
+    portion: list[int] = []
+    total = 0
+    for member, count in zip(members, pairs_counts, strict=True):
+        portion.append(member)
+        total += count
+        if total >= _CALL_PAIRS:
+            yield portion
+            portion, total = [], 0
+    if portion:
+        yield portion
