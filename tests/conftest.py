@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
+import hypothesis
 import pytest
 import redis
 
@@ -45,6 +46,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[REDIS_PROGRAM] = os.environ.get("STREAMDEDUP_TEST_REDIS_SERVER")
     for name in [name for name in os.environ if name.startswith("STREAMDEDUP_")]:
         del os.environ[name]
+    # The same examples every time where a failure stops others; new ones wherever somebody can look into a failure.
+    hypothesis.settings.register_profile("ci", derandomize=True, print_blob=True)
+    if os.environ.get("CI"):
+        hypothesis.settings.load_profile("ci")
     for line in FILTERS:
         config.addinivalue_line("filterwarnings", line)
 

@@ -1,6 +1,7 @@
 """The wire formats: documents decoded, alerts encoded, dead letters made, and each valid by its schema."""
 
 import json
+import operator
 import string
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -443,8 +444,9 @@ alerts = st.builds(
 )
 
 
-def in_order(found):
-    return tuple(sorted(found, key=lambda m: (-m.similarity, m.id, m.digest, m.position)))
+def in_order(matches):
+    rest = operator.attrgetter("id", "digest", "position", "method", "standard_error", "shared_bands")
+    return tuple(sorted(matches, key=lambda match: (-match.similarity, rest(match))))
 
 
 def test_an_alert_has_fields_in_a_fixed_order_and_these_bytes():
