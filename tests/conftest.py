@@ -30,14 +30,6 @@ RUN_MARK = "TEST_RUN_OF_STREAMDEDUP"
 #: Seconds that processes whose end was asked for may still take at the end of the session.
 LEFT_BEHIND_S = 10.0
 
-#: What kafka-python does and we cannot help: schemas read in a way that Python 3.11 and 3.12 call deprecated, and
-#: sockets whose connection was refused left to the garbage collector. These have never been connected to anything; a
-#: connection that one of us forgot to close has another text and stays an error.
-FILTERS = (
-    "ignore:(read|open)_text is deprecated:DeprecationWarning",
-    r"ignore:unclosed <socket.socket fd=\d+, family=2, type=1, proto=6, laddr=\('0.0.0.0', \d+\)>:ResourceWarning",
-)
-
 REDIS_PROGRAM = pytest.StashKey[str | None]()
 
 
@@ -50,8 +42,6 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.register_profile("ci", derandomize=True, print_blob=True)
     if os.environ.get("CI"):
         hypothesis.settings.load_profile("ci")
-    for line in FILTERS:
-        config.addinivalue_line("filterwarnings", line)
 
 
 def _unavailable(error: Exception) -> NoReturn:
