@@ -78,7 +78,7 @@ def translated(
     text = _text(error, secrets)
     at = f" (topic {topic})" if topic else ""
     if isinstance(error, FENCED) or "ProducerFencedError" in text:
-        return ProducerFenced(f"cannot {doing}: another producer took over our transactional id [{text}]")
+        return ProducerFenced(f"cannot {doing}: another daemon uses the same kafka.instance_id [{text}]")
     if isinstance(error, REFUSED):
         return BrokerMisconfigured(f"cannot {doing}{at}: Kafka refuses us; check user, password and rights [{text}]")
     if isinstance(error, TOO_LARGE):
