@@ -93,8 +93,8 @@ class Kafka(Section):
         default_factory=lambda: uuid.uuid4().hex,
         pattern=f"^{_INSTANCE}$",
         description="Name of this daemon among those of its group, the same after a restart; part of its "
-        "transactional.id. With a random one everything stays correct, but each crash keeps its partitions waiting "
-        "for `transaction_timeout`. Two live daemons must never share one.",
+        "transactional.id. With a random one everything stays correct, but a transaction that a crash left open keeps "
+        "its partitions waiting for `transaction_timeout`. Two live daemons must never share one.",
         json_schema_extra={
             "allowed": "1 to 64 letters, digits, dots, underscores and hyphens",
             "default": "random for each process",
