@@ -209,9 +209,9 @@ def test_a_call_that_takes_too_long_is_left_behind_and_its_error_is_kept_otherwi
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
-        (kafka_errors.ProducerFencedError(), ProducerFenced, "transactional id"),
-        (kafka_errors.InvalidProducerEpochError(), ProducerFenced, "transactional id"),
-        (kafka_errors.KafkaError("error state: ProducerFencedError"), ProducerFenced, "transactional id"),
+        (kafka_errors.ProducerFencedError(), ProducerFenced, "instance_id"),
+        (kafka_errors.InvalidProducerEpochError(), ProducerFenced, "instance_id"),
+        (kafka_errors.KafkaError("error state: ProducerFencedError"), ProducerFenced, "instance_id"),
         (kafka_errors.SaslAuthenticationFailedError("no"), BrokerMisconfigured, "password"),
         (kafka_errors.TopicAuthorizationFailedError({"t"}), BrokerMisconfigured, "rights"),
         (kafka_errors.MessageSizeTooLargeError(), BrokerMisconfigured, "max.message.bytes"),
