@@ -9,6 +9,7 @@
     ├── TransientError           undo the batch, back off, try again
     │   ├── StoreUnavailable
     │   └── BrokerUnavailable
+    ├── DeadLetterBurst          publish nothing further, hold the partitions until a restart
     ├── BatchRefused             somebody else owns the partition by now: drop the batch, go on
     └── FatalError               exit, and let the supervisor or the operator decide
         ├── IndexMismatch
@@ -82,6 +83,10 @@ class BrokerUnavailable(TransientError):
 
 class BatchRefused(StreamdedupError):
     """A write was refused because a later generation owns the partition; the batch must be dropped."""
+
+
+class DeadLetterBurst(StreamdedupError):
+    """More of a topic's last records than allowed would become dead letters; the batch must not be published."""
 
 
 class FatalError(StreamdedupError):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
 #: Bounds for the stages of a batch, in seconds.
 _STAGE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -13,14 +13,20 @@ _COUNT_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 _PREFIX = "streamdedup_"
 
+#: What the daemon can wait for, in the words of its log and as labels.
+WAITING_FOR = {"the store": "store", "Kafka": "kafka", "partitions": "partitions"}
+
 
 class Metrics:
-    """The daemon's metrics in a registry of their own."""
+    """The daemon's metrics in a registry of their own, beside those of the process (memory, time, open files)."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
 
-        self.records = self._counter("records", "Records consumed and committed.", "topic", "kind")
+        self.records = self._counter(
+            "records", "Records consumed and committed; kind is what they ask for, or invalid.", "topic", "kind"
+        )
         self.documents_indexed = self._counter("documents_indexed", "Documents placed in the index.", "profile")
         self.documents_replayed = self._counter(
             "documents_replayed", "Documents that an attempt before had placed in the index.", "profile"
@@ -32,7 +38,9 @@ class Metrics:
         self.future_times = self._counter(
             "future_times", "Documents whose record time lay in the future and was set back."
         )
-        self.dead_letters = self._counter("dead_letters", "Records published to the dead-letter topic.", "code")
+        self.dead_letters = self._counter(
+            "dead_letters", "Records published to the dead-letter topic, by the topic they came from.", "topic", "code"
+        )
         self.dead_letters_silent = self._counter(
             "dead_letters_silent", "Records below the committed offset whose dead letters were published before."
         )
@@ -62,14 +70,24 @@ class Metrics:
             "batches_refused", "Batches dropped because somebody else owns a partition."
         )
         self.rebuilds = self._counter("rebuilds", "Times that the Kafka clients were closed and opened anew.")
-        self.rebalances = self._gauge("rebalances", "Rebalances seen by the present Kafka clients.")
+        self.rebalances = self._counter("rebalances", "Times that partitions were assigned or taken away.")
+        self.partitions_assigned = self._gauge("partitions_assigned", "Partitions that are ours.")
         self.store_errors = self._counter("store_errors", "Batches put back because the store did not serve us.")
         self.broker_errors = self._counter("broker_errors", "Times that Kafka did not serve us.")
         self.lag_records = self._gauge("lag_records", "Records still to read.", "topic", "partition")
+        self.last_commit_timestamp_seconds = self._gauge(
+            "last_commit_timestamp_seconds", "When a batch was last committed, seconds since the epoch."
+        )
         self.store_used_bytes = self._gauge("store_used_bytes", "Memory that the store's server uses.")
         self.store_limit_bytes = self._gauge("store_limit_bytes", "Memory limit of the store's server; 0 for none.")
         self.loop_age_seconds = self._gauge("loop_age_seconds", "Time since the loop last made a step.")
         self.ready = self._gauge("ready", "1 while the daemon is at work, 0 while it waits for something.")
+        self.waiting = self._gauge("waiting", "1 while the daemon waits for this: store, kafka or partitions.", "what")
+        for what in WAITING_FOR.values():
+            self.waiting.labels(what).set(0)
+        self.halted = self._gauge(
+            "halted", "1 since too many records would have become dead letters; the daemon publishes nothing further."
+        )
         self.build = Info(f"{_PREFIX}build", "Version of the software.", registry=self.registry)
 
     def observe_loop_age(self, age_s: Callable[[], float]) -> None:

@@ -7,6 +7,7 @@ from streamdedup.dead_letters import Daemon
 from streamdedup.detections import DetectorOptions
 from streamdedup.detector import Detector
 from streamdedup.messages import Decoder
+from streamdedup.service.breaker import BreakerOptions
 from streamdedup.service.kafka import KafkaOptions
 from streamdedup.service.outbox import LoopOptions
 from streamdedup.service.outbox import Profile as LoopProfile
@@ -126,5 +127,6 @@ def loop_options(settings: Settings) -> LoopOptions:
         dead_letter_topic=settings.kafka.dead_letter_topic,
         max_message_bytes=settings.kafka.max_message_bytes,
         daemon=Daemon(settings.kafka.group_id, settings.kafka.instance_id, __version__),
+        breaker=BreakerOptions(settings.service.dead_letter_limit, settings.service.dead_letter_window),
         continue_without_index=settings.service.on_index_lost == "continue",
     )

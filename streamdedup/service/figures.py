@@ -9,7 +9,7 @@ import structlog
 
 from streamdedup.detections import Outcome
 from streamdedup.errors import StoreUnavailable
-from streamdedup.metrics import Metrics
+from streamdedup.metrics import WAITING_FOR, Metrics
 from streamdedup.position import Partition
 from streamdedup.service.transport import Batch, Source
 from streamdedup.service.work import Work
@@ -39,6 +39,7 @@ class Figures:
         self._summary_at = time.monotonic()
         self._lagging: set[Partition] = set()
         self._stats_at = 0.0
+        self._rebalances_count = 0
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -55,11 +56,12 @@ class Figures:
             metrics.records.labels(topic, kind).inc(count)
         metrics.dead_letters_silent.inc(work.silent_failures_count)
         metrics.future_times.inc(work.future_count)
-        for code, count in Counter(work.dead_letter_codes).items():
-            metrics.dead_letters.labels(code).inc(count)
+        for (topic, code), count in Counter(work.dead_letter_codes).items():
+            metrics.dead_letters.labels(topic, code).inc(count)
         for profile, outcome in work.outcomes.items():
             self._count_outcome(profile, outcome)
         self._observe_latency(batch)
+        metrics.last_commit_timestamp_seconds.set(now_ms() / 1000)
         facts = self._facts(work)
         log.debug("batch_committed", **facts)
         self._summary.update(facts)
@@ -104,7 +106,9 @@ class Figures:
     def look_at(self, source: Source, stores: Sequence[BucketStore]) -> None:
         """Take the figures that source and store keep themselves; write the summary when it is due."""
         stats = source.stats()
-        self._metrics.rebalances.set(stats.rebalances_count)
+        self._metrics.rebalances.inc(stats.rebalances_count - self._rebalances_count)
+        self._rebalances_count = stats.rebalances_count
+        self._metrics.partitions_assigned.set(len(source.assigned()))
         for partition in self._lagging - stats.lags.keys():
             self._metrics.lag_records.remove(partition.topic, str(partition.number))
         self._lagging = set(stats.lags)
@@ -128,9 +132,16 @@ class Figures:
         self._metrics.store_used_bytes.set(stats.used_bytes or 0)
         self._metrics.store_limit_bytes.set(stats.limit_bytes or 0)
 
-    def ready(self, *, at_work: bool) -> None:
-        """Note whether the daemon is at work."""
-        self._metrics.ready.set(at_work)
+    def waits_for(self, what: str | None) -> None:
+        """Note what the daemon waits for, one of ``metrics.WAITING_FOR``; None while it is at work."""
+        self._metrics.ready.set(what is None)
+        for name, label in WAITING_FOR.items():
+            self._metrics.waiting.labels(label).set(name == what)
+
+    def halted(self) -> None:
+        """Note that the daemon publishes nothing further."""
+        self._metrics.ready.set(0)
+        self._metrics.halted.set(1)
 
     def store_failed(self) -> None:
         """Count a batch put back because of the store."""
@@ -147,3 +158,5 @@ class Figures:
     def clients_closed(self) -> None:
         """Count a closing of the Kafka clients."""
         self._metrics.rebuilds.inc()
+        self._metrics.partitions_assigned.set(0)
+        self._rebalances_count = 0

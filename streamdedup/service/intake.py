@@ -11,6 +11,9 @@ from streamdedup.service.outbox import Profile
 from streamdedup.service.transport import Batch, Record
 from streamdedup.service.work import Failed, Work
 
+#: Kind of a record that asks for nothing we know.
+INVALID = "invalid"
+
 
 def decode_batch(batch: Batch, profiles: Mapping[str, Profile], work: Work) -> None:
     """Decode the records of a batch.
@@ -29,18 +32,24 @@ def decode_batch(batch: Batch, profiles: Mapping[str, Profile], work: Work) -> N
         except MessageError as error:
             stage = Stage.SIZE if error.code == ErrorCode.TOO_LARGE else Stage.DECODE
             work.failures.append(Failed(record, error, stage))
-            work.kinds.append((topic, "dead_letter"))
+            work.kinds.append((topic, INVALID))
+            continue
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001  a mistake of ours that this record brings to light
+            work.failures.append(Failed(record, error, Stage.DECODE))
+            work.kinds.append((topic, INVALID))
             continue
         if document.time_ms > now:
             # A time in the future would keep the document matching longer than the window.
             document = replace(document, time_ms=now)
             work.future_count += 1
         work.documents.setdefault(profile.name, []).append(document)
-        work.kinds.append((topic, "document"))
+        work.kinds.append((topic, document.op))
     for unreadable in batch.unreadable:
         record = Record(unreadable.position, timestamp_ms=-1, key=None, value=None)
         work.failures.append(Failed(record, DecodeError(ErrorCode.UNREADABLE, unreadable.reason), Stage.READ))
-        work.kinds.append((unreadable.position.topic, "dead_letter"))
+        work.kinds.append((unreadable.position.topic, INVALID))
 
 
 def _decode(decoder: Decoder, record: Record) -> Document:

@@ -6,7 +6,8 @@ again.
 
 What an error means (``errors``): the store is away -> put the batch back, keep the group membership, try again; Kafka
 is away or a publication failed -> its outcome is unknown, so open new clients and go on from the committed offset; a
-write was refused -> somebody else owns the partition, drop the batch; a fatal error -> end, and say why.
+write was refused -> somebody else owns the partition, drop the batch; too many dead letters -> publish nothing further
+and hold the partitions until somebody has looked; a fatal error -> end, and say why.
 """
 
 import random
@@ -19,6 +20,7 @@ from streamdedup.detections import Outcome
 from streamdedup.errors import (
     BatchRefused,
     BrokerUnavailable,
+    DeadLetterBurst,
     IndexLost,
     ProducerFenced,
     StaleFence,
@@ -28,6 +30,8 @@ from streamdedup.errors import (
 from streamdedup.messages import Document
 from streamdedup.metrics import Metrics
 from streamdedup.position import Partition, Position
+from streamdedup.service import isolation
+from streamdedup.service.breaker import DeadLetterBreaker
 from streamdedup.service.figures import Figures
 from streamdedup.service.holdings import Holdings
 from streamdedup.service.intake import decode_batch
@@ -91,6 +95,8 @@ class Loop:
             options.daemon.group,
             continue_without_index=options.continue_without_index,
         )
+        self._breaker = DeadLetterBreaker(options.breaker)
+        self._halted: str | None = None
         self._waiting_for: str | None = "the store"
         self._attempts_count = 0
         self._fenced_at: float | None = None
@@ -98,6 +104,8 @@ class Loop:
 
     def problem(self) -> str | None:
         """Say what the daemon waits for, or None while it is at work; may be asked from another thread."""
+        if self._halted is not None:
+            return f"halted: {self._halted}"
         return None if self._waiting_for is None else f"waiting for {self._waiting_for}"
 
     def run(self) -> None:
@@ -121,6 +129,9 @@ class Loop:
         try:
             self._open_store()
             source, sink = self._open_clients()
+            if self._halted is not None:
+                source.hold(_POLL_S)
+                return
             with self._figures.timed("poll"):
                 batch = source.poll(_POLL_S)
             self._figures.look_at(source, [profile.detector.store for profile in self._profiles.values()])
@@ -134,6 +145,8 @@ class Loop:
             self._refused(batch, error)
         except IndexLost as error:
             self._index_lost(batch, error)
+        except DeadLetterBurst as error:
+            self._halt(batch, error)
         except ProducerFenced as error:
             self._producer_fenced(error)
         except BrokerUnavailable as error:
@@ -149,7 +162,7 @@ class Loop:
             2. Fence the partitions that are new to us.
             3. Prepare: shingles, signatures, band keys.
             4. Index: candidates, verified pairs, claims.
-            5. Publish alerts and dead letters and commit the offsets, all at once.
+            5. Publish alerts and dead letters and commit the offsets, all at once; unless too many are dead letters.
             6. Mark what is committed.
         """
         work = Work()
@@ -158,6 +171,7 @@ class Loop:
         # 2. Fence.
         fences = self._holdings.take_over(batch, source)
         self._refused_since = None
+        records = {record.position: record for record in batch.records}
         for name, documents in work.documents.items():
             detector = self._profiles[name].detector
             work.outcomes[name] = Outcome()
@@ -166,16 +180,18 @@ class Loop:
                 portion = documents[first : first + _PORTION_DOCUMENTS]
                 # 3. Prepare.
                 with self._figures.timed("prepare"):
-                    prepared = detector.prepare(portion)
+                    prepared = isolation.prepare(detector, portion, records, work)
                 # 4. Index.
                 with self._figures.timed("index"):
                     work.outcomes[name].add(detector.index(prepared, _of(portion, fences)))
         self._outbox.describe(batch, work, self._profiles, fences)
         # 5. Publish and commit.
+        self._breaker.check(batch, work.letters)
         with self._figures.timed("publish"):
             sink.publish(work.messages, batch)
         # 6. Mark.
         self._mark(batch, work, fences)
+        self._breaker.committed(batch, work.letters)
         self._figures.count(batch, work)
 
     # Steps
@@ -226,10 +242,9 @@ class Loop:
         # A daemon beyond the number of partitions is at work too: it stands by with none.
         if self._waiting_for is not None and (source.assigned() or source.stats().rebalances_count):
             log.info("at_work", partitions=sorted(str(p) for p in source.assigned()))
-            self._waiting_for = None
-            self._figures.ready(at_work=True)
+            self._waits_for(None)
         elif self._waiting_for is not None:
-            self._waiting_for = "partitions"
+            self._waits_for("partitions")
         self._attempts_count = 0
 
     # Failures
@@ -268,7 +283,15 @@ class Loop:
                 f"{error}, and has been for {_STALE_FENCE_S:.0f} s. If the consumer group was deleted it counts from 1 "
                 "again: stop all daemons of the group and run `streamdedup index unfence`"
             )
-        self._wait("the partition", error)
+        self._wait("partitions", error)
+
+    def _halt(self, batch: Batch | None, error: DeadLetterBurst) -> None:
+        """Publish nothing further, and keep the partitions, so that no other daemon drains them either."""
+        log.error("halted", reason=str(error))
+        self._halted = str(error)
+        self._figures.halted()
+        if self._clients is not None and batch is not None:
+            self._clients[0].rewind(batch)
 
     def _index_lost(self, batch: Batch | None, error: IndexLost) -> None:
         """The index is gone: end, and say what helps; or create it anew, if that was wished."""
@@ -291,12 +314,16 @@ class Loop:
         self._fenced_at = now
         self._wait("Kafka", error)
 
+    def _waits_for(self, what: str | None) -> None:
+        self._waiting_for = what
+        if self._halted is None:
+            self._figures.waits_for(what)
+
     def _wait(self, what: str, error: Exception) -> None:
         """Wait a little longer than last time, keeping the group membership where there is one."""
         if self._waiting_for != what:
             log.warning("waiting", what=what, reason=str(error))
-        self._waiting_for = what
-        self._figures.ready(at_work=False)
+        self._waits_for(what)
         longest = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**self._attempts_count)
         wait_s = longest * random.uniform(0.5, 1.0)  # noqa: S311  spreads the retries of several daemons
         self._attempts_count = min(self._attempts_count + 1, 10)

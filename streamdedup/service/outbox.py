@@ -1,7 +1,7 @@
 """What is to be published for a batch: alerts and dead letters as messages."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -11,6 +11,7 @@ from streamdedup.detector import Detector
 from streamdedup.errors import MessageError
 from streamdedup.messages import Alert, Decoder, ErrorCode, encode_alert
 from streamdedup.position import Partition
+from streamdedup.service.breaker import BreakerOptions
 from streamdedup.service.figures import now_ms
 from streamdedup.service.transport import Batch, Message
 from streamdedup.service.work import Failed, Work
@@ -51,6 +52,7 @@ class LoopOptions:
         daemon: Who we are, for dead letters.
         continue_without_index: Go on when offsets are committed but the index is gone; pairs with older documents are
             missed.
+        breaker: When to halt because of dead letters.
     """
 
     duplicates_topic: str
@@ -58,6 +60,7 @@ class LoopOptions:
     max_message_bytes: int
     daemon: Daemon
     continue_without_index: bool = False
+    breaker: BreakerOptions = field(default_factory=BreakerOptions)
 
 
 class Outbox:
@@ -95,6 +98,7 @@ class Outbox:
             position = failed.record.position
             if position.offset >= fences[position.of].mark:
                 self._add_dead_letter(failed, work)
+                work.letters.append(failed)
             else:
                 work.silent_failures_count += 1
 
@@ -111,7 +115,9 @@ class Outbox:
         work.messages.append(
             Message(self._options.dead_letter_topic, letter.key, letter.value, letter.headers, letter.timestamp_ms)
         )
-        work.dead_letter_codes.append(failure.code)
+        work.dead_letter_codes.append((failed.record.position.topic, failure.code))
+        if failure.code == ErrorCode.INTERNAL:
+            log.error("internal_error", reason=failure.message, position=str(failed.record.position))
         log.info("dead_letter", code=failure.code, position=str(failed.record.position))
 
     def _alert_messages(self, profile: Profile, detection: Detection) -> list[Message]:

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 from streamdedup.dead_letters import Stage
 from streamdedup.detections import Outcome
-from streamdedup.errors import MessageError
 from streamdedup.messages import Document
 from streamdedup.service.transport import Message, Record
 
@@ -15,12 +14,12 @@ class Failed:
 
     Attributes:
         record: The record; of one that could not be read its position alone.
-        error: Why.
+        error: Why; other than a ``MessageError`` when it is a mistake of ours that the record brings to light.
         stage: How far it came.
     """
 
     record: Record
-    error: MessageError
+    error: Exception
     stage: Stage
 
 
@@ -33,9 +32,10 @@ class Work:
         messages: What to publish.
         outcomes: What the detector found, by profile.
         failures: Records that can never be processed.
+        letters: Those of them that are published as dead letters.
         silent_failures_count: Those of them below the mark, whose dead letters were published before.
-        dead_letter_codes: One for each dead letter.
-        kinds: Topic and kind of each record.
+        dead_letter_codes: Topic of the record and code of each dead letter.
+        kinds: Topic of each record, and what it asks for or that it is invalid.
         future_count: Documents whose record time lay in the future.
     """
 
@@ -43,7 +43,8 @@ class Work:
     messages: list[Message] = field(default_factory=list)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     failures: list[Failed] = field(default_factory=list)
+    letters: list[Failed] = field(default_factory=list)
     silent_failures_count: int = 0
-    dead_letter_codes: list[str] = field(default_factory=list)
+    dead_letter_codes: list[tuple[str, str]] = field(default_factory=list)
     kinds: list[tuple[str, str]] = field(default_factory=list)
     future_count: int = 0

@@ -1,11 +1,12 @@
 """The section ``[service]``: the daemon as a process."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
 
 from streamdedup.settings.base import Section
-from streamdedup.settings.units import Duration, Text, Whole
+from streamdedup.settings.units import Duration, Limit, Text, Whole
 
 
 class Service(Section):
@@ -44,8 +45,23 @@ class Service(Section):
         le=3600.0,
         description="How long finishing the batch may take after a request to stop. Below the supervisor's own limit.",
     )
+    dead_letter_limit: Limit = Field(
+        default=500,
+        ge=1,
+        description="The daemon halts, with its partitions in hand, when more than so many of the last "
+        '`dead_letter_window` records of a topic would become dead letters: `"none"` to let any number pass.',
+    )
+    dead_letter_window: Whole = Field(
+        default=1000, ge=1, le=1_000_000, description="How many records of a topic `dead_letter_limit` looks back at."
+    )
     on_index_lost: Literal["fail", "continue"] = Field(
         default="fail",
         description="When offsets are committed but their index is gone: `fail` stops with advice, `continue` starts "
         "an empty one and misses the pairs with what was lost.",
     )
+
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield what contradicts within the section."""
+        yield from super().contradictions()
+        if self.dead_letter_limit is not None and self.dead_letter_limit > self.dead_letter_window:
+            yield "dead_letter_limit", "must not be above dead_letter_window, or it could never be passed"

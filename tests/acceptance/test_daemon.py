@@ -137,11 +137,11 @@ class TestServersAway:
             assert waiting[-1]["what"] == "the store"
             assert daemon.get("/livez")[0] == 200
             assert daemon.get("/readyz")[0] == 503
-            rebalances = daemon.metric("streamdedup_rebalances")
+            rebalances = daemon.metric("streamdedup_rebalances_total")
             send(installation, corpus[300:])
             redis.start()
             installation.wait_committed(len(corpus), 10)
-            assert daemon.metric("streamdedup_rebalances") == rebalances
+            assert daemon.metric("streamdedup_rebalances_total") == rebalances
             assert daemon.stop() == 0
         assert installation.pairs() == the_expected(corpus)
 

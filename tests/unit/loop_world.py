@@ -10,7 +10,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from reference_pairs import expected_pairs
@@ -24,6 +24,7 @@ from streamdedup.lsh import Banding
 from streamdedup.messages import Decoder, content_digest, decode_alert
 from streamdedup.metrics import Metrics
 from streamdedup.position import Position
+from streamdedup.service.breaker import BreakerOptions
 from streamdedup.service.loop import Loop
 from streamdedup.service.memory import MemoryBroker, MemorySource, MemoryTransport
 from streamdedup.service.outbox import LoopOptions, Profile
@@ -186,7 +187,12 @@ class Daemon:
             transport=self,
             profiles={INPUT: profile},
             options=LoopOptions(
-                DUPLICATES, DEAD_LETTERS, 1_000_000, DaemonName(GROUP, name, "1"), world.continue_without_index
+                DUPLICATES,
+                DEAD_LETTERS,
+                1_000_000,
+                DaemonName(GROUP, name, "1"),
+                continue_without_index=world.continue_without_index,
+                breaker=world.breaker,
             ),
             metrics=self.metrics,
             stop=self.stop,
@@ -225,6 +231,7 @@ class World:
         make_detector: Makes a daemon's detector.
         plan: Asked at every moment what happens there.
         joined: Whether the daemons have joined the group before the first record arrives.
+        breaker: When daemons halt because of dead letters.
     """
 
     records: Sequence[Sent]
@@ -237,6 +244,7 @@ class World:
     make_detector: Callable[..., Detector] = Detector
     plan: Callable[[int], Act | None] = lambda _number: None
     joined: bool = True
+    breaker: BreakerOptions = field(default_factory=BreakerOptions)
 
     def __post_init__(self) -> None:
         self.broker = WatchedBroker({INPUT: self.partitions, DUPLICATES: 1, DEAD_LETTERS: 1}, self.time_passes)

@@ -63,6 +63,8 @@ TABLE: dict[str, set[str]] = {
     "detector": {"detections", "clusters", "messages", "text", "minhash", "lsh", "sketch", "store.base"},
     # level 4
     "service.work": {"detections", "messages", "dead_letters", "service.transport"},
+    "service.breaker": {"dead_letters", "service.work", "service.transport"},
+    "service.isolation": {"dead_letters", "detections", "detector", "messages", "service.work", "service.transport"},
     "service.figures": {"detections", "metrics", "store.base", "service.work", "service.transport"},
     "service.outbox": {
         "detections",
@@ -70,6 +72,7 @@ TABLE: dict[str, set[str]] = {
         "messages",
         "dead_letters",
         "store.base",
+        "service.breaker",
         "service.figures",
         "service.work",
         "service.transport",
@@ -89,8 +92,10 @@ TABLE: dict[str, set[str]] = {
         "messages",
         "metrics",
         "store.base",
+        "service.breaker",
         "service.figures",
         "service.intake",
+        "service.isolation",
         "service.outbox",
         "service.shutdown",
         "service.work",

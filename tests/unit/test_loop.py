@@ -7,6 +7,7 @@
 import copy
 import itertools
 import logging
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loop_world import (
     CLOCK,
+    DEAD_LETTERS,
     DUPLICATES,
     FINGERPRINT,
     GROUP,
@@ -27,6 +29,7 @@ from loop_world import (
     Sent,
     World,
     a_random_run,
+    a_text,
     batch_refused,
     broker_fails,
     frozen,
@@ -37,11 +40,13 @@ from loop_world import (
     store_fails,
 )
 
+from streamdedup.dead_letters import read_headers
 from streamdedup.detections import Outcome
 from streamdedup.detector import Detector
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, ProducerFenced, StaleFence, StoreUnavailable
 from streamdedup.position import Partition
 from streamdedup.service import loop as loop_module
+from streamdedup.service.breaker import BreakerOptions
 from streamdedup.store.memory import MemoryBucketStore
 
 TEXT = "amber birch cedar delta ember fjord grove"
@@ -107,6 +112,96 @@ def test_operations_that_are_not_supported_become_dead_letters():
     world.ends = {Partition(INPUT, 0): 3}
     world.run()
     assert [code for _, _, code in world.dead_letters()] == ["null_without_key", "not_supported", "not_supported"]
+
+
+# Dead letters without end
+
+
+def test_a_topic_that_turns_bad_halts_the_daemon_which_keeps_its_partitions():
+    good = [Sent(f"g{number}", a_text(random.Random(number))) for number in range(6)]
+    bad = [Sent("x", "", code="not_json") for _ in range(20)]
+    world = World([*good, *bad], partitions=1, batch_size=4, breaker=BreakerOptions(limit=8, window=10))
+    (daemon,) = world.daemons
+    for _ in range(30):
+        world.turn(daemon)
+    # Two bad ones came with the last good ones, four more make six, and with the next batch it would be ten.
+    assert len(world.dead_letters()) == 6
+    assert world.broker.committed(GROUP) == {Partition(INPUT, 0): 12}
+    assert daemon.loop.problem().startswith("halted: 10 of the last 10 records of articles would be dead letters")
+    assert "4 not_json" in daemon.loop.problem()
+    assert daemon.figure("halted") == 1
+    assert daemon.figure("ready") == 0
+    world.start("b")
+    for _ in range(10):
+        world.turn(daemon)
+    assert daemon.source.assigned(), "the partitions stay with the daemon that has halted"
+
+
+def test_a_daemon_that_has_halted_keeps_on_through_an_outage_of_kafka_and_goes_on_after_a_restart():
+    bad = [Sent("x", "", code="not_json") for _ in range(12)]
+    world = World(bad, partitions=1, batch_size=4, breaker=BreakerOptions(limit=6, window=10))
+    (daemon,) = world.daemons
+    for _ in range(5):
+        world.turn(daemon)
+    assert daemon.figure("halted") == 1
+    world.plan = plan_once("open_clients", broker_fails)
+    daemon.leave_group()
+    daemon.loop._close_clients()
+    for _ in range(10):
+        world.turn(daemon)
+    assert daemon.loop.problem().startswith("halted")
+    assert len(world.dead_letters()) == 4
+    daemon.leave_group()
+    for _ in range(2):
+        daemon = world.restart(daemon)
+        for _ in range(5):
+            world.turn(daemon)
+        daemon.leave_group()
+    assert world.wrong() == []
+
+
+class FailsAt(Detector):
+    """Cannot prepare a text with a certain word in it."""
+
+    def prepare(self, documents):
+        if any("fjord" in document.text for document in documents):
+            raise ZeroDivisionError("text: amber birch fjord")
+        return super().prepare(documents)
+
+
+def test_a_document_that_cannot_be_prepared_is_a_dead_letter_and_the_others_go_on():
+    records = [Sent("a", OTHER_TEXT), Sent("x", TEXT, code="internal"), Sent("b", OTHER_TEXT)]
+    world = World(records, partitions=1, make_detector=FailsAt).run()
+    assert world.wrong() == []
+    assert len(world.published()) == 1
+    (letter,) = world.broker.records(DEAD_LETTERS)
+    headers = read_headers(letter.headers)
+    assert headers["error.class"] == "ZeroDivisionError"
+    assert "fjord" not in headers["error.message"]
+
+
+class FailsTogether(Detector):
+    def prepare(self, documents):
+        if len(documents) > 1:
+            raise ZeroDivisionError
+        return super().prepare(documents)
+
+
+def test_a_mistake_that_no_single_document_brings_about_ends_the_daemon():
+    world = World([Sent("a", OTHER_TEXT), Sent("b", OTHER_TEXT)], partitions=1, make_detector=FailsTogether)
+    with pytest.raises(ZeroDivisionError):
+        world.run()
+    assert world.dead_letters() == []
+
+
+def test_too_little_memory_is_no_documents_fault():
+    class Exhausted(Detector):
+        def prepare(self, _documents):
+            raise MemoryError
+
+    world = World([Sent("a", OTHER_TEXT)], partitions=1, make_detector=Exhausted)
+    with pytest.raises(MemoryError):
+        world.run()
 
 
 # One fault at every moment

@@ -38,7 +38,7 @@ def test_a_metric_is_named_by_the_conventions_and_has_a_help_text(name):
     assert family.documentation.endswith(".")
     assert isinstance(metric, (Counter, Gauge, Histogram, Info))
     for label in metric._labelnames:
-        assert label in {"topic", "kind", "profile", "reason", "code", "stage", "partition"}
+        assert label in {"topic", "kind", "profile", "reason", "code", "stage", "partition", "what"}
 
 
 def test_times_and_sizes_are_in_base_units():
@@ -119,18 +119,18 @@ def a_batch_of_work() -> tuple[Batch, Work]:
         rejected_count=6,
         full_buckets_count=5,
     )
-    kinds = [("articles", "document")] * 6 + [("articles", "dead_letter")]
-    return batch, Work(outcomes={"news": outcome}, dead_letter_codes=["not_json"], kinds=kinds)
+    kinds = [("articles", "upsert")] * 6 + [("articles", "invalid")]
+    return batch, Work(outcomes={"news": outcome}, dead_letter_codes=[("articles", "not_json")], kinds=kinds)
 
 
 def test_a_committed_batch_is_counted_once_under_the_right_labels(metrics):
     Figures(metrics).count(*a_batch_of_work())
     expected = {
-        ("records_total", "document"): (6, {"topic": "articles", "kind": "document"}),
-        ("records_total", "dead_letter"): (1, {"topic": "articles", "kind": "dead_letter"}),
+        ("records_total", "upsert"): (6, {"topic": "articles", "kind": "upsert"}),
+        ("records_total", "invalid"): (1, {"topic": "articles", "kind": "invalid"}),
         ("skipped_total", "empty"): (2, {"profile": "news", "reason": "empty"}),
         ("skipped_total", "redelivered"): (1, {"profile": "news", "reason": "redelivered"}),
-        ("dead_letters_total", ""): (1, {"code": "not_json"}),
+        ("dead_letters_total", ""): (1, {"topic": "articles", "code": "not_json"}),
         ("documents_indexed_total", ""): (3, {"profile": "news"}),
         ("documents_silent_total", ""): (1, {"profile": "news"}),
         ("alerts_total", ""): (2, {"profile": "news"}),
@@ -171,6 +171,9 @@ class Stats:
         self._answers = list(answers)
         self.asked_count = 0
 
+    def assigned(self) -> frozenset[Partition]:
+        return frozenset([Partition("a", 1)])
+
     def stats(self) -> object:
         self.asked_count += 1
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
@@ -189,7 +192,39 @@ def test_the_lag_of_a_partition_that_went_is_shown_no_more(metrics):
         figures.look_at(source, [])
     assert value(metrics, "lag_records", topic="a", partition="0") is None
     assert value(metrics, "lag_records", topic="a", partition="1") == 6
-    assert value(metrics, "rebalances") == 2
+    assert value(metrics, "rebalances_total") == 2
+    assert value(metrics, "partitions_assigned") == 1
+
+
+def test_rebalances_are_counted_on_over_new_clients(metrics):
+    figures = Figures(metrics)
+    figures.look_at(Stats(SourceStats(2)), [])
+    figures.clients_closed()
+    assert value(metrics, "partitions_assigned") == 0
+    for _ in range(2):
+        figures.look_at(Stats(SourceStats(1)), [])
+    assert value(metrics, "rebalances_total") == 3
+
+
+def test_what_is_waited_for_is_shown_until_it_has_come(metrics):
+    figures = Figures(metrics)
+    for what, shown in (("the store", (1, 0, 0, 0)), ("Kafka", (0, 1, 0, 0)), (None, (0, 0, 0, 1))):
+        figures.waits_for(what)
+        waiting = [value(metrics, "waiting", what=label) for label in ("store", "kafka", "partitions")]
+        assert (*waiting, value(metrics, "ready")) == shown
+
+
+def test_a_daemon_that_has_halted_is_not_ready(metrics):
+    figures = Figures(metrics)
+    figures.waits_for(None)
+    figures.halted()
+    assert (value(metrics, "ready"), value(metrics, "halted")) == (0, 1)
+
+
+def test_the_process_shows_its_memory_and_its_open_files(metrics):
+    shown = generate_latest(metrics.registry).decode()
+    assert "process_resident_memory_bytes" in shown
+    assert "process_open_fds" in shown
 
 
 def test_the_memory_of_the_store_is_looked_at_now_and_then(metrics):
@@ -208,14 +243,14 @@ def test_a_store_that_does_not_tell_its_memory_stops_nothing(metrics):
 
 def test_ready_and_the_failures_are_counted(metrics):
     figures = Figures(metrics)
-    figures.ready(at_work=True)
+    figures.waits_for(None)
     figures.store_failed()
     figures.broker_failed()
     figures.batch_refused()
     figures.clients_closed()
     names = ["ready", "store_errors_total", "broker_errors_total", "batches_refused_total", "rebuilds_total"]
     assert [value(metrics, name) for name in names] == [1] * 5
-    figures.ready(at_work=False)
+    figures.waits_for("Kafka")
     assert value(metrics, "ready") == 0
 
 

@@ -189,11 +189,11 @@ def test_a_text_that_is_gone_is_said_to_be_gone():
 
 def test_the_figures_are_those_of_the_metrics():
     metrics = Metrics()
-    metrics.records.labels("articles", "document").inc(7)
-    metrics.records.labels("articles", "dead_letter").inc(2)
+    metrics.records.labels("articles", "upsert").inc(7)
+    metrics.records.labels("articles", "invalid").inc(2)
     metrics.documents_indexed.labels("articles").inc(6)
     metrics.skipped.labels("articles", "empty").inc()
-    metrics.dead_letters.labels("not_json").inc(2)
+    metrics.dead_letters.labels("articles", "not_json").inc(2)
     metrics.pairs.labels("articles").inc(3)
 
     figures = Figures.parse(_text_of(metrics))
@@ -205,7 +205,7 @@ def test_the_figures_are_those_of_the_metrics():
 
 def test_an_account_that_does_not_add_up_is_seen():
     metrics = Metrics()
-    metrics.records.labels("articles", "document").inc()
+    metrics.records.labels("articles", "upsert").inc()
 
     figures = Figures.parse(_text_of(metrics))
 

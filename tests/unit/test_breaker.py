@@ -1,0 +1,73 @@
+"""The dead-letter breaker: how many dead letters pass, and when it opens."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamdedup.dead_letters import Stage
+from streamdedup.errors import DeadLetterBurst, DecodeError
+from streamdedup.position import Position
+from streamdedup.service.breaker import BreakerOptions, DeadLetterBreaker
+from streamdedup.service.transport import Batch, Record
+from streamdedup.service.work import Failed
+
+
+def a_batch(flags: list[bool], *, start: int = 0, topic: str = "articles") -> tuple[Batch, list[Failed]]:
+    """Return a batch in which the records flagged true have failed."""
+    records = tuple(Record(Position(topic, 0, start + at), 0, None, b"") for at in range(len(flags)))
+    error = DecodeError("not_json", "not JSON")
+    return Batch(records), [Failed(r, error, Stage.DECODE) for r, bad in zip(records, flags, strict=True) if bad]
+
+
+def passed(flags: list[bool], sizes: list[int], options: BreakerOptions) -> int:
+    """Return how many records are committed before the breaker opens."""
+    breaker = DeadLetterBreaker(options)
+    start = 0
+    for size in sizes:
+        batch = a_batch(flags[start : start + size], start=start)
+        try:
+            breaker.check(*batch)
+        except DeadLetterBurst:
+            return start
+        breaker.committed(*batch)
+        start += size
+    return start
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.booleans(), min_size=1, max_size=60),
+    st.lists(st.integers(1, 15), min_size=1, max_size=20),
+    st.integers(1, 8),
+    st.integers(0, 8),
+)
+def test_it_opens_before_the_first_batch_with_which_a_stretch_of_the_window_has_too_many(flags, sizes, limit, more):
+    options = BreakerOptions(limit, limit + more)
+    expected = 0
+    for size in sizes:
+        end = min(expected + size, len(flags))
+        ends = range(expected + 1, end + 1)
+        if any(sum(flags[max(0, at - options.window) : at]) > limit for at in ends):
+            break
+        expected += size
+    assert passed(flags, sizes, options) == expected
+
+
+def test_a_lone_dead_letter_now_and_then_never_opens_it():
+    assert passed([at % 20 == 0 for at in range(2_000)], [100] * 20, BreakerOptions(60, 1_000)) == 2_000
+
+
+def test_without_a_limit_any_number_passes():
+    assert passed([True] * 500, [50] * 10, BreakerOptions(None, 10)) == 500
+
+
+def test_one_bad_topic_is_counted_apart_from_a_good_one():
+    breaker = DeadLetterBreaker(BreakerOptions(5, 10))
+    for start in range(0, 40, 4):
+        batch = a_batch([False] * 4, start=start, topic="reviews")
+        breaker.check(*batch)
+        breaker.committed(*batch)
+    with pytest.raises(DeadLetterBurst, match="6 of the last 10 records of articles would be dead letters") as caught:
+        breaker.check(*a_batch([True] * 6))
+    assert "6 not_json" in str(caught.value)
+    assert 'service.dead_letter_limit = "none"' in str(caught.value)
