@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup import sketch as sketches
+from streamdedup.candidates import Met, Verifier
 from streamdedup.clusters import StarFinder
 from streamdedup.detections import (
     Detection,
@@ -26,22 +27,42 @@ from streamdedup.detections import (
     Prepared,
     Skip,
     document_number,
-    pair_key,
 )
 from streamdedup.messages import Document, Match, content_digest
-from streamdedup.minhash import HashFamily, standard_error
+from streamdedup.minhash import HashFamily
 from streamdedup.position import Partition
 from streamdedup.sketch import Sketch, Sketcher
 from streamdedup.store.base import BucketStore, Fence, PutResult, PutState, StoredRecord
 from streamdedup.text import Shingler
 
-#: Saved partners of a position: pair key -> the match, encoded.
-_Partners = dict[bytes, bytes]
-
 #: States of a record that is not indexed, without being a mistake.
 _PASSED_OVER = {PutState.REDELIVERED: Skip.REDELIVERED, PutState.SUPERSEDED: Skip.SUPERSEDED}
 
-_match_decoder = msgspec.json.Decoder(Match)
+
+class _MatchCodec:
+    """Matches of one batch as the store keeps them; each is encoded once, and what was encoded here is not decoded."""
+
+    _decoder = msgspec.json.Decoder(Match)
+
+    def __init__(self) -> None:
+        self._texts: dict[int, bytes] = {}
+        self._matches: dict[bytes, Match] = {}
+
+    def encoded(self, partners: Mapping[bytes, Match]) -> dict[bytes, bytes]:
+        """Encode the partners of a position."""
+        return {key: self._encoded(match) for key, match in partners.items()}
+
+    def _encoded(self, match: Match) -> bytes:
+        # By identity: a match is made once for all documents that it is a match of, and outlives this codec.
+        text = self._texts.get(id(match))
+        if text is None:
+            text = self._texts[id(match)] = msgspec.json.encode(match)
+            self._matches[text] = match
+        return text
+
+    def decoded(self, partners: Mapping[bytes, bytes]) -> dict[bytes, Match]:
+        """Decode what is saved for a position."""
+        return {key: self._matches.get(text) or self._decoder.decode(text) for key, text in partners.items()}
 
 
 class Detector:
@@ -58,6 +79,7 @@ class Detector:
         self._shingler = Shingler(options.shingles)
         family = HashFamily(options.permutations, options.seed)
         self._sketcher = Sketcher(family, options.exact_limit, options.banding.permutations)
+        self._verifier = Verifier(options, store, self._sketcher)
         self._stars = StarFinder(store, self._sketcher, options.threshold)
 
     @property
@@ -140,10 +162,10 @@ class Detector:
         _take_stored_times(prepared.records, results)
         # 2. Add before read.
         entering = [row for row, state in enumerate(states) if state <= PutState.REPLAYED]
-        candidates = self._enter(prepared, entering, rights, outcome)
+        met = self._enter(prepared, entering, rights, outcome)
         loud = self._count_states(prepared, states, results, fences, outcome)
         # 3. Verify.
-        verified = self._verify(prepared, {row: candidates[row] for row in loud if row in candidates}, outcome)
+        verified = self._verifier.partners(prepared, met, loud, rights, outcome)
         # 4. Save the partners.
         partners = self._save_partners(prepared, loud, states, verified, rights)
         # 5. Claim.
@@ -153,20 +175,18 @@ class Detector:
         self._detect(prepared, owned, rights, outcome)
         return outcome
 
-    def _band_keys(self, of: Sequence[Sketch]) -> NDArray[np.uint32]:
-        banding = self._options.banding
-        return banding.band_keys(self._sketcher.signatures(of, banding.permutations))
-
-    def _enter(
-        self, prepared: Prepared, entering: list[int], rights: list[Fence], outcome: Outcome
-    ) -> dict[int, dict[int, int]]:
-        """Return for each row that met others whom it met, and in how many bands."""
+    def _enter(self, prepared: Prepared, entering: list[int], rights: list[Fence], outcome: Outcome) -> dict[int, Met]:
+        """Return for each row that met others what the buckets showed."""
         if not entering:
             return {}
         numbers = [prepared.records[row].number for row in entering]
         hits = self._store.enter_buckets(numbers, prepared.band_keys[entering], rights)
         outcome.full_buckets_count = hits.full_buckets_count
-        return {row: met for row, met in zip(entering, hits.candidates, strict=True) if met}
+        return {
+            row: Met(met, crowded=at in hits.crowded, full=at in hits.full)
+            for at, (row, met) in enumerate(zip(entering, hits.candidates, strict=True))
+            if met
+        }
 
     def _count_states(
         self,
@@ -197,79 +217,14 @@ class Detector:
                 outcome.silent_count += 1
         return loud
 
-    def _verify(
-        self, prepared: Prepared, candidates: dict[int, dict[int, int]], outcome: Outcome
-    ) -> dict[int, _Partners]:
-        """Compare candidates by their sketches; return for each row its partners, by pair key."""
-        chosen = {row: self._promising(met, outcome) for row, met in candidates.items()}
-        found = self._store.get_records(list({number for numbers in chosen.values() for number in numbers}))
-        rows, others = [], []
-        for row, numbers in chosen.items():
-            record = prepared.records[row]
-            for number in numbers:
-                other = found.get(number)
-                if other is not None and self._within_window(record, other):
-                    rows.append(row)
-                    others.append(other)
-        partners: dict[int, _Partners] = {}
-        compared = sum(len(numbers) for numbers in chosen.values())
-        for row, other, match in self._near_duplicates(prepared, rows, others):
-            key = pair_key(prepared.records[row], other)
-            partners.setdefault(row, {})[key] = msgspec.json.encode(match)
-            outcome.verified_count += 1
-        outcome.rejected_count = compared - outcome.verified_count
-        return partners
-
-    def _promising(self, met: dict[int, int], outcome: Outcome) -> list[int]:
-        """Choose the candidates to verify: those met in most bands, then by number, which every attempt sorts alike."""
-        outcome.candidates_count += len(met)
-        limit = self._options.max_candidates
-        if limit is None or len(met) <= limit:
-            return list(met)
-        outcome.dropped_candidates_count += len(met) - limit
-        return sorted(met, key=lambda number: (-met[number], number))[:limit]
-
-    def _within_window(self, a: StoredRecord, b: StoredRecord) -> bool:
-        window = self._options.window_ms
-        return window is None or abs(a.time_ms - b.time_ms) <= window
-
-    def _near_duplicates(
-        self, prepared: Prepared, rows: list[int], others: list[StoredRecord]
-    ) -> list[tuple[int, StoredRecord, Match]]:
-        """Compare row by row with a candidate each, all pairs at once."""
-        if not rows:
-            return []
-        options = self._options
-        theirs = [sketches.decode(other.sketch) for other in others]
-        similarities = self._sketcher.similarities([prepared.sketches[row] for row in rows], theirs)
-        near = np.flatnonzero(similarities.values >= options.threshold)
-        shared = (self._band_keys([theirs[i] for i in near]) == prepared.band_keys[np.array(rows)[near]]).sum(axis=1)
-        found = []
-        for i, shared_bands in zip(near.tolist(), shared.tolist(), strict=True):
-            if shared_bands >= options.min_shared_bands:
-                similarity, exact = float(similarities.values[i]), bool(similarities.exact[i])
-                found.append((rows[i], others[i], self._match(others[i], similarity, exact, shared_bands)))
-        return found
-
-    def _match(self, other: StoredRecord, similarity: float, exact: bool, shared_bands: int) -> Match:
-        return Match(
-            id=other.id,
-            digest=other.digest.hex(),
-            position=other.position,
-            similarity=similarity,
-            method="exact" if exact else "estimated",
-            standard_error=0.0 if exact else float(standard_error(similarity, self._options.permutations)),
-            shared_bands=shared_bands,
-        )
-
     def _save_partners(
         self,
         prepared: Prepared,
         loud: list[int],
         states: Sequence[PutState],
-        verified: dict[int, _Partners],
+        verified: dict[int, dict[bytes, Match]],
         rights: list[Fence],
-    ) -> dict[int, _Partners]:
+    ) -> dict[int, dict[bytes, Match]]:
         """Save what was found; return it together with what an earlier attempt at the same position had found.
 
         A position whose record was created just now without a partner cannot have been attempted before.
@@ -277,11 +232,13 @@ class Detector:
         rows = [row for row in loud if row in verified or states[row] is not PutState.CREATED]
         if not rows:
             return {}
-        entries = [(prepared.records[row].position, verified.get(row, {})) for row in rows]
-        return dict(zip(rows, self._store.save_partners(entries, rights), strict=True))
+        codec = _MatchCodec()
+        entries = [(prepared.records[row].position, codec.encoded(verified.get(row, {}))) for row in rows]
+        saved = self._store.save_partners(entries, rights)
+        return {row: codec.decoded(partners) for row, partners in zip(rows, saved, strict=True)}
 
     def _claim(
-        self, prepared: Prepared, partners: dict[int, _Partners], rights: list[Fence]
+        self, prepared: Prepared, partners: dict[int, dict[bytes, Match]], rights: list[Fence]
     ) -> dict[int, tuple[Match, ...]]:
         """Claim all pairs; return for each row the matches of the pairs that its position owns."""
         pairs = [(row, key, match) for row, saved in partners.items() for key, match in saved.items()]
@@ -291,7 +248,7 @@ class Detector:
         matches: dict[int, list[Match]] = {}
         for (row, _, match), own in zip(pairs, owned, strict=True):
             if own:
-                matches.setdefault(row, []).append(_match_decoder.decode(match))
+                matches.setdefault(row, []).append(match)
         return {row: tuple(sorted(found, key=lambda m: (-m.similarity, m.id))) for row, found in matches.items()}
 
     def _detect(

@@ -142,11 +142,15 @@ class Profile(Section):
         le=3650 * 86400.0,
         description="How much longer the index keeps a document, for outages and late records.",
     )
+    # Redis keeps a set of up to 512 numbers compact; one more, for a moment, would cost eight times the memory.
     bucket_cap: Limit = Field(
-        default=512, ge=1, description="Most documents in one bucket; later ones do not enter a full one."
+        default=500,
+        ge=1,
+        description="Most documents in one bucket. Who meets a full one does not enter it and is compared with 4 "
+        "candidates only, exact copies first.",
     )
     max_candidates: Limit = Field(
-        default=512, ge=1, description="Most candidates to compare a document with, the most promising first."
+        default=500, ge=1, description="Most candidates to compare a document with, the most promising first."
     )
     max_matches: Whole = Field(
         default=100, ge=1, le=10_000, description="Most matches in one message; more continue in a further one."

@@ -42,6 +42,11 @@ from numpy.typing import NDArray
 from streamdedup.errors import IndexMismatch
 from streamdedup.position import Partition, Position
 
+#: Members of a full bucket that are shown to a document which could not enter it.
+SHOWN_OF_FULL = 4
+#: Most members of a bucket of exact copies.
+COPIES_CAP = 8
+
 #: What makes two indexes comparable: name of a parameter and its value.
 Fingerprint = Mapping[str, object]
 
@@ -125,10 +130,14 @@ class Hits:
     Attributes:
         candidates: For each document the numbers of others in its buckets, and in how many of its bands each was met.
         full_buckets_count: How often a bucket was full, so that a document did not enter it.
+        full: Which documents met a full bucket, by their places in the call.
+        crowded: Which documents met a bucket with at least half as many others as it can hold; all of ``full`` did.
     """
 
     candidates: list[dict[int, int]]
-    full_buckets_count: int
+    full_buckets_count: int = 0
+    full: frozenset[int] = frozenset()
+    crowded: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +171,8 @@ class BucketStore(Protocol):
 
     Order: ``open`` once per connection; ``mark`` when a partition is assigned; ``fence`` before the first write for it
     and after every change of generation; then for each batch ``put_records``, ``enter_buckets``,
-    ``get_records``, ``save_partners``, ``claim_pairs``, ``set_clusters``, and after the commit ``finish``.
+    ``get_records``, where it is crowded ``enter_copies``,
+    ``save_partners``, ``claim_pairs``, ``set_clusters``, and after the commit ``finish``.
 
     All methods raise ``StoreUnavailable`` when the server does not answer, is full, loading or failing over (nothing or
     part of the call took effect; repeat the batch), and ``StoreMisconfigured`` when it refuses us for good. Those that
@@ -209,12 +219,27 @@ class BucketStore(Protocol):
         """Add each document to its bucket of each band, and read who else is there, atomically for each bucket.
 
         Documents enter in the order given, so a later one meets an earlier one of the same call.
-        A bucket at its cap takes no further member and is not kept alive by the attempt.
+        A bucket at its cap takes no further member, is not kept alive by the attempt, and shows whoever could not enter
+        at most ``SHOWN_OF_FULL`` of its members.
 
         Args:
             numbers: Document numbers, n of them.
             band_keys: (n, bands) band keys.
             fences: Rights to write.
+        """
+
+    def enter_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> list[list[int]]:
+        """Add each document to the bucket of its content and read which others are there, atomically for each.
+
+        Such a bucket holds at most ``COPIES_CAP``; when it is full, a newcomer takes the place of any other member. For
+        documents in crowded buckets only, where an exact copy could hide behind a full one.
+
+        Args:
+            documents: Number and content digest of each; they enter in the order given.
+            fences: Rights to write.
+
+        Returns:
+            For each document others of the same content, by its place in the call; hints, like members of any bucket.
         """
 
     def get_records(self, numbers: Sequence[int]) -> dict[int, StoredRecord]:

@@ -4,6 +4,7 @@ Every method does in plain Python what the contract in ``store.base`` says.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
@@ -14,7 +15,9 @@ from numpy.typing import NDArray
 from streamdedup.errors import BatchRefused, IndexLost
 from streamdedup.position import Partition, Position
 from streamdedup.store.base import (
+    COPIES_CAP,
     RETURNING_STATES,
+    SHOWN_OF_FULL,
     Fence,
     Fingerprint,
     Hits,
@@ -89,6 +92,7 @@ class MemoryBucketStore:
         self._marks: dict[Partition, int] = {}
         self._records: _Expiring[int, StoredRecord] = _Expiring(lifetime_ms, now_ms)
         self._buckets: _Expiring[tuple[int, int], dict[int, None]] = _Expiring(lifetime_ms, now_ms)
+        self._copies: _Expiring[bytes, dict[int, None]] = _Expiring(lifetime_ms, now_ms)
         self._claims: _Expiring[bytes, Position] = _Expiring(lifetime_ms, now_ms)
         self._partners: _Expiring[Position, dict[bytes, bytes]] = _Expiring(lifetime_ms, now_ms)
 
@@ -144,19 +148,34 @@ class MemoryBucketStore:
         """See ``BucketStore.enter_buckets``."""
         self._check(fences)
         candidates: list[dict[int, int]] = [{} for _ in numbers]
-        full = 0
-        for number, keys, hits in zip(numbers, band_keys.tolist(), candidates, strict=True):
+        full: Counter[int] = Counter()
+        crowded = set()
+        for place, (number, keys, hits) in enumerate(zip(numbers, band_keys.tolist(), candidates, strict=True)):
             for bucket_key in enumerate(keys):
                 members = self._buckets.get(bucket_key) or {}
-                for member in members:
-                    if member != number:
-                        hits[member] = hits.get(member, 0) + 1
-                if number not in members and self._bucket_cap is not None and len(members) >= self._bucket_cap:
-                    full += 1
+                others = [member for member in members if member != number]
+                if self._bucket_cap is not None and 2 * len(others) >= self._bucket_cap:
+                    crowded.add(place)
+                if number not in members and self._bucket_cap is not None and len(others) >= self._bucket_cap:
+                    full[place] += 1
+                    others = others[:SHOWN_OF_FULL]
                 else:
                     members[number] = None
                     self._buckets.set(bucket_key, members)
-        return Hits(candidates, full)
+                for member in others:
+                    hits[member] = hits.get(member, 0) + 1
+        return Hits(candidates, full.total(), frozenset(full), frozenset(crowded))
+
+    def enter_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> list[list[int]]:
+        """See ``BucketStore.enter_copies``."""
+        self._check(fences)
+        copies = []
+        for number, digest in documents:
+            members = self._copies.get(digest) or {}
+            others = [member for member in members if member != number]
+            self._copies.set(digest, dict.fromkeys([*others[: COPIES_CAP - 1], number]))
+            copies.append(others)
+        return copies
 
     def get_records(self, numbers: Sequence[int]) -> dict[int, StoredRecord]:
         """See ``BucketStore.get_records``."""

@@ -4,6 +4,7 @@ Buckets are sets, and every operation on them is one script for a whole batch. W
 ``store.redis_keys``. What the scripts do: ``store/lua``.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from streamdedup.errors import IndexLost, StoreMisconfigured
 from streamdedup.position import Partition, Position
 from streamdedup.store.base import (
+    COPIES_CAP,
+    SHOWN_OF_FULL,
     Fence,
     Fingerprint,
     Hits,
@@ -163,18 +166,36 @@ class RedisBucketStore:
         for slot, rows in self._rows_by_slot(band_keys):
             if len(rows):
                 keys = band_keys[rows, slot // self._shards].astype(">u4").tobytes()
-                head = [self._keys.buckets(slot), self._lifetime, self._cap, keys]
+                head = [self._keys.buckets(slot), self._lifetime, self._cap, SHOWN_OF_FULL, keys]
                 members = texts if len(rows) == len(texts) else [texts[row] for row in rows.tolist()]
                 calls.append(self._fenced_call("enter_buckets", slot, fences, [*head, *members]))
                 rows_of_call.append(rows)
         candidates: list[dict[int, int]] = [{} for _ in numbers]
-        full = 0
-        for rows, reply in zip(rows_of_call, self._runner.run(calls), strict=True):
-            full += reply[0]
-            for at, members in zip(reply[1::2], reply[2::2], strict=True):
-                row = int(rows[at - 1])
+        full: Counter[int] = Counter()
+        crowded: set[int] = set()
+        for rows, (full_places, crowded_places, *met) in zip(rows_of_call, self._runner.run(calls), strict=True):
+            full.update(rows[[place - 1 for place in full_places]].tolist())
+            crowded.update(rows[[place - 1 for place in crowded_places]].tolist())
+            for place, members in zip(met[::2], met[1::2], strict=True):
+                row = int(rows[place - 1])
                 _count_hits(candidates[row], members, numbers[row])
-        return Hits(candidates, full)
+        return Hits(candidates, full.total(), frozenset(full), frozenset(crowded))
+
+    def enter_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> list[list[int]]:
+        """See ``BucketStore.enter_copies``."""
+        groups = self._group(self._keys.copies_slot(digest) for _, digest in documents)
+        calls = []
+        for slot, members in groups.items():
+            arguments: list[Any] = [self._keys.copies(slot), self._lifetime, COPIES_CAP]
+            for index in members:
+                number, digest = documents[index]
+                arguments += (digest, number)
+            calls.append(self._fenced_call("enter_copies", slot, fences, arguments))
+        copies: list[list[int]] = [[] for _ in documents]
+        for members, reply in zip(groups.values(), self._runner.run(calls), strict=True):
+            for index, others in zip(members, reply, strict=True):
+                copies[index] = [int(other) for other in others]
+        return copies
 
     def get_records(self, numbers: Sequence[int]) -> dict[int, StoredRecord]:
         """See ``BucketStore.get_records``."""

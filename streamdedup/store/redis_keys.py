@@ -7,6 +7,7 @@ that one script call serves all documents of a batch in one slot, on a cluster t
 key                    type     what
 =====================  =======  ==============================================================
 ``{..:s}b`` + CRC-32   set      a bucket: the numbers of the documents with this band key
+``{..:s}d`` + digest   set      a bucket of exact copies: numbers of documents with this content
 ``{..:s}r`` + number   string   a document record (layout: ``store.records``)
 ``{..:s}c`` + pair     string   the position that owns a pair
 ``{..:s}p`` + position hash     pair key -> match: the partners found for a position
@@ -15,8 +16,9 @@ key                    type     what
 ``{..:0}fingerprint``  string   the parameters that the index was built with, as JSON
 =====================  =======  ==============================================================
 
-Slots: a bucket stands in the slot of its band, a record in that of its number, a claim in that of its pair, partners in
-that of their partition; nothing else decides it, so every daemon finds the same place.
+Slots: a bucket stands in the slot of its band, one of exact copies in that of the content, a record in that of its
+number, a claim in that of its pair, partners in that of their partition; nothing else decides it, so every daemon finds
+the same place.
 """
 
 from zlib import crc32
@@ -46,6 +48,10 @@ class Keys:
         """Prefix of the buckets of a slot; the band key (4 bytes, big-endian) follows."""
         return self._tags[slot] + b"b"
 
+    def copies(self, slot: int) -> bytes:
+        """Prefix of the buckets of exact copies of a slot; the content digest (16 bytes) follows."""
+        return self._tags[slot] + b"d"
+
     def records(self, slot: int) -> bytes:
         """Prefix of the records of a slot; the document number (8 bytes) follows."""
         return self._tags[slot] + b"r"
@@ -61,6 +67,10 @@ class Keys:
     def record_slot(self, number: int) -> int:
         """Slot of a document's record."""
         return number % self.slots_count
+
+    def copies_slot(self, digest: bytes) -> int:
+        """Slot of the exact copies of a content."""
+        return int.from_bytes(digest[:4], "big") % self.slots_count
 
     def claim_slot(self, pair_key: bytes) -> int:
         """Slot of a pair's claim."""

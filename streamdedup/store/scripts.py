@@ -8,6 +8,7 @@ from importlib import resources
 _FENCED = (
     "claim_pairs",
     "enter_buckets",
+    "enter_copies",
     "put_records",
     "raise_mark",
     "save_partners",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch
 from streamdedup.position import Partition, Position
-from streamdedup.store.base import BucketStore, Fence, Opening, PutState, StoredRecord
+from streamdedup.store.base import COPIES_CAP, SHOWN_OF_FULL, BucketStore, Fence, Opening, PutState, StoredRecord
 from streamdedup.store.memory import MemoryBucketStore
 from streamdedup.store.redis import RedisBucketStore
 from tests.servers import wait_until
@@ -246,6 +246,55 @@ class TestBuckets:
         assert hits.full_buckets_count == 1
         assert store.enter_buckets([4], keys((1, 13, 23)), [fence]).candidates == [{1: 1, 2: 1}]
         assert store.enter_buckets([2], keys((1, 11, 21)), [fence]).full_buckets_count == 0
+
+    def test_who_meets_a_full_or_a_half_full_bucket_is_told_so(self, make_store):
+        store = make_store(bucket_cap=4)
+        store.open(FINGERPRINT)
+        fence = store.fence(PARTITION, 1, 0)
+        rows = [(1, 10, 20), (1, 11, 21), (1, 12, 22), (1, 13, 23), (1, 14, 24), (1, 10, 25)]
+        hits = store.enter_buckets([1, 2, 3, 4, 5, 6], keys(*rows), [fence])
+        assert (hits.full, hits.crowded) == ({4, 5}, {2, 3, 4, 5})
+        again = store.enter_buckets([1, 9], keys((1, 10, 20), (9, 9, 9)), [fence])
+        assert (again.full, again.crowded) == (frozenset(), {0})
+
+    def test_a_full_bucket_shows_only_some_of_its_members(self, make_store):
+        store = make_store(bucket_cap=30)
+        store.open(FINGERPRINT)
+        fence = store.fence(PARTITION, 1, 0)
+        numbers = list(range(30))
+        store.enter_buckets(numbers, keys(*[(1, 100 + number, 200 + number) for number in numbers]), [fence])
+        (met,) = store.enter_buckets([77], keys((1, 1, 1)), [fence]).candidates
+        assert len(met) == SHOWN_OF_FULL
+        assert met.keys() <= set(numbers)
+        (met,) = store.enter_buckets([5], keys((1, 105, 205)), [fence]).candidates
+        assert met.keys() == set(numbers) - {5}, "a member is shown them all, as when it entered"
+
+    def test_without_a_cap_no_bucket_is_crowded(self, store, fence):
+        hits = store.enter_buckets([1, 2, 3], keys(*[(1, 2, 3)] * 3), [fence])
+        assert (hits.full, hits.crowded) == (frozenset(), frozenset())
+
+
+class TestCopies:
+    def test_each_meets_those_of_its_content_that_came_before(self, store, fence):
+        a, b = b"a" * 16, b"b" * 16
+        assert store.enter_copies([(1, a), (2, b), (-3, a)], [fence]) == [[], [], [1]]
+        (copies,) = store.enter_copies([(4, a)], [fence])
+        assert set(copies) == {1, -3}
+
+    def test_entering_again_changes_nothing(self, store, fence):
+        assert store.enter_copies([(1, b"a" * 16)] * 3, [fence]) == [[], [], []]
+
+    def test_of_many_copies_some_are_kept_and_always_the_latest(self, store, fence):
+        for number in range(50):
+            (copies,) = store.enter_copies([(number, b"a" * 16)], [fence])
+            assert len(copies) == min(number, COPIES_CAP)
+            assert set(copies) <= set(range(number))
+            assert number == 0 or number - 1 in copies, "the one before was kept"
+
+    def test_a_late_daemon_may_not_enter(self, store, fence):
+        store.fence(PARTITION, 2, 0)
+        with pytest.raises(BatchRefused):
+            store.enter_copies([(1, b"a" * 16)], [fence])
 
 
 class TestPartnersAndClaims:

@@ -51,6 +51,7 @@ STORE_METHODS = (
     "fence",
     "put_records",
     "enter_buckets",
+    "enter_copies",
     "get_records",
     "save_partners",
     "claim_pairs",

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_pairs import expected_pairs
 
+from streamdedup.candidates import STORM_CANDIDATES
 from streamdedup.detections import DetectorOptions, Outcome, Skip, document_number
 from streamdedup.detector import Detector
 from streamdedup.lsh import Banding
@@ -26,6 +27,7 @@ OPTIONS = DetectorOptions(
     seed=5,
     threshold=0.5,
 )
+TEXT = "amber birch cedar delta ember fjord grove heath"
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath", "inlet", "jetty", "knoll", "lagoon"]
 
 
@@ -323,3 +325,51 @@ class TestClusters:
         once = [(d.document.id, d.cluster_id) for d in stream.index(*documents).detections]
         again = [(d.document.id, d.cluster_id) for d in stream.index(*documents).detections]
         assert once == again
+
+
+# Storms
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(0, 2**32),
+    st.integers(12, 40),
+    st.lists(st.integers(1, 60), min_size=3, max_size=8),
+    st.booleans(),
+)
+def test_in_a_storm_every_exact_copy_is_reported_with_an_exact_copy(seed, cap, sizes, silent):
+    rng = random.Random(seed)
+    stream = Stream(store=MemoryBucketStore(bucket_cap=cap))
+    frame = a_text(rng, 30)
+    texts = [frame, *[edited(rng, frame) for _ in range(20)]]
+    total = sum(sizes)
+    sent = [rng.choice(texts) if rng.random() < 0.9 else edited(rng, frame) for _ in range(total)]
+    first_loud = total // 2 if silent else 0
+    stream.fence(2, committed=first_loud)
+    found: dict[str, bool] = {}
+    offset = 0
+    for size in sizes:
+        documents = [a_document(f"d{at}", sent[at], at) for at in range(offset, offset + size)]
+        for detection in stream.index(*documents).detections:
+            found[detection.document.id] = any(match.digest == detection.digest.hex() for match in detection.matches)
+        offset += size
+    copies = {f"d{at}" for at, text in enumerate(sent) if text in sent[:at] and at >= first_loud}
+    assert {document for document in copies if not found.get(document)} == set()
+
+
+def test_in_a_storm_a_document_is_compared_with_few_however_many_came_before():
+    stream = Stream(store=MemoryBucketStore(bucket_cap=20))
+    outcome = stream.index(*[a_document(f"d{at}", TEXT, at) for at in range(400)])
+    by_id = {detection.document.id: len(detection.matches) for detection in outcome.detections}
+    assert len(by_id) == 399
+    assert all(by_id[f"d{at}"] == at for at in range(1, 20))
+    assert all(1 <= by_id[f"d{at}"] <= STORM_CANDIDATES for at in range(20, 400))
+    assert outcome.full_buckets_count == 380 * OPTIONS.banding.bands
+
+
+def test_what_a_storm_hides_is_counted_as_dropped_or_full():
+    stream = Stream(OPTIONS, MemoryBucketStore(bucket_cap=20))
+    stream.index(*[a_document(f"d{at}", TEXT, at) for at in range(20)])
+    outcome = stream.index(a_document("x", TEXT, 20))
+    assert outcome.full_buckets_count == OPTIONS.banding.bands
+    assert outcome.verified_count <= STORM_CANDIDATES

@@ -59,8 +59,9 @@ TABLE: dict[str, set[str]] = {
     "service.kafka": {"service.transport"},
     "detections": {"messages", "lsh", "sketch", "text", "store.base"},
     "clusters": {"sketch", "store.base"},
+    "candidates": {"detections", "messages", "minhash", "sketch", "store.base"},
     # level 3
-    "detector": {"detections", "clusters", "messages", "text", "minhash", "lsh", "sketch", "store.base"},
+    "detector": {"detections", "candidates", "clusters", "messages", "text", "minhash", "lsh", "sketch", "store.base"},
     # level 4
     "service.work": {"detections", "messages", "dead_letters", "service.transport"},
     "service.breaker": {"dead_letters", "service.work", "service.transport"},

@@ -1,37 +1,36 @@
--- Documents enter their buckets of one slot and learn who else is there. Reading and adding are one atomic step, so of two
+-- Documents enter their buckets of one slot and learn who else is there. Adding and reading are one atomic step, so of two
 -- documents that race at least one sees the other.
 --
--- After the fences: ARGV  prefix of bucket keys, lifetime in milliseconds ('0' for ever), cap ('0' for none), band keys
---   (4 bytes for each of n documents, joined), then n document numbers as decimal texts (integers keep a small set compact).
--- Returns {full, i, members, i, members, ...}: how often a bucket was full, then for each document that met others its index
---   among the n and the members it met.
-local prefix, lifetime, cap, band_keys = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4]
-at = at + 4
-local result = {0}
+-- After the fences: ARGV  prefix of bucket keys, lifetime in milliseconds ('0' for ever), cap ('0' for none), how many
+--   members of a full bucket to show, band keys (4 bytes for each of n documents, joined), then n document numbers as decimal
+--   texts (integers keep a small set compact).
+-- Returns {{i, ...}, {i, ...}, i, members, i, members, ...}: the documents that met a full bucket, those that met one with at
+--   least half as many others as it can hold, then for each document that met others its index among the n and the members.
+local prefix, lifetime, cap, shown, band_keys = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4], ARGV[at + 5]
+at = at + 5
+local full, crowded = {}, {}
+local result = {full, crowded}
 for i = 1, #ARGV - at do
   local number = ARGV[at + i]
   local key = prefix .. string.sub(band_keys, 4 * i - 3, 4 * i)
-  local members = redis.call('SMEMBERS', key)
-  local inside = false
-  for _, member in ipairs(members) do
-    if member == number then
-      inside = true
-      break
-    end
+  local added = redis.call('SADD', key, number)
+  local count = redis.call('SCARD', key)
+  if cap > 0 and 2 * (count - 1) >= cap then
+    crowded[#crowded + 1] = i
   end
-  if inside or cap == 0 or #members < cap then
-    if not inside then
-      redis.call('SADD', key, number)
-    end
+  if added == 1 and cap > 0 and count > cap then
+    redis.call('SREM', key, number)
+    full[#full + 1] = i
+    result[#result + 1] = i
+    result[#result + 1] = redis.call('SRANDMEMBER', key, shown)
+  else
     if lifetime ~= '0' then
       redis.call('PEXPIRE', key, lifetime)
     end
-  else
-    result[1] = result[1] + 1
-  end
-  if #members > 1 or (#members == 1 and not inside) then
-    result[#result + 1] = i
-    result[#result + 1] = members
+    if count > 1 then
+      result[#result + 1] = i
+      result[#result + 1] = redis.call('SMEMBERS', key)
+    end
   end
 end
 return result

@@ -1,0 +1,197 @@
+"""From those a document met in its buckets to its verified partners.
+
+Candidates are fetched and compared by their sketches, all of a batch at once. A template that arrives again and again
+fills its buckets; a document that meets a full bucket is shown only some of its members, looks for exact copies of
+itself in a bucket of its content, and is compared with few, so that its cost stays bounded however many came before.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from streamdedup import sketch as sketches
+from streamdedup.detections import DetectorOptions, Outcome, Prepared, pair_key
+from streamdedup.messages import Match
+from streamdedup.minhash import standard_error
+from streamdedup.sketch import Sketcher
+from streamdedup.store.base import BucketStore, Fence, StoredRecord
+
+#: Candidates of a document that met a full bucket, exact copies included. So many keep the cost of a document in a
+#: storm of copies within three times the ordinary.
+STORM_CANDIDATES = 4
+#: Exact copies among them, at most.
+STORM_COPIES = 2
+
+
+@dataclass(slots=True)
+class Met:
+    """What the buckets showed to a document.
+
+    Attributes:
+        candidates: Numbers of others, and in how many bands each was met.
+        crowded: Whether a bucket was at least half full.
+        full: Whether one was full, so that it showed only some of its members.
+    """
+
+    candidates: dict[int, int]
+    crowded: bool = False
+    full: bool = False
+
+
+@dataclass(slots=True)
+class _Comparisons:
+    """Pairs to compare: rows of the batch, and the record that each is compared with."""
+
+    rows: list[int] = field(default_factory=list)
+    others: list[StoredRecord] = field(default_factory=list)
+
+
+class Verifier:
+    """Finds the near-duplicates among candidates.
+
+    Args:
+        options: What decides.
+        store: Where the candidates' records are.
+        sketcher: Compares.
+    """
+
+    def __init__(self, options: DetectorOptions, store: BucketStore, sketcher: Sketcher) -> None:
+        self._options = options
+        self._store = store
+        self._sketcher = sketcher
+
+    def partners(
+        self, prepared: Prepared, met: Mapping[int, Met], loud: Sequence[int], rights: list[Fence], outcome: Outcome
+    ) -> dict[int, dict[bytes, Match]]:
+        """Compare documents with their candidates.
+
+        Args:
+            prepared: The batch.
+            met: By row, what the buckets showed.
+            loud: Rows that may emit pairs; only those are compared.
+            rights: Rights to write.
+            outcome: Takes the counts.
+
+        Returns:
+            By row, its near-duplicates by pair key.
+        """
+        chosen = {row: self._promising(met[row], outcome) for row in loud if row in met}
+        filling = {number for seen in met.values() if seen.crowded and not seen.full for number in seen.candidates}
+        found = self._store.get_records(list(filling.union(*chosen.values())))
+        self._add_copies(prepared, met, chosen, found, rights)
+        pairs = _Comparisons()
+        for row, numbers in chosen.items():
+            record = prepared.records[row]
+            for number in numbers:
+                other = found.get(number)
+                if other is not None and self._within_window(record, other):
+                    pairs.rows.append(row)
+                    pairs.others.append(other)
+        partners = self._near_duplicates(prepared, pairs)
+        verified_count = sum(len(matches) for matches in partners.values())
+        outcome.verified_count += verified_count
+        outcome.rejected_count += sum(len(numbers) for numbers in chosen.values()) - verified_count
+        return partners
+
+    def _promising(self, met: Met, outcome: Outcome) -> list[int]:
+        """Choose the candidates to verify: those met in most bands, then by number, which every attempt sorts alike."""
+        candidates = met.candidates
+        outcome.candidates_count += len(candidates)
+        limit = self._options.max_candidates
+        if met.full:
+            limit = STORM_CANDIDATES if limit is None else min(limit, STORM_CANDIDATES)
+        if limit is None or len(candidates) <= limit:
+            return list(candidates)
+        outcome.dropped_candidates_count += len(candidates) - limit
+        return sorted(candidates, key=lambda number: (-candidates[number], number))[:limit]
+
+    def _add_copies(
+        self,
+        prepared: Prepared,
+        met: Mapping[int, Met],
+        chosen: dict[int, list[int]],
+        found: dict[int, StoredRecord],
+        rights: list[Fence],
+    ) -> None:
+        """Put exact copies in the first places of what is chosen for a document that met a full bucket.
+
+        Whoever meets a bucket that is half full notes its own content and that of all its members, so that all in it
+        are noted long before it is full and hides most of them.
+        """
+        crowded = [row for row, seen in met.items() if seen.crowded]
+        if not crowded:
+            return
+        members = {number for row in crowded if not met[row].full for number in met[row].candidates}
+        noted = [(number, found[number].digest) for number in sorted(members) if number in found]
+        own = [(prepared.records[row].number, prepared.records[row].digest) for row in crowded]
+        copies = self._store.enter_copies([*noted, *own], rights)[len(noted) :]
+        for row, numbers in zip(crowded, copies, strict=True):
+            if met[row].full and row in chosen:
+                chosen[row] = list(dict.fromkeys([*numbers[:STORM_COPIES], *chosen[row]]))[:STORM_CANDIDATES]
+        missing = {number for row in crowded for number in chosen.get(row, ())} - found.keys()
+        found.update(self._store.get_records(sorted(missing)))
+
+    def _within_window(self, a: StoredRecord, b: StoredRecord) -> bool:
+        window = self._options.window_ms
+        return window is None or abs(a.time_ms - b.time_ms) <= window
+
+    def _near_duplicates(self, prepared: Prepared, pairs: _Comparisons) -> dict[int, dict[bytes, Match]]:
+        """Compare all pairs at once; of equal contents only one pair, for the others are as similar."""
+        if not pairs.rows:
+            return {}
+        records = prepared.records
+        contents = [(records[row].digest, other.digest) for row, other in zip(pairs.rows, pairs.others, strict=True)]
+        place: dict[tuple[bytes, bytes], int] = {}
+        for content in contents:
+            place.setdefault(content, len(place))
+        first = _first_of_each(contents, place)
+        compared = self._compare(prepared, [pairs.rows[at] for at in first], [pairs.others[at] for at in first])
+        partners: dict[int, dict[bytes, Match]] = {}
+        made: dict[tuple[int, int], Match] = {}
+        for row, other, content in zip(pairs.rows, pairs.others, contents, strict=True):
+            at = place[content]
+            outcome = compared[at]
+            if outcome is None:
+                continue
+            match = made.get((other.number, at))
+            if match is None:
+                match = made[other.number, at] = self._match(other, *outcome)
+            partners.setdefault(row, {})[pair_key(records[row], other)] = match
+        return partners
+
+    def _compare(
+        self, prepared: Prepared, rows: Sequence[int], others: Sequence[StoredRecord]
+    ) -> list[tuple[float, bool, int] | None]:
+        """Return for each pair similarity, whether it is exact, and shared bands; None for one that is not near."""
+        options = self._options
+        theirs = [sketches.decode(other.sketch) for other in others]
+        similarities = self._sketcher.similarities([prepared.sketches[row] for row in rows], theirs)
+        near = np.flatnonzero(similarities.values >= options.threshold)
+        banding = options.banding
+        keys = banding.band_keys(self._sketcher.signatures([theirs[at] for at in near], banding.permutations))
+        shared = (keys == prepared.band_keys[np.array(rows)[near]]).sum(axis=1)
+        compared: list[tuple[float, bool, int] | None] = [None] * len(rows)
+        for at, shared_bands in zip(near.tolist(), shared.tolist(), strict=True):
+            if shared_bands >= options.min_shared_bands:
+                compared[at] = float(similarities.values[at]), bool(similarities.exact[at]), shared_bands
+        return compared
+
+    def _match(self, other: StoredRecord, similarity: float, exact: bool, shared_bands: int) -> Match:
+        return Match(
+            id=other.id,
+            digest=other.digest.hex(),
+            position=other.position,
+            similarity=similarity,
+            method="exact" if exact else "estimated",
+            standard_error=0.0 if exact else float(standard_error(similarity, self._options.permutations)),
+            shared_bands=shared_bands,
+        )
+
+
+def _first_of_each(contents: Iterable[tuple[bytes, bytes]], place: Mapping[tuple[bytes, bytes], int]) -> list[int]:
+    """Return where each distinct pair of contents occurs first, in the order of their places."""
+    first: dict[int, int] = {}
+    for at, content in enumerate(contents):
+        first.setdefault(place[content], at)
+    return list(first.values())
