@@ -125,10 +125,15 @@ def numbered_repetitions(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
     at = np.flatnonzero(first)
     number = np.arange(keys.size) - np.repeat(at, np.diff(np.append(at, keys.size)))
     again = np.flatnonzero(~first)
-    elements = (keys[again] & 0xFFFFFFFF) + number[again].astype(np.uint64) * np.uint64(_REPETITION)
-    keys[again] = (keys[again] >> 32 << 32) | _finish(_mix(elements))
+    keys[again] = (keys[again] >> 32 << 32) | repetitions(keys[again] & np.uint64(0xFFFFFFFF), number[again])
     keys.sort()
     return keys
+
+
+def repetitions(hashes: NDArray[np.uint64], numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the hashes of the second (1), third (2) ... occurrences of shingles; the first has the shingle's own."""
+    again: NDArray[np.uint64] = _finish(_mix(hashes + numbers.astype(np.uint64) * np.uint64(_REPETITION)))
+    return np.where(numbers == 0, hashes, again)
 
 
 def first_of_equals(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:

@@ -16,7 +16,7 @@ Similarity is symmetric and depends on nothing but the two sketches, so any two 
 Binary form, version 1 (little-endian):
 
     octet 0      0x10 + kind; kind 0: hashes, kind 1: signature
-    octets 1-4   number of distinct shingles, uint32
+    octets 1-4   `count`, uint32
     then         the hashes, uint32 each, strictly ascending; or the signature's values, uint32 each
 
     microseconds (AVX-512)                                      100 hashes   400 hashes   signature of 128
@@ -52,7 +52,8 @@ class Sketch:
     """What is kept of one document; exactly one of `hashes` and `signature` is set.
 
     Attributes:
-        count: Number of distinct shingles of the document.
+        count: Number of distinct shingles of the document; of more than `exact_limit` just that there are more, as
+            `exact_limit` + 1, for no number can be kept up when the document grows.
         hashes: All of its shingle hashes, strictly ascending, uint32, shape (count,); or None.
         signature: All K values of its signature, uint32, shape (K,); or None.
     """
@@ -134,7 +135,7 @@ class Sketcher:
         bounds = offsets.tolist()
         for i, count in enumerate(counts.tolist()):
             if i in by_signature:
-                sketches.append(Sketch(count, signature=next(signatures).copy()))
+                sketches.append(self.estimated(count, next(signatures).copy()))
             else:
                 sketches.append(Sketch(count, hashes=hashes[bounds[i] : bounds[i + 1]].copy()))
         return sketches, prefixes
@@ -213,6 +214,16 @@ class Sketcher:
         return estimate(
             signatures[[row_of[id(sketch)] for sketch in left]], signatures[[row_of[id(sketch)] for sketch in right]]
         )
+
+    def estimated(self, count: int, signature: NDArray[np.uint32]) -> Sketch:
+        """Return the sketch of a document beyond `exact_limit`.
+
+        Args:
+            count: Its distinct shingles, or any number beyond the limit.
+            signature: All of its values, uint32, shape (K,).
+        """
+        most = count if self.exact_limit is None else min(count, self.exact_limit + 1)
+        return Sketch(most, signature=signature)
 
     def _is_estimated(self, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Tell which documents keep a signature instead of their hashes."""

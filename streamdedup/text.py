@@ -7,7 +7,7 @@ said again, slowly and plainly, in `tests/unit/reference_shingles.py`; for any U
    NFKC and case-folded, to a fixed point.
 2. Runs of letters, combining marks and digits are tokens. In scripts without spaces each character is a token, with
    the marks that follow it. Everything else separates.
-3. Tokens or characters get 64-bit hashes, runs of them 32-bit hashes (`shingle_hashes`).
+3. Tokens or characters get 64-bit hashes (`elements`), runs of them 32-bit hashes (`shingle_hashes`).
 
 ASCII documents are handled as bytes, the others as code points through `unicode_tables`; which of the two ways a
 document takes can never be seen in its hashes, nor can what else is in its batch. This module does no input or output.
@@ -15,23 +15,22 @@ document takes can never be seen in its hashes, nor can what else is in its batc
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup import unicode_tables
+from streamdedup.elements import SPACE_HASH, ElementReader, utf8
 from streamdedup.shingle_hashes import (
-    PADDING,
     Elements,
-    character_hashes,
     first_of_equals,
     numbered_repetitions,
     offsets_of,
+    ranges,
     shingle_keys,
-    token_hashes,
 )
-from streamdedup.unicode_tables import CODE_POINT, LETTER, MARK, NUMBER, SOLO, SPACE, Folded
+from streamdedup.unicode_tables import LETTER, NUMBER
 
 #: Version of everything that decides what a text hashes to; part of the fingerprint of an index.
 ALGORITHM = 1
@@ -52,21 +51,6 @@ will with within without would yet you your yours yourself yourselves
 """
 #: English function words, for articles: they carry style, not content.
 ENGLISH_STOP_WORDS = frozenset(_ENGLISH.split())
-
-
-def _ascii_table(*, letters_only: bool) -> bytes:
-    """Return the table for `bytes.translate`: folded letters and digits, a space for everything else."""
-    table = bytearray(b" " * 256)
-    for point in range(128):
-        character = chr(point)
-        if character.isalpha() or (character.isdigit() and not letters_only):
-            table[point] = ord(character.lower())
-    return bytes(table)
-
-
-_ASCII = _ascii_table(letters_only=False)
-_ASCII_LETTERS = _ascii_table(letters_only=True)
-_ASCII_HASHES = character_hashes(np.arange(128, dtype=np.uint32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +94,29 @@ class ShingleBatch:
         hashes: uint32 (n_total,); within a document sorted ascending and distinct.
         offsets: int64 (n_docs + 1,); document i has hashes[offsets[i]:offsets[i + 1]].
         token_counts: int64 (n_docs,); tokens (words) of each document, stop words not counted.
+        element_counts: int64 (n_docs,); tokens or characters of each document, whatever its shingles are made of.
+        tails: uint64 (n_tails,); of each document the hashes of its last `size` - 1 elements, of all while it has
+            fewer: what a text that continues it needs to know.
+        tail_offsets: int64 (n_docs + 1,); document i has tails[tail_offsets[i]:tail_offsets[i + 1]].
     """
 
     hashes: NDArray[np.uint32]
     offsets: NDArray[np.int64]
     token_counts: NDArray[np.int64]
+    element_counts: NDArray[np.int64]
+    tails: NDArray[np.uint64]
+    tail_offsets: NDArray[np.int64]
+
+
+class _Pass(NamedTuple):
+    """Shingles of texts that are worked on together; the attributes are those of `ShingleBatch`, with counts."""
+
+    hashes: NDArray[np.uint32]
+    counts: NDArray[np.int64]
+    token_counts: NDArray[np.int64]
+    element_counts: NDArray[np.int64]
+    tails: NDArray[np.uint64]
+    tail_counts: NDArray[np.int64]
 
 
 class Shingler:
@@ -122,12 +124,11 @@ class Shingler:
 
     def __init__(self, options: ShingleOptions) -> None:
         self.options = options
-        self._ascii = _ASCII_LETTERS if options.letters_only else _ASCII
-        self._token_bits = LETTER if options.letters_only else LETTER | NUMBER
+        self._reader = ElementReader(options.unit, options.letters_only, options.keep_white_space)
         self._stop_hashes = np.empty(0, np.uint64)
         self._maybe_stop = np.zeros(1 << _STOP_BITS, np.bool_)
         if options.stop_words:
-            self._stop_hashes = np.unique(self._general_tokens(sorted(options.stop_words)).hashes)
+            self._stop_hashes = np.unique(self._reader.tokens(sorted(options.stop_words)).hashes)
             self._maybe_stop[self._stop_hashes >> (64 - _STOP_BITS)] = True
 
     def shingle(self, texts: Sequence[str]) -> ShingleBatch:
@@ -141,16 +142,67 @@ class Shingler:
         """
         passes = [self._pass(texts[first:last]) for first, last in _passes(texts)]
         if not passes:
-            return ShingleBatch(np.empty(0, np.uint32), np.zeros(1, np.int64), np.empty(0, np.int64))
-        hashes, counts, token_counts = passes[0]
-        if len(passes) > 1:
-            hashes = np.concatenate([part[0] for part in passes])
-            counts = np.concatenate([part[1] for part in passes])
-            token_counts = np.concatenate([part[2] for part in passes])
-        return ShingleBatch(hashes, offsets_of(counts), token_counts)
+            none, nobody = np.empty(0, np.int64), np.zeros(1, np.int64)
+            return ShingleBatch(np.empty(0, np.uint32), nobody, none, none, np.empty(0, np.uint64), nobody)
+        joined = passes[0] if len(passes) == 1 else _Pass(*map(np.concatenate, zip(*passes, strict=True)))
+        return ShingleBatch(
+            joined.hashes,
+            offsets_of(joined.counts),
+            joined.token_counts,
+            joined.element_counts,
+            joined.tails,
+            offsets_of(joined.tail_counts),
+        )
 
-    def _pass(self, texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
-        """Return hashes, shingle counts and token counts of texts that are worked on together."""
+    def continued(
+        self, tails: Sequence[NDArray[np.uint64]], empty: Sequence[bool], texts: Sequence[str]
+    ) -> ShingleBatch:
+        """Return the shingles that texts gain when each is continued on a new line.
+
+        Together with those of the text so far they are the shingles of the whole. If that had fewer elements than a
+        shingle takes, so that its tail is all of it, they are the shingles of the whole by themselves.
+
+        Args:
+            tails: n tails, as in `ShingleBatch.tails`.
+            empty: Whether each text so far has no element at all.
+            texts: What follows each.
+
+        Returns:
+            Hashes ascending, and in a bag as often as they occur; the tails of the whole; of tokens those that were
+            added, of elements those that were added and the tail's.
+        """
+        added = self._elements(texts, ascii_only=False)
+        elements = self._joined(tails, empty, added)
+        keys = self._keys(elements, np.arange(len(texts)))
+        if not self.options.bag:
+            keys = keys.take(np.flatnonzero(first_of_equals(keys)))
+        bounds = np.searchsorted(keys, np.arange(len(texts) + 1, dtype=np.uint64) << 32)
+        ends, counts = _tails(elements, self.options.size)
+        return ShingleBatch(
+            keys.astype(np.uint32), bounds, added.token_counts, elements.used, elements.hashes[ends], offsets_of(counts)
+        )
+
+    def _joined(self, tails: Sequence[NDArray[np.uint64]], empty: Sequence[bool], added: Elements) -> Elements:
+        """Put each tail before the elements that follow it, and a space between where white space counts."""
+        spaced = self.options.unit == "char" and self.options.keep_white_space
+        parts: list[NDArray[np.uint64]] = []
+        lengths = []
+        first = offsets_of(added.stored)[:-1]
+        for tail, first_one, start, used in zip(tails, empty, first.tolist(), added.used.tolist(), strict=True):
+            if not used:
+                lengths.append(0)
+                continue
+            seam = SPACE_HASH if spaced and not first_one else SPACE_HASH[:0]
+            parts += (tail, seam, added.hashes[start : start + used])
+            lengths.append(len(tail) + len(seam) + used)
+        counts = np.array(lengths, np.int64)
+        return Elements(np.concatenate([SPACE_HASH[:0], *parts]), counts, counts, added.token_counts)
+
+    def _keys(self, elements: Elements, documents: NDArray[np.int64]) -> NDArray[np.uint64]:
+        return shingle_keys(elements, documents, self.options.size, whole=self.options.short_texts == "whole")
+
+    def _pass(self, texts: Sequence[str]) -> "_Pass":
+        """Return what a batch is made of, for texts that are worked on together."""
         plain = [i for i, text in enumerate(texts) if text.isascii()]
         other = [i for i, text in enumerate(texts) if not text.isascii()]
         groups = []
@@ -160,83 +212,28 @@ class Shingler:
             groups.append(self._elements([texts[i] for i in other], ascii_only=False))
         documents = np.array(plain + other, np.int64)
         elements = groups[0] if len(groups) == 1 else Elements(*map(np.concatenate, zip(*groups, strict=True)))
-        keys = shingle_keys(elements, documents, self.options.size, whole=self.options.short_texts == "whole")
+        keys = self._keys(elements, documents)
         if self.options.bag:
             keys = numbered_repetitions(keys)
         keys = keys.take(np.flatnonzero(first_of_equals(keys)))
         bounds = np.searchsorted(keys, np.arange(len(texts) + 1, dtype=np.uint64) << 32)
-        token_counts = np.empty(len(texts), np.int64)
-        token_counts[documents] = elements.token_counts
-        return keys.astype(np.uint32), np.diff(bounds), token_counts
+        # From the order in which the documents were worked on back to their own.
+        place = np.empty(len(texts), np.int64)
+        place[documents] = np.arange(len(texts))
+        ends, counts = _tails(elements, self.options.size, place)
+        return _Pass(
+            keys.astype(np.uint32),
+            np.diff(bounds),
+            elements.token_counts[place],
+            elements.used[place],
+            elements.hashes[ends],
+            counts,
+        )
 
     def _elements(self, texts: Sequence[str], *, ascii_only: bool) -> Elements:
         """Return the elements of texts that are all ASCII, or handled as any Unicode."""
-        if self.options.unit == "char":
-            return self._ascii_characters(texts) if ascii_only else self._general_characters(texts)
-        tokens = self._ascii_tokens(texts) if ascii_only else self._general_tokens(texts)
-        return self._without_stop_words(tokens) if self._stop_hashes.size else tokens
-
-    def _ascii_bytes(self, texts: Sequence[str]) -> tuple[bytes, NDArray[np.int64]]:
-        """Return folded bytes with a separator before each text and at the end, and where each text starts."""
-        starts = np.fromiter(map(len, texts), np.int64, len(texts)) + 1
-        data = "\n".join(["", *texts, ""]).encode("ascii").translate(self._ascii)
-        return data + PADDING, offsets_of(starts) + 1
-
-    def _ascii_tokens(self, texts: Sequence[str]) -> Elements:
-        data, documents = self._ascii_bytes(texts)
-        inside = _ascii_inside(data)
-        edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
-        starts = edges[::2].copy()
-        counts = np.diff(np.searchsorted(starts, documents))
-        return Elements(token_hashes(data, starts, edges[1::2] - starts), counts, counts, counts)
-
-    def _ascii_characters(self, texts: Sequence[str]) -> Elements:
-        data, documents = self._ascii_bytes(texts)
-        inside = _ascii_inside(data)
-        kept, stored, used = self._kept(inside, documents)
-        starts = np.flatnonzero(inside[1:] & ~inside[:-1]) + 1
-        hashes = _ASCII_HASHES.take(np.frombuffer(data, np.uint8).take(kept))
-        return Elements(hashes, stored, used, np.diff(np.searchsorted(starts, documents)))
-
-    def _general_tokens(self, texts: Sequence[str]) -> Elements:
-        folded = unicode_tables.fold(texts)
-        inside = (folded.packed & self._token_bits) != 0
-        begins = _token_begins(folded, inside)
-        ends = inside.copy()
-        ends[:-1] &= begins[1:] | ~inside[1:]
-        data = _utf8(folded.packed, inside)
-        at = np.flatnonzero((np.frombuffer(data, np.uint8) & 0xC0) != 0x80)
-        begin = np.flatnonzero(begins)
-        starts = at.take(begin)
-        hashes = token_hashes(data + PADDING, starts, at.take(np.flatnonzero(ends) + 1) - starts)
-        counts = np.diff(np.searchsorted(begin, folded.starts))
-        return Elements(hashes, counts, counts, counts)
-
-    def _general_characters(self, texts: Sequence[str]) -> Elements:
-        folded = unicode_tables.fold(texts)
-        inside = (folded.packed & self._token_bits) != 0
-        kept, stored, used = self._kept(inside, folded.starts)
-        begin = np.flatnonzero(_token_begins(folded, inside))
-        points = _points(folded.packed, inside).take(kept)
-        return Elements(character_hashes(points), stored, used, np.diff(np.searchsorted(begin, folded.starts)))
-
-    def _kept(
-        self, inside: NDArray[np.bool_], documents: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return which characters are stored, how many for each document, and how many of these are its text.
-
-        With white space, the first separator of each run is stored. The one behind the last token of a document is
-        stored as well, but is no part of its text.
-        """
-        if not self.options.keep_white_space:
-            kept = np.flatnonzero(inside)
-            stored = np.diff(np.searchsorted(kept, documents))
-            return kept, stored, stored
-        keep = inside.copy()
-        keep[1:] |= inside[:-1]
-        kept = np.flatnonzero(keep)
-        stored = np.diff(np.searchsorted(kept, documents))
-        return kept, stored, np.maximum(stored - 1, 0)
+        elements = self._reader.read(texts, ascii_only=ascii_only)
+        return self._without_stop_words(elements) if self._stop_hashes.size else elements
 
     def _without_stop_words(self, tokens: Elements) -> Elements:
         """Leave out the tokens that have the hash of a stop word."""
@@ -249,6 +246,15 @@ class Shingler:
         return Elements(tokens.hashes.take(kept), counts, counts, counts)
 
 
+def _tails(
+    elements: Elements, size: int, order: NDArray[np.int64] | slice = slice(None)
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where the last elements of each document stand, documents in `order`, and how many there are of each."""
+    counts = np.minimum(elements.used, size - 1)[order]
+    ends = (offsets_of(elements.stored)[:-1] + elements.used)[order]
+    return ranges(ends - counts, counts), counts
+
+
 def normalise(text: str, *, letters_only: bool = False) -> str:
     """Return the text that shingles are made of: folded tokens, each run of separators one space, none at the ends.
 
@@ -256,7 +262,7 @@ def normalise(text: str, *, letters_only: bool = False) -> str:
     """
     folded = unicode_tables.fold([text])
     inside = (folded.packed & (LETTER if letters_only else LETTER | NUMBER)) != 0
-    return " ".join(_utf8(folded.packed, inside).decode().split())
+    return " ".join(utf8(folded.packed, inside).decode().split())
 
 
 def parse_stop_words(text: str) -> frozenset[str]:
@@ -275,45 +281,3 @@ def _passes(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
         characters += len(text) + 1
     if first < len(texts):
         yield first, len(texts)
-
-
-def _ascii_inside(data: bytes) -> NDArray[np.bool_]:
-    """Return which bytes are part of a token; the padding is not."""
-    inside: NDArray[np.bool_] = np.frombuffer(data, np.uint8) != SPACE
-    inside[-len(PADDING) :] = False
-    return inside
-
-
-def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return where tokens begin: after a separator; at and after characters that are tokens of their own."""
-    begins = inside.copy()
-    begins[1:] &= ~inside[:-1]
-    if not folded.bits & SOLO:
-        return begins
-    solo = (folded.packed & SOLO) != 0
-    solo &= inside
-    if not folded.bits & MARK:
-        begins |= solo
-        begins[1:] |= solo[:-1] & inside[1:]
-        return begins
-    # Marks continue what they follow, so they are passed over when asking what a character comes after.
-    base = np.flatnonzero((folded.packed & MARK) == 0)
-    alone = solo.take(base)
-    new = alone.copy()
-    new[1:] |= alone[:-1] & inside.take(base[1:])
-    begins[base[new]] = True
-    return begins
-
-
-def _points(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> NDArray[np.uint32]:
-    """Return folded code points, spaces for what separates."""
-    points = packed & CODE_POINT
-    points -= SPACE
-    points *= inside
-    points += SPACE
-    return points
-
-
-def _utf8(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> bytes:
-    """Return folded code points as UTF-8, spaces for what separates."""
-    return str(_points(packed, inside).astype("<u4", copy=False).data, "utf-32-le").encode("utf-8")

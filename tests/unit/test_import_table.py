@@ -32,7 +32,8 @@ TABLE: dict[str, set[str]] = {
     "lsh": set(),
     "shingle_hashes": set(),
     "unicode_tables": {"shingle_hashes"},
-    "text": {"unicode_tables", "shingle_hashes"},
+    "elements": {"unicode_tables", "shingle_hashes"},
+    "text": {"elements", "unicode_tables", "shingle_hashes"},
     "embedded": set(),
     "service": set(),
     "service.shutdown": set(),
@@ -44,6 +45,7 @@ TABLE: dict[str, set[str]] = {
     "service.transport": set(),
     # level 2
     "sketch": {"minhash"},
+    "content": {"shingle_hashes", "sketch", "text"},
     "settings": {"text", "minhash", "lsh"},
     "corpora": {"messages"},
     "store.memory": {"store.base", "sketch"},

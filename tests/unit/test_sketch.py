@@ -54,7 +54,7 @@ class TestMake:
         signatures = FAMILY.sign(*batch_of(sets))
         assert np.array_equal(prefixes, signatures[:, :banded])
         for one, sketch, signature in zip(sets, sketches, signatures, strict=True):
-            assert sketch.count == len(one)
+            assert sketch.count == (len(one) if limit is None else min(len(one), limit + 1))
             if limit is None or (limit > 0 and len(one) <= limit):
                 assert sketch.hashes.tolist() == sorted(one)
                 assert sketch.signature is None

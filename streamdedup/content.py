@@ -1,0 +1,203 @@
+"""What the index keeps of a document's content, and how it grows when the document is continued.
+
+Beside the sketch that is compared these are the hashes of the last elements (words or characters), from which the
+shingles across a seam are made; no text. A document that is continued comes to exactly the content of the whole text.
+
+Binary form, version 1 (little-endian):
+
+    octet 0       0x10, or 0x11 with a version
+    octets 1-2    tokens, at most 65,535, uint16
+    octets 3-4    elements, at most 65,535, uint16
+    octet 5       number of values of the tail
+    then          the tail, uint64 each; the version, 16 octets, if there is one; the sketch (`sketch`)
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup import sketch as sketches
+from streamdedup.shingle_hashes import repetitions
+from streamdedup.sketch import Sketch, Sketcher
+from streamdedup.text import ShingleBatch, Shingler
+
+_FORMAT: Final = 0x10
+_WITH_VERSION: Final = 0x01
+_HEADER: Final = struct.Struct("<BHHB")
+#: Most that is told of a number of tokens or elements.
+_MOST: Final = 65_535
+#: Octets of a digest.
+_DIGEST_SIZE: Final = 16
+
+
+class BagTooLarge(ValueError):
+    """A bag beyond `exact_limit`: how often each shingle occurs is not known any more, so it cannot grow."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Content:
+    """What is kept of a document's content.
+
+    Attributes:
+        sketch: What is compared.
+        token_count: Tokens, 65,535 for more.
+        element_count: Tokens or characters, whatever shingles are made of; 65,535 for more.
+        tail: Hashes of the last elements, one fewer than a shingle has, uint64; of all while there are fewer.
+        version: Digest of the text under which the document was first placed, if it has been continued since: pairs
+            are known by it, so that those alerted before are not alerted again.
+    """
+
+    sketch: Sketch
+    token_count: int
+    element_count: int
+    tail: NDArray[np.uint64]
+    version: bytes | None = None
+
+    def encoded(self) -> bytes:
+        """Return the binary form (module docstring)."""
+        flags = _FORMAT | (_WITH_VERSION if self.version is not None else 0)
+        head = _HEADER.pack(flags, min(self.token_count, _MOST), min(self.element_count, _MOST), len(self.tail))
+        tail = self.tail.astype("<u8", copy=False).tobytes()
+        return b"".join((head, tail, self.version or b"", sketches.encode(self.sketch)))
+
+
+def decode(data: bytes) -> Content:
+    """Decode what `Content.encoded` made; the result owns its memory.
+
+    Raises:
+        ValueError: The octets are no content of this version; the text says why.
+    """
+    flags, tokens, elements, tail, version, sketch = _split(data)
+    del flags
+    values = np.frombuffer(tail, "<u8").astype(np.uint64)
+    return Content(sketches.decode(sketch), tokens, elements, values, version)
+
+
+def decode_sketch(data: bytes) -> Sketch:
+    """Decode the sketch alone, for comparing.
+
+    Raises:
+        ValueError: As `decode`.
+    """
+    return sketches.decode(_split(data)[-1])
+
+
+def version_of(data: bytes) -> bytes | None:
+    """Return the version alone.
+
+    Raises:
+        ValueError: As `decode`.
+    """
+    return _split(data)[4]
+
+
+def _split(data: bytes) -> tuple[int, int, int, bytes, bytes | None, bytes]:
+    if len(data) < _HEADER.size:
+        raise ValueError(f"a content has at least {_HEADER.size} octets, not {len(data)}")
+    flags, tokens, elements, tail_count = _HEADER.unpack_from(data)
+    if flags & 0xF0 != _FORMAT:
+        raise ValueError(f"a content of version {flags >> 4}; this program reads version {_FORMAT >> 4}")
+    tail_end = _HEADER.size + 8 * tail_count
+    sketch_start = tail_end + (_DIGEST_SIZE if flags & _WITH_VERSION else 0)
+    if len(data) < sketch_start:
+        raise ValueError(f"a content of {len(data)} octets is cut off")
+    version = data[tail_end:sketch_start] or None
+    return flags, tokens, elements, data[_HEADER.size : tail_end], version, data[sketch_start:]
+
+
+def contents_of(shingles: ShingleBatch, made: Sequence[Sketch]) -> list[Content]:
+    """Return the contents of a batch of texts.
+
+    Args:
+        shingles: Of each text.
+        made: The sketch of each.
+    """
+    bounds = shingles.tail_offsets.tolist()
+    return [
+        Content(sketch, tokens, elements, shingles.tails[first:last].copy())
+        for sketch, tokens, elements, first, last in zip(
+            made,
+            shingles.token_counts.tolist(),
+            shingles.element_counts.tolist(),
+            bounds[:-1],
+            bounds[1:],
+            strict=True,
+        )
+    ]
+
+
+def grown(shingler: Shingler, sketcher: Sketcher, contents: Sequence[Content], texts: Sequence[str]) -> list[Content]:
+    """Continue documents, each with a text on a new line.
+
+    Args:
+        shingler: Makes the shingles of the profile.
+        sketcher: Makes its sketches.
+        contents: n contents so far.
+        texts: What follows each.
+
+    Returns:
+        What `contents_of` returns of the whole texts, with the versions kept.
+
+    Raises:
+        BagTooLarge: One of them is a bag beyond `exact_limit`.
+    """
+    empty = [not content.element_count for content in contents]
+    more = shingler.continued([content.tail for content in contents], empty, texts)
+    bounds, tails = more.offsets.tolist(), more.tail_offsets.tolist()
+    results = []
+    for at, content in enumerate(contents):
+        if not more.element_counts[at]:
+            results.append(content)
+            continue
+        hashes = more.hashes[bounds[at] : bounds[at + 1]]
+        # A tail of all elements so far was joined to the text, and whatever single shingle it made is one no more.
+        before = content.sketch if content.element_count >= shingler.options.size else None
+        results.append(
+            replace(
+                content,
+                sketch=_joined(shingler, sketcher, before, hashes),
+                token_count=content.token_count + int(more.token_counts[at]),
+                element_count=content.element_count + int(more.element_counts[at]) - len(content.tail),
+                tail=more.tails[tails[at] : tails[at + 1]].copy(),
+            )
+        )
+    return results
+
+
+def _joined(shingler: Shingler, sketcher: Sketcher, before: Sketch | None, hashes: NDArray[np.uint32]) -> Sketch:
+    """Return the sketch of the union, in a bag of the sum."""
+    family, limit = sketcher.family, sketcher.exact_limit
+    if before is not None and before.hashes is None:
+        if shingler.options.bag:
+            raise BagTooLarge(f"a bag of more than {limit} shingles is kept by its signature and cannot be continued")
+        assert before.signature is not None
+        own = np.unique(hashes)
+        offsets = np.array([0, len(own)], np.int64)
+        signature = family.update(before.signature[np.newaxis], own, offsets)[0]
+        return sketcher.estimated(before.count + len(own), signature)
+    known = np.empty(0, np.uint32) if before is None or before.hashes is None else before.hashes
+    if shingler.options.bag:
+        hashes = _numbered(known, hashes)
+    union = np.union1d(known, hashes)
+    made, _ = sketcher.make(union, np.array([0, len(union)], np.int64))
+    return made[0]
+
+
+def _numbered(known: NDArray[np.uint32], hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Give each occurrence of a shingle the number that follows those in a bag."""
+    there = set(known.tolist())
+    elements: set[int] = set()
+    for shingle, count in zip(*(part.tolist() for part in np.unique(hashes, return_counts=True)), strict=True):
+        first = 0
+        while _occurrence(shingle, first) in there:
+            first += 1
+        elements.update(_occurrence(shingle, number) for number in range(first, first + count))
+    return np.array(sorted(elements), np.uint32)
+
+
+def _occurrence(shingle: int, number: int) -> int:
+    return int(repetitions(np.array([shingle], np.uint64), np.array([number], np.int64))[0])
