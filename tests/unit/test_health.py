@@ -96,7 +96,9 @@ def test_head_answers_as_get_does_without_the_body(server, path):
     expected_status, expected_headers, expected_body = ask(server, path)
     assert (status, body) == (expected_status, b"")
     assert headers["Content-Type"] == expected_headers["Content-Type"]
-    assert int(headers["Content-Length"]) == len(expected_body)
+    if path != "/metrics":  # which grow while they are looked at
+        assert int(headers["Content-Length"]) == len(expected_body)
+    assert int(headers["Content-Length"]) > 0
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
