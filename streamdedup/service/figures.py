@@ -90,7 +90,8 @@ class Figures:
             topic: self._metrics.latency_seconds.labels(topic) for topic in {r.position.topic for r in batch.records}
         }
         for record in batch.records:
-            observers[record.position.topic].observe(max(0, now - record.timestamp_ms) / 1000)
+            if record.timestamp_ms >= 0:  # else it has none
+                observers[record.position.topic].observe(max(0, now - record.timestamp_ms) / 1000)
 
     @staticmethod
     def _facts(work: Work) -> dict[str, int]:

@@ -1,0 +1,57 @@
+"""Records become documents of their profile, with a time that the window can work with."""
+
+from types import SimpleNamespace
+
+import pytest
+from prometheus_client import generate_latest
+
+from streamdedup.messages import Decoder
+from streamdedup.metrics import Metrics
+from streamdedup.position import Position
+from streamdedup.service import figures, intake
+from streamdedup.service.figures import Figures
+from streamdedup.service.transport import Batch, Record
+from streamdedup.service.work import Work
+
+NOW_MS = 1_777_618_931_480
+
+
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch):
+    for module in (figures, intake):
+        monkeypatch.setattr(module, "now_ms", lambda: NOW_MS)
+
+
+def a_batch(timestamp_ms):
+    return Batch((Record(Position("articles", 0, 7), timestamp_ms, b"a", b'{"text":"one two"}', ()),))
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "time_ms", "future_count"),
+    [
+        (NOW_MS, NOW_MS, 0),
+        (NOW_MS + 1, NOW_MS, 1),
+        (2**62, NOW_MS, 1),
+        (0, 0, 0),
+        (-1, NOW_MS, 0),
+        (-(2**62), NOW_MS, 0),
+    ],
+)
+def test_the_clock_stands_for_a_time_in_the_future_and_for_none(timestamp_ms, time_ms, future_count):
+    work = Work()
+    profile = SimpleNamespace(name="p", decoder=Decoder())
+    intake.decode_batch(a_batch(timestamp_ms), {"articles": profile}, work)
+    (document,) = work.documents["p"]
+    assert document.time_ms == time_ms
+    assert work.future_count == future_count
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "count", "sum_s"), [(NOW_MS - 1_500, 1, 1.5), (NOW_MS + 9, 1, 0.0), (-1, 0, 0)]
+)
+def test_the_latency_of_a_record_without_a_time_is_not_counted(timestamp_ms, count, sum_s):
+    metrics = Metrics()
+    Figures(metrics).count(a_batch(timestamp_ms), Work())
+    text = generate_latest(metrics.registry).decode()
+    assert f'streamdedup_latency_seconds_count{{topic="articles"}} {float(count)}' in text
+    assert f'streamdedup_latency_seconds_sum{{topic="articles"}} {float(sum_s)}' in text
