@@ -24,6 +24,8 @@ DEFAULT_MAX_TEXT_BYTES: Final = 1_000_000
 MAX_DEPTH: Final = 256
 
 _BOM = b"\xef\xbb\xbf"
+# How an object begins in UTF-16, with a byte order mark or without.
+_UTF16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{")
 _OPS: dict[str | None, Op] = {None: "upsert", "upsert": "upsert", "append": "append", "delete": "delete"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # One escape of a JSON string: a whole surrogate pair, half of one (group 1), or any other.
@@ -245,7 +247,9 @@ def _mend(value: bytes, replacement: bytes) -> bytes:
 def _malformed(value: bytes, error: ValueError) -> DecodeError:
     """Find the most helpful name for what is not JSON; msgspec's text holds a position, nothing of the value."""
     code, reason = ErrorCode.NOT_JSON, f"the value is not JSON: {error}" if value else "the value is empty"
-    if value[:1] == b"\0" and len(value) >= 5:
+    if value.startswith(_UTF16):
+        code, reason = ErrorCode.NOT_UTF8, "the value is UTF-16; UTF-8 is wanted"
+    elif value[:1] == b"\0" and len(value) >= 5:
         code = ErrorCode.FOREIGN_FRAMING
         reason = f"the value is framed for schema registry id {int.from_bytes(value[1:5], 'big')}; plain JSON is wanted"
     else:
