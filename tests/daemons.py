@@ -82,15 +82,15 @@ class Installation:
             found += [tuple(sorted((alert.document_id, match.id))) for match in alert.matches]
         return sorted(found)
 
-    def committed_count(self) -> int:
-        """How many records of the input topic are committed; 0 while the group has no coordinator yet."""
+    def committed_count(self, *topics: str) -> int:
+        """How many records of ``topics`` (the input topic) are committed; 0 while the group has no coordinator yet."""
         try:
             offsets = committed_offsets(self.kafka, self.group)
         except KafkaError as error:
             if not error.retriable:
                 raise
             return 0
-        return sum(offset for (topic, _), offset in offsets.items() if topic == self.topic)
+        return sum(offset for (topic, _), offset in offsets.items() if topic in (topics or (self.topic,)))
 
     def wait_committed(self, count: int, timeout_s: float = DEADLINE_S) -> None:
         """Wait until ``count`` records are committed."""

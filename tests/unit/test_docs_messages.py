@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator
 from streamdedup.dead_letters import PREFIX
 from streamdedup.messages import Decoder, ErrorCode, decode_alert, schema
 from streamdedup.position import Position
+from tests.bad_input import ROWS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "messages.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```json (\S+)\n(.*?)```", PAGE, re.DOTALL)
@@ -70,3 +71,18 @@ def test_every_outcome_of_a_row_is_a_known_code():
     codes = re.findall(r"dead letter `(\w+)`", PAGE)
     assert codes
     assert set(codes) <= {str(code) for code in ErrorCode}
+
+
+def test_every_row_has_examples_and_they_have_the_outcome_that_the_row_promises():
+    promised = {}
+    for line in section("Row by row").splitlines():
+        if line.startswith("| `"):
+            name, *_, outcome = (cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|")))
+            promised[name.strip("`")] = outcome
+    found = {
+        name: re.search(r"(processed|skipped|dead letter)(?:,? `(\w+)`)?", text) for name, text in promised.items()
+    }
+    assert {name: ":".join(filter(None, match.groups())) for name, match in found.items()} == {
+        name: row.outcome for name, row in ROWS.items()
+    }
+    assert list(promised) == list(ROWS)
