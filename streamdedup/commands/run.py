@@ -113,8 +113,8 @@ def _await_servers(
             log.warning("store_warning", reason=text)
 
     def check_kafka() -> None:
-        outputs = (settings.kafka.duplicates_topic, settings.kafka.dead_letter_topic)
-        transport.check(outputs, settings.kafka.max_message_bytes)
+        letters = settings.kafka.dead_letter_topic
+        transport.check((settings.kafka.duplicates_topic, letters), settings.kafka.max_message_bytes, keyless=letters)
 
     checks: dict[str, Callable[[], None]] = {"the store": check_store, "Kafka": check_kafka}
     for what, check in checks.items():

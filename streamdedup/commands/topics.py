@@ -8,6 +8,12 @@ from streamdedup.commands.assembly import kafka_options
 from streamdedup.commands.config import ConfigOption, SetOption, load_settings
 from streamdedup.service.kafka import create_topics
 
+#: Settings of the dead-letter topic. Dead letters keep the time of their records, so a retention would remove those of
+#: old records at once; compaction would refuse those without a key.
+DEAD_LETTER_CONFIG = {"retention.ms": "-1", "cleanup.policy": "delete"}
+#: Kafka's own default for ``max.message.bytes``; new output topics take at least that.
+DEFAULT_LIMIT_BYTES = 1_048_588
+
 topics = typer.Typer(no_args_is_help=True, help="Create the topics that the daemon needs.")
 
 
@@ -25,12 +31,20 @@ def create(
 ) -> None:
     """Create the input topics, the duplicates topic and the dead-letter topic, as far as they are missing.
 
+    Topics that exist are left as they are. A new dead-letter topic keeps its records for ever; apart from that the
+    topics have the broker's defaults, and those that are written to take messages of kafka.max_message_bytes.
+
     Example:  streamdedup topics create --config streamdedup.toml --partitions 6 --replication 3
     """
     settings = load_settings(config, assignments)
     inputs = [topic for profile in settings.profiles.values() for topic in profile.topics]
     names = [*inputs, settings.kafka.duplicates_topic, settings.kafka.dead_letter_topic]
-    outcome = create_topics(kafka_options(settings), dict.fromkeys(names, partitions), replication)
+    limit = {"max.message.bytes": str(max(DEFAULT_LIMIT_BYTES, settings.kafka.max_message_bytes))}
+    configs = {
+        settings.kafka.duplicates_topic: limit,
+        settings.kafka.dead_letter_topic: limit | DEAD_LETTER_CONFIG,
+    }
+    outcome = create_topics(kafka_options(settings), dict.fromkeys(names, partitions), replication, configs)
     for name in names:
         typer.echo(f"{name}: {'created' if name in outcome.created else 'is there already'}")
 

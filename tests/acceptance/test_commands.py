@@ -1,14 +1,17 @@
 """The commands as a user types them: what they print, what they write, with which code they end."""
 
+import contextlib
 import csv
 import gzip
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
 import pytest
+from kafka.admin import ConfigResource, ConfigResourceType
 
 from tests import servers
 from tests.daemons import Installation, produce_keyed, values_of
@@ -109,12 +112,29 @@ def installation(tmp_path, kafka, redis_client, redis_url, new_group):
     )
 
 
+def topic_settings(bootstrap: str, topic: str, names: Iterable[str]) -> dict[str, str]:
+    """Return settings of a topic by name."""
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(names))
+    with contextlib.closing(servers.admin_client(bootstrap)) as admin:
+        described = admin.describe_configs([resource], config_filter="all")["topic"][topic]
+    return {name: described[name]["value"] for name in names}
+
+
+def test_output_topics_are_created_for_the_largest_message_of_the_settings(installation):
+    config = ("--config", installation.config, "--set", "kafka.max_message_bytes=2MiB")
+    assert streamdedup("topics", "create", *config).returncode == 0
+    for topic, limit in ((installation.topic, 1_048_588), (installation.duplicates, 2 * 1024 * 1024)):
+        assert topic_settings(installation.kafka, topic, ["max.message.bytes"]) == {"max.message.bytes": str(limit)}
+
+
 def test_topics_produce_run_and_tail_work_together(installation):
     config = ("--config", installation.config)
     created = streamdedup("topics", "create", *config, "--partitions", "2")
     assert created.returncode == 0, created.stderr
     assert created.stdout.count("created") == 3
     assert streamdedup("topics", "create", *config).stdout.count("is there already") == 3
+    wanted = {"retention.ms": "-1", "cleanup.policy": "delete", "max.message.bytes": "1048588"}
+    assert topic_settings(installation.kafka, f"{installation.duplicates}.dlq", wanted) == wanted
     sent = streamdedup("produce", SAMPLE / "articles.jsonl", "--topic", installation.topic, *config)
     assert sent.returncode == 0, sent.stderr
     count = len((SAMPLE / "articles.jsonl").read_bytes().splitlines())
@@ -139,7 +159,7 @@ def test_after_the_group_was_deleted_unfence_lets_it_write_again(installation):
         with installation.daemon() as daemon:
             installation.wait_committed(count)
             assert daemon.stop() == 0
-    with servers.contextlib.closing(servers.admin_client(installation.kafka)) as admin:
+    with contextlib.closing(servers.admin_client(installation.kafka)) as admin:
         admin.delete_groups([installation.group])
     with installation.daemon() as daemon:
         servers.wait_until(lambda: daemon.metric("streamdedup_batches_refused_total"), 60, "a refused batch")

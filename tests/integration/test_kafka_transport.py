@@ -120,6 +120,21 @@ def test_a_missing_topic_and_one_that_is_too_small_are_found_before_work_begins(
     assert KafkaTransport(options(kafka, present)).check([small], 900) == {present: 1, small: 1}
 
 
+def test_a_compacted_topic_for_messages_without_a_key_is_found_before_work_begins(kafka, new_topic):
+    present, compacted = new_topic("input"), new_topic("output", cleanup_policy="compact,delete")
+    with pytest.raises(BrokerMisconfigured, match=rf"{compacted} is compacted.*set its cleanup\.policy to delete"):
+        KafkaTransport(options(kafka, present)).check([compacted], keyless=compacted)
+    assert KafkaTransport(options(kafka, present)).check([compacted]) == {present: 1, compacted: 1}
+
+
+def test_a_topic_that_is_compacted_later_stops_the_daemon_instead_of_being_tried_for_ever(kafka, new_topic):
+    compacted = new_topic("output", cleanup_policy="compact")
+    source, sink = KafkaTransport(options(kafka, new_topic("input"))).open()
+    refused = pytest.raises(BrokerMisconfigured, match=rf"{compacted}.*compacted topic takes none without a key")
+    with contextlib.closing(source), contextlib.closing(sink), refused:
+        sink.publish([Message(compacted, None, b"v")], Batch())
+
+
 def test_offsets_that_are_gone_stop_the_daemon_when_asked_to(kafka, new_topic):
     asked = options(kafka, new_topic("input"), on_out_of_range="halt")
     source, sink = KafkaTransport(asked).open()

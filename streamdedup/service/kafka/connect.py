@@ -34,14 +34,16 @@ class KafkaTransport:
             sink.close()
             raise
 
-    def check(self, outputs: Iterable[str], message_bytes: int | None = None) -> dict[str, int]:
+    def check(
+        self, outputs: Iterable[str], message_bytes: int | None = None, keyless: str | None = None
+    ) -> dict[str, int]:
         """Check topics; see ``check_topics``.
 
         Raises:
             BrokerUnavailable: Nothing answers.
-            BrokerMisconfigured: A topic is missing or too small, or we may not see it.
+            BrokerMisconfigured: A topic is missing, too small or compacted, or we may not see it.
         """
-        return check_topics(self._options, outputs, message_bytes)
+        return check_topics(self._options, outputs, message_bytes, keyless)
 
     def _open_plain(self) -> tuple[KafkaSource, PlainSink]:
         """A source, and a sink that commits through it."""

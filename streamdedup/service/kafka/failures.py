@@ -40,6 +40,10 @@ ADVICE: tuple[tuple[type[Exception], str], ...] = (
         "the topic refuses the record's timestamp; raise its message.timestamp.after.max.ms",
     ),
     (
+        kafka_errors.InvalidRecordError,
+        "the topic refuses a record; a compacted topic takes none without a key: set its cleanup.policy to delete",
+    ),
+    (
         kafka_errors.FencedInstanceIdError,
         "another live member of the group has the same group_instance_id; give each its own",
     ),

@@ -15,6 +15,9 @@ from streamdedup.service.kafka.options import KafkaOptions
 #: The topic's limit on the size of a record batch.
 SIZE_LIMIT = "max.message.bytes"
 
+#: Whether the topic drops old records, or all but the last record of each key.
+CLEANUP = "cleanup.policy"
+
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopics:
@@ -29,28 +32,31 @@ class CreatedTopics:
     existed: tuple[str, ...]
 
 
-def check_topics(options: KafkaOptions, outputs: Iterable[str], message_bytes: int | None = None) -> dict[str, int]:
-    """Check that input and output topics exist and that output topics take our largest messages.
+def check_topics(
+    options: KafkaOptions, outputs: Iterable[str], message_bytes: int | None = None, keyless: str | None = None
+) -> dict[str, int]:
+    """Check that input and output topics exist and that output topics take our messages.
 
-    Sizes are not checked against a broker for which ``api_version`` is set: it may not tell them.
+    Topic settings are not checked on a broker for which ``api_version`` is set: it may not tell them.
 
     Args:
         options: Where Kafka is, and the input topics.
         outputs: Topics that are written to.
         message_bytes: Size of our largest message, default ``options.max_request_bytes``.
+        keyless: That one of ``outputs`` that must take messages without a key, and keep all messages of a key.
 
     Returns:
         Number of partitions of each topic.
 
     Raises:
         BrokerUnavailable: Nothing answers.
-        BrokerMisconfigured: A topic is missing or too small, or we may not see it.
+        BrokerMisconfigured: A topic is missing, too small or compacted, or we may not see it.
     """
     outputs = sorted(set(outputs))
     with admin_client(options) as admin:
         counts = _partition_counts(admin, sorted({*options.topics, *outputs}))
         if outputs and options.api_version is None:
-            _check_sizes(admin, outputs, message_bytes or options.max_request_bytes)
+            _check_settings(admin, outputs, message_bytes or options.max_request_bytes, keyless)
         return counts
 
 
@@ -69,7 +75,7 @@ def create_topics(
     options: KafkaOptions,
     partition_counts: Mapping[str, int],
     replication_factor: int,
-    configs: Mapping[str, str] | None = None,
+    configs: Mapping[str, Mapping[str, str]] | None = None,
 ) -> CreatedTopics:
     """Create the topics that do not exist, and wait until they can be used.
 
@@ -77,7 +83,7 @@ def create_topics(
         options: Where Kafka is.
         partition_counts: Number of partitions of each topic.
         replication_factor: Copies of each partition.
-        configs: Topic settings for the new ones, such as ``max.message.bytes``.
+        configs: Settings of those topics that need any, by topic, such as ``{"max.message.bytes": "4194304"}``.
 
     Raises:
         BrokerUnavailable: Nothing answers, or the topics did not come into being in time.
@@ -87,7 +93,11 @@ def create_topics(
     existed: list[str] = []
     with admin_client(options) as admin:
         wanted = {
-            name: {"num_partitions": count, "replication_factor": replication_factor, "configs": dict(configs or {})}
+            name: {
+                "num_partitions": count,
+                "replication_factor": replication_factor,
+                "configs": dict((configs or {}).get(name, {})),
+            }
             for name, count in partition_counts.items()
         }
         answer = admin.create_topics(wanted, raise_errors=False)
@@ -129,14 +139,20 @@ def _partition_counts(admin: Any, names: list[str]) -> dict[str, int]:
     return counts
 
 
-def _check_sizes(admin: Any, outputs: list[str], message_bytes: int) -> None:
-    """Raise when an output topic does not take a message of ``message_bytes``."""
-    resources = [ConfigResource(ConfigResourceType.TOPIC, name, {SIZE_LIMIT: None}) for name in outputs]
+def _check_settings(admin: Any, outputs: list[str], message_bytes: int, keyless: str | None) -> None:
+    """Raise when an output topic does not take a message of ``message_bytes``, or ``keyless`` none without a key."""
+    asked = {SIZE_LIMIT: None, CLEANUP: None}
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name, asked) for name in outputs]
     described = admin.describe_configs(resources, config_filter="all")
     for name, settings in described["topic"].items():
         limit_bytes = int(settings[SIZE_LIMIT]["value"])
         if limit_bytes < message_bytes:
             raise BrokerMisconfigured(
                 f"topic {name} takes messages of {limit_bytes} bytes, ours may have {message_bytes}: raise its "
-                f"{SIZE_LIMIT}, or lower max_request_bytes"
+                f"{SIZE_LIMIT}, or lower kafka.max_message_bytes"
+            )
+        if name == keyless and "compact" in settings[CLEANUP]["value"]:
+            raise BrokerMisconfigured(
+                f"topic {name} is compacted, so it refuses messages without a key and drops all but the last of each "
+                f"key: set its {CLEANUP} to delete"
             )
