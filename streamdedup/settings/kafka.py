@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from streamdedup.settings.base import Section
+from streamdedup.settings.tls import unusable_files
 from streamdedup.settings.units import Duration, File, Flag, Names, Secret, Size, Text, Version, Whole
 
 #: What Kafka accepts as the name of a topic, apart from "." and "..".
@@ -260,18 +261,24 @@ class Kafka(Section):
         for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file", "ssl_key_password"):
             if getattr(self, name) is not None and not tls:
                 yield name, f"is given, but security_protocol = {self.security_protocol} does not use TLS"
-        yield from tls_files(self.ssl_ca_file, self.ssl_cert_file, self.ssl_key_file)
+        key_password = self.ssl_key_password.get_secret_value() if self.ssl_key_password else None
+        yield from tls_files(self.ssl_ca_file, self.ssl_cert_file, self.ssl_key_file, key_password)
+        if self.ssl_key_password is not None and self.ssl_key_file is None:
+            yield "ssl_key_password", "is given, but there is no ssl_key_file that it could belong to"
         if sasl and not tls and not self.allow_plaintext:
             hosts = [server.rpartition(":")[0] for server in self.bootstrap_servers]
             if not all(is_loopback(host) for host in hosts):
                 yield "security_protocol", f"is SASL_PLAINTEXT to another machine; use SASL_SSL, or {ALLOW_PLAINTEXT}"
 
 
-def tls_files(ca: File, cert: File, key: File) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with the files of a TLS client: absent ones, and a certificate without its key."""
-    for name, path in (("ssl_ca_file", ca), ("ssl_cert_file", cert), ("ssl_key_file", key)):
-        if path is not None and not path.is_file():
-            yield name, f"names no file that can be read: {path}"
+def tls_files(ca: File, cert: File, key: File, key_password: str | None = None) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the files of a TLS client: absent, unusable, or a certificate without its key."""
+    files = {"ssl_ca_file": ca, "ssl_cert_file": cert, "ssl_key_file": key}
+    absent = [name for name, path in files.items() if path is not None and not path.is_file()]
+    for name in absent:
+        yield name, f"names no file that can be read: {files[name]}"
     if (cert is None) != (key is None):
         given, missing = ("ssl_cert_file", "ssl_key_file") if key is None else ("ssl_key_file", "ssl_cert_file")
         yield missing, f"is missing; {given} needs it"
+    if not absent:
+        yield from unusable_files(ca, cert, key, key_password)

@@ -7,6 +7,7 @@ import pytest
 
 from streamdedup import __version__, cli, errors, messages
 from streamdedup.commands.config import parse_assignments
+from tests.canaries import KEY_PASSWORD, TLS
 
 SMALLEST = """
 [kafka]
@@ -19,7 +20,7 @@ url = "redis://localhost:6379/0"
 topics = ["articles"]
 """
 
-CANARY = "canary-hunter2"
+CANARY = KEY_PASSWORD
 
 
 @pytest.fixture(autouse=True)
@@ -176,6 +177,7 @@ def test_show_never_prints_a_secret(run, tmp_path, monkeypatch):
         SMALLEST.replace("redis://", f"redis://user:{CANARY}@").replace(
             "[redis]",
             'security_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\nsasl_username = "u"\n'
+            f'ssl_cert_file = "{TLS / "certificate.pem"}"\nssl_key_file = "{TLS / "encrypted.key"}"\n'
             f'ssl_key_password = "{CANARY}"\n[redis]',
         ),
         encoding="utf-8",

@@ -16,6 +16,7 @@ from streamdedup.settings.root import SCHEMA
 from streamdedup.settings.units import BYTES, SECONDS, format_duration, format_size, parse_duration, parse_size
 from streamdedup.store.base import ADVISORY_PARAMETERS
 from streamdedup.text import ENGLISH_STOP_WORDS
+from tests.canaries import KEY_PASSWORD, TLS
 
 SMALLEST = """
 [kafka]
@@ -36,7 +37,7 @@ BASE = {
 }
 
 #: Stands in every place that must never be shown.
-CANARY = "canary-hunter2"
+CANARY = KEY_PASSWORD
 
 
 #: What messages say is allowed.
@@ -381,9 +382,11 @@ def test_a_section_built_in_code_does_not_read_secret_files():
 
 
 def test_the_clients_get_what_they_need_for_tls_and_login(tmp_path):
-    for name in ("ca", "cert", "key"):
-        write(tmp_path, "", name)
-    files = {f"ssl_{name}_file": str(tmp_path / name) for name in ("ca", "cert", "key")}
+    files = {
+        "ssl_ca_file": str(TLS / "certificate.pem"),
+        "ssl_cert_file": str(TLS / "certificate.pem"),
+        "ssl_key_file": str(TLS / "plain.key"),
+    }
     kafka = {
         "security_protocol": "SASL_SSL",
         "sasl_mechanism": "SCRAM-SHA-512",
@@ -415,8 +418,41 @@ def test_the_clients_get_what_they_need_for_tls_and_login(tmp_path):
         "ssl_check_hostname": False,
     }
     assert "ssl_key_file: is missing" in "".join(
-        mistakes({"redis.url": "rediss://db", "redis.ssl_cert_file": __file__})
+        mistakes({"redis.url": "rediss://db", "redis.ssl_cert_file": files["ssl_cert_file"]})
     )
+
+
+@pytest.mark.parametrize(
+    ("files", "key", "said"),
+    [
+        ({"ssl_ca_file": "plain.key"}, "ssl_ca_file", "holds no certificate"),
+        ({"ssl_cert_file": "plain.key", "ssl_key_file": "plain.key"}, "ssl_cert_file", "holds no certificate"),
+        ({"ssl_cert_file": "certificate.pem", "ssl_key_file": "other.key"}, "ssl_key_file", "not the key of"),
+        (
+            {"ssl_cert_file": "certificate.pem", "ssl_key_file": "certificate.pem"},
+            "ssl_key_file",
+            "holds no private key",
+        ),
+        ({"ssl_cert_file": "certificate.pem", "ssl_key_file": "encrypted.key"}, "ssl_key_file", "password is missing"),
+    ],
+)
+@pytest.mark.parametrize("section", ["kafka", "redis"])
+def test_files_that_tls_cannot_use_are_found_before_any_connection(section, files, key, said):
+    tls = {"kafka.security_protocol": "SSL"} if section == "kafka" else {"redis.url": "rediss://db"}
+    (line,) = mistakes(tls | {f"{section}.{name}": str(TLS / file) for name, file in files.items()})
+    assert line.startswith(f"{section}.{key}: ")
+    assert said in line
+
+
+def test_the_password_of_a_key_must_be_the_right_one_and_have_a_key():
+    tls = {"kafka.security_protocol": "SSL", "kafka.ssl_key_password": KEY_PASSWORD}
+    files = {"kafka.ssl_cert_file": str(TLS / "certificate.pem"), "kafka.ssl_key_file": str(TLS / "encrypted.key")}
+    assert load(tls | files).kafka.security()["ssl_password"] == KEY_PASSWORD
+    (line,) = mistakes(tls | files | {"kafka.ssl_key_password": "canary"})
+    assert "password is missing or wrong" in line
+    assert "canary" not in line
+    (line,) = mistakes(tls)
+    assert line.startswith("kafka.ssl_key_password: is given, but there is no ssl_key_file")
 
 
 @pytest.mark.parametrize(
@@ -471,6 +507,8 @@ def test_accepted_secrets_are_in_no_text_of_the_settings():
             "kafka.sasl_mechanism": "PLAIN",
             "kafka.sasl_username": "u",
             "kafka.sasl_password": CANARY,
+            "kafka.ssl_cert_file": str(TLS / "certificate.pem"),
+            "kafka.ssl_key_file": str(TLS / "encrypted.key"),
             "kafka.ssl_key_password": CANARY,
             "redis.url": f"rediss://u:{CANARY}@db/0",
         }
@@ -717,4 +755,5 @@ def test_a_mistake_stays_on_one_line_whatever_is_in_it(tmp_path):
 
 
 def test_a_path_is_a_path():
-    assert isinstance(load({"redis.url": "rediss://db", "redis.ssl_ca_file": __file__}).redis.ssl_ca_file, Path)
+    ca = str(TLS / "certificate.pem")
+    assert isinstance(load({"redis.url": "rediss://db", "redis.ssl_ca_file": ca}).redis.ssl_ca_file, Path)
