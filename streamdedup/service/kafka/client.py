@@ -8,10 +8,11 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient
+from kafka.errors import KafkaTimeoutError
 from kafka.net.compat import KafkaNetClient
 
 from streamdedup.errors import BrokerUnavailable
-from streamdedup.service.kafka.failures import CLIENT_ERRORS, translated
+from streamdedup.service.kafka.failures import CLIENT_ERRORS, LOGIN_REFUSED, translated
 from streamdedup.service.kafka.options import KafkaOptions
 
 logger = logging.getLogger(__name__)
@@ -61,20 +62,71 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
         FatalError: The broker refuses us for good.
     """
     network: list[Any] = []
+    reasons: list[Exception] = []
 
     def remembering(**configs: Any) -> Any:
         network.append(KafkaNetClient(**configs))
+        _note_refusals(network[-1], reasons)
         return network[-1]
 
     try:
-        return kind(**config, kafka_client=remembering)
+        client = kind(**config, kafka_client=remembering)
     except BaseException as error:
         for part in network:
             close_quietly("close the network part", part.close, options.close_timeout_s)
         if isinstance(error, CLIENT_ERRORS):
-            # The cause is left out: the client puts configuration values into some of its texts.
-            raise translated(error, f"connect to Kafka at {_servers(options)}", options.secrets()) from None
+            # All that a time-out tells is that no connection came about. Neither is named as the cause: the client puts
+            # configuration values into some of its texts.
+            reason = reasons[-1] if reasons and isinstance(error, KafkaTimeoutError) else error
+            doing = f"connect to Kafka at {_servers(options)} ({options.security_protocol})"
+            raise translated(reason, doing, options.secrets()) from None
         raise
+    for part in network:
+        del part._manager.get_connection  # noqa: SLF001  the watch ends, and the method of the class is back
+    return client
+
+
+def _note_refusals(network: Any, reasons: list[Exception]) -> None:
+    """Take into ``reasons`` why connections do not come about, and end the attempts at the first refused login.
+
+    The client means to end them itself, but forgets a refused login as soon as it has filed it; so a wrong password
+    would be tried until time is up, and be told as a server that does not answer.
+    """
+    manager = network._manager  # noqa: SLF001  no public method tells
+    connect = manager.get_connection
+
+    def watched(node_id: Any, **options: Any) -> Any:
+        for reason in reasons:
+            if isinstance(reason, LOGIN_REFUSED):
+                raise reason
+        connection = connect(node_id, **options)
+        connection.close_future.add_errback(reasons.append)
+        if connection.transport is None:
+            _hear_out(connection)
+        return connection
+
+    manager.get_connection = watched
+
+
+def _hear_out(connection: Any) -> None:
+    """Let a new connection read what came before the other end hung up.
+
+    A broker answers a wrong password and hangs up at once; the client throws away what it receives together with the
+    end of the connection, and would know nothing but that.
+    """
+    made = connection.connection_made
+
+    def connection_made(transport: Any) -> None:
+        receive = transport._sock_recv  # noqa: SLF001  no public method reads
+
+        def hear() -> tuple[bytes, Exception | None]:
+            data, error = receive()
+            return data, (None if data else error)  # the next call meets the end again
+
+        transport._sock_recv = hear  # noqa: SLF001  see above
+        made(transport)
+
+    connection.connection_made = connection_made
 
 
 @contextlib.contextmanager

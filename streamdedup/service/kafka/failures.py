@@ -17,13 +17,35 @@ MAX_TEXT_CHARS = 300
 #: other from a partition leader.
 FENCED = (kafka_errors.ProducerFencedError, kafka_errors.InvalidProducerEpochError)
 
-#: The broker refuses who we are, or what we may do.
-REFUSED = (
-    kafka_errors.AuthorizationError,
+#: The broker refuses who we are, or what we may do: the error, and what helps.
+REFUSALS: tuple[tuple[type[Exception], str], ...] = (
+    (
+        kafka_errors.TopicAuthorizationFailedError,
+        "the user lacks rights; grant READ on the input topics, WRITE on the duplicates and dead-letter topics",
+    ),
+    (
+        kafka_errors.GroupAuthorizationFailedError,
+        "the user lacks rights; grant READ on the consumer group (kafka.group_id)",
+    ),
+    (
+        kafka_errors.TransactionalIdAuthorizationFailedError,
+        "the user lacks rights; grant WRITE on transactional ids that begin with streamdedup-<kafka.group_id>-",
+    ),
+    (kafka_errors.AuthorizationError, "the user lacks rights on the cluster"),
+    (
+        kafka_errors.SaslAuthenticationFailedError,
+        "check kafka.sasl_username and its password",
+    ),
+    (kafka_errors.UnsupportedSaslMechanismError, "choose another kafka.sasl_mechanism"),
+    (kafka_errors.IllegalSaslStateError, "check kafka.security_protocol"),
+    (kafka_errors.SecurityDisabledError, "the broker knows no users and rights"),
+)
+
+#: Errors of a login that will be refused again.
+LOGIN_REFUSED = (
     kafka_errors.SaslAuthenticationFailedError,
     kafka_errors.UnsupportedSaslMechanismError,
     kafka_errors.IllegalSaslStateError,
-    kafka_errors.SecurityDisabledError,
 )
 
 #: A record larger than a topic takes.
@@ -83,8 +105,9 @@ def translated(
     at = f" (topic {topic})" if topic else ""
     if isinstance(error, FENCED) or "ProducerFencedError" in text:
         return ProducerFenced(f"cannot {doing}: another daemon uses the same kafka.instance_id [{text}]")
-    if isinstance(error, REFUSED):
-        return BrokerMisconfigured(f"cannot {doing}{at}: Kafka refuses us; check user, password and rights [{text}]")
+    for kind, advice in REFUSALS:
+        if isinstance(error, kind):
+            return BrokerMisconfigured(f"cannot {doing}{at}: Kafka refuses us: {advice} [{text}]")
     if isinstance(error, TOO_LARGE):
         return BrokerMisconfigured(f"cannot {doing}{at}: a record is too large; raise max.message.bytes [{text}]")
     if isinstance(error, (kafka_errors.OffsetOutOfRangeError, kafka_errors.NoOffsetForPartitionError)):

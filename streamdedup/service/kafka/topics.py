@@ -1,5 +1,6 @@
-"""Topics: are they there, are they large enough, and creating them."""
+"""Topics: are they there, may we use them, are they large enough, and creating them."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ from streamdedup.errors import BrokerMisconfigured
 from streamdedup.service.kafka.client import admin_client
 from streamdedup.service.kafka.failures import missing_topics, translated
 from streamdedup.service.kafka.options import KafkaOptions
+
+logger = logging.getLogger(__name__)
 
 #: The topic's limit on the size of a record batch.
 SIZE_LIMIT = "max.message.bytes"
@@ -35,9 +38,10 @@ class CreatedTopics:
 def check_topics(
     options: KafkaOptions, outputs: Iterable[str], message_bytes: int | None = None, keyless: str | None = None
 ) -> dict[str, int]:
-    """Check that input and output topics exist and that output topics take our messages.
+    """Check that input and output topics exist, that we may use them, and that output topics take our messages.
 
-    Topic settings are not checked on a broker for which ``api_version`` is set: it may not tell them.
+    Settings of topics are not checked on a broker for which ``api_version`` is set, as it may not tell them, nor where
+    we have no right to read them.
 
     Args:
         options: Where Kafka is, and the input topics.
@@ -53,8 +57,9 @@ def check_topics(
         BrokerMisconfigured: A topic is missing, too small or compacted, or we may not see it.
     """
     outputs = sorted(set(outputs))
+    needed = dict.fromkeys(options.topics, "READ") | dict.fromkeys(outputs, "WRITE")
     with admin_client(options) as admin:
-        counts = _partition_counts(admin, sorted({*options.topics, *outputs}))
+        counts = _partition_counts(admin, needed)
         if outputs and options.api_version is None:
             _check_settings(admin, outputs, message_bytes or options.max_request_bytes, keyless)
         return counts
@@ -68,7 +73,7 @@ def refuse_missing(options: KafkaOptions, topics: Iterable[str]) -> None:
         BrokerMisconfigured: A topic is missing, or we may not see it.
     """
     with admin_client(options) as admin:
-        _partition_counts(admin, sorted(set(topics)))
+        _partition_counts(admin, dict.fromkeys(topics, "DESCRIBE"))
 
 
 def create_topics(
@@ -121,22 +126,34 @@ def _not_created(kind: Any, topic: Mapping[str, Any]) -> Exception:
     return translated(kind(text), f"create topic {topic['name']}")
 
 
-def _partition_counts(admin: Any, names: list[str]) -> dict[str, int]:
-    """Number of partitions by topic; raises when one cannot be used."""
+def _partition_counts(admin: Any, needed: Mapping[str, str]) -> dict[str, int]:
+    """Number of partitions by topic; raises when one is missing, or refuses us what it is needed for."""
     missing: list[str] = []
+    refused: list[str] = []
     counts: dict[str, int] = {}
-    for topic in admin.describe_topics(names):
-        kind = kafka_errors.for_code(topic["error_code"])
+    for topic in admin.describe_topics(sorted(needed)):
+        name, kind = topic["name"], kafka_errors.for_code(topic["error_code"])
         if kind in {kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError}:
-            missing.append(topic["name"])
+            missing.append(name)
+        elif kind is kafka_errors.TopicAuthorizationFailedError or not _granted(topic, needed[name]):
+            refused.append(name)
         elif kind is not kafka_errors.NoError:
-            raise translated(kind(kind.description), "look up a topic", topic=topic["name"])
+            raise translated(kind(kind.description), "look up a topic", topic=name)
         else:
-            counts[topic["name"]] = len(topic["partitions"])
-    missing.extend(name for name in names if name not in counts and name not in missing)
+            counts[name] = len(topic["partitions"])
+    if refused:
+        rights = ", ".join(f"{needed[name]} on topic {name}" for name in refused)
+        raise BrokerMisconfigured(f"Kafka refuses us: the user lacks rights; grant {rights} (if it exists)")
+    missing.extend(name for name in needed if name not in counts and name not in missing)
     if missing:
         raise missing_topics(missing)
     return counts
+
+
+def _granted(topic: Mapping[str, Any], operation: str) -> bool:
+    """Whether we may do ``operation`` with ``topic``; true where the broker does not tell."""
+    operations = topic.get("authorized_operations")
+    return operations is None or operation in operations
 
 
 def _check_settings(admin: Any, outputs: list[str], message_bytes: int, keyless: str | None) -> None:
@@ -145,6 +162,10 @@ def _check_settings(admin: Any, outputs: list[str], message_bytes: int, keyless:
     resources = [ConfigResource(ConfigResourceType.TOPIC, name, asked) for name in outputs]
     described = admin.describe_configs(resources, config_filter="all")
     for name, settings in described["topic"].items():
+        if not settings:
+            event = {"event": "topic_settings_unknown", "topic": name, "missing_right": "DESCRIBE_CONFIGS"}
+            logger.warning("The settings of a topic cannot be checked", extra=event)
+            continue
         limit_bytes = int(settings[SIZE_LIMIT]["value"])
         if limit_bytes < message_bytes:
             raise BrokerMisconfigured(
