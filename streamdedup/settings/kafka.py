@@ -236,6 +236,8 @@ class Kafka(Section):
         yield from self._security()
         if self.dead_letter_topic == self.duplicates_topic:
             yield "dead_letter_topic", "is the duplicates_topic too; alerts and dead letters need a topic each"
+        if self.group_instance_id is not None and self.exactly_once and "instance_id" not in self.model_fields_set:
+            yield "instance_id", "is missing; without it the partitions of group_instance_id wait after a crash"
         if self.api_version is not None:
             if self.exactly_once and self.api_version < _TRANSACTIONS_SINCE:
                 yield "api_version", 'is below 2.5, which delivery = "exactly-once" needs'

@@ -5,6 +5,7 @@ index.
 """
 
 import hashlib
+import re
 import unicodedata
 from collections.abc import Iterator
 from functools import cached_property
@@ -22,6 +23,9 @@ from streamdedup.text import ENGLISH_STOP_WORDS, ShingleOptions, normalise, pars
 
 #: Shingle size where none is given, by unit.
 DEFAULT_SIZES = {"word": 3, "char": 5}
+#: What the name of a field may be, in words and as an expression: what JSON spells without escapes.
+_NAME_ALLOWED = "without quotes, backslashes and control characters"
+_NAME = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]+')
 #: Names of the stop-word lists that need no file.
 _NO_STOP_WORDS, _ENGLISH = "none", "english"
 
@@ -32,16 +36,28 @@ def _check_topics(topics: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(check_topic(topic) for topic in topics)
 
 
+def _check_field(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError("not the name of a field")
+    return name
+
+
 def _check_fields(fields: tuple[str, ...]) -> tuple[str, ...]:
-    if not all(fields) or len(set(fields)) != len(fields):
-        raise ValueError("an empty name, or one twice")
-    return fields
+    if len(set(fields)) != len(fields):
+        raise ValueError("a name twice")
+    return tuple(_check_field(field) for field in fields)
 
 
-def _field(default: str, description: str) -> Text:
+#: The name of a field of the input.
+FieldName = Annotated[Text, AfterValidator(_check_field)]
+
+
+def _field(default: str, description: str) -> FieldName:
     """Declare a key that names a field of the input."""
-    declared: Text = Field(
-        default=default, min_length=1, description=description, json_schema_extra={"allowed": "the name of a field"}
+    declared: FieldName = Field(
+        default=default,
+        description=description,
+        json_schema_extra={"allowed": f"the name of a field, {_NAME_ALLOWED}"},
     )
     return declared
 
@@ -54,20 +70,22 @@ class Profile(Section):
         description="Input topics that this profile applies to.",
         json_schema_extra={"allowed": "one or more names of topics, none twice, as a list or with commas between them"},
     )
-    id_field: Text = _field("id", "Field that holds the document's id; the record's key where it is absent.")
+    id_field: FieldName = _field("id", "Field that holds the document's id; the record's key where it is absent.")
     text_fields: Annotated[Names, AfterValidator(_check_fields)] = Field(
         default=("text",),
         min_length=1,
         description="Fields that hold the text; several are joined by a line break.",
-        json_schema_extra={"allowed": "one or more names of fields, none twice, as a list or with commas between them"},
+        json_schema_extra={
+            "allowed": f"one or more names of fields {_NAME_ALLOWED}, none twice, as a list or with commas between them"
+        },
     )
-    published_at_field: Text = _field(
+    published_at_field: FieldName = _field(
         "published_at", "Field with the time of publication, passed on to alerts as it is."
     )
-    source_field: Text = _field(
+    source_field: FieldName = _field(
         "source", "Field that says where the document comes from, passed on to alerts as it is."
     )
-    op_field: Text = _field("op", "Field that says what to do: `upsert`, `append` or `delete`.")
+    op_field: FieldName = _field("op", "Field that says what to do: `upsert`, `append` or `delete`.")
     shingle_unit: Literal["word", "char"] = Field(
         default="word", description="What a shingle is made of; `char` suits short texts."
     )
@@ -230,6 +248,7 @@ class Profile(Section):
         """Yield what contradicts within the section."""
         yield from super().contradictions()
         yield from self._unit()
+        yield from self._names()
         if (self.bands is None) != (self.rows is None):
             yield (
                 ("bands", "is missing; rows needs it") if self.bands is None else ("rows", "is missing; bands needs it")
@@ -254,6 +273,14 @@ class Profile(Section):
         else:
             if not words and self.stop_words != _NO_STOP_WORDS:
                 yield "stop_words", f"{self.stop_words} holds no word"
+
+    def _names(self) -> Iterator[tuple[str, str]]:
+        owners = dict.fromkeys(self.text_fields, "text_fields")
+        for key in ("id_field", "published_at_field", "source_field", "op_field"):
+            name = getattr(self, key)
+            if name in owners:
+                yield key, f"is {name}, and so is one of {owners[name]}; each needs a field of its own"
+            owners.setdefault(name, key)
 
     def _given_banding(self, banding: Banding) -> Iterator[tuple[str, str]]:
         used = f"{banding.bands} bands of {banding.rows} rows"

@@ -19,6 +19,9 @@ from streamdedup.settings.sources import Schema, read_sources
 #: The sections there are.
 SCHEMA = Schema({"kafka": Kafka, "redis": Redis, "service": Service}, Profile)
 
+#: How often the client of the store tries a request before the daemon hears of it.
+_STORE_ATTEMPTS = 3
+
 #: A profile's name: part of keys in Redis, label of metrics.
 ProfileName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,32}$")]
 
@@ -70,6 +73,11 @@ class Settings(Section):
                 "service.watchdog",
                 "must be above kafka.transaction_timeout, or a slow commit would look like a standstill",
             )
+
+        request_s = (self.redis.timeout_s + self.redis.connect_timeout_s) * _STORE_ATTEMPTS
+        if self.service.watchdog_s <= request_s:
+            limit = f"{_STORE_ATTEMPTS} times redis.timeout and redis.connect_timeout together"
+            yield "service.watchdog", f"must be above {limit}, or a silent store would look like a standstill"
 
     def _topics(self) -> Iterator[tuple[str, str]]:
         outputs = {self.kafka.duplicates_topic: "duplicates_topic", self.kafka.dead_letter_topic: "dead_letter_topic"}

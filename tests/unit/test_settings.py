@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from streamdedup.commands.assembly import kafka_options
+from streamdedup.commands.assembly import decoder_of, kafka_options
 from streamdedup.errors import SettingsError
 from streamdedup.lsh import Banding
 from streamdedup.settings import Profile, Settings, show
@@ -232,7 +232,10 @@ def test_nothing_at_all_says_how_to_name_a_file():
         ("profiles.a.bucket_cap", False, "false is not valid"),
         ("profiles.a.seed", 2**64, "is not valid"),
         ("profiles.a.op_field", "", "the name of a field"),
-        ("profiles.a.id_field", "x" * 500 + "\n", None),
+        ("profiles.a.id_field", "x" * 500, None),
+        ("profiles.a.id_field", "a\nb", "the name of a field, without quotes, backslashes and control characters"),
+        ("profiles.a.source_field", "a\udc80", "the name of a field, without"),
+        ("profiles.a.text_fields", ["title", 'a"b'], "one or more names of fields without quotes"),
     ],
 )
 def test_a_wrong_value_is_answered_by_what_is_allowed(key, value, said):
@@ -258,6 +261,10 @@ def test_a_wrong_value_is_answered_by_what_is_allowed(key, value, said):
         ({"kafka.request_timeout": "16s"}, "kafka.request_timeout", "half of transaction_timeout"),
         ({"kafka.transaction_timeout": "5m"}, "kafka.transaction_timeout", "below max_poll_interval"),
         ({"kafka.session_timeout": "301s"}, "kafka.session_timeout", "not be above max_poll_interval"),
+        ({"kafka.group_instance_id": "a"}, "kafka.instance_id", "is missing; without it the partitions"),
+        ({"redis.timeout": "39s"}, "service.watchdog", "3 times redis.timeout and redis.connect_timeout"),
+        ({"profiles.a.text_fields": "title,id"}, "profiles.a.id_field", "one of text_fields"),
+        ({"profiles.a.op_field": "source"}, "profiles.a.op_field", "one of source_field"),
         ({"service.watchdog": "30s"}, "service.watchdog", "above kafka.transaction_timeout"),
         ({"kafka.api_version": "2.4"}, "kafka.api_version", "below 2.5"),
         ({"kafka.api_version": "2.0", "kafka.delivery": "at-least-once"}, "kafka.api_version", "below 2.1"),
@@ -296,6 +303,19 @@ def test_values_that_contradict_each_other_are_a_mistake(overrides, key, said):
     assert len(lines) == 1, lines
     assert lines[0].startswith(f"{key}: ")
     assert said in lines[0]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [{"profiles.a.text_fields": "title,body", "profiles.a.id_field": "text"}, {"profiles.a.source_field": "\x7f é"}],
+)
+def test_names_of_fields_that_are_accepted_make_a_decoder(overrides):
+    assert decoder_of(load(overrides).profiles["a"])
+
+
+def test_static_membership_needs_no_instance_id_where_there_are_no_transactions():
+    assert load({"kafka.group_instance_id": "a", "kafka.delivery": "at-least-once"})
+    assert load({"kafka.group_instance_id": "a", "kafka.instance_id": "a"})
 
 
 def test_login_without_tls_needs_a_word_unless_the_server_is_here():
@@ -682,7 +702,7 @@ def test_no_other_text_is_a_duration(text):
         {},
         {"profiles.a.shingle_unit": "char", "profiles.a.keep_white_space": False, "profiles.a.exact_limit": "none"},
         {"profiles.a.bands": 2, "profiles.a.rows": 5, "profiles.a.retention": "1500ms"},
-        {"profiles.a.id_field": 'a "quoted" \\ ключ\x7f\n', "kafka.api_version": "2.10", "profiles.b-c.topics": "x,y"},
+        {"kafka.group_id": 'a "quoted" \\ ключ\x7f\n', "kafka.api_version": "2.10", "profiles.b-c.topics": "x,y"},
         {"kafka.max_message_bytes": 70_001, "kafka.group_instance_id": "i", "profiles.a.stop_words": "english"},
     ],
 )
