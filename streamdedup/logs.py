@@ -14,8 +14,9 @@ from typing import Any, Final, Literal, TextIO
 
 import structlog
 
-#: Libraries that put secrets or documents into their logs below this level; their sub-loggers inherit it.
-CLIENT_LEVELS: Final = {"kafka": logging.WARNING, "redis": logging.WARNING}
+#: Libraries that put secrets or documents into their logs below this level; their sub-loggers inherit it. The last one
+#: warns at every connection of a password in the clear, which the settings have asked about once.
+CLIENT_LEVELS: Final = {"kafka": logging.WARNING, "redis": logging.WARNING, "kafka.net.sasl": logging.ERROR}
 #: Levels by the names that settings use.
 LEVELS: Final = {
     "debug": logging.DEBUG,

@@ -6,3 +6,5 @@ from pathlib import Path
 TLS = Path(__file__).parent / "tls"
 #: Password of ``encrypted.key`` among them.
 KEY_PASSWORD = "canary-3-of-the-key"
+#: Passwords of Kafka, of Redis and of the key, with characters that are written otherwise in addresses and in quotes.
+PASSWORDS = {"kafka": "canary-1/of+kafka?%41", "redis": "canary-2@of:redis/#%42", "key": KEY_PASSWORD}

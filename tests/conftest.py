@@ -11,7 +11,6 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import hypothesis
 import pytest
@@ -42,12 +41,6 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.register_profile("ci", derandomize=True, print_blob=True)
     if os.environ.get("CI"):
         hypothesis.settings.load_profile("ci")
-
-
-def _unavailable(error: Exception) -> NoReturn:
-    if os.environ.get("CI"):
-        pytest.fail(f"{error}", pytrace=False)
-    pytest.skip(f"{error}")
 
 
 def _marked_processes(mark: str) -> list[str]:
@@ -91,7 +84,7 @@ def redis_server(redis_program: str | None) -> Iterator[RedisServer]:
     try:
         server = servers.make_redis(redis_program)
     except MissingToolError as error:
-        _unavailable(error)
+        servers.unavailable(error)
     with server:
         yield server
 
@@ -128,7 +121,7 @@ def kafka() -> Iterator[str]:
     try:
         server = servers.make_kafka()
     except MissingToolError as error:
-        _unavailable(error)
+        servers.unavailable(error)
     with server:
         yield server.bootstrap_servers
 
@@ -142,7 +135,7 @@ def start_redis(redis_program: str | None) -> Iterator[Callable[..., RedisServer
         try:
             server = servers.make_redis(redis_program, **options)
         except MissingToolError as error:
-            _unavailable(error)
+            servers.unavailable(error)
         started.append(server)
         server.start()
         return server
@@ -161,7 +154,7 @@ def start_kafka() -> Iterator[Callable[..., KafkaServer]]:
         try:
             server = servers.make_kafka(**options)
         except MissingToolError as error:
-            _unavailable(error)
+            servers.unavailable(error)
         started.append(server)
         server.start()
         return server

@@ -100,10 +100,17 @@ class Installation:
 class Daemon:
     """One process of ``streamdedup run``."""
 
-    def __init__(self, installation: Installation, name: str, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        installation: Installation,
+        name: str,
+        settings: Mapping[str, Any],
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self._installation = installation
         self._name = name
         self._settings = {"kafka.instance_id": name, **settings}
+        self._environ = dict(environ or {})
         self._runs = Counter()
         self.process: subprocess.Popen[bytes] | None = None
         self.log = installation.folder / f"{name}.log"
@@ -126,7 +133,13 @@ class Daemon:
         self.log = self._installation.folder / f"{self._name}-{self._runs['starts']}.log"
         self._runs["starts"] += 1
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **self._environ},
+            )
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
         """What it has logged so far."""

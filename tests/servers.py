@@ -6,8 +6,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
+import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from streamdedup.embedded import KafkaServer, RedisServer, fetch_kafka
@@ -32,6 +33,13 @@ def wait_until(condition: Callable[[], T], timeout_s: float = DEADLINE_S, what: 
             raise TimeoutError(f"waited {timeout_s:g} s in vain for {what}; last value: {value!r}")
         time.sleep(POLL_S)
     return value
+
+
+def unavailable(error: Exception) -> NoReturn:
+    """Answer a server that cannot be started: a skip on a laptop, a failure under CI."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{error}", pytrace=False)
+    pytest.skip(f"{error}")
 
 
 def fresh_name(kind: str) -> str:
@@ -79,7 +87,7 @@ def produce(bootstrap: str, topic: str, values: Iterable[bytes | None], **fields
 
 
 def read_topic(
-    bootstrap: str, topic: str, *, isolation: str = "read_committed", timeout_s: float = DEADLINE_S
+    bootstrap: str, topic: str, *, isolation: str = "read_committed", timeout_s: float = DEADLINE_S, **login: Any
 ) -> list[Any]:
     """Return all records of ``topic`` up to the end that it has now, partition by partition, in order of offsets.
 
@@ -91,11 +99,12 @@ def read_topic(
         topic: Which topic.
         isolation: "read_committed", or "read_uncommitted" to see aborted records too.
         timeout_s: Longest time to wait, in seconds.
+        login: The client's options for TLS and login.
 
     Raises:
         TimeoutError: The end was not reached.
     """
-    options = {"isolation_level": isolation, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
+    options = {"isolation_level": isolation, "enable_auto_commit": False, "auto_offset_reset": "earliest", **login}
     with contextlib.closing(KafkaConsumer(bootstrap_servers=bootstrap.split(","), group_id=None, **options)) as reader:
         partitions = [TopicPartition(topic, number) for number in sorted(reader.partitions_for_topic(topic) or ())]
         if not partitions:

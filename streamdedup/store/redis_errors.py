@@ -37,7 +37,7 @@ _REFUSALS = (exceptions.AuthenticationError, exceptions.NoPermissionError)
 
 def _translate(error: Exception) -> Exception:
     if isinstance(error, _REFUSALS):
-        return StoreMisconfigured(f"the store refuses us: {error}")
+        return StoreMisconfigured(f"the store refuses us; check redis.username, password and rights: {error}")
     if isinstance(error, _PASSING) or str(error).startswith(_PASSING_REPLIES):
         return StoreUnavailable(f"the store does not serve us now: {error}")
     return StoreMisconfigured(f"the store answered with an error: {error}")

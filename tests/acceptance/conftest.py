@@ -1,9 +1,13 @@
 """Installations of the daemon for one test: topics, a group, a settings file."""
 
+import contextlib
+
 import pytest
 
-from tests import servers
+from streamdedup.embedded import MissingToolError
+from tests import canaries, servers
 from tests.daemons import Installation
+from tests.guarded import guarded
 
 
 @pytest.fixture
@@ -32,3 +36,13 @@ def install_on(tmp_path, redis_client, redis_url, new_group):
         )
 
     return make
+
+
+@pytest.fixture(scope="session")
+def guarded_servers(tmp_path_factory, redis_program):
+    """Servers that ask for passwords and grant rights one by one; no test may leave them changed."""
+    with contextlib.ExitStack() as stack:
+        try:
+            yield stack.enter_context(guarded(tmp_path_factory.mktemp("guarded"), canaries.PASSWORDS, redis_program))
+        except MissingToolError as error:
+            servers.unavailable(error)

@@ -2,6 +2,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from streamdedup.settings import Profile, Settings, render_tables
 from streamdedup.settings.base import keys_of
 from streamdedup.settings.root import SCHEMA
 from streamdedup.settings.sources import CONFIG_VARIABLE, TEST_PREFIX
+from tests.guarded import rights_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -64,3 +66,19 @@ def test_every_key_in_the_table_of_contradictions_exists(page):
              for name in re.findall(r"`([a-z_.]+)`", row)]  # fmt: skip
     assert named
     assert set(named) <= keys
+
+
+def test_the_rights_on_kafka_are_those_with_which_the_daemon_is_tried_out(page):
+    table = page.split("### Rights on Kafka\n")[1].split("\n#")[0]
+    told = Counter(re.findall(r"^\|[^|]*\| `(\w+)` \|", table, re.MULTILINE))
+    # Two topics stand in one row.
+    needed = Counter({operation.name: len(names) for operation, names in grouped(rights_of("whole")).items()})
+    assert told == needed
+
+
+def grouped(rights):
+    """Kinds of resources by operation."""
+    found = {}
+    for kind, _, operation in rights:
+        found.setdefault(operation, set()).add(kind)
+    return found

@@ -12,7 +12,7 @@ from kafka.errors import KafkaTimeoutError
 from kafka.net.compat import KafkaNetClient
 
 from streamdedup.errors import BrokerUnavailable
-from streamdedup.service.kafka.failures import CLIENT_ERRORS, LOGIN_REFUSED, translated
+from streamdedup.service.kafka.failures import CLIENT_ERRORS, is_final, translated
 from streamdedup.service.kafka.options import KafkaOptions
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
 
 
 def _note_refusals(network: Any, reasons: list[Exception]) -> None:
-    """Take into ``reasons`` why connections do not come about, and end the attempts at the first refused login.
+    """Take into ``reasons`` why connections do not come about, and end the attempts at the first final one.
 
     The client means to end them itself, but forgets a refused login as soon as it has filed it; so a wrong password
     would be tried until time is up, and be told as a server that does not answer.
@@ -97,7 +97,7 @@ def _note_refusals(network: Any, reasons: list[Exception]) -> None:
 
     def watched(node_id: Any, **options: Any) -> Any:
         for reason in reasons:
-            if isinstance(reason, LOGIN_REFUSED):
+            if is_final(reason):
                 raise reason
         connection = connect(node_id, **options)
         connection.close_future.add_errback(reasons.append)

@@ -17,27 +17,29 @@ MAX_TEXT_CHARS = 300
 #: other from a partition leader.
 FENCED = (kafka_errors.ProducerFencedError, kafka_errors.InvalidProducerEpochError)
 
+_LACKING = "Kafka refuses us: the user lacks rights"
+
 #: The broker refuses who we are, or what we may do: the error, and what helps.
 REFUSALS: tuple[tuple[type[Exception], str], ...] = (
     (
         kafka_errors.TopicAuthorizationFailedError,
-        "the user lacks rights; grant READ on the input topics, WRITE on the duplicates and dead-letter topics",
+        f"{_LACKING}; grant READ on the input topics, WRITE on the duplicates and dead-letter topics",
     ),
     (
         kafka_errors.GroupAuthorizationFailedError,
-        "the user lacks rights; grant READ on the consumer group (kafka.group_id)",
+        f"{_LACKING}; grant READ on the consumer group (kafka.group_id)",
     ),
     (
         kafka_errors.TransactionalIdAuthorizationFailedError,
-        "the user lacks rights; grant WRITE on transactional ids that begin with streamdedup-<kafka.group_id>-",
+        f"{_LACKING}; grant WRITE on transactional ids that begin with streamdedup-<kafka.group_id>-",
     ),
-    (kafka_errors.AuthorizationError, "the user lacks rights on the cluster"),
+    (kafka_errors.AuthorizationError, f"{_LACKING} on the cluster"),
     (
         kafka_errors.SaslAuthenticationFailedError,
-        "check kafka.sasl_username and its password",
+        "Kafka refuses us: check kafka.sasl_username and its password",
     ),
-    (kafka_errors.UnsupportedSaslMechanismError, "choose another kafka.sasl_mechanism"),
-    (kafka_errors.IllegalSaslStateError, "check kafka.security_protocol"),
+    (kafka_errors.UnsupportedSaslMechanismError, "Kafka refuses us: choose another kafka.sasl_mechanism"),
+    (kafka_errors.IllegalSaslStateError, "Kafka refuses us: check kafka.security_protocol"),
     (kafka_errors.SecurityDisabledError, "the broker knows no users and rights"),
 )
 
@@ -48,6 +50,9 @@ LOGIN_REFUSED = (
     kafka_errors.IllegalSaslStateError,
 )
 
+#: What TLS calls a certificate that it does not trust, or that was given for another host.
+UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+
 #: A record larger than a topic takes.
 TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
 
@@ -55,7 +60,7 @@ TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLa
 ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (
         kafka_errors.InvalidTransactionTimeoutError,
-        "the transaction timeout exceeds the broker's transaction.max.timeout.ms; lower ours or raise the broker's",
+        "kafka.transaction_timeout exceeds the broker's transaction.max.timeout.ms; lower ours or raise the broker's",
     ),
     (
         kafka_errors.InvalidTimestampError,
@@ -67,14 +72,17 @@ ADVICE: tuple[tuple[type[Exception], str], ...] = (
     ),
     (
         kafka_errors.FencedInstanceIdError,
-        "another live member of the group has the same group_instance_id; give each its own",
+        "another live member of the group has the same kafka.group_instance_id; give each its own",
     ),
     (
         kafka_errors.InconsistentGroupProtocolError,
         "the group has members with another assignment strategy; stop them, or use another group_id",
     ),
     (kafka_errors.GroupMaxSizeReachedError, "the group is full; raise the broker's group.max.size"),
-    (kafka_errors.InvalidSessionTimeoutError, "the session timeout lies outside what the broker allows"),
+    (
+        kafka_errors.InvalidSessionTimeoutError,
+        "kafka.session_timeout lies outside the broker's group.min.session.timeout.ms to group.max.session.timeout.ms",
+    ),
     (
         kafka_errors.UnsupportedForMessageFormatError,
         "the broker's message format knows no transactions; set delivery to at-least-once",
@@ -105,20 +113,40 @@ def translated(
     at = f" (topic {topic})" if topic else ""
     if isinstance(error, FENCED) or "ProducerFencedError" in text:
         return ProducerFenced(f"cannot {doing}: another daemon uses the same kafka.instance_id [{text}]")
-    for kind, advice in REFUSALS:
-        if isinstance(error, kind):
-            return BrokerMisconfigured(f"cannot {doing}{at}: Kafka refuses us: {advice} [{text}]")
-    if isinstance(error, TOO_LARGE):
-        return BrokerMisconfigured(f"cannot {doing}{at}: a record is too large; raise max.message.bytes [{text}]")
     if isinstance(error, (kafka_errors.OffsetOutOfRangeError, kafka_errors.NoOffsetForPartitionError)):
         return FatalError(
             f"cannot {doing}: the group's offset is not in the topic (expired, or none was ever committed); set the "
             f"group's offset, or allow going on at the earliest record [{text}]"
         )
-    for kind, advice in ADVICE:
-        if isinstance(error, kind):
-            return BrokerMisconfigured(f"cannot {doing}{at}: {advice} [{text}]")
+    advice = _advice(error, text)
+    if advice is not None:
+        return BrokerMisconfigured(f"cannot {doing}{at}: {advice} [{text}]")
     return BrokerUnavailable(f"cannot {doing}{at}: {text}")
+
+
+def _advice(error: Exception, text: str) -> str | None:
+    """What an operator must do about ``error``; None when waiting may help."""
+    if UNTRUSTED in text:
+        return (
+            "the broker's certificate is not trusted; check kafka.ssl_ca_file, and whether the servers are named as in "
+            "their certificates"
+        )
+    if isinstance(error, TOO_LARGE):
+        return "a record is too large; raise max.message.bytes"
+    for kind, advice in (*REFUSALS, *ADVICE):
+        if _is(error, kind):
+            return advice
+    return None
+
+
+def is_final(error: Exception) -> bool:
+    """Whether ``error`` will meet every further attempt to connect."""
+    return isinstance(error, LOGIN_REFUSED) or UNTRUSTED in str(error)
+
+
+def _is(error: Exception, kind: type[Exception]) -> bool:
+    """Whether ``error`` is of a kind, or is what the client makes of one that it did not expect: its name in a text."""
+    return isinstance(error, kind) or (type(error) is kafka_errors.KafkaError and kind.__name__ in str(error))
 
 
 def missing_topics(names: list[str]) -> BrokerMisconfigured:

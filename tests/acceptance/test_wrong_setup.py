@@ -1,0 +1,323 @@
+"""Everything that can be set up wrong, and the answer: an exit code, words that say what to do, and no traceback.
+
+The servers ask for passwords and grant nothing by themselves; each case is one call of the command.
+"""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from streamdedup.commands.assembly import redis_store
+from streamdedup.errors import EXIT_FATAL, EXIT_USAGE
+from streamdedup.settings import Settings
+from tests import servers
+from tests.canaries import TLS
+from tests.daemons import Daemon
+from tests.guarded import DUPLICATES, LETTERS, Done, Guarded, run
+
+#: Another password than that of anybody.
+WRONG = "swordfish"
+
+
+@pytest.fixture(scope="module")
+def setup(guarded_servers: Guarded) -> Guarded:
+    """The servers, with topics that are set up wrong, and a file with a wrong password."""
+    kafka = guarded_servers.kafka
+    kafka.create_topics("small", **{"max.message.bytes": "70000"})
+    kafka.create_topics("compacted", **{"cleanup.policy": "compact"})
+    (guarded_servers.folder / "wrong-password").write_text(WRONG, encoding="utf-8")
+    return guarded_servers
+
+
+def answered(done: Done, code: int, *words: str) -> None:
+    """Check the exit code, that all of ``words`` are said, and that nothing is said in Python."""
+    assert done.code == code, done.text[-3000:]
+    assert [word for word in words if word.lower() not in done.text.lower()] == [], done.text[-3000:]
+    assert "Traceback" not in done.text
+
+
+def without_redis_login(setup: Guarded) -> Path:
+    """Return a settings file with no user and password for Redis."""
+    login = 'username = "whole"\npassword_file = "redis-password"\n'
+    text = setup.config.read_text(encoding="utf-8")
+    assert login in text
+    bare = setup.folder / "bare.toml"
+    bare.write_text(text.replace(login, ""), encoding="utf-8")
+    return bare
+
+
+class TestKafka:
+    @pytest.mark.parametrize(
+        ("settings", "name"),
+        [
+            ({"profiles__articles__topics": "nowhere"}, "nowhere"),
+            ({"kafka__duplicates_topic": "no-alerts", "kafka__dead_letter_topic": "duplicates.dlq"}, "no-alerts"),
+            ({"kafka__dead_letter_topic": "no-letters"}, "no-letters"),
+        ],
+    )
+    def test_a_missing_topic_is_named_with_the_command_that_creates_it(self, setup, settings, name):
+        answered(setup.run("run", **settings), EXIT_FATAL, name, "streamdedup topics create")
+
+    def test_a_topic_for_smaller_messages_is_named_with_what_to_raise_or_to_lower(self, setup):
+        done = setup.run("run", kafka__duplicates_topic="small", kafka__dead_letter_topic="duplicates.dlq")
+        answered(done, EXIT_FATAL, "small", "max.message.bytes", "kafka.max_message_bytes")
+
+    def test_a_compacted_dead_letter_topic_is_named_with_what_to_set(self, setup):
+        answered(setup.run("run", kafka__dead_letter_topic="compacted"), EXIT_FATAL, "compacted", "cleanup.policy")
+
+    @pytest.mark.parametrize("command", [["run"], ["tail"], ["topics", "create"], ["index", "unfence", "--yes"]])
+    def test_a_wrong_password_is_told_as_such_by_every_command(self, setup, command):
+        done = setup.run(*command, kafka__sasl_password_file=setup.folder / "wrong-password")
+        answered(done, EXIT_FATAL, "kafka", "sasl_username", "password")
+        assert WRONG not in done.text
+
+    def test_a_broker_whose_certificate_is_not_trusted_is_told_as_such(self, setup):
+        done = setup.run("run", kafka__ssl_ca_file=TLS / "other.pem")
+        answered(done, EXIT_FATAL, "certificate", "kafka.ssl_ca_file")
+
+    def test_a_login_that_the_broker_does_not_know_is_named(self, setup):
+        answered(setup.run("run", kafka__sasl_mechanism="SCRAM-SHA-256"), EXIT_FATAL, "sasl_mechanism")
+
+    @pytest.mark.parametrize(
+        ("user", "words"),
+        [
+            ("no-input", ["rights", "READ on topic articles"]),
+            ("no-duplicates", ["rights", "WRITE on topic duplicates"]),
+            ("no-group", ["rights", "READ on the consumer group"]),
+            ("no-transactions", ["rights", "WRITE on transactional ids", "streamdedup-<kafka.group_id>"]),
+        ],
+    )
+    def test_a_right_that_is_missing_is_named(self, setup, user, words):
+        answered(setup.run("run", kafka__sasl_username=user), EXIT_FATAL, *words)
+
+    def test_no_right_to_create_topics_is_told_with_the_topics_name(self, setup):
+        settings = {"kafka__sasl_username": "no-input", "profiles__articles__topics": "new"}
+        answered(setup.run("topics", "create", **settings), EXIT_FATAL, "rights", "new")
+
+    def test_more_copies_than_brokers_are_refused_with_the_topics_name(self, setup):
+        done = setup.run("topics", "create", "--replication", "3", profiles__articles__topics="new")
+        answered(done, EXIT_FATAL, "new", "replication factor")
+
+    def test_a_transaction_timeout_above_the_brokers_is_told_with_both_names(self, setup):
+        done = setup.run("run", kafka__transaction_timeout="61s")
+        answered(done, EXIT_FATAL, "transaction.max.timeout.ms", "kafka.transaction_timeout")
+
+    def test_a_session_timeout_beyond_what_the_broker_allows_is_told(self, setup):
+        answered(setup.run("run", kafka__session_timeout="61s"), EXIT_FATAL, "kafka.session_timeout", "broker")
+
+    def test_without_the_right_to_read_settings_of_topics_it_works_and_says_so(self, setup):
+        with Daemon(setup, "a", {"kafka.sasl_username": "no-settings"}) as daemon:
+            daemon.wait_ready()
+            unknown = {event["topic"]: event["missing_right"] for event in daemon.events("topic_settings_unknown")}
+            assert unknown == dict.fromkeys((DUPLICATES, LETTERS), "DESCRIBE_CONFIGS")
+            assert daemon.stop() == 0
+
+
+class TestRedis:
+    def test_a_wrong_password_is_told_as_such(self, setup):
+        done = setup.run("run", redis__password_file=setup.folder / "wrong-password")
+        answered(done, EXIT_FATAL, "redis.username", "password")
+        assert WRONG not in done.text
+
+    def test_no_password_where_one_is_needed_is_told_as_such(self, setup):
+        answered(setup.run("run", config=without_redis_login(setup)), EXIT_FATAL, "redis.username", "password")
+
+    def test_a_user_who_may_not_write_is_told_as_such(self, setup):
+        answered(setup.run("run", redis__username="reader"), EXIT_FATAL, "rights", "redis.username")
+
+    def test_a_memory_limit_with_eviction_is_refused_with_what_to_set(self, setup):
+        with setup.client() as client:
+            before = {name: client.config_get(name)[name] for name in ("maxmemory", "maxmemory-policy")}
+            client.config_set("maxmemory", "100mb")
+            client.config_set("maxmemory-policy", "allkeys-lru")
+            try:
+                answered(setup.run("run"), EXIT_FATAL, "allkeys-lru", "noeviction")
+            finally:
+                for name, value in before.items():
+                    client.config_set(name, value)
+
+    def test_a_replica_is_refused(self, setup, redis_program):
+        with servers.make_redis(redis_program, options={"replicaof": f"127.0.0.1 {setup.redis.port}"}) as replica:
+            config = without_redis_login(setup)
+            answered(setup.run("run", config=config, redis__url=replica.url), EXIT_FATAL, "replica", "redis.url")
+
+    def test_an_index_built_with_other_parameters_is_refused_by_name(self, setup):
+        settings = Settings.load(setup.config, {"redis.key_prefix": "other", "profiles.articles.shingle_size": 4}, {})
+        with setup.client() as client:
+            redis_store(settings, "articles", client).open(settings.profiles["articles"].fingerprint())
+        done = setup.run("run", redis__key_prefix="other")
+        answered(done, EXIT_FATAL, "shingle_size is 4 in the index and 3 in the settings")
+
+
+class TestThisMachine:
+    def test_a_port_in_use_is_told_with_its_setting(self, setup):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            answered(setup.run("run", service__metrics_port=port), EXIT_USAGE, "service.metrics_port", str(port))
+
+    def test_an_address_that_is_not_this_machines_is_told_with_its_setting(self, setup):
+        answered(setup.run("run", service__metrics_host="192.0.2.1"), EXIT_USAGE, "192.0.2.1", "service.metrics_")
+
+
+UNKNOWN = """
+[kafka]
+bootstrap_servers = "localhost:9092"
+pasword = "x"
+
+[reddis]
+url = "redis://localhost"
+
+[redis]
+url = "redis://localhost"
+timeout = "soon"
+
+[profiles.articles]
+topics = ["articles"]
+treshold = 0.8
+"""
+
+CONTRADICTING = """
+[kafka]
+bootstrap_servers = "kafka.example.org:9092"
+dead_letter_topic = "duplicates"
+session_timeout = "10m"
+transaction_timeout = "6m"
+request_timeout = "4m"
+security_protocol = "SASL_PLAINTEXT"
+sasl_mechanism = "PLAIN"
+group_instance_id = "a"
+api_version = "2.4"
+ssl_ca_file = "nowhere.pem"
+
+[redis]
+url = "redis://:secret@redis.example.org/0"
+password = "secret"
+ssl_key_file = "nowhere.key"
+
+[service]
+dead_letter_limit = 2000
+
+[profiles.articles]
+topics = ["articles"]
+text_fields = ["id"]
+bands = 40
+rows = 4
+
+[profiles.reviews]
+topics = ["reviews"]
+shingle_unit = "char"
+stop_words = "english"
+bands = 2
+rows = 4
+min_shared_bands = 3
+
+[profiles.notes]
+topics = ["notes"]
+keep_white_space = true
+bands = 2
+
+[profiles.posts]
+topics = ["posts"]
+permutations = 1
+"""
+
+BETWEEN_SECTIONS = """
+[kafka]
+bootstrap_servers = "localhost:9092"
+
+[redis]
+url = "redis://localhost"
+timeout = "20s"
+
+[service]
+watchdog = "30s"
+
+[profiles.articles]
+topics = ["articles", "duplicates", "duplicates.dlq"]
+
+[profiles.reviews]
+topics = ["articles"]
+"""
+
+
+class TestSettings:
+    """Each mistake is a line, and nothing is connected to."""
+
+    @pytest.mark.parametrize(
+        ("command", "text", "lines"),
+        [
+            (
+                ["config", "check"],
+                UNKNOWN,
+                [
+                    "reddis: unknown key; did you mean redis?",
+                    "kafka.pasword: unknown key; did you mean sasl_password?",
+                    "redis.timeout: ",
+                    "profiles.articles.treshold: unknown key; did you mean threshold?",
+                ],
+            ),
+            (
+                ["run"],
+                CONTRADICTING,
+                [
+                    "kafka.request_timeout: must be at most half of transaction_timeout",
+                    "kafka.transaction_timeout: must be below max_poll_interval",
+                    "kafka.session_timeout: must not be above max_poll_interval",
+                    "kafka.sasl_username: is missing",
+                    "kafka.sasl_password: is missing",
+                    "kafka.ssl_ca_file: is given, but",
+                    "kafka.ssl_ca_file: names no file",
+                    "kafka.security_protocol: is SASL_PLAINTEXT to another machine",
+                    "kafka.dead_letter_topic: is the duplicates_topic too",
+                    "kafka.instance_id: is missing",
+                    "kafka.api_version: is below 2.5",
+                    "redis.password: is given twice",
+                    "redis.ssl_key_file: is given, but",
+                    "redis.ssl_key_file: names no file",
+                    "redis.ssl_cert_file: is missing",
+                    "redis.url: sends a password in clear",
+                    "service.dead_letter_limit: must not be above dead_letter_window",
+                    "profiles.articles.id_field: is id, and so is one of text_fields",
+                    "profiles.articles.bands: 40 bands of 4 rows need 160 permutations",
+                    "profiles.reviews.stop_words: is for shingle_unit",
+                    "profiles.reviews.min_shared_bands: is above the number of bands",
+                    "profiles.notes.keep_white_space: is for shingle_unit",
+                    "profiles.notes.rows: is missing",
+                    "profiles.posts.min_recall: cannot be reached",
+                ],
+            ),
+            (
+                ["run"],
+                BETWEEN_SECTIONS,
+                [
+                    "profiles.articles.topics: duplicates is kafka.duplicates_topic too; the daemon would read its own",
+                    "profiles.articles.topics: duplicates.dlq is kafka.dead_letter_topic too; the daemon would read",
+                    "profiles.reviews.topics: articles belongs to profiles.articles already",
+                    "service.watchdog: must be above kafka.transaction_timeout",
+                    "service.watchdog: must be above 3 times redis.timeout",
+                ],
+            ),
+        ],
+        ids=["unknown", "contradicting", "between-sections"],
+    )
+    def test_every_mistake_is_a_line_that_begins_with_its_key(self, tmp_path, command, text, lines):
+        config = tmp_path / "wrong.toml"
+        config.write_text(text, encoding="utf-8")
+        done = run(*command, "--config", config)
+        answered(done, EXIT_USAGE)
+        said = done.text.splitlines()
+        for expected in lines:
+            assert [line for line in said if line.startswith(f"streamdedup: {expected}")], (expected, said)
+        assert len(said) == len(lines), said
+        assert "secret" not in done.text
+
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [(None, ["nowhere.toml"]), (b"[kafka\n", ["not TOML", "line 1"]), (b"\xff", ["UTF-8"])],
+    )
+    def test_a_file_that_cannot_be_read_is_named_with_the_reason(self, tmp_path, content, words):
+        config = tmp_path / "nowhere.toml"
+        if content is not None:
+            config.write_bytes(content)
+        answered(run("run", "--config", config), EXIT_USAGE, "nowhere.toml", *words)
