@@ -8,7 +8,8 @@
     ├── CorpusError              a file that cannot be read as a corpus; commands report it, exit 1
     ├── TransientError           undo the batch, back off, try again
     │   ├── StoreUnavailable
-    │   └── BrokerUnavailable
+    │   └── BrokerUnavailable    with new clients
+    │       └── BrokerSilent     with the same clients
     ├── DeadLetterBurst          publish nothing further, hold the partitions until a restart
     ├── BatchRefused             somebody else owns the partition by now: drop the batch, go on
     └── FatalError               exit, and let the supervisor or the operator decide
@@ -79,6 +80,10 @@ class StoreUnavailable(TransientError):
 
 class BrokerUnavailable(TransientError):
     """Kafka did not answer, or a transaction ended in a state that only new clients resolve."""
+
+
+class BrokerSilent(BrokerUnavailable):
+    """Kafka has stopped answering while nothing was under way; the same clients go on when it is back."""
 
 
 class BatchRefused(StreamdedupError):

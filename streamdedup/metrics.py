@@ -72,7 +72,7 @@ class Metrics:
         self.rebuilds = self._counter("rebuilds", "Times that the Kafka clients were closed and opened anew.")
         self.rebalances = self._counter("rebalances", "Times that partitions were assigned or taken away.")
         self.partitions_assigned = self._gauge("partitions_assigned", "Partitions that are ours.")
-        self.store_errors = self._counter("store_errors", "Batches put back because the store did not serve us.")
+        self.store_errors = self._counter("store_errors", "Times that the store did not serve us.")
         self.broker_errors = self._counter("broker_errors", "Times that Kafka did not serve us.")
         self.lag_records = self._gauge("lag_records", "Records still to read.", "topic", "partition")
         self.last_commit_timestamp_seconds = self._gauge(

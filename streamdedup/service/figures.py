@@ -3,20 +3,21 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 
 import structlog
 
 from streamdedup.detections import Outcome
-from streamdedup.errors import StoreUnavailable
 from streamdedup.metrics import WAITING_FOR, Metrics
 from streamdedup.position import Partition
 from streamdedup.service.transport import Batch, Source
 from streamdedup.service.work import Work
 from streamdedup.store.base import BucketStore
 
-#: Between two lines of summary in the log, and between two looks at the store's memory, in seconds.
-_SUMMARY_S, _STATS_S = 60.0, 15.0
+#: Between two lines of summary in the log, and between two looks at the store's memory, in seconds. The second is also
+#: how late a daemon to which nothing comes may notice that its store is away.
+_SUMMARY_S, _STATS_S = 60.0, 10.0
 
 log = structlog.get_logger("streamdedup.loop")
 
@@ -105,13 +106,16 @@ class Figures:
         }
 
     def look_at(self, source: Source, stores: Sequence[BucketStore]) -> None:
-        """Take the figures that source and store keep themselves; write the summary when it is due."""
+        """Take the figures that source and store keep themselves; write the summary when it is due.
+
+        Raises:
+            StoreUnavailable: The store was to be asked and does not answer.
+        """
         stats = source.stats()
         self._metrics.rebalances.inc(stats.rebalances_count - self._rebalances_count)
         self._rebalances_count = stats.rebalances_count
         self._metrics.partitions_assigned.set(len(source.assigned()))
-        for partition in self._lagging - stats.lags.keys():
-            self._metrics.lag_records.remove(partition.topic, str(partition.number))
+        self._forget_lags(known=stats.lags.keys())
         self._lagging = set(stats.lags)
         for partition, lag_count in stats.lags.items():
             self._metrics.lag_records.labels(partition.topic, str(partition.number)).set(lag_count)
@@ -124,28 +128,35 @@ class Figures:
             log.info("summary", **self._summary, lag=sum(stats.lags.values()))
             self._summary.clear()
 
+    def _forget_lags(self, known: AbstractSet[Partition] = frozenset()) -> None:
+        for partition in self._lagging - known:
+            self._metrics.lag_records.remove(partition.topic, str(partition.number))
+        self._lagging &= known
+
     def _look_at_store(self, store: BucketStore) -> None:
-        try:
-            stats = store.stats()
-        except StoreUnavailable as error:
-            log.debug("store_stats_missed", reason=str(error))
-            return
+        stats = store.stats()
         self._metrics.store_used_bytes.set(stats.used_bytes or 0)
         self._metrics.store_limit_bytes.set(stats.limit_bytes or 0)
 
     def waits_for(self, what: str | None) -> None:
-        """Note what the daemon waits for, one of ``metrics.WAITING_FOR``; None while it is at work."""
+        """Note what the daemon waits for, one of ``metrics.WAITING_FOR``; None while it is at work.
+
+        While it waits it fetches nothing, so no lag is known.
+        """
         self._metrics.ready.set(what is None)
         for name, label in WAITING_FOR.items():
             self._metrics.waiting.labels(label).set(name == what)
+        if what is not None:
+            self._forget_lags()
 
     def halted(self) -> None:
         """Note that the daemon publishes nothing further."""
         self._metrics.ready.set(0)
         self._metrics.halted.set(1)
+        self._forget_lags()
 
     def store_failed(self) -> None:
-        """Count a batch put back because of the store."""
+        """Count a failure of the store."""
         self._metrics.store_errors.inc()
 
     def broker_failed(self) -> None:

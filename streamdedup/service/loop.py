@@ -19,6 +19,7 @@ import structlog
 from streamdedup.detections import Outcome
 from streamdedup.errors import (
     BatchRefused,
+    BrokerSilent,
     BrokerUnavailable,
     DeadLetterBurst,
     IndexLost,
@@ -149,6 +150,10 @@ class Loop:
             self._halt(batch, error)
         except ProducerFenced as error:
             self._producer_fenced(error)
+        except BrokerSilent as error:
+            # The clients stay: with new ones the broker would await the old membership's end before all others.
+            self._figures.broker_failed()
+            self._wait("Kafka", error)
         except BrokerUnavailable as error:
             self._figures.broker_failed()
             self._close_clients()

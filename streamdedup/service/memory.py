@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 
-from streamdedup.errors import BrokerUnavailable
+from streamdedup.errors import BrokerSilent, BrokerUnavailable
 from streamdedup.position import Partition
 from streamdedup.service.memory_broker import FailurePoint, Group, Membership, MemoryBroker, Transaction
 from streamdedup.service.transport import Batch, Message, Record, SourceStats, Unreadable
@@ -67,19 +67,21 @@ class MemorySource:
         """Return the next records; see ``Source.poll``.
 
         Raises:
+            BrokerSilent: The broker is away; poll again.
             BrokerUnavailable: This source is unusable.
         """
         self._refuse_if_broken()
         if self._broker.poll_failures:
             self._broken = "a poll failed"
             raise self._broker.poll_failures.pop(0)
-        if not self._broker.away:
-            self._catch_up()
-            batch = self._fetch()
-            if batch:
-                return batch
-        self._broker.on_idle(timeout_s)
-        return Batch()
+        if self._broker.away:
+            self._broker.on_idle(timeout_s)
+            raise BrokerSilent("the broker is away")
+        self._catch_up()
+        batch = self._fetch()
+        if not batch:
+            self._broker.on_idle(timeout_s)
+        return batch
 
     def rewind(self, batch: Batch) -> None:
         """Make the next poll start again at ``batch``."""

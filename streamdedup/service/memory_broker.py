@@ -9,8 +9,8 @@ What it models of Kafka, because a loop could fall into it:
 - an open transaction holds readers back, an aborted one is never seen, and its markers take up offsets;
 - a sink or source that failed is of no more use.
 
-Like the real one, a source of a broker that is away just returns nothing. Not thread-safe: a test calls it step by
-step. Sources and sinks are in ``service.memory``.
+A source of a broker that is away says so at once, the real one after some polls that return nothing. Not thread-safe: a
+test calls it step by step. Sources and sinks are in ``service.memory``.
 """
 
 import zlib
@@ -75,7 +75,7 @@ class MemoryBroker:
     """Topics, consumer groups and transactions.
 
     Attributes:
-        away: While true, sources return nothing and everything else raises BrokerUnavailable.
+        away: While true, polls raise BrokerSilent and everything else raises BrokerUnavailable.
         on_idle: Called with the time-out of a poll or hold that found nothing, instead of waiting.
         publish_failures: Where the coming publishes fail, first one first; each counts once.
         poll_failures: What the coming polls raise, first one first; each counts once.

@@ -125,6 +125,7 @@ class Source(Protocol):
         membership is never returned: the source rewinds it and returns an empty one.
 
         Raises:
+            BrokerSilent: The message system has stopped answering; poll or hold again, the source goes on by itself.
             BrokerUnavailable: This source is unusable; close it and open a new one.
             FatalError: The broker refuses us for good.
         """

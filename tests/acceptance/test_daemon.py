@@ -145,6 +145,19 @@ class TestServersAway:
             assert daemon.stop() == 0
         assert installation.pairs() == the_expected(corpus)
 
+    def test_an_idle_daemon_notices_that_redis_is_away(self, install, start_redis):
+        redis = start_redis(persist=True)
+        installation = install(1)
+        installation.config.write_text(installation.config.read_text().replace(_url_of(installation), redis.url))
+        with installation.daemon() as daemon:
+            daemon.wait_ready()
+            redis.kill()
+            status, text = servers.wait_until(lambda: _not_ready(daemon), 15, "the daemon to notice")
+            assert (status, text) == (503, "waiting for the store\n")
+            redis.start()
+            daemon.wait_ready()
+            assert daemon.stop() == 0
+
     def test_servers_away_at_the_start_are_waited_for(self, install, start_redis):
         redis = start_redis()
         installation = install(1)
@@ -170,6 +183,30 @@ class TestServersAway:
             kafka.start()
             send(installation, corpus[300:])
             installation.wait_committed(len(corpus))
+            assert daemon.stop() == 0
+        assert installation.pairs() == the_expected(corpus)
+
+    def test_an_idle_daemon_notices_that_kafka_is_away_and_goes_on_when_it_is_back(self, install_on, start_kafka):
+        kafka = start_kafka()
+        installation = install_on(kafka)
+        corpus = a_corpus(17, 60)
+        send(installation, corpus[:30])
+        with installation.daemon() as daemon:
+            installation.wait_committed(30)
+            daemon.wait_ready()
+            servers.wait_until(lambda: "streamdedup_lag_records{" in daemon.get("/metrics")[1], what="a lag")
+            kafka.kill()
+            status, text = servers.wait_until(lambda: _not_ready(daemon), 15, "the daemon to notice")
+            assert (status, text) == (503, "waiting for Kafka\n")
+            assert daemon.get("/livez") == (200, "ok\n")
+            assert daemon.events("waiting")[-1]["what"] == "Kafka"
+            assert daemon.metric("streamdedup_ready") == 0
+            assert "streamdedup_lag_records{" not in daemon.get("/metrics")[1]
+            kafka.start()
+            daemon.wait_ready()
+            send(installation, corpus[30:])
+            installation.wait_committed(len(corpus))
+            assert daemon.metric("streamdedup_ready") == 1
             assert daemon.stop() == 0
         assert installation.pairs() == the_expected(corpus)
 
@@ -204,6 +241,12 @@ class TestServersAway:
             installation.wait_committed(len(corpus))
             assert daemon.stop() == 0
         assert installation.pairs() == the_expected(corpus)
+
+
+def _not_ready(daemon) -> tuple[int, str] | None:
+    """What /readyz says when it is not 200."""
+    status, text = daemon.get("/readyz")
+    return None if status == 200 else (status, text)
 
 
 def _url_of(installation: Installation) -> str:

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from streamdedup.errors import BrokerUnavailable, ProducerFenced
+from streamdedup.embedded import KafkaServer
+from streamdedup.errors import BrokerSilent, BrokerUnavailable, ProducerFenced
 from streamdedup.position import Partition
 from streamdedup.service.kafka import KafkaOptions, KafkaTransport
 from streamdedup.service.memory import MemoryBroker, MemoryTransport
@@ -37,6 +38,9 @@ class System(Protocol):
 
     def published(self) -> list[bytes]:
         """What a reader of committed records sees in the output topic."""
+
+    def silenced(self) -> contextlib.AbstractContextManager[None]:
+        """Answer nothing while the context is open."""
 
     def kept(self, *sources: Source) -> contextlib.AbstractContextManager[None]:
         """Keep ``sources`` in the group while the context is open: a rebalance needs all members at the same time."""
@@ -67,6 +71,12 @@ class MemorySystem:
         return [record.value or b"" for record in self.broker.records(self.output)]
 
     @contextlib.contextmanager
+    def silenced(self) -> Iterator[None]:
+        self.broker.away = True
+        yield
+        self.broker.away = False
+
+    @contextlib.contextmanager
     def kept(self, *sources: Source) -> Iterator[None]:
         for source in sources:
             source.hold(0.0)
@@ -92,6 +102,7 @@ class RealSystem:
     input: str
     output: str
     group: str
+    server: KafkaServer | None = None
 
     def transport(self, member: str = "one", *, max_poll_records: int = 500, exactly_once: bool = True) -> Transport:
         return KafkaTransport(
@@ -113,6 +124,15 @@ class RealSystem:
 
     def published(self) -> list[bytes]:
         return [record.value for record in servers.read_topic(self.bootstrap, self.output)]
+
+    @contextlib.contextmanager
+    def silenced(self) -> Iterator[None]:
+        assert self.server is not None, "only a server of the test's own may be silenced"
+        self.server.brokers[0].pause()
+        try:
+            yield
+        finally:
+            self.server.brokers[0].resume()
 
     @contextlib.contextmanager
     def kept(self, *sources: Source) -> Iterator[None]:
@@ -143,6 +163,17 @@ def system(request) -> System:
         new_topic("output"),
         servers.fresh_name("group"),
     )
+
+
+@pytest.fixture(params=["memory", "kafka"])
+def own_system(request) -> System:
+    """A system that may be silenced."""
+    if request.param == "memory":
+        return MemorySystem()
+    server = request.getfixturevalue("start_kafka")()
+    servers.create_topics(server.bootstrap_servers, ["input"], PARTITIONS)
+    servers.create_topics(server.bootstrap_servers, ["output"])
+    return RealSystem(server.bootstrap_servers, "input", "output", "group", server)
 
 
 @pytest.fixture
@@ -408,6 +439,30 @@ def test_the_lag_is_what_is_left_to_read(system, open_ends):
     for _ in range(2):
         sink.publish([], next_batch(source))
     assert source.stats().lags[Partition(system.input, 0)] == 0
+
+
+def test_silence_is_noticed_although_nothing_is_under_way_and_the_same_ends_go_on_after_it(own_system, open_ends):
+    source, sink = open_ends(own_system.transport())
+    join(source)
+
+    rebalances = source.stats().rebalances_count
+
+    def polled() -> Batch | None:
+        """What a poll returns; None when it says that nobody answers."""
+        try:
+            return source.poll(POLL_S)
+        except BrokerSilent:
+            return None
+
+    with own_system.silenced():
+        servers.wait_until(lambda: polled() is None, what="silence")
+        source.hold(POLL_S)
+        assert polled() is None
+    own_system.produce(b"a")
+    batch = servers.wait_until(polled, what="the record")
+    assert values(batch) == [b"a"]
+    sink.publish([], batch)
+    assert source.stats().rebalances_count == rebalances
 
 
 def test_a_closed_end_can_be_closed_again_and_refuses_work(system, open_ends):

@@ -461,6 +461,28 @@ def test_while_kafka_is_away_the_daemon_says_so_and_then_goes_on():
     assert world.wrong() == []
 
 
+def lags(daemon: Daemon) -> dict[str, float]:
+    """The lag of each partition, as far as it is told."""
+    samples = next(iter(daemon.metrics.lag_records.collect())).samples
+    return {sample.labels["partition"]: sample.value for sample in samples}
+
+
+def test_an_idle_daemon_says_that_kafka_is_away_forgets_the_lag_and_goes_on_with_the_clients_it_has():
+    world = World(TWINS).run()
+    (daemon,) = world.daemons
+    assert lags(daemon) == {"0": 0, "1": 0}
+    generation = world.broker.groups[GROUP].generation
+    world.broker.away = True
+    for _ in range(3):
+        world.turn(daemon)
+        assert (daemon.loop.problem(), daemon.figure("ready"), lags(daemon)) == ("waiting for Kafka", 0, {})
+    world.broker.away = False
+    world.turn(daemon)
+    assert (daemon.loop.problem(), daemon.figure("ready"), lags(daemon)) == (None, 1, {"0": 0, "1": 0})
+    assert daemon.figure("rebuilds_total") == 0
+    assert world.broker.groups[GROUP].generation == generation
+
+
 def test_a_daemon_without_partitions_stands_by_and_is_ready():
     world = World(TWINS, partitions=1, names=("a", "b")).run()
     problems = [daemon.loop.problem() for daemon in world.daemons]

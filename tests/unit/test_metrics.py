@@ -15,6 +15,7 @@ from streamdedup.errors import StoreUnavailable
 from streamdedup.messages import Document, Match
 from streamdedup.metrics import Metrics
 from streamdedup.position import Partition, Position
+from streamdedup.service import figures as figures_module
 from streamdedup.service.figures import Figures, now_ms
 from streamdedup.service.transport import Batch, Record, SourceStats
 from streamdedup.service.work import Work
@@ -236,9 +237,25 @@ def test_the_memory_of_the_store_is_looked_at_now_and_then(metrics):
     assert (value(metrics, "store_used_bytes"), value(metrics, "store_limit_bytes")) == (100, 0)
 
 
-def test_a_store_that_does_not_tell_its_memory_stops_nothing(metrics):
-    Figures(metrics).look_at(Stats(SourceStats()), [Stats(StoreUnavailable("away"))])
-    assert value(metrics, "store_used_bytes") == 0
+def test_a_store_that_does_not_answer_is_noticed_although_there_is_nothing_to_do(metrics, monkeypatch):
+    monkeypatch.setattr(figures_module, "_STATS_S", 0.0)
+    figures = Figures(metrics)
+    store = Stats(StoreStats(100, None), StoreUnavailable("away"))
+    figures.look_at(Stats(SourceStats()), [store])
+    with pytest.raises(StoreUnavailable):
+        figures.look_at(Stats(SourceStats()), [store])
+
+
+def test_while_it_is_not_at_work_no_lag_is_told(metrics):
+    figures = Figures(metrics)
+    figures.look_at(Stats(SourceStats(1, {Partition("a", 0): 0})), [])
+    assert value(metrics, "lag_records", topic="a", partition="0") == 0
+    figures.waits_for("Kafka")
+    figures.waits_for("Kafka")
+    assert value(metrics, "lag_records", topic="a", partition="0") is None
+    figures.look_at(Stats(SourceStats(1, {Partition("a", 0): 0})), [])
+    figures.halted()
+    assert value(metrics, "lag_records", topic="a", partition="0") is None
 
 
 def test_ready_and_the_failures_are_counted(metrics):

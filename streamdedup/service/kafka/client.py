@@ -78,7 +78,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
             # All that a time-out tells is that no connection came about. Neither is named as the cause: the client puts
             # configuration values into some of its texts.
             reason = reasons[-1] if reasons and isinstance(error, KafkaTimeoutError) else error
-            doing = f"connect to Kafka at {_servers(options)} ({options.security_protocol})"
+            doing = f"connect to Kafka at {options.address} ({options.security_protocol})"
             raise translated(reason, doing, options.secrets()) from None
         raise
     for part in network:
@@ -154,9 +154,3 @@ def close_quietly(doing: str, close: Callable[[], object], timeout_s: float) -> 
         logger.info("Closing was cut short", extra={"event": "close_cut_short", "doing": doing, "error": repr(error)})
         return False
     return True
-
-
-def _servers(options: KafkaOptions) -> str:
-    """The servers as one text."""
-    servers = options.bootstrap_servers
-    return servers if isinstance(servers, str) else ",".join(servers)

@@ -111,6 +111,12 @@ class KafkaOptions:
         if not self.topics:
             raise ValueError("at least one input topic is needed")
 
+    @property
+    def address(self) -> str:
+        """The servers as one text, for messages."""
+        servers = self.bootstrap_servers
+        return servers if isinstance(servers, str) else ",".join(servers)
+
     def secrets(self) -> tuple[str, ...]:
         """Texts that must never appear in a message."""
         return tuple(secret for secret in (self.sasl_password, self.ssl_password) if secret)

@@ -18,6 +18,7 @@ from streamdedup.service.kafka.client import build, close_quietly
 from streamdedup.service.kafka.failures import CLIENT_ERRORS, translated
 from streamdedup.service.kafka.options import KafkaOptions
 from streamdedup.service.kafka.records import named, offsets_of, places, records_of, unreadable_of
+from streamdedup.service.kafka.silence import SilenceWatch
 from streamdedup.service.kafka.unreadable import UnreadableRange, find_unreadable
 from streamdedup.service.transport import Batch, Record, SourceStats, Unreadable
 
@@ -40,6 +41,7 @@ class KafkaSource:
         self._consumer = consumer
         self._options = options
         self._notes = listener
+        self._silence = SilenceWatch(consumer, options)
         self._broken: str | None = None
         self._closed = False
 
@@ -61,10 +63,20 @@ class KafkaSource:
         """Return the next records; see ``Source.poll``.
 
         Raises:
+            BrokerSilent: Kafka has stopped answering; poll again.
             BrokerUnavailable: This source is unusable; close it and open a new one.
             FatalError: The broker refuses us, or a record is unreadable and ``on_unreadable`` is ``halt``.
         """
         self._refuse_if_broken()
+        batch = self._poll(timeout_s)
+        if batch:
+            self._silence.heard()
+        else:
+            self._silence.look()
+        return batch
+
+    def _poll(self, timeout_s: float) -> Batch:
+        """The next records, or nothing."""
         # A partition keeps its pause through a rebalance, so whatever was held is released here and nowhere else.
         self._consumer.resume(*self._consumer.paused())
         try:
