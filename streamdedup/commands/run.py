@@ -76,7 +76,7 @@ def run_daemon(settings: Settings) -> None:
         health = _serve_health(settings, metrics, loop, pulse)
         stack.callback(health.close)
         log.info("started", version=__version__, metrics_port=health.port, **_servers(settings))
-        _await_servers(settings, client, transport, stop, pulse)
+        _await_servers(settings, client, transport, stop, pulse, loop)
         loop.run()
         log.info("stopped")
 
@@ -100,7 +100,7 @@ def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Puls
 
 
 def _await_servers(
-    settings: Settings, client: Redis, transport: KafkaTransport, stop: StopSignals, pulse: _Pulse
+    settings: Settings, client: Redis, transport: KafkaTransport, stop: StopSignals, pulse: _Pulse, loop: Loop
 ) -> None:
     """Wait until both servers answer, and check once that they are fit for use.
 
@@ -118,6 +118,7 @@ def _await_servers(
 
     checks: dict[str, Callable[[], None]] = {"the store": check_store, "Kafka": check_kafka}
     for what, check in checks.items():
+        loop.waits_for(what)
         waiting = False
         while not stop.stopping:
             pulse.tick()

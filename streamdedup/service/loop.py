@@ -99,6 +99,7 @@ class Loop:
         self._breaker = DeadLetterBreaker(options.breaker)
         self._halted: str | None = None
         self._waiting_for: str | None = "the store"
+        self._told: str | None = None
         self._attempts_count = 0
         self._fenced_at: float | None = None
         self._refused_since: tuple[int | None, float] | None = None
@@ -108,6 +109,12 @@ class Loop:
         if self._halted is not None:
             return f"halted: {self._halted}"
         return None if self._waiting_for is None else f"waiting for {self._waiting_for}"
+
+    def waits_for(self, what: str | None) -> None:
+        """Note what the daemon waits for, one of ``metrics.WAITING_FOR``; None while it is at work."""
+        self._waiting_for = what
+        if self._halted is None:
+            self._figures.waits_for(what)
 
     def run(self) -> None:
         """Work until asked to stop.
@@ -150,13 +157,10 @@ class Loop:
             self._halt(batch, error)
         except ProducerFenced as error:
             self._producer_fenced(error)
-        except BrokerSilent as error:
-            # The clients stay: with new ones the broker would await the old membership's end before all others.
-            self._figures.broker_failed()
-            self._wait("Kafka", error)
         except BrokerUnavailable as error:
             self._figures.broker_failed()
-            self._close_clients()
+            if not isinstance(error, BrokerSilent):  # then new ones would have to await the old membership's end
+                self._close_clients()
             self._wait("Kafka", error)
 
     def _work_on(self, batch: Batch, source: Source, sink: Sink) -> None:
@@ -229,6 +233,7 @@ class Loop:
 
     def _open_clients(self) -> tuple[Source, Sink]:
         if self._clients is None:
+            self.waits_for("Kafka")
             self._holdings.begin_anew()
             self._clients = self._transport.open()
             log.info("connected")
@@ -247,9 +252,10 @@ class Loop:
         # A daemon beyond the number of partitions is at work too: it stands by with none.
         if self._waiting_for is not None and (source.assigned() or source.stats().rebalances_count):
             log.info("at_work", partitions=sorted(str(p) for p in source.assigned()))
-            self._waits_for(None)
+            self.waits_for(None)
+            self._told = None
         elif self._waiting_for is not None:
-            self._waits_for("partitions")
+            self.waits_for("partitions")
         self._attempts_count = 0
 
     # Failures
@@ -319,16 +325,12 @@ class Loop:
         self._fenced_at = now
         self._wait("Kafka", error)
 
-    def _waits_for(self, what: str | None) -> None:
-        self._waiting_for = what
-        if self._halted is None:
-            self._figures.waits_for(what)
-
     def _wait(self, what: str, error: Exception) -> None:
         """Wait a little longer than last time, keeping the group membership where there is one."""
-        if self._waiting_for != what:
+        if self._told != what:
             log.warning("waiting", what=what, reason=str(error))
-        self._waits_for(what)
+        self.waits_for(what)
+        self._told = what
         longest = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**self._attempts_count)
         wait_s = longest * random.uniform(0.5, 1.0)  # noqa: S311  spreads the retries of several daemons
         self._attempts_count = min(self._attempts_count + 1, 10)

@@ -167,6 +167,7 @@ class TestServersAway:
         redis.kill()
         with installation.daemon() as daemon:
             assert daemon.wait_event("waiting")["what"] == "the store"
+            assert daemon.get("/readyz") == (503, "waiting for the store\n")
             redis.start()
             installation.wait_committed(len(corpus))
             assert daemon.stop() == 0
@@ -219,7 +220,7 @@ class TestServersAway:
         with installation.daemon() as daemon:
             assert daemon.wait_event("waiting")["what"] == "Kafka"
             assert daemon.get("/livez")[0] == 200
-            assert daemon.get("/readyz")[0] == 503
+            assert daemon.get("/readyz") == (503, "waiting for Kafka\n")
             kafka.start()
             installation.wait_committed(len(corpus))
             assert daemon.stop() == 0

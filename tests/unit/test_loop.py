@@ -10,6 +10,7 @@ import logging
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import structlog
@@ -439,6 +440,34 @@ def test_while_the_store_is_away_the_daemon_says_so_keeps_its_membership_and_the
     assert daemon.figure("store_errors_total") == 1
     assert world.broker.groups[GROUP].generation == generation
     assert world.wrong() == []
+
+
+def test_what_is_awaited_at_the_start_is_named_server_by_server():
+    world = World(TWINS, joined=False)
+    (daemon,) = world.daemons
+    said = []
+    world.plan = lambda _number: lambda _world, moment: said.append((moment.effect, daemon.loop.problem()))
+    world.turn(daemon)
+    assert ("open", "waiting for the store") in said
+    assert ("open_clients", "waiting for Kafka") in said
+    assert ("poll", "waiting for Kafka") in said
+    assert daemon.loop.problem() is None
+
+
+def test_waiting_is_told_once_for_each_outage_also_for_one_at_the_start(monkeypatch):
+    told: list[str] = []
+    log = SimpleNamespace(info=lambda *_, **__: None, warning=lambda event, **fields: told.append(fields["what"]))
+    monkeypatch.setattr(loop_module, "log", log)
+    world = World(TWINS, joined=False)
+    (daemon,) = world.daemons
+    for number in range(2):
+        world.broker.produce(INPUT, b'{"id": "z%d", "text": "amber"}' % number, partition=0)
+        world.plan = lambda _number: store_fails
+        world.outages = [lambda: None, lambda: setattr(world, "plan", lambda _number: None)]
+        world.turn(daemon)
+        world.turn(daemon)
+        assert daemon.loop.problem() is None
+    assert told == ["the store", "the store"]
 
 
 def test_while_kafka_is_away_the_daemon_says_so_and_then_goes_on():
