@@ -4,12 +4,17 @@ An event is a stable name with fields, ``log.info("batch_committed", records=500
 ``logger.info("A sentence", extra={"event": "batch_committed", "records": 500})`` with the standard library; both come
 out alike. A library's record without a name is the event ``library_message``. The clients of Kafka and Redis log what
 they send at debug, passwords and documents included, so they are never heard below ``warning``, whatever level is asked
-for.
+for. While a server is away they repeat themselves several times a second; of lines that differ in figures alone one a
+minute is let through, and says as ``left_out`` how many were not.
 """
 
 import logging
+import math
+import re
 import sys
-from collections.abc import Mapping, MutableMapping
+import threading
+import time
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final, Literal, TextIO
 
 import structlog
@@ -24,10 +29,51 @@ LEVELS: Final = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
+#: Between two lines of a client that say the same, in seconds.
+REPEAT_S: Final = 60.0
+#: Most different lines of the clients that are remembered.
+_REMEMBERED_LINES: Final = 1000
 #: Event of a record that has none of its own.
 FOREIGN_EVENT: Final = "library_message"
+#: What differs between two lines that say the same.
+_FIGURES: Final = re.compile(r"\d+")
 #: Fields that begin every JSON line.
 _FIRST_FIELDS: Final = ("timestamp", "level", "event", "logger")
+
+
+class ClientRepeats(logging.Filter):
+    """Lets a line of a client through once in ``REPEAT_S``; what others log is let through always.
+
+    Two lines are the same if they come from one place: logger, level and text without figures and arguments.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._lock = threading.Lock()
+        # When each line was let through last, and how many like it were not since then.
+        self._lines: dict[tuple[str, int, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to log ``record``; one that stands for others gets the attribute ``left_out``."""
+        if record.name.partition(".")[0] not in CLIENT_LEVELS:
+            return True
+        line = (record.name, record.levelno, _FIGURES.sub("#", str(record.msg)))
+        now = self._clock()
+        with self._lock:
+            shown_at, left_out_count = self._lines.get(line, (-math.inf, 0))
+            if now - shown_at < REPEAT_S:
+                self._lines[line] = shown_at, left_out_count + 1
+                return False
+            if len(self._lines) >= _REMEMBERED_LINES:
+                self._lines.clear()
+            self._lines[line] = now, 0
+        if left_out_count:
+            record.left_out = left_out_count
+        return True
 
 
 def configure(
@@ -56,6 +102,7 @@ def configure(
             ],
         )
     )
+    handler.addFilter(ClientRepeats())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(LEVELS[level])

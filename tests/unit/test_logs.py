@@ -1,12 +1,14 @@
 import io
 import json
 import logging
+from collections import Counter
 from typing import get_args
 
 import pytest
 import structlog
 
 from streamdedup import logs
+from streamdedup.logs import ClientRepeats
 from streamdedup.settings import Service
 
 CANARY = "canary-hunter2"
@@ -123,6 +125,48 @@ def test_the_clients_never_log_what_they_send(client, log_format):
     assert stream.getvalue() == ""
     logger.warning("Connection lost")
     assert "Connection lost" in stream.getvalue()
+
+
+def test_a_client_that_repeats_itself_is_heard_once_a_minute_with_the_number_left_out():
+    now = [1000.0]
+    repeats = ClientRepeats(lambda: now[0])
+
+    def said(text: str, *arguments: object, name: str = "kafka.net.manager", level: int = logging.ERROR):
+        record = logging.LogRecord(name, level, __file__, 1, text, arguments, None)
+        return getattr(record, "left_out", 0) if repeats.filter(record) else None
+
+    assert said("Connection failed: %s", "refused") == 0
+    assert [said("Connection failed: %s", "reset"), said("Connection failed: %s", "refused")] == [None, None]
+    assert said("Connection failed: %s", "refused", level=logging.WARNING) == 0
+    assert said("Connection failed: %s", "refused", name="kafka.net.connection") == 0
+    assert said("backoff 0.31 secs") == 0
+    assert said("backoff 12.5 secs") is None
+    now[0] += 59.9
+    assert said("Connection failed: %s", "refused") is None
+    now[0] += 0.1
+    assert said("Connection failed: %s", "refused") == 3
+    assert said("Connection failed: %s", "refused") is None
+    now[0] += 60
+    assert said("Connection failed: %s", "refused") == 1
+
+
+def test_what_is_not_a_clients_is_never_left_out():
+    stream = io.StringIO()
+    logs.configure("info", "json", stream)
+    for _ in range(3):
+        logging.getLogger("kafka.cluster").error("away")
+        logging.getLogger("kafkaesque").error("away")
+        structlog.get_logger("streamdedup.loop").warning("waiting", what="Kafka")
+    names = [json.loads(line)["logger"] for line in stream.getvalue().splitlines()]
+    assert Counter(names) == {"kafka.cluster": 1, "kafkaesque": 3, "streamdedup.loop": 3}
+
+
+def test_what_a_client_may_say_fills_no_memory():
+    repeats = ClientRepeats()
+    for number in range(5000):
+        letters = "".join(chr(ord("a") + int(digit)) for digit in str(number))
+        assert repeats.filter(logging.LogRecord("redis", logging.ERROR, __file__, 1, letters, (), None))
+    assert len(repeats._lines) <= 1000
 
 
 def test_the_clients_are_as_quiet_as_everything_else_when_that_is_quieter():
