@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from streamdedup import __version__
-from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_USAGE, FatalError, SettingsError, StreamdedupError
+from streamdedup.errors import StreamdedupError, exit_code
 
 #: Exit code after Ctrl-C, as shells count it: 128 and the number of SIGINT.
 EXIT_INTERRUPTED = 130
@@ -96,13 +96,6 @@ def _options(
     ] = False,
 ) -> None:
     """Take the options that stand before any command."""
-
-
-def exit_code(error: StreamdedupError) -> int:
-    """Return the documented exit code of an error that ends a command."""
-    if isinstance(error, SettingsError):
-        return EXIT_USAGE
-    return EXIT_FATAL if isinstance(error, FatalError) else EXIT_FAILED
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -120,3 +120,10 @@ class BrokerMisconfigured(FatalError):
 
 class ProducerFenced(FatalError):
     """Two live daemons share one transactional.id."""
+
+
+def exit_code(error: StreamdedupError) -> int:
+    """Return the documented exit code of an error that ends a command."""
+    if isinstance(error, SettingsError):
+        return EXIT_USAGE
+    return EXIT_FATAL if isinstance(error, FatalError) else EXIT_FAILED

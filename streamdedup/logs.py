@@ -8,6 +8,7 @@ for. While a server is away they repeat themselves several times a second; of li
 minute is let through, and says as ``left_out`` how many were not.
 """
 
+import json
 import logging
 import math
 import re
@@ -15,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, MutableMapping
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
 import structlog
@@ -76,6 +78,12 @@ class ClientRepeats(logging.Filter):
         return True
 
 
+class _Output(logging.StreamHandler[TextIO]):
+    """Where the log goes, and whether as JSON lines."""
+
+    json_lines = False
+
+
 def configure(
     level: Literal["debug", "info", "warning", "error"] = "info",
     log_format: Literal["auto", "json", "console"] = "auto",
@@ -92,7 +100,8 @@ def configure(
     terminal = target.isatty()
     json_lines = log_format == "json" or (log_format == "auto" and not terminal)
     shared = _shared_processors(json_lines=json_lines)
-    handler = logging.StreamHandler(target)
+    handler = _Output(target)
+    handler.json_lines = json_lines
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, _name_foreign_event, structlog.stdlib.ExtraAdder()],
@@ -118,6 +127,28 @@ def configure(
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+def writes_json() -> bool:
+    """Tell whether the log is JSON lines."""
+    return any(isinstance(handler, _Output) and handler.json_lines for handler in logging.getLogger().handlers)
+
+
+def last_line(event: str, *, level: str, logger: str, reason: str, exit_code: int) -> str:
+    """Return the line with which a process ends that may be stuck: nothing is logged and no lock is taken.
+
+    Args:
+        event: Name of the event.
+        level: Its level.
+        logger: Who says it.
+        reason: Why the process ends.
+        exit_code: With which code.
+    """
+    if not writes_json():
+        return f"streamdedup: {reason}; exiting with {exit_code}"
+    now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    first = {"timestamp": now, "level": level, "event": event, "logger": logger}
+    return json.dumps({**first, "exit_code": exit_code, "reason": reason})
 
 
 def _shared_processors(*, json_lines: bool) -> list[structlog.typing.Processor]:

@@ -11,12 +11,21 @@ from redis import Redis
 from streamdedup import __version__, logs
 from streamdedup.commands import assembly
 from streamdedup.commands.config import ConfigOption, SetOption, load_settings
-from streamdedup.errors import BrokerUnavailable, SettingsError, StoreUnavailable
+from streamdedup.errors import (
+    EXIT_FAILED,
+    EXIT_FORCED,
+    EXIT_STALLED,
+    BrokerUnavailable,
+    SettingsError,
+    StoreUnavailable,
+    StreamdedupError,
+    exit_code,
+)
 from streamdedup.health import HealthServer
 from streamdedup.metrics import Metrics
 from streamdedup.service.kafka import KafkaTransport
 from streamdedup.service.loop import Loop
-from streamdedup.service.shutdown import StopSignals, StopTimer, Watchdog
+from streamdedup.service.shutdown import StopSignals, StopTimer, Watchdog, exit_at_once
 from streamdedup.settings import Settings
 from streamdedup.store.connection import check_server
 
@@ -58,9 +67,10 @@ def run_daemon(settings: Settings) -> None:
     metrics.build.info({"version": __version__})
     with ExitStack() as stack:
         # Opened first, closed last: stopping is timed from the signal until everything below is closed.
-        timer = stack.enter_context(StopTimer(service.stop_timeout_s))
+        timer = stack.enter_context(StopTimer(service.stop_timeout_s, _end_at_once("stop_forced", EXIT_FORCED)))
         stop = stack.enter_context(StopSignals(on_stop=timer.begin))
-        pulse = _Pulse(stack.enter_context(Watchdog(service.watchdog_s)), service.watchdog_s)
+        watchdog = stack.enter_context(Watchdog(service.watchdog_s, _end_at_once("fatal", EXIT_STALLED)))
+        pulse = _Pulse(watchdog, service.watchdog_s)
         client = assembly.connect_store(settings)
         stack.callback(client.close)
         transport = KafkaTransport(assembly.kafka_options(settings))
@@ -79,6 +89,16 @@ def run_daemon(settings: Settings) -> None:
         _await_servers(settings, client, transport, stop, pulse, loop)
         loop.run()
         log.info("stopped")
+
+
+def _end_at_once(event: str, code: int) -> Callable[[str], None]:
+    """Return an action that ends the process although its main thread may be stuck."""
+
+    def end(reason: str) -> None:
+        line = logs.last_line(event, level="critical", logger="streamdedup.run", reason=reason, exit_code=code)
+        exit_at_once(line, code)
+
+    return end
 
 
 def _servers(settings: Settings) -> dict[str, object]:
@@ -142,7 +162,17 @@ def run(config: ConfigOption = None, assignments: SetOption = None) -> None:
     """
     settings = load_settings(config, assignments)
     logs.configure(settings.service.log_level, settings.service.log_format)
-    run_daemon(settings)
+    try:
+        run_daemon(settings)
+    except StreamdedupError as error:
+        if not logs.writes_json():
+            raise  # a person is told by the command line, as by any other command
+        log.critical("fatal", error=type(error).__name__, exit_code=exit_code(error), reason=str(error))
+        raise typer.Exit(exit_code(error)) from error
+    except Exception as error:
+        name = type(error).__name__
+        log.critical("fatal", error=name, exit_code=EXIT_FAILED, reason=str(error), exc_info=True)
+        raise typer.Exit(EXIT_FAILED) from error
 
 
 def register(app: typer.Typer) -> None:

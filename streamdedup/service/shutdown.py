@@ -5,6 +5,7 @@ What runs inside a signal handler interrupts the main thread anywhere, even whil
 itself; threads are started beforehand.
 """
 
+import contextlib
 import os
 import queue
 import signal
@@ -13,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from streamdedup.errors import EXIT_FORCED, EXIT_STALLED
 
@@ -204,16 +205,17 @@ class StopTimer:
 
 
 def _exit_stalled(text: str) -> None:
-    _exit(text, EXIT_STALLED)
+    exit_at_once(f"streamdedup: {text}; exiting with {EXIT_STALLED}", EXIT_STALLED)
 
 
 def _exit_forced(text: str) -> None:
-    _exit(text, EXIT_FORCED)
+    exit_at_once(f"streamdedup: {text}; exiting with {EXIT_FORCED}", EXIT_FORCED)
 
 
-def _exit(text: str, code: int) -> None:
+def exit_at_once(line: str, code: int) -> NoReturn:
     """Write one line to standard error and end the process without any cleaning up, which could be what is stuck."""
-    os.write(2, f"streamdedup: {text}; exiting with {code}\n".encode(errors="replace"))
+    with contextlib.suppress(OSError):
+        os.write(2, f"{line}\n".encode(errors="replace"))
     os._exit(code)
 
 

@@ -1,0 +1,127 @@
+"""How ``streamdedup run`` says why it ends: an event of the log where that is JSON, a line for people elsewhere."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import structlog
+
+from streamdedup import cli
+from streamdedup.commands import run as run_module
+from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_FORCED, EXIT_STALLED, EXIT_USAGE, IndexLost, SettingsError
+
+SMALLEST = """
+kafka.bootstrap_servers = "localhost:9092"
+redis.url = "redis://localhost:6379/0"
+profiles.articles.topics = ["articles"]
+service.log_format = "{log_format}"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _restored_logging(monkeypatch):
+    """Leave the process's logging as it was found."""
+    for name in [name for name in os.environ if name.startswith("STREAMDEDUP_")]:
+        monkeypatch.delenv(name)
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def ended(tmp_path, capsys, monkeypatch):
+    """Run a daemon that ends with an error; return exit code and standard error."""
+
+    def run(error: Exception, log_format: str) -> tuple[object, str]:
+        def fail(_settings: object) -> None:
+            raise error
+
+        monkeypatch.setattr(run_module, "run_daemon", fail)
+        config = tmp_path / "streamdedup.toml"
+        config.write_text(SMALLEST.format(log_format=log_format), encoding="utf-8")
+        with pytest.raises(SystemExit) as exited:
+            cli.main(["run", "--config", str(config)])
+        return exited.value.code, capsys.readouterr().err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(IndexLost("gone: begin anew"), EXIT_FATAL), (SettingsError("port: taken"), EXIT_USAGE)]
+)
+def test_an_error_that_ends_the_daemon_is_one_event_where_the_log_is_json(ended, error, code):
+    exited_with, text = ended(error, "json")
+    (event,) = [json.loads(line) for line in text.splitlines()]
+    assert exited_with == code
+    assert {name: event[name] for name in ("level", "event", "logger", "error", "exit_code", "reason")} == {
+        "level": "critical",
+        "event": "fatal",
+        "logger": "streamdedup.run",
+        "error": type(error).__name__,
+        "exit_code": code,
+        "reason": str(error),
+    }
+    assert "exception" not in event
+
+
+def test_people_are_told_in_a_line(ended):
+    assert ended(IndexLost("gone: begin anew"), "console") == (EXIT_FATAL, "streamdedup: gone: begin anew\n")
+
+
+def test_a_mistake_of_the_program_is_one_event_with_its_traceback(ended):
+    exited_with, text = ended(ZeroDivisionError("by nothing"), "json")
+    (event,) = [json.loads(line) for line in text.splitlines()]
+    assert exited_with == event["exit_code"] == EXIT_FAILED
+    assert (event["level"], event["event"], event["error"]) == ("critical", "fatal", "ZeroDivisionError")
+    assert "Traceback" in event["exception"]
+    assert "in fail" in event["exception"]
+
+
+def test_on_a_terminal_a_mistake_of_the_program_shows_its_traceback_too(ended):
+    exited_with, text = ended(ZeroDivisionError("by nothing"), "console")
+    assert exited_with == EXIT_FAILED
+    assert text.count("Traceback") == 1
+    assert "ZeroDivisionError: by nothing" in text
+
+
+@pytest.mark.parametrize(
+    ("event", "code", "context"),
+    [
+        ("fatal", EXIT_STALLED, "Watchdog(0.2, _end_at_once('fatal', 70))"),
+        ("stop_forced", EXIT_FORCED, "StopTimer(0.2, _end_at_once('stop_forced', 75)) as timer"),
+    ],
+)
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_process_that_is_stuck_says_so_likewise_although_the_log_is_stuck_too(event, code, context, log_format):
+    script = f"""
+        import logging, threading
+        from streamdedup import logs
+        from streamdedup.commands.run import _end_at_once
+        from streamdedup.service.shutdown import StopTimer, Watchdog
+        timer = None
+        logs.configure("info", "{log_format}")
+        with {context}:
+            if timer is not None:
+                timer.begin()
+            with logging.getLogger().handlers[0].lock:
+                threading.Event().wait()
+    """
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert process.returncode == code
+    (line,) = process.stderr.splitlines()
+    if log_format == "json":
+        said = json.loads(line)
+        assert (said["level"], said["event"], said["exit_code"]) == ("critical", event, code)
+        assert said["timestamp"].endswith("Z")
+        assert "0.2 s" in said["reason"]
+    else:
+        assert line.startswith("streamdedup: ")
+        assert line.endswith(f"; exiting with {code}")
