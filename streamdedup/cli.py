@@ -4,19 +4,26 @@ A command's module is imported when the command is called, so that ``--help`` do
 add a command: write ``streamdedup/commands/NAME.py`` with ``register(app)``, and give it a line in ``COMMANDS``.
 """
 
+import contextlib
+import errno
 import importlib
+import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, NoReturn
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from streamdedup import __version__
-from streamdedup.errors import StreamdedupError, exit_code
+from streamdedup.errors import EXIT_FAILED, EXIT_PIPE, StreamdedupError, exit_code
 
 #: Exit code after Ctrl-C, as shells count it: 128 and the number of SIGINT.
 EXIT_INTERRUPTED = 130
+
+#: What is wrong with where the output goes, rather than with the program.
+_WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EROFS})
 
 #: Every command, in the order of the help: its name, which is its module's too, and what it does in a line.
 COMMANDS = {
@@ -104,12 +111,58 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: What follows the program's name; the process's own if None.
     """
+    # A process that was started without them has None, which nobody expects to write to.
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    try:
+        code = _run(arguments)
+    except StreamdedupError as error:
+        code = _fail(str(error) or type(error).__name__, exit_code(error))
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        code = EXIT_PIPE
+    except OSError as error:
+        if error.filename is None and error.errno not in _WRITE_ERRORS:
+            raise
+        what = "cannot write the output" if error.filename is None else error.filename
+        code = _fail(f"{what}: {error.strerror}", EXIT_FAILED)
+    if code:
+        _settle(sys.stdout)
+        _settle(sys.stderr)
+    sys.exit(code)
+
+
+def _run(arguments: Sequence[str] | None) -> int | str | None:
+    """Run a command and return the code that it ends with."""
+    code: int | str | None = None
     try:
         app(args=arguments, prog_name="streamdedup")
-    except StreamdedupError as error:
-        for line in str(error).splitlines() or [type(error).__name__]:
+    except SystemExit as ended:
+        # What the libraries of the command line and of the console turn a reader that has gone into.
+        if isinstance(ended.__context__, BrokenPipeError):
+            raise BrokenPipeError from ended
+        code = ended.code
+    sys.stdout.flush()
+    return code
+
+
+def _fail(text: str, code: int) -> int:
+    """Say why a command ends; return the code."""
+    with contextlib.suppress(OSError):
+        for line in text.splitlines():
             typer.echo(f"streamdedup: {line}", err=True)
-        sys.exit(exit_code(error))
-    except KeyboardInterrupt:
-        sys.exit(EXIT_INTERRUPTED)
-    sys.exit()
+    return code
+
+
+def _nowhere() -> TextIO:
+    """Return a stream that drops what is written."""
+    return Path(os.devnull).open("w", encoding="utf-8")
+
+
+def _settle(stream: TextIO) -> None:
+    """Throw away what cannot be written, or Python would complain about it when it exits, and change the code."""
+    try:
+        stream.flush()
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -6,6 +6,7 @@
     │   ├── DecodeError
     │   └── DocumentTooLarge
     ├── CorpusError              a file that cannot be read as a corpus; commands report it, exit 1
+    ├── OutputError              a file or a stream that cannot be written; commands report it, exit 1
     ├── TransientError           undo the batch, back off, try again
     │   ├── StoreUnavailable
     │   └── BrokerUnavailable    with new clients
@@ -28,6 +29,8 @@ secret or the text of a document.
 EXIT_OK = 0
 #: Exit code: a command could not do what it was asked for (unreadable file, server absent).
 EXIT_FAILED = 1
+#: Exit code: the reader of the output has gone, as in ``| head``; what shells count: 128 and the number of SIGPIPE.
+EXIT_PIPE = 141
 #: Exit code: wrong settings or wrong use of the command line.
 EXIT_USAGE = 2
 #: Exit code: the watchdog saw no progress and ended the process; safe to restart.
@@ -48,6 +51,10 @@ class SettingsError(StreamdedupError):
 
 class CorpusError(StreamdedupError):
     """A file that is not the corpus it was said to be; the text names the file and, where there is one, the line."""
+
+
+class OutputError(StreamdedupError):
+    """A file or a stream that a command cannot write to: unwritable, or its disk is full; the text names it."""
 
 
 class MessageError(StreamdedupError):

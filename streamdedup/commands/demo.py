@@ -21,7 +21,7 @@ from streamdedup.commands.demo_run import Demo, Show, print_rows
 from streamdedup.commands.demo_servers import PROFILES, Servers
 from streamdedup.commands.demo_signals import EndingSignals
 from streamdedup.commands.differences import GAP
-from streamdedup.commands.scan import output_to
+from streamdedup.commands.output import output_to
 from streamdedup.commands.show import make_console
 from streamdedup.corpora import CorpusReader
 from streamdedup.errors import SettingsError

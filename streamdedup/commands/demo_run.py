@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress, TaskID
@@ -14,6 +14,7 @@ from streamdedup.commands.assembly import kafka_options
 from streamdedup.commands.demo_figures import Figures, listed
 from streamdedup.commands.demo_replay import MAX_RECORD_BYTES, Audience, Replay
 from streamdedup.commands.demo_servers import DEAD_LETTER_TOPIC, DUPLICATES_TOPIC, Servers
+from streamdedup.commands.output import Output
 from streamdedup.commands.scan import Pair, write_pairs
 from streamdedup.commands.tail import Texts, decoders_of
 from streamdedup.corpora import CorpusReader, Entry
@@ -137,7 +138,7 @@ class Demo:
         if problem:
             raise StreamdedupError(problem)
 
-    def write_pairs(self, output: TextIO) -> None:
+    def write_pairs(self, output: Output) -> None:
         """Write the pairs seen, in the format of ``streamdedup scan``."""
         pairs = [Pair(id1, id2, value, "", 0) for (id1, id2), value in self._audience.pairs.items()]
         write_pairs(pairs, output, as_json=False)

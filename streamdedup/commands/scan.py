@@ -1,23 +1,22 @@
 """``streamdedup scan``: all near-duplicate pairs of files, without any server."""
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TextIO
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import typer
 
 from streamdedup.commands.assembly import decoder_of, detector_options
+from streamdedup.commands.output import Output, output_to
 from streamdedup.commands.progress import batches, read_with_progress
 from streamdedup.corpora import CorpusReader, Entry
 from streamdedup.corpora.detection import Format
 from streamdedup.detections import Outcome
 from streamdedup.detector import Detector
-from streamdedup.errors import CorpusError, SettingsError
+from streamdedup.errors import SettingsError
 from streamdedup.messages import Document
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Profile, Settings
@@ -125,25 +124,7 @@ def _document(entry: Entry, offset: int) -> Document:
     return Document(entry.id, entry.text, Position(*_PARTITION, offset), 0)
 
 
-@contextmanager
-def output_to(path: str | None) -> Iterator[TextIO]:
-    """Open a file to write, or standard output.
-
-    Raises:
-        CorpusError: It cannot be written.
-    """
-    if path is None or path == "-":
-        yield sys.stdout
-        return
-    try:
-        file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115  closed below, after a failure to open is told apart
-    except OSError as error:
-        raise CorpusError(f"{path}: {error.strerror}") from error
-    with file:
-        yield file
-
-
-def write_pairs(pairs: Iterable[Pair], output: TextIO, *, as_json: bool) -> None:
+def write_pairs(pairs: Iterable[Pair], output: Output, *, as_json: bool) -> None:
     """Write pairs sorted by their ids, one a line."""
     for pair in sorted(pairs):
         line = (

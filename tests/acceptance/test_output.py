@@ -1,0 +1,113 @@
+"""What a command says when its output goes nowhere: a full disk, a reader that has gone, a stream that is closed."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamdedup.errors import EXIT_FAILED, EXIT_OK, EXIT_PIPE
+from tests import servers
+
+FULL = Path("/dev/full")
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+CORPUS = '{"id": "a", "text": "one two three four five six"}\n{"id": "b", "text": "one two three four five six"}\n'
+SETTINGS = """
+kafka.bootstrap_servers = "localhost:9092"
+redis.url = "redis://localhost:6379/0"
+profiles.articles.topics = ["articles"]
+"""
+COMMANDS = {
+    "scan": ("scan", "{corpus}"),
+    "schema": ("schema", "alert"),
+    "config-show": ("config", "show", "--config", "{settings}"),
+    "help": ("--help",),
+    "demo": ("demo",),
+}
+
+pytestmark = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+
+
+@pytest.fixture(params=COMMANDS.values(), ids=COMMANDS)
+def command(request, tmp_path) -> list[str]:
+    files = {"corpus": tmp_path / "corpus.jsonl", "settings": tmp_path / "streamdedup.toml"}
+    files["corpus"].write_text(CORPUS, encoding="utf-8")
+    files["settings"].write_text(SETTINGS, encoding="utf-8")
+    return [part.format(**files) for part in request.param]
+
+
+def started(command: list[str], **streams: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "streamdedup", *command], **streams, text=True, timeout=60, check=False
+    )
+
+
+def into_a_full_disk(command: list[str]) -> subprocess.CompletedProcess[str]:
+    with FULL.open("w") as full:
+        return started(command, stdout=full, stderr=subprocess.PIPE)
+
+
+def without_a_reader(command: list[str]) -> subprocess.CompletedProcess[str]:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        return started(command, stdout=writing, stderr=subprocess.PIPE)
+    finally:
+        os.close(writing)
+
+
+def test_a_full_disk_is_said_in_a_line(command):
+    done = into_a_full_disk(command)
+    assert done.returncode == EXIT_FAILED
+    assert done.stderr.splitlines()[-1].endswith(": No space left on device")
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_a_reader_that_has_gone_ends_a_command_in_silence(command):
+    done = without_a_reader(command)
+    assert done.returncode == EXIT_PIPE
+    assert done.stderr == ""
+
+
+def test_a_full_disk_for_messages_too_changes_no_exit_code(tmp_path):
+    with FULL.open("w") as full:
+        assert started(["scan", str(tmp_path / "nowhere.jsonl")], stdout=full, stderr=full).returncode == EXIT_FAILED
+
+
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-"])
+def test_streams_that_are_closed_are_written_to_in_vain(redirection):
+    line = f"exec {sys.executable} -m streamdedup schema alert {redirection}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (EXIT_OK, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["scan", "{corpus}", "--output", "/dev/full"], "No space left on device"),
+        (["scan", "{corpus}", "--output", "/nowhere/pairs"], "No such file or directory"),
+        (["scan", "{corpus}", "--output", "{folder}"], "Is a directory"),
+        (["demo", "--pairs", "/nowhere/pairs"], "No such file or directory"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_named(tmp_path, arguments, reason):
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(CORPUS, encoding="utf-8")
+    command = [part.format(corpus=corpus, folder=tmp_path) for part in arguments]
+    done = started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (EXIT_FAILED, f"streamdedup: {command[-1]}: {reason}\n")
+
+
+@pytest.mark.parametrize("form", ["lines", "--json"])
+def test_tail_whose_output_goes_nowhere_ends(kafka, new_topic, form):
+    topic = new_topic("duplicates")
+    (alert,) = re.findall(r"```json alert\n(.*?)```", README, re.DOTALL)
+    servers.produce(kafka, topic, [alert.encode()])
+    command = ["tail", "-b", kafka, "--topic", topic, "--from-beginning", *([] if form == "lines" else [form])]
+    full, gone = into_a_full_disk(command), without_a_reader(command)
+    assert (full.returncode, gone.returncode) == (EXIT_FAILED, EXIT_PIPE)
+    assert full.stderr.splitlines()[-1] == "streamdedup: cannot write the output: No space left on device"
+    assert "Traceback" not in full.stderr + gone.stderr
