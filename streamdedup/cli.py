@@ -60,7 +60,30 @@ class _Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return name, command and remaining arguments, the command with all its options."""
         name, command, rest = super().resolve_command(ctx, args)
-        return name, load_command(name) if name in COMMANDS else command, rest
+        if name in COMMANDS:
+            command = load_command(name)
+            _hide_types_of_flags(command, ctx)
+        return name, command, rest
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options that stand before any command."""
+        params: list[Any] = super().get_params(ctx)
+        return [_without_type(param) for param in params]
+
+
+def _hide_types_of_flags(command: Any, ctx: Any) -> None:
+    """Keep the help of a command, and of those below it, from naming a type where no value can be given."""
+    for param in [*command.params, command.get_help_option(ctx)]:
+        _without_type(param)
+    for inner in getattr(command, "commands", {}).values():
+        _hide_types_of_flags(inner, ctx)
+
+
+def _without_type(param: Any) -> Any:
+    """Return ``param``; one that is a flag shows no type any more."""
+    if getattr(param, "is_bool_flag", False):
+        param.metavar = ""
+    return param
 
 
 def load_command(name: str) -> Any:

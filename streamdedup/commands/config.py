@@ -11,6 +11,8 @@ import typer
 from streamdedup.errors import SettingsError
 from streamdedup.settings import Settings, describe_banding, show
 from streamdedup.settings.base import secrets_of
+from streamdedup.settings.kafka import SERVERS_ALLOWED, check_servers
+from streamdedup.settings.mistakes import shown
 from streamdedup.settings.root import SCHEMA
 
 #: Option of every command that reads settings: the file.
@@ -23,6 +25,36 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set", metavar="KEY=VALUE", help="One setting, over file and environment: --set kafka.batch_records=1000"
+    ),
+]
+
+
+def check_bootstrap_servers(servers: str | None) -> str | None:
+    """Return the value of ``BootstrapServersOption``.
+
+    Raises:
+        SettingsError: Something in it is no server.
+    """
+    if servers is None:
+        return None
+    names = [name.strip() for name in servers.split(",")]
+    try:
+        return ",".join(check_servers(names))
+    except ValueError:
+        raise SettingsError(
+            f"--bootstrap-servers {shown(servers)}: not valid; allowed: {SERVERS_ALLOWED}, with commas between them"
+        ) from None
+
+
+#: Option of commands that need no more of the settings than the brokers.
+BootstrapServersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-servers",
+        "-b",
+        metavar="SERVERS",
+        callback=check_bootstrap_servers,
+        help="Brokers as host:port, instead of settings.",
     ),
 ]
 

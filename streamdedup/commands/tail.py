@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from streamdedup.commands.assembly import decoder_of, kafka_options
-from streamdedup.commands.config import ConfigOption, SetOption, load_settings
+from streamdedup.commands.config import BootstrapServersOption, ConfigOption, SetOption, load_settings
 from streamdedup.commands.show import TIME_FORMAT, Side, make_console, match_line, side_by_side
 from streamdedup.errors import MessageError, SettingsError
 from streamdedup.messages import AlertPart, Decoder, content_digest, decode_alert
@@ -164,9 +164,7 @@ def _write_json(record: Record) -> None:
 def tail(
     config: ConfigOption = None,
     assignments: SetOption = None,
-    bootstrap_servers: Annotated[
-        str | None, typer.Option("--bootstrap-servers", "-b", help="Brokers as host:port, instead of settings.")
-    ] = None,
+    bootstrap_servers: BootstrapServersOption = None,
     topic: Annotated[
         str | None, typer.Option("--topic", "-t", help="Topic of the alerts; that of the settings, or duplicates.")
     ] = None,

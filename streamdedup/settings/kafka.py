@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -17,6 +17,8 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _INSTANCE = r"[A-Za-z0-9._-]{1,64}"
 #: One server: name, IPv4 address or bracketed IPv6 address, and port.
 _SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+#: What a server may be, for messages and documentation.
+SERVERS_ALLOWED = 'servers as "host:port"'
 #: Oldest Kafka that fences a transaction by the consumer group's generation (KIP-447).
 _TRANSACTIONS_SINCE = (2, 5)
 #: Oldest Kafka that knows zstd (KIP-110).
@@ -36,7 +38,13 @@ def check_topic(topic: str) -> str:
     return topic
 
 
-def _check_servers(servers: tuple[str, ...]) -> tuple[str, ...]:
+def check_servers(servers: Iterable[str]) -> tuple[str, ...]:
+    """Return servers if each is a host and a port.
+
+    Raises:
+        ValueError: One is not.
+    """
+    servers = tuple(servers)
     for server in servers:
         match = _SERVER.fullmatch(server)
         if match is None or not 0 < int(match[2]) < 65536:
@@ -63,10 +71,10 @@ TOPIC_ALLOWED = "a topic's name: letters, digits, dot, underscore and hyphen, at
 class Kafka(Section):
     """Connection, topics and delivery; durations are in seconds here, with their units in the file."""
 
-    bootstrap_servers: Annotated[Names, AfterValidator(_check_servers)] = Field(
+    bootstrap_servers: Annotated[Names, AfterValidator(check_servers)] = Field(
         min_length=1,
         description="Brokers to ask first; one that answers is enough.",
-        json_schema_extra={"allowed": 'servers as "host:port", as a list or with commas between them'},
+        json_schema_extra={"allowed": f"{SERVERS_ALLOWED}, as a list or with commas between them"},
     )
     group_id: Text = Field(
         default="streamdedup",

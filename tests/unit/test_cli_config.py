@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from streamdedup import __version__, cli, errors, messages
-from streamdedup.commands.config import parse_assignments
+from streamdedup.commands.config import check_bootstrap_servers, parse_assignments
 from tests.canaries import KEY_PASSWORD, TLS
 
 SMALLEST = """
@@ -138,6 +138,28 @@ def test_a_mistake_of_the_program_itself_keeps_its_traceback(monkeypatch):
     monkeypatch.setattr(messages, "schema", fail)
     with pytest.raises(ZeroDivisionError):
         cli.main(["schema", "alert"])
+
+
+@pytest.mark.parametrize("words", [(), *((name,) for name in cli.COMMANDS), ("topics", "create"), ("index", "unfence")])
+def test_help_names_no_type_for_flags_which_take_no_value(run, words):
+    code, out, _ = run(*words, "--help")
+    assert code == errors.EXIT_OK
+    assert "--help" in out
+    assert "bool" not in out.lower()
+
+
+@pytest.mark.parametrize("servers", ["host:notaport", "host", "", ",", "a:9092,b", "host:0", "host:70000", "me:pw@h:1"])
+def test_brokers_of_the_command_line_are_checked_like_those_of_the_settings(run, servers):
+    code, out, err = run("tail", "--bootstrap-servers", servers)
+    assert (code, out) == (errors.EXIT_USAGE, "")
+    assert err.startswith("streamdedup: --bootstrap-servers ")
+    assert err.endswith('not valid; allowed: servers as "host:port", with commas between them\n')
+    assert "pw" not in err
+
+
+def test_brokers_of_the_command_line_may_be_several():
+    assert check_bootstrap_servers("a:9092, [::1]:9093,c.example:1") == "a:9092,[::1]:9093,c.example:1"
+    assert check_bootstrap_servers(None) is None
 
 
 # config
