@@ -23,11 +23,17 @@ from streamdedup.errors import EXIT_FORCED, EXIT_STALLED
 WATCHDOG_LOOKS = 10
 
 
+#: Signals that come within this time of the first count as the same wish, in seconds: a wrapper may signal the process
+#: and its group.
+SAME_WISH_S = 0.5
+
+
 class StopSignals:
     """Turns signals into a request to stop, while the context is open.
 
-    The first signal sets ``stopping`` and ends a ``wait``. The second raises KeyboardInterrupt in the main thread,
-    which also breaks waits that have no time limit. The third does what it did before the context was opened.
+    The first signal sets ``stopping`` and ends a ``wait``. A second one, at least ``SAME_WISH_S`` later, raises
+    KeyboardInterrupt in the main thread, which also breaks waits that have no time limit. A third does what it did
+    before the context was opened.
 
     Only the main thread may open the context.
     """
@@ -36,15 +42,19 @@ class StopSignals:
         self,
         on_stop: Callable[[], None] | None = None,
         signals: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare.
 
         Args:
             on_stop: Called at the first signal, inside the signal handler: it may only do what is safe there.
             signals: Which ones to catch.
+            clock: Monotonic seconds.
         """
         self._on_stop = on_stop
         self._signals = signals
+        self._clock = clock
+        self._asked_at = 0.0
         self._found: dict[signal.Signals, Any] = {}
         self._stopping = False
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -67,6 +77,7 @@ class StopSignals:
     def stop(self) -> None:
         """Ask to stop, as a first signal does; from any thread."""
         if not self._stopping:
+            self._asked_at = self._clock()
             self._stopping = True
             self._wakeups.put(None)
             if self._on_stop is not None:
@@ -84,9 +95,9 @@ class StopSignals:
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         if not self._stopping:
             self.stop()
-            return
-        self._restore()
-        raise KeyboardInterrupt
+        elif self._clock() - self._asked_at >= SAME_WISH_S:
+            self._restore()
+            raise KeyboardInterrupt
 
     def _restore(self) -> None:
         """Put back what was found."""

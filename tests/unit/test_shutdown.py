@@ -37,11 +37,24 @@ def test_the_first_signal_asks_to_stop_and_what_was_found_is_restored(number):
     assert signal.getsignal(number) is before
 
 
+def test_signals_that_come_together_are_one_wish():
+    now = [100.0]
+    with StopSignals(clock=lambda: now[0]) as signals:
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+            now[0] += 0.2
+        assert signals.stopping
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
 def test_the_second_signal_raises_keyboard_interrupt_and_restores_at_once():
     before = signal.getsignal(signal.SIGTERM)
-    with StopSignals() as signals:
+    now = [100.0]
+    with StopSignals(clock=lambda: now[0]) as signals:
         os.kill(os.getpid(), signal.SIGTERM)
         assert signals.wait(PATIENCE_S)
+        now[0] += 0.5
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
         assert signal.getsignal(signal.SIGTERM) is before
@@ -73,7 +86,7 @@ def test_the_second_signal_ends_a_process_that_waits_for_ever():
     ended = run_script("""
         with StopSignals():
             os.kill(os.getpid(), signal.SIGTERM)
-            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+            threading.Timer(0.6, os.kill, (os.getpid(), signal.SIGTERM)).start()
             threading.Event().wait()
     """)
     assert ended.returncode != 0
