@@ -336,6 +336,8 @@ class World:
         for daemon in list(self.daemons):  # what is open is settled, what is committed noticed
             if daemon in self.daemons:
                 self.turn(daemon)
+        # What a daemon that never came back left open hides all that follows it from readers, until its time is over.
+        self.broker.time_out_transactions()
         return self
 
     def stop_all(self) -> None:
