@@ -47,6 +47,13 @@ test-all: $(VENV)/.dev ## The long tests, and the store and the daemon on redis-
 	$(BIN)/pytest -m long
 	STREAMDEDUP_TEST_REDIS_SERVER=redis-server $(BIN)/pytest -m "not long" tests/contract/test_store.py tests/acceptance/test_daemon.py
 
+# Runs of the model of the delivery rules.
+SEEDS ?= 100000
+
+.PHONY: model
+model: $(VENV)/.dev ## The model of the delivery rules under SEEDS random runs, on all cores
+	$(BIN)/python -m tests.model $(SEEDS)
+
 .PHONY: bench
 bench: $(VENV)/.bench ## Measure, beside what else one would use
 	$(BIN)/python benchmarks/text_to_keys.py

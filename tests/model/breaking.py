@@ -1,0 +1,51 @@
+"""For each rule what goes wrong without it, and the kind of run in which that is soon seen."""
+
+from typing import Any, NamedTuple
+
+
+class Breaking(NamedTuple):
+    """What a rule prevents.
+
+    Attributes:
+        kind: The kind of mistake, an attribute of ``Verdict``.
+        climate: What is not left to the seed; see ``Climate``.
+    """
+
+    kind: str
+    climate: dict[str, Any]
+
+
+def _in(kind: str, kinds: str = "", faults: str = "", **climate: Any) -> Breaking:
+    fixed = {"kinds": frozenset(kinds.split()), "faults": frozenset(faults.split()), "doubt": 0, "window": None}
+    return Breaking(kind, fixed | climate)
+
+
+#: Two daemons with a partition each, and texts that are mostly alike.
+_RACE: dict[str, Any] = {"partitions_count": 2, "daemons_count": 2, "docs_count": 6, "parts_count": 2}
+
+BREAKING = {
+    "record_first": _in("lost", **_RACE),
+    "add_before_read": _in("lost", **_RACE),
+    "position_order": _in("lost", "update", "set_back kill", docs_count=4, parts_count=3),
+    "partners_saved": _in("lost", "update", "kill", **(_RACE | {"docs_count": 4})),
+    "pairs_claimed": _in("doubled", **_RACE),
+    "mark": _in("doubled", "", "set_back"),
+    "fence": _in("lost", "update", "freeze", docs_count=4, parts_count=3),
+    "claims_seeded": _in("doubled", "", "flush", **_RACE),
+    "fenced_in_doubt": _in("lost", "update", "restart", docs_count=4, parts_count=3),
+    "announced": _in("lost", "", "go_back"),
+    "reconnecting_noticed": _in("lost", "", "go_back", **_RACE),
+    "rejoined": _in("lost", "", "go_back", **_RACE),
+    "deletion_marked": _in("told", "delete", "set_back"),
+    "buckets_left": _in("told", "delete"),
+    "leaving_remembered": _in("told", "update delete", "kill"),
+    "claims_outlive_deletion": _in("doubled", "delete", "kill", **_RACE),
+    "redeliveries_searched": _in("lost", "cross", "flush", **_RACE),
+    "content_compared": _in("garbled", "append update"),
+    "version_kept": _in("doubled", "append", **_RACE),
+    "append_ordered": _in("lost", "append", "kill"),
+    "unknown_noted": _in("misaddressed", "append update", "kill"),
+    "purged_when_taken_over": _in("told", "delete", "kill", parts_count=1, docs_count=7),
+    "lifetime_covers_outages": _in("lost", window=150),
+    "members_expire": _in("told", window=150, slack=20, parts_count=1, docs_count=12),
+}

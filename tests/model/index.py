@@ -1,0 +1,341 @@
+"""The server that the index lives in: slots, and scripts that are atomic within one slot.
+
+Bands, records, claims and partitions are spread over the slots, so what a document needs is never changed in one step.
+Every script takes the slot first. Names follow ``store/lua``.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from tests.model.documents import BANDS, Content, Marker, Pair, Position, Record
+from tests.model.errors import BatchRefused, IndexLost
+from tests.model.rules import Rules
+
+SLOTS = BANDS
+#: Names an attempt at a batch; later attempts have greater ones: generation, epoch, count.
+Token = tuple[int, int, int]
+NO_TOKEN: Token = (0, 0, 0)
+K = TypeVar("K")
+V = TypeVar("V")
+NEVER = float("inf")
+
+
+class Clock:
+    """Time of the world, in steps of the scheduler."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+
+class PutState(IntEnum):
+    """What became of a record that was put; see ``streamdedup.store.base``."""
+
+    CREATED = 0
+    REPLACED = 1
+    REPLAYED = 2
+    REDELIVERED = 3
+    SUPERSEDED = 4
+    #: There is nothing to delete or to append to.
+    UNKNOWN = 5
+    #: The record appended to is another one by now; nothing was changed.
+    CONFLICT = 6
+
+
+class Put(NamedTuple):
+    """Outcome of one put: the state, what stands there, and the contents whose buckets are still to be left."""
+
+    state: PutState
+    standing: Record | Marker | None
+    shed: tuple[Content, ...]
+
+
+class Right(NamedTuple):
+    """The right to write for a partition."""
+
+    partition: int
+    generation: int
+    epoch: int
+    mark: int
+
+
+class Table(Generic[K, V]):
+    """Keys that expire a fixed time after they were set."""
+
+    def __init__(self, clock: Clock, lifetime: int | None) -> None:
+        self._clock = clock
+        self._lifetime = lifetime
+        self._entries: dict[K, tuple[V, float]] = {}
+
+    def get(self, key: K) -> V | None:
+        entry = self._entries.get(key)
+        return entry[0] if entry is not None and entry[1] > self._clock.now else None
+
+    def set(self, key: K, value: V) -> None:
+        lifetime = self._lifetime
+        self._entries[key] = (value, NEVER if lifetime is None else self._clock.now + lifetime)
+
+    def drop(self, key: K) -> None:
+        self._entries.pop(key, None)
+
+    def items(self) -> list[tuple[K, V]]:
+        now = self._clock.now
+        return [(key, value) for key, (value, end) in self._entries.items() if end > now]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter([key for key, _ in self.items()])
+
+    def copy(self, copied: Callable[[V], V]) -> "Table[K, V]":
+        other = Table[K, V](self._clock, self._lifetime)
+        other._entries = {key: (copied(value), end) for key, (value, end) in self._entries.items()}
+        return other
+
+
+class Slot:
+    """What lives and is changed together."""
+
+    def __init__(self, clock: Clock, lifetime: int | None) -> None:
+        self.records: Table[int, Record | Marker] = Table(clock, lifetime)
+        self.shed: Table[int, tuple[Content, ...]] = Table(clock, lifetime)
+        #: (band, key) -> member -> when it entered
+        self.buckets: Table[tuple[int, int], dict[int, int]] = Table(clock, lifetime)
+        self.claims: Table[Any, Position] = Table(clock, lifetime)
+        #: Position -> pairs saved for it; None among them: an append that met no document
+        self.partners: Table[Position, frozenset[Pair | None]] = Table(clock, lifetime)
+        self.fences: dict[int, tuple[int, int]] = {}
+        self.marks: dict[int, int] = {}
+        self.announced: dict[int, Token] = {}
+        self.epoch = 0
+
+    def copy(self) -> "Slot":
+        other = Slot.__new__(Slot)
+        same = lambda value: value  # noqa: E731
+        other.records, other.shed = self.records.copy(same), self.shed.copy(same)
+        other.buckets, other.claims = self.buckets.copy(dict), self.claims.copy(same)
+        other.partners = self.partners.copy(same)
+        other.fences, other.marks = dict(self.fences), dict(self.marks)
+        other.announced, other.epoch = dict(self.announced), self.epoch
+        return other
+
+
+class Index:
+    """The server.
+
+    Args:
+        clock: The time.
+        lifetime: How long a key lives; None for ever.
+        rules: The rules.
+    """
+
+    def __init__(self, clock: Clock, lifetime: int | None, rules: Rules) -> None:
+        self.clock = clock
+        self.lifetime = lifetime
+        self._rules = rules
+        #: Changes whenever all connections are cut.
+        self.incarnation = 0
+        self.exists = True
+        #: How many processes have connected; gives each a name in the trace.
+        self.stores_count = 0
+        #: What happened, for whoever looks into a run.
+        self.trace: list[str] | None = None
+        self.slots = [Slot(clock, lifetime) for _ in range(SLOTS)]
+
+    def note(self, *what: object) -> None:
+        """Write something into the trace, if there is one."""
+        if self.trace is not None:
+            self.trace.append(f"{self.clock.now:5} {' '.join(map(str, what))}")
+
+    # What happens to servers
+
+    def flush(self) -> None:
+        """Lose everything; connections stay."""
+        self.slots = [Slot(self.clock, self.lifetime) for _ in range(SLOTS)]
+        self.exists = False
+
+    def snapshot(self) -> list[Slot]:
+        return [slot.copy() for slot in self.slots]
+
+    def restore(self, snapshot: list[Slot]) -> None:
+        """Come back as of an earlier time; all connections are cut."""
+        self.slots = [slot.copy() for slot in snapshot]
+        self.incarnation += 1
+        self.exists = True
+
+    # Scripts
+
+    def check(self, slot: Slot, rights: Iterable[Right]) -> None:
+        """Refuse writes of lower generations or epochs (``_fence.lua``)."""
+        for right in rights:
+            stored = slot.fences.get(right.partition)
+            if stored is None:
+                if not self.exists:
+                    raise IndexLost
+                raise BatchRefused
+            if self._rules.fence and stored > (right.generation, right.epoch):
+                raise BatchRefused
+
+    def next_epoch(self, slot: Slot) -> int:
+        """Return a number greater than all before, also when the counter was lost: the server's time helps."""
+        slot.epoch = max(slot.epoch + 1, self.clock.now)
+        return slot.epoch
+
+    def set_fence(self, slot: Slot, partition: int, generation: int, epoch: int) -> Token:
+        """Take a partition over in one slot; return the last attempt at a batch of it that was announced there."""
+        if not self.exists:
+            raise IndexLost
+        if self._rules.fence and slot.fences.get(partition, (0, 0)) > (generation, epoch):
+            raise BatchRefused
+        slot.fences[partition] = (generation, epoch)
+        return slot.announced.get(partition, NO_TOKEN)
+
+    def raise_mark(self, slot: Slot, partition: int, committed: int) -> int:
+        """Raise the mark to what is committed, forget the partners saved below it; return the mark."""
+        slot.marks[partition] = max(slot.marks.get(partition, 0), committed)
+        if self._rules.purged_when_taken_over:
+            self._purge(slot, partition, committed)
+        return slot.marks[partition]
+
+    def finish(self, slot: Slot, partition: int, committed: int) -> None:
+        """Note what is committed and forget the partners saved below it."""
+        slot.marks[partition] = max(slot.marks.get(partition, 0), committed)
+        self._purge(slot, partition, committed)
+
+    def _purge(self, slot: Slot, partition: int, committed: int) -> None:
+        for position in slot.partners:
+            if position.partition == partition and position.offset < committed:
+                slot.partners.drop(position)
+
+    def announce(self, slot: Slot, partitions: Sequence[int], token: Token) -> None:
+        """Note that an attempt at a batch is completely written."""
+        for partition in partitions:
+            slot.announced[partition] = max(slot.announced.get(partition, NO_TOKEN), token)
+
+    def get_announced(self, slot: Slot, partitions: Sequence[int]) -> list[Token]:
+        """Return the last attempt announced for each partition."""
+        return [slot.announced.get(partition, NO_TOKEN) for partition in partitions]
+
+    def put_records(self, slot: Slot, puts: Sequence[tuple[int, Record | Marker, Position | None]]) -> list[Put]:
+        """Put records and markers in the order given.
+
+        Args:
+            slot: The slot.
+            puts: For each the document, what to put, and the position of the record appended to.
+        """
+        return [self._put(slot, doc, new, base) for doc, new, base in puts]
+
+    def _put(self, slot: Slot, doc: int, new: Record | Marker, base: Position | None) -> Put:
+        old = slot.records.get(doc)
+        state = decide_put(old, new, self._rules)
+        if (
+            base is not None
+            and state in (PutState.CREATED, PutState.REPLACED)
+            and (old is None or old.position != base)
+        ):
+            return Put(PutState.CONFLICT, old, ())
+        if state in (PutState.CREATED, PutState.REPLACED):
+            if isinstance(new, Marker) and not self._rules.deletion_marked:
+                slot.records.drop(doc)
+            else:
+                slot.records.set(doc, new)
+            if isinstance(old, Record) and self._rules.leaving_remembered:
+                slot.shed.set(doc, (*(slot.shed.get(doc) or ()), old.content))
+        shed = slot.shed.get(doc) or ()
+        if isinstance(old, Record) and state is PutState.REPLACED and not self._rules.leaving_remembered:
+            shed = (old.content,)
+        return Put(state, old, shed)
+
+    def settle(self, slot: Slot, docs: Sequence[tuple[int, Position]]) -> None:
+        """Forget the buckets to be left: they are left."""
+        for doc, position in docs:
+            standing = slot.records.get(doc)
+            if standing is None or standing.position == position:
+                slot.shed.drop(doc)
+
+    def drop_claims(self, slot: Slot, docs: Sequence[int]) -> None:
+        """Remove the claims of documents; only without ``claims_outlive_deletion``."""
+        for pair in slot.claims:
+            if pair[0][0] in docs or pair[1][0] in docs:
+                slot.claims.drop(pair)
+
+    def enter_buckets(
+        self, slot: Slot, entries: Sequence[tuple[int, int, int]], add: bool, read: bool
+    ) -> list[list[int]]:
+        """Add documents (document, band, key) to buckets and return who was there before each."""
+        found = []
+        now = self.clock.now
+        for doc, band, key in entries:
+            members = slot.buckets.get((band, key)) or {}
+            if self.lifetime is not None and self._rules.members_expire:
+                members = {member: since for member, since in members.items() if since + self.lifetime > now}
+            found.append([member for member in members if member != doc] if read else [])
+            if add:
+                members[doc] = now
+                slot.buckets.set((band, key), members)
+        return found
+
+    def leave_buckets(self, slot: Slot, entries: Sequence[tuple[int, int, int]]) -> None:
+        """Take documents (document, band, key) out of buckets."""
+        for doc, band, key in entries:
+            members = slot.buckets.get((band, key))
+            if members is not None:
+                members.pop(doc, None)
+
+    def get_records(self, slot: Slot, docs: Sequence[int]) -> dict[int, Record | Marker]:
+        """Return what stands at each document that there is."""
+        found = ((doc, slot.records.get(doc)) for doc in docs)
+        return {doc: standing for doc, standing in found if standing is not None}
+
+    def save_partners(
+        self, slot: Slot, partners: Sequence[tuple[Position, frozenset[Pair | None]]]
+    ) -> list[frozenset[Pair | None]]:
+        """Add to what is saved for each position and return all of it."""
+        saved = []
+        for position, pairs in partners:
+            known = slot.partners.get(position) or frozenset()
+            if not pairs <= known:
+                known |= pairs
+                slot.partners.set(position, known)
+            saved.append(known)
+        return saved
+
+    def claim_pairs(self, slot: Slot, claims: Sequence[tuple[Hashable, Position]]) -> list[bool]:
+        """Give each pair to the position that asks first; return for each whether it is this one."""
+        owned = []
+        for pair, position in claims:
+            owner = slot.claims.get(pair)
+            if owner is None:
+                slot.claims.set(pair, position)
+            owned.append(owner in (None, position))
+        return owned
+
+
+def decide_put(old: Record | Marker | None, new: Record | Marker, rules: Rules) -> PutState:
+    """Decide by position order; where it differs from ``store.base.decide_put`` the product has yet to follow."""
+    if old is None:
+        return PutState.UNKNOWN if isinstance(new, Marker) else PutState.CREATED
+    if old.position == new.position:
+        return PutState.REPLAYED
+    same_partition = old.position.partition == new.position.partition
+    if same_partition and new.position.offset < old.position.offset and rules.position_order:
+        return PutState.SUPERSEDED
+    if isinstance(old, Marker):
+        if not same_partition and new.time <= old.time:
+            return PutState.SUPERSEDED
+        return PutState.REPLACED if isinstance(new, Marker) else PutState.CREATED
+    if isinstance(new, Record) and is_same_text(old, new, rules):
+        return PutState.REDELIVERED
+    if not same_partition and new.time <= old.time:
+        return PutState.SUPERSEDED
+    return PutState.REPLACED
+
+
+def is_same_text(old: Record, new: Record, rules: Rules) -> bool:
+    """Tell whether the same text stands there already."""
+    if rules.content_compared:
+        return old.content == new.content
+    return old.version == new.version and len(new.content) == 1
+
+
+def any_slot(key: Any) -> int:
+    """Spread keys over the slots."""
+    return hash(key) % SLOTS

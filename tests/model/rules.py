@@ -1,0 +1,96 @@
+"""The rules of delivery, each with a switch."""
+
+from dataclasses import dataclass, fields, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Which rules hold; all of them in the product.
+
+    The first eight are those of ``streamdedup.store.base``, the others what the rest of a document's life and a store
+    that goes back in time need besides.
+
+    Attributes:
+        record_first: A record is put before its document enters any bucket. Else somebody meets a number that has no
+            record yet, and both sides miss the pair.
+        add_before_read: A document adds itself to a bucket and reads it in one step. Else two that arrive together do
+            not see each other.
+        position_order: A record is replaced only by a later position. Else a replay brings an old version back.
+        partners_saved: What was found for a position is saved before it is claimed, and a replay works on the union.
+            Else a pair whose partner has changed since is claimed by a position that no longer finds it.
+        pairs_claimed: A pair belongs to the position that asks first. Else both sides report it.
+        mark: Records below what is known to be committed emit nothing. Else offsets set back repeat alerts.
+        fence: A write under an older generation of the consumer group is refused. Else a daemon that wakes up late
+            writes over the work of its successor.
+        claims_seeded: After the index was lost, claims are restored from what was published. Else the other side of a
+            published pair, still in flight, publishes it again.
+        fenced_in_doubt: The fence also carries an epoch, and after a call whose outcome is unknown the daemon fences
+            anew, with a later epoch, before it repeats anything. Else the first attempt, stuck on its way, takes effect
+            after the second; and of two processes that share a static member id and so a generation, the old one
+            writes over the new one.
+        announced: Before a batch is published its end is noted in every slot, under the fence; a committed offset
+            beyond what is noted means that the index has gone back in time. Else acknowledged writes disappear
+            unnoticed.
+        reconnecting_noticed: A connection that had to be opened anew ends the batch. Else a batch is finished on an
+            index that forgot its beginning.
+        rejoined: After that the daemon joins the group anew, which refuses every batch that was indexed before, and
+            looks whether all that is committed is announced, in all partitions, before it goes on. Else a neighbour,
+            whose batch was indexed before, commits it after we have looked, and ours has not met its documents.
+        deletion_marked: A deletion leaves a marker of its position for a bounded time, and position order holds against
+            it. Else offsets set back bring a deleted document back to life.
+        buckets_left: A replaced or deleted version leaves its buckets. Else its number stays for as long as others
+            keep those buckets alive.
+        leaving_remembered: The band keys that are to be left are kept beside the record, written in the same step as
+            its successor, until they are left. Else a crash between the two leaves members behind for ever.
+        claims_outlive_deletion: Claims are left to their time. If a deletion removed them, the other side of a
+            published pair, still in flight with saved partners, would publish it again.
+        redeliveries_searched: The same text from another partition looks for partners again, and the claims keep it
+            silent. Else, when the one is committed and the other not, an index built anew keeps the position of the
+            committed one, and the pairs that the other was to find are missed.
+        content_compared: Whether an upsert brings the same text again is judged by the content, appended parts
+            included, and not by the version, which an append keeps. Else a return to the text before the append is
+            taken for a redelivery.
+        version_kept: An append keeps the version by which pairs are claimed. Else each append repeats all alerts.
+        append_ordered: An append is applied only to a record of an earlier position; at its own position it takes the
+            record as it stands, which holds the appended text already. Else a replay appends again.
+        unknown_noted: That an append met no document is saved for its position before any record of the batch is put.
+            Else a replay meets a later version of the id and the dead letter is lost.
+        purged_when_taken_over: Taking a partition over removes what is saved for its committed positions. Else saved
+            partners, which name ids, stay behind when a daemon dies between commit and finish.
+        lifetime_covers_outages: Keys live for the window and the slack for outages; if only for the window, a late
+            document misses its partner.
+        members_expire: A member of a bucket has a time of its own. Else each newcomer prolongs the life of all.
+    """
+
+    record_first: bool = True
+    add_before_read: bool = True
+    position_order: bool = True
+    partners_saved: bool = True
+    pairs_claimed: bool = True
+    mark: bool = True
+    fence: bool = True
+    claims_seeded: bool = True
+    fenced_in_doubt: bool = True
+    announced: bool = True
+    reconnecting_noticed: bool = True
+    rejoined: bool = True
+    deletion_marked: bool = True
+    buckets_left: bool = True
+    leaving_remembered: bool = True
+    claims_outlive_deletion: bool = True
+    redeliveries_searched: bool = True
+    content_compared: bool = True
+    version_kept: bool = True
+    append_ordered: bool = True
+    unknown_noted: bool = True
+    purged_when_taken_over: bool = True
+    lifetime_covers_outages: bool = True
+    members_expire: bool = True
+
+    def without(self, name: str) -> "Rules":
+        """Return these rules with one switched off."""
+        return replace(self, **{name: False})
+
+
+RULES = tuple(field.name for field in fields(Rules))
+ALL = Rules()

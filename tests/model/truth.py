@@ -1,0 +1,197 @@
+"""The verdict: what was published against what the partitions' logs and the times of the commits ask for."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.model.documents import Content, Marker, Pair, Position, Record, Side, Texts
+from tests.model.index import NEVER, Index
+from tests.model.kafka import Kafka
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What went wrong, by kind; each entry says where.
+
+    Attributes:
+        lost: Pairs valid at the end, and never reported.
+        doubled: Pairs of versions reported more than once.
+        invented: Reported pairs that were at no time valid: one of the two was replaced or deleted, and that was
+            committed, before the other was produced; or they are not similar; or too far apart in time.
+        garbled: Documents whose record is not what their log makes of them.
+        told: What tells of a deleted document after everything has come to rest.
+        misaddressed: Dead letters too many or too few.
+    """
+
+    lost: Sequence[object] = ()
+    doubled: Sequence[object] = ()
+    invented: Sequence[object] = ()
+    garbled: Sequence[object] = ()
+    told: Sequence[object] = ()
+    misaddressed: Sequence[object] = ()
+
+    def kinds(self) -> dict[str, Sequence[object]]:
+        """Return the kinds of which there are any."""
+        found = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: entries for name, entries in found.items() if entries}
+
+
+@dataclass(slots=True)
+class State:
+    """A document as it is between two operations: since when, until when, and the times of the records that say so."""
+
+    version: int
+    content: Content
+    since: float
+    times: list[int]
+    until: float = NEVER
+    #: Whether every record up to here was committed within the slack that outages have.
+    prompt: bool = True
+
+
+@dataclass(slots=True)
+class History:
+    """All states of a document; the last one is its state at the end, unless it is deleted."""
+
+    states: list[State] = field(default_factory=list)
+    alive: bool = False
+    known: bool = False
+    unknown_appends: list[Position] = field(default_factory=list)
+
+
+class Truth:
+    """What the logs ask for.
+
+    Args:
+        kafka: The broker, at the end.
+        texts: Similarity.
+        window: Greatest difference of record times; None for no limit.
+        slack: Longest time from a record to its commit under which pairs are promised; only with a window.
+    """
+
+    def __init__(self, kafka: Kafka, texts: Texts, window: int | None, slack: int) -> None:
+        self._kafka = kafka
+        self._texts = texts
+        self._window = window
+        self._slack = slack
+        self._histories: dict[int, History] = {}
+        #: Version -> its states, with whatever was appended.
+        self._sides: dict[Side, list[State]] = {}
+        self._read_logs()
+
+    def _read_logs(self) -> None:
+        entries = [
+            (operation.time, Position(partition, offset), operation)
+            for partition, log in enumerate(self._kafka.log)
+            for offset, operation in enumerate(log)
+        ]
+        # Within a partition the time grows with the offset; between partitions it decides.
+        for _, position, operation in sorted(entries, key=lambda entry: entry[:2]):
+            self._apply(position, *operation)
+        for doc, history in self._histories.items():
+            for state in history.states:
+                self._sides.setdefault((doc, state.version), []).append(state)
+
+    def _apply(self, position: Position, kind: str, doc: int, part: int | None, time: int) -> None:
+        history = self._histories.setdefault(doc, History())
+        old = history.states[-1] if history.alive else None
+        committed_at = self._kafka.committed_at[position]
+        prompt = committed_at - time <= self._slack
+        if kind == "append" and part is not None:
+            if old is None:
+                history.unknown_appends.append(position)
+                return
+            if len(old.content) > 1 and old.content[-1] == part and old.times[0] == time:
+                return
+            # Only a document that certainly has not expired can be continued.
+            certain = self._window is None or committed_at <= old.times[0] + self._window + self._slack
+            new = State(old.version, (*old.content, part), time, [time], prompt=prompt and old.prompt and certain)
+        elif part is None:
+            if old is not None:
+                old.until, history.alive = committed_at, False
+            return
+        else:
+            if old is not None and old.content == (part,):
+                old.times.append(time)
+                old.since = min(old.since, time)
+                old.prompt &= prompt
+                return
+            new = State(part, (part,), time, [time], prompt=prompt)
+        if old is not None:
+            old.until = committed_at
+        history.states.append(new)
+        history.alive = history.known = True
+
+    def judge(self, index: Index) -> Verdict:
+        """Compare with what was published and with what is left in the index."""
+        verdict = Verdict()
+        reported = Counter(self._kafka.alerts)
+        verdict.lost = [pair for pair in self._promised() if pair not in reported]
+        verdict.doubled = [pair for pair, count in reported.items() if count > 1 and self._is_one_life(pair)]
+        verdict.invented = [pair for pair in reported if not self._was_valid(pair)]
+        if self._window is None:
+            expected = Counter(position for history in self._histories.values() for position in history.unknown_appends)
+            sent = Counter(self._kafka.dead_letters)
+            verdict.misaddressed = sorted(((expected - sent) + (sent - expected)).elements())
+            verdict.garbled = [doc for doc, history in self._histories.items() if self._is_garbled(doc, history, index)]
+        verdict.told = sorted(set(self._remains(index)))
+        return verdict
+
+    def _promised(self) -> Iterable[Pair]:
+        last = [(doc, history.states[-1]) for doc, history in sorted(self._histories.items()) if history.alive]
+        for row, (doc, a) in enumerate(last):
+            for other, b in last[row + 1 :]:
+                if (self._window is None or (a.prompt and b.prompt and self._always_within(a, b))) and (
+                    self._texts.similar(a.content, b.content)
+                ):
+                    yield (doc, a.version), (other, b.version)
+
+    def _always_within(self, a: State, b: State) -> bool:
+        times = a.times + b.times
+        return self._window is not None and max(times) - min(times) <= self._window
+
+    def _is_one_life(self, pair: Pair) -> bool:
+        """Tell whether a pair can have been valid only once: what expired and came again begins anew."""
+        if self._window is None:
+            return True
+        return all(
+            len(states) == 1 and states[0].prompt and states[0].times[0] + self._window >= states[0].times[-1]
+            for states in (self._sides.get(side, []) for side in pair)
+        )
+
+    def _was_valid(self, pair: Pair) -> bool:
+        a, b = pair
+        return any(
+            self._texts.similar(x.content, y.content)
+            and x.since < y.until
+            and y.since < x.until
+            and (self._window is None or any(abs(s - t) <= self._window for s in x.times for t in y.times))
+            for x in self._sides.get(a, ())
+            for y in self._sides.get(b, ())
+        )
+
+    def _is_garbled(self, doc: int, history: History, index: Index) -> bool:
+        stands = [record for slot in index.slots for number, record in slot.records.items() if number == doc]
+        if not history.alive:
+            return any(isinstance(record, Record) for record in stands)
+        return [record.content for record in stands if isinstance(record, Record)] != [history.states[-1].content]
+
+    def _remains(self, index: Index) -> Iterable[str]:
+        """Find what tells of documents that were deleted; markers and claims hold a hash and a position only."""
+        gone = {doc for doc, history in self._histories.items() if history.known and not history.alive}
+        for slot in index.slots:
+            for bucket, members in slot.buckets.items():
+                yield from (f"{doc} in bucket {bucket}" for doc in members if self._stays(doc, members, gone, index))
+            yield from (
+                f"record of {doc}" for doc, old in slot.records.items() if doc in gone and not isinstance(old, Marker)
+            )
+            yield from (f"buckets of {doc} to be left" for doc in slot.shed if doc in gone)
+            for position, pairs in slot.partners.items():
+                if any(pair is not None and {pair[0][0], pair[1][0]} & gone for pair in pairs):
+                    yield f"partners of {position}"
+
+    def _stays(self, doc: int, members: Mapping[int, int], gone: set[int], index: Index) -> bool:
+        """Tell whether a member of a bucket ought not to be there (any more)."""
+        if index.lifetime is None:
+            return doc in gone
+        return members[doc] + 2 * index.lifetime <= index.clock.now
