@@ -32,6 +32,7 @@ COMMANDS = {
     "tail": "Follow the duplicates topic: lines, JSON, or both texts side by side.",
     "scan": "Find all near-duplicate pairs of files; needs no server.",
     "produce": "Send a corpus into an input topic, each document keyed by its id.",
+    "dlq": "Look into the dead-letter topic, and replay what is in it.",
     "topics": "Create the topics that the daemon needs.",
     "index": "Operate on the index in Redis.",
     "config": "Check settings, or show the effective ones.",

@@ -9,6 +9,9 @@
     sinks        publish in one transaction, or at least once
     topics       check and create topics
     connect      opens both ends
+    reader       follow topics, fetch single records; no group
+    span         read to the ends of a moment; remember how far
+    feeder       send many records, each checked
 
 The client has traps that lose or double records (an unchecked future, a reused producer, metadata taken late, a poll
 that spins for ever). Each rule against one stands beside the code that follows it and has a test in

@@ -5,6 +5,7 @@ taken yet. Here the sender waits once so many records, or so many bytes, are on 
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -64,24 +65,37 @@ class Feeder:
         self.delivered_count = 0
         self._producer = build(KafkaProducer, _producer_config(options), options)
 
-    def send(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int | None = None) -> None:
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int | None = None,
+        *,
+        headers: Sequence[tuple[str, bytes]] = (),
+        partition: int | None = None,
+    ) -> None:
         """Hand over one record; returns before it is stored, and waits while too many are on their way.
 
         Args:
             topic: Where to.
-            key: Decides on the partition; None leaves the choice to the client.
+            key: Decides on the partition, unless that is given; None leaves the choice to the client.
             value: What to store; None is a tombstone, which needs a key.
             timestamp_ms: Record time in milliseconds since the epoch; None is now.
+            headers: Name and value of each header.
+            partition: Number of the partition.
 
         Raises:
             BrokerUnavailable: This record, or one before it, could not be delivered; nothing more can be sent.
             BrokerMisconfigured: The same, for a reason that an operator must cure (topic, rights, size).
         """
         self._refuse_if_spent()
-        size_bytes = len(key or b"") + len(value or b"")
+        size_bytes = len(key or b"") + len(value or b"") + sum(len(content) for _, content in headers)
         self._make_room(size_bytes)
         try:
-            future = self._producer.send(topic, value=value, key=key, timestamp_ms=timestamp_ms)
+            future = self._producer.send(
+                topic, value=value, key=key, headers=list(headers), partition=partition, timestamp_ms=timestamp_ms
+            )
         except CLIENT_ERRORS as error:
             self._failed = True
             if isinstance(error, KafkaTimeoutError):

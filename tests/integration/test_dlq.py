@@ -1,0 +1,255 @@
+"""The commands ``dlq inspect`` and ``dlq replay`` against a real Kafka, on dead letters made for the purpose."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import pytest
+from kafka import KafkaProducer
+from typer.testing import CliRunner
+
+from streamdedup import cli
+from streamdedup.commands import dlq as dlq_commands
+from streamdedup.dead_letters import PREFIX, Daemon, Failure, Stage, dead_letter
+from streamdedup.errors import BrokerMisconfigured, SettingsError
+from streamdedup.position import Position
+from streamdedup.service.transport import Record
+from tests import servers
+
+TIME_MS = 1_777_618_931_612
+SETTINGS = """
+[kafka]
+bootstrap_servers = "{kafka}"
+group_id = "{group}"
+duplicates_topic = "{duplicates}"
+
+[redis]
+url = "redis://127.0.0.1:1/0"
+
+[profiles.articles]
+topics = ["{articles}", "{reviews}"]
+"""
+
+
+@dataclass
+class World:
+    """Two input topics, a dead-letter topic and a settings file."""
+
+    kafka: str
+    articles: str
+    reviews: str
+    dead: str
+    config: str
+
+    def fill(self, *codes, topic=None, partition=0, first=0, **fields):
+        """Append dead letters; the n-th failed n seconds after ``TIME_MS``, and its value is its number."""
+        with contextlib.closing(KafkaProducer(bootstrap_servers=self.kafka)) as producer:
+            for number, code in enumerate(codes, first):
+                origin = Position(topic or self.articles, number % 2, number)
+                record = Record(origin, TIME_MS - 10_000, b"key", b"%d" % number, fields.get("headers", ()))
+                failure = Failure(Stage.DECODE, code, "DecodeError", "why")
+                made = dead_letter(
+                    record,
+                    failure,
+                    Daemon("g", "a", "1"),
+                    time_ms=TIME_MS + number * 1000,
+                    unread=code == "unreadable",
+                )
+                producer.send(
+                    self.dead,
+                    key=made.key,
+                    value=made.value,
+                    headers=list(made.headers),
+                    timestamp_ms=made.timestamp_ms,
+                    partition=partition,
+                ).get(10)
+
+    def run(self, *arguments, text="", code=0):
+        """Standard output of a command that ends with ``code``."""
+        done = CliRunner().invoke(cli.app, ["dlq", *arguments, "--config", self.config], input=text)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert done.exit_code == code, done.output
+        return done.stdout
+
+    def numbers(self, *arguments):
+        """Numbers of the dead letters that are shown."""
+        return [int(json.loads(line)["value"]) for line in self.run("inspect", "--json", *arguments).splitlines()]
+
+    def arrived(self, topic=None):
+        """Numbers of what stands in an input topic, and in which partition."""
+        return sorted((int(r.value), r.partition) for r in servers.read_topic(self.kafka, topic or self.articles))
+
+
+@pytest.fixture
+def world(tmp_path, kafka, new_topic, new_group):
+    duplicates = new_topic("duplicates")
+    servers.create_topics(kafka, [f"{duplicates}.dlq"], 2)
+    names = {"articles": new_topic("articles", 2), "reviews": new_topic("reviews", 2), "duplicates": duplicates}
+    path = tmp_path / "streamdedup.toml"
+    path.write_text(SETTINGS.format(kafka=kafka, group=new_group(), **names), encoding="utf-8")
+    return World(kafka, names["articles"], names["reviews"], f"{duplicates}.dlq", str(path))
+
+
+def test_inspect_shows_what_is_asked_for(world):
+    world.fill("not_json", "too_large", "not_json", "unreadable")
+    world.fill("too_large", topic=world.reviews, partition=1, first=4)
+    assert sorted(world.numbers()) == [0, 1, 2, 3, 4]
+    assert world.numbers("--code", "not_json", "--code", "unreadable") == [0, 2, 3]
+    assert world.numbers("--topic", world.reviews) == [4]
+    assert world.numbers("--partition", "1", "--offsets", "1-2") == [1]
+    assert world.numbers("--since", "2026-05-01T07:02:14Z") == [3, 4]
+    assert len(world.numbers("--limit", "2")) == 2
+    assert "5 dead letters" in world.run("inspect", "--summary")
+
+
+def test_the_last_ones_come_in_order_of_time_whatever_their_partition(world, monkeypatch):
+    for number in range(12):
+        world.fill("not_json" if number % 3 else "too_large", partition=number % 2, first=number)
+    assert world.numbers("--last", "4") == [8, 9, 10, 11]
+    assert world.numbers("--last", "100") == list(range(12))
+    monkeypatch.setattr(dlq_commands, "_LOOK_BACK", 1)
+    assert world.numbers("--last", "3", "--code", "too_large") == [3, 6, 9]
+    assert world.numbers("--last", "1", "--code", "unreadable") == []
+
+
+def test_following_goes_on_with_what_arrives(world):
+    world.fill("not_json", "not_json")
+    options = ["--last", "1", "--follow", "--limit", "2", "--json", "--config", world.config]
+    command = [sys.executable, "-m", "streamdedup", "dlq", "inspect", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert json.loads(process.stdout.readline())["value"] == "1"
+        world.fill("too_large", first=2)
+        assert json.loads(process.stdout.readline())["value"] == "2"
+        assert process.wait(30) == 0
+
+
+def test_inspect_needs_no_settings_and_survives_a_reader_that_has_seen_enough(world):
+    world.fill(*["not_json"] * 5)
+    options = ["--bootstrap-servers", world.kafka, "--dead-letter-topic", world.dead, "--limit", "1"]
+    command = [sys.executable, "-m", "streamdedup", "dlq", "inspect", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("not_json") == 1
+
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "wb") as closed:
+        ended = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+
+
+def test_replay_sends_each_letter_to_the_partition_that_its_record_came_from(world):
+    world.fill("not_json", "too_large", "not_json", headers=(("trace", b"1"),))
+    world.fill("not_json", topic=world.reviews, partition=1, first=3)
+    shown = world.run("replay", "--yes").splitlines()
+    assert shown == [f"replayed: 4 dead letters ({world.articles} 3, {world.reviews} 1)"]
+    assert world.arrived() == [(0, 0), (1, 1), (2, 0)]
+    assert world.arrived(world.reviews) == [(3, 1)]
+    for record in servers.read_topic(world.kafka, world.articles):
+        headers = dict(record.headers)
+        assert (record.key, record.timestamp, headers["trace"]) == (b"key", TIME_MS - 10_000, b"1")
+        assert headers[f"{PREFIX}attempts"] == b"1"
+
+
+def test_replay_leaves_out_what_cannot_be_sent_and_says_so(world):
+    world.fill("not_json", "unreadable")
+    world.fill("not_json", topic="elsewhere", first=2)
+    servers.produce(world.kafka, world.dead, [b"somebody else's"])
+    shown = world.run("replay", "--dry-run").splitlines()
+    assert shown == [
+        f"to replay: 1 dead letter ({world.articles} 1)",
+        "2 left out: from no input topic of the settings",
+        "1 left out: never read by the Kafka client, so only the place is known",
+    ]
+    assert world.arrived() == []
+
+
+def test_replay_asks_first_and_does_nothing_without_a_yes(world):
+    world.fill("not_json")
+    world.run("replay", text="", code=1)
+    world.run("replay", text="n\n", code=1)
+    assert world.arrived() == []
+    world.run("replay", text="y\n")
+    assert world.arrived() == [(0, 0)]
+    assert world.run("replay").startswith("to replay: 0 dead letters")
+
+
+def test_what_was_replayed_is_remembered_across_filters_limits_and_new_letters(world):
+    world.fill("not_json", "too_large", "not_json", "too_large", "not_json")
+    world.run("replay", "--yes", "--code", "not_json", "--limit", "2")
+    world.run("replay", "--yes", "--code", "not_json")
+    assert [number for number, _ in world.arrived()] == [0, 2, 4]
+    world.fill("not_json", first=5)
+    world.run("replay", "--yes")
+    assert [number for number, _ in world.arrived()] == [0, 1, 2, 3, 4, 5]
+    assert world.run("replay", "--yes") == "replayed: 0 dead letters\n"
+    world.run("replay", "--yes", "--again", "--code", "too_large")
+    assert [number for number, _ in world.arrived()] == [0, 1, 1, 2, 3, 3, 4, 5]
+    assert world.run("replay", "--yes") == "replayed: 0 dead letters\n"
+
+
+def test_letters_that_are_named_by_their_places_are_always_sent_and_not_remembered(world):
+    world.fill("not_json", "not_json", "not_json")
+    for _ in range(2):
+        world.run("replay", "--yes", "--topic", world.articles, "--partition", "1", "--offsets", "1")
+    assert world.arrived() == [(1, 1), (1, 1)]
+    assert world.run("replay", "--dry-run").startswith("to replay: 3 dead letters")
+
+
+def test_an_interrupted_replay_goes_on_where_it_ended(world):
+    world.fill(*["not_json"] * 40)
+    command = [sys.executable, "-m", "streamdedup", "dlq", "replay", "--yes", "--rate", "10", "--config", world.config]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        started = servers.wait_until(lambda: world.arrived() and time.monotonic(), what="the first letter")
+        servers.wait_until(lambda: len(world.arrived()) > 5, what="a few letters")
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=30)
+    assert process.returncode == cli.EXIT_INTERRUPTED, output
+    count = len(world.arrived())
+    assert 5 < count <= 5 + (time.monotonic() - started) * 10
+    assert world.run("replay", "--yes").startswith(f"replayed: {40 - count} dead letters")
+    assert [number for number, _ in world.arrived()] == list(range(40))
+
+
+def test_a_dead_letter_topic_that_was_made_anew_is_looked_at_from_its_beginning(world):
+    world.fill("not_json", "not_json", "not_json")
+    world.run("replay", "--yes")
+    with contextlib.closing(servers.admin_client(world.kafka)) as admin:
+        admin.delete_topics([world.dead])
+        servers.wait_until(lambda: world.dead not in admin.list_topics(), what="the end of the topic")
+    servers.create_topics(world.kafka, [world.dead], 2)
+    world.fill("not_json", first=7)
+    assert world.run("replay", "--yes").startswith("replayed: 1 dead letter ")
+
+
+@pytest.mark.parametrize("command", ["inspect", "replay"])
+def test_a_missing_dead_letter_topic_is_named(world, command):
+    with pytest.raises(BrokerMisconfigured, match=r"no such topic: nowhere\.dlq"):
+        world.run(command, *["--yes"][: command == "replay"], "--set", "kafka.duplicates_topic=nowhere")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["inspect", "--since", "yesterday"], "--since"),
+        (["inspect", "--offsets", "x"], "--offsets"),
+        (["inspect", "--follow", "--summary"], "--follow and --summary"),
+        (["replay", "--topic", "elsewhere"], "no profile has this topic"),
+    ],
+)
+def test_wrong_use_is_answered_before_anything_is_asked_of_kafka(world, arguments, text):
+    with pytest.raises(SettingsError, match=text):
+        world.run(*arguments, "--set", "kafka.bootstrap_servers=127.0.0.1:9")
+
+
+def test_a_code_that_does_not_exist_is_answered_with_those_that_do(world):
+    done = CliRunner().invoke(cli.app, ["dlq", "inspect", "--config", world.config, "--code", "toolarge"])
+    assert done.exit_code == 2
+    assert "too_large" in done.output

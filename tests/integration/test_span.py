@@ -1,0 +1,113 @@
+"""Reading to the ends that topics have at a moment, and remembering how far one came, against a real Kafka."""
+
+import contextlib
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
+from streamdedup.position import Partition
+from streamdedup.service.kafka import KafkaOptions
+from streamdedup.service.kafka.feeder import Feeder
+from streamdedup.service.kafka.span import Bookmark, Bookmarks, SpanReader
+from tests.servers import fresh_name, produce, read_topic, wait_until
+
+
+def options_for(bootstrap, *topics, **fields):
+    fields = {"delivery": "exactly-once", "transactional_id": "unused"} | fields
+    return KafkaOptions(bootstrap_servers=bootstrap, group_id="unused", topics=topics, **fields)
+
+
+def values(reader):
+    return [record.value for batch in reader.batches() for record in batch.records]
+
+
+def test_a_span_ends_where_the_topic_ended_when_it_was_made_and_can_be_read_again(kafka, new_topic):
+    topic = new_topic(partitions=3)
+    produce(kafka, topic, [b"%d" % number for number in range(1_200)])
+
+    with SpanReader(options_for(kafka, topic)) as reader:
+        produce(kafka, topic, [b"later"] * 50)
+        first = values(reader)
+        reader.start_at({})
+        assert sorted(values(reader)) == sorted(first) == sorted(b"%d" % number for number in range(1_200))
+        assert sum(reader.ends.values()) == 1_200
+
+
+def test_a_span_begins_where_it_is_told_to(kafka, new_topic):
+    topic = new_topic(partitions=2)
+    for partition in range(2):
+        produce(kafka, topic, [b"%d:%d" % (partition, offset) for offset in range(5)], partition=partition)
+
+    with SpanReader(options_for(kafka, topic)) as reader:
+        reader.start_at({Partition(topic, 1): 3})
+        assert sorted(values(reader)) == [*(b"0:%d" % offset for offset in range(5)), b"1:3", b"1:4"]
+        reader.start_at(reader.ends)
+        assert values(reader) == []
+
+
+def test_a_span_passes_what_was_aborted_also_at_its_end(kafka, new_topic):
+    topic = new_topic()
+    with contextlib.closing(
+        KafkaProducer(bootstrap_servers=kafka, transactional_id=fresh_name("span"), retry_backoff_ms=20)
+    ) as producer:
+        producer.init_transactions()
+        for value, finish in ((b"committed", producer.commit_transaction), (b"aborted", producer.abort_transaction)):
+            producer.begin_transaction()
+            producer.send(topic, value=value)
+            producer.flush()
+            finish()
+
+    with SpanReader(options_for(kafka, topic)) as reader:
+        assert values(reader) == [b"committed"]
+
+
+def test_an_empty_topic_ends_at_once(kafka, new_topic):
+    with SpanReader(options_for(kafka, new_topic())) as reader:
+        assert list(reader.batches()) == []
+
+
+def test_a_missing_topic_is_named(kafka):
+    with pytest.raises(BrokerMisconfigured, match="no such topic: nowhere"):
+        SpanReader(options_for(kafka, "nowhere"))
+
+
+@pytest.mark.parametrize("make", [SpanReader, lambda options: Bookmarks(options, "group")])
+def test_without_a_broker_nothing_can_be_made(make):
+    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9"):
+        make(options_for("127.0.0.1:9", "articles", connect_timeout_s=0.5))
+
+
+def test_bookmarks_are_found_again_with_their_notes(kafka, new_topic, new_group):
+    topic, group = new_topic(partitions=3), new_group()
+    partitions = [Partition(topic, number) for number in range(3)]
+
+    with Bookmarks(options_for(kafka, topic), group) as bookmarks:
+        assert bookmarks.read(partitions) == {}
+        bookmarks.write({partitions[0]: Bookmark(7, '{"a":1}'), partitions[2]: Bookmark(0)})
+        bookmarks.write({partitions[2]: Bookmark(9, "x" * 4_096)})
+    with Bookmarks(options_for(kafka, topic), group) as bookmarks:
+        assert bookmarks.read(partitions) == {
+            partitions[0]: Bookmark(7, '{"a":1}'),
+            partitions[2]: Bookmark(9, "x" * 4_096),
+        }
+
+
+def test_bookmarks_of_a_group_with_members_cannot_be_moved(kafka, new_topic, new_group):
+    topic, group = new_topic(), new_group()
+    with contextlib.closing(KafkaConsumer(topic, bootstrap_servers=kafka, group_id=group)) as member:
+        wait_until(lambda: member.poll(timeout_ms=100) is not None and member.assignment(), what="membership")
+        with Bookmarks(options_for(kafka, topic), group) as bookmarks, pytest.raises(BrokerUnavailable, match=group):
+            bookmarks.write({Partition(topic, 0): Bookmark(1)})
+
+
+def test_a_feeder_sends_headers_and_to_the_partition_that_it_is_told(kafka, new_topic):
+    topic = new_topic(partitions=4)
+    with Feeder(options_for(kafka, topic)) as feeder:
+        for number in range(8):
+            feeder.send(topic, b"same key", b"value", headers=[("name", b"%d" % number)], partition=number % 4)
+
+    records = read_topic(kafka, topic)
+    assert [(record.partition, record.headers) for record in records] == [
+        (partition, [("name", b"%d" % number)]) for partition in range(4) for number in (partition, partition + 4)
+    ]

@@ -1,0 +1,371 @@
+"""Dead letters as the commands see them: what is shown of them, which are meant, which are replayed and remembered."""
+
+import json
+import re
+import unicodedata
+from datetime import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamdedup.commands import dlq_plan, letters
+from streamdedup.commands.dlq_plan import Replayed, Rules, Tally, Verdict, message_of
+from streamdedup.commands.letters import (
+    Letter,
+    Summary,
+    Wanted,
+    escaped,
+    letter_json,
+    letter_line,
+    parse_offsets,
+    parse_since,
+)
+from streamdedup.commands.pace import Pace
+from streamdedup.dead_letters import MIN_BYTES, PREFIX, Daemon, Failure, Stage, dead_letter
+from streamdedup.errors import SettingsError, StreamdedupError
+from streamdedup.position import Position
+from streamdedup.service.transport import Record
+
+DAEMON = Daemon("group", "a", "1.0")
+ORIGIN = Position("articles", 2, 1042)
+TIME_MS = 1_777_618_931_612
+
+
+def letter(code="missing_text", *, offset=0, origin=ORIGIN, number=1, **fields):
+    """A dead letter as the daemon makes it, ``number`` times over, at ``offset`` of the dead-letter topic."""
+    options = {name: fields.pop(name) for name in ("unread", "max_bytes") if name in fields}
+    fields = {"key": b"k", "value": b'{"id": "k"}', "headers": (), "timestamp_ms": TIME_MS - 500} | fields
+    record = Record(origin, fields["timestamp_ms"], fields["key"], fields["value"], fields["headers"])
+    failure = Failure(Stage.DECODE, code, "DecodeError", "no text: `text` missing or null")
+    for _ in range(number):
+        made = dead_letter(record, failure, DAEMON, time_ms=TIME_MS, **options)
+        record = Record(origin, made.timestamp_ms or 0, made.key, made.value, made.headers)
+    return Letter(
+        Record(Position("duplicates.dlq", 0, offset), record.timestamp_ms, record.key, record.value, record.headers)
+    )
+
+
+def foreign(value=b"value", headers=()):
+    """A record of the dead-letter topic that no daemon has written."""
+    return Letter(Record(Position("duplicates.dlq", 0, 0), TIME_MS, None, value, headers))
+
+
+def shown(one):
+    return letter_line(one).plain
+
+
+# What is shown
+
+
+@given(st.one_of(st.text(), st.binary()), st.integers(1, 40))
+def test_nothing_that_steers_a_terminal_is_ever_shown(content, limit):
+    text = escaped(content, limit)
+    assert len(text) <= limit + 1
+    assert all(unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Zl", "Zp"} for character in text)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"\x1b[31mred\x07", "\\x1b[31mred\\x07"),
+        ("\u202eabc\u2066", "\\u202eabc\\u2066"),
+        ("a\nb\tc\r", "a\\nb\\tc\\r"),
+        (b"gr\xfcn", "gr\\xfcn"),
+        ("\x9b0m\x7f", "\\x9b0m\\x7f"),
+        ("\U000e0041", "\\U000e0041"),
+        ("老茶馆 – ü", "老茶馆 – ü"),
+        (b"x" * 500, "x" * 80 + "…"),
+        ("x" * 80, "x" * 80),
+        ("", ""),
+    ],
+)
+def test_hidden_characters_are_shown_by_their_numbers_and_long_texts_are_cut(content, text):
+    assert escaped(content, 80) == text
+
+
+def test_a_character_that_is_cut_off_with_a_large_value_is_not_shown_as_broken():
+    assert escaped("馆".encode() * 1000, 80) == "馆" * 80 + "…"
+
+
+def test_a_line_names_time_code_place_reason_and_the_beginning_of_the_value():
+    time = datetime.fromtimestamp(TIME_MS / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    assert shown(letter()) == (f'{time}  missing_text  articles:2:1042  no text: `text` missing or null  {{"id": "k"}}')
+
+
+def test_a_line_says_how_often_it_failed_what_is_null_empty_or_unread():
+    assert "(failed 3 times)" in shown(letter(number=3))
+    assert shown(letter(value=None)).endswith("(null)")
+    assert shown(letter(value=b"")).endswith("(empty)")
+    assert shown(letter(unread=True, key=None, value=None)).endswith("(unread)")
+
+
+def test_what_no_daemon_has_written_is_shown_with_question_marks():
+    line = shown(foreign(b"\x1b[2J", [(f"{PREFIX}partition", b"x"), (f"{PREFIX}time", b"yesterday")]))
+    assert line.endswith("  ?  ?    \\x1b[2J")
+    assert json.loads(letter_json(foreign()))["origin"] is None
+
+
+def test_json_has_everything_in_ascii_on_one_line():
+    one = letter(
+        value=b"\xff\x00", key="ключ".encode(), headers=(("trace", b"\x1b["), ("none", None), ("bin", b"\xfe"))
+    )
+    text = letter_json(one)
+    assert re.fullmatch(r"[ -~]+", text)
+    read = json.loads(text)
+    assert read["dead_letter"] == {"topic": "duplicates.dlq", "partition": 0, "offset": 0}
+    assert read["origin"] == {"topic": "articles", "partition": 2, "offset": 1042}
+    assert (read["code"], read["attempts"], read["time"]) == ("missing_text", 1, "2026-05-01T07:02:11.612Z")
+    assert (read["key"], read["value_base64"]) == ("ключ", "/wA=")
+    assert read["headers"] == [
+        {"name": "trace", "value": "\x1b["},
+        {"name": "none", "value": ""},
+        {"name": "bin", "value_base64": "/g=="},
+    ]
+    assert read["facts"]["null-headers"] == '["none"]'
+
+
+def test_a_summary_counts_by_code_topic_and_hour():
+    summary = Summary()
+    for one in (letter(), letter(), letter("not_json", origin=Position("reviews", 0, 1)), foreign()):
+        summary.add(one)
+    lines = list(summary.lines())
+    assert lines[0] == "4 dead letters"
+    assert "          2  missing_text" in lines
+    assert "          1  reviews" in lines
+    read = json.loads(summary.as_json())
+    assert read["codes"] == {"missing_text": 2, "not_json": 1, "?": 1}
+    assert sum(read["hours"].values()) == 4
+
+
+def test_a_summary_of_endless_kinds_stays_small(monkeypatch):
+    monkeypatch.setattr(letters, "MAX_COUNTED", 3)
+    summary = Summary()
+    for number in range(10):
+        summary.add(letter(origin=Position(f"t{number}", 0, 0)))
+    assert summary.topics == {"t0": 1, "t1": 1, "t2": 1, "(others)": 7}
+
+
+# Which ones are meant
+
+
+@pytest.mark.parametrize(
+    ("wanted", "taken"),
+    [
+        (Wanted(), True),
+        (Wanted(codes=frozenset({"not_json", "missing_text"})), True),
+        (Wanted(codes=frozenset({"not_json"})), False),
+        (Wanted(topics=frozenset({"articles"}), partition=2, offsets=(1042, 1042)), True),
+        (Wanted(topics=frozenset({"reviews"})), False),
+        (Wanted(partition=0), False),
+        (Wanted(offsets=(0, 1041)), False),
+        (Wanted(since_s=TIME_MS / 1000), True),
+        (Wanted(since_s=TIME_MS / 1000 + 0.001), False),
+    ],
+)
+def test_all_that_is_asked_for_must_be_true_of_a_letter(wanted, taken):
+    assert wanted.takes(letter()) is taken
+
+
+def test_a_letter_of_unknown_origin_has_no_place_to_be_asked_for():
+    assert Wanted().takes(foreign())
+    assert not Wanted(partition=0).takes(foreign())
+    assert not Wanted(offsets=(0, 9)).takes(foreign())
+
+
+@pytest.mark.parametrize(
+    ("text", "offsets"),
+    [(None, None), ("7", (7, 7)), ("7-9", (7, 9)), ("7-", (7, 2**63 - 1)), ("-9", (0, 9)), (" 0-0 ", (0, 0))],
+)
+def test_offsets_are_one_or_a_range(text, offsets):
+    assert parse_offsets(text) == offsets
+
+
+@pytest.mark.parametrize("text", ["", "-", "9-7", "a", "1-b", "1,2", "--3", "1" * 19, "٣"])
+def test_anything_else_is_no_range_of_offsets(text):
+    with pytest.raises(SettingsError, match="--offsets"):
+        parse_offsets(text)
+
+
+def test_since_is_a_time_or_how_long_ago(monkeypatch):
+    monkeypatch.setattr(letters.time, "time", lambda: 10_000.0)
+    assert parse_since(None) is None
+    assert parse_since("2h") == 2_800.0
+    assert parse_since("1970-01-01T01:00:00Z") == 3_600.0
+    assert parse_since("1970-01-02") == datetime(1970, 1, 2).astimezone().timestamp()
+    for text in ("yesterday", "2", "", "9999999-01-01"):
+        with pytest.raises(SettingsError, match="--since"):
+            parse_since(text)
+
+
+# Which ones are replayed
+
+
+def rules(wanted=Wanted(), max_attempts=3):  # noqa: B008  it is frozen
+    return Rules(wanted, {"articles": 4}, max_attempts)
+
+
+@pytest.mark.parametrize(
+    ("one", "verdict"),
+    [
+        (letter(), Verdict.REPLAY),
+        (letter(number=2), Verdict.REPLAY),
+        (letter(number=3), Verdict.EXHAUSTED),
+        (letter(value=None), Verdict.REPLAY),
+        (letter(key=None, value=b""), Verdict.REPLAY),
+        (letter(key=None, value=None), Verdict.NULL),
+        (letter(headers=(("h", None),)), Verdict.REPLAY),
+        (letter(unread=True, key=None, value=None), Verdict.UNREAD),
+        (letter(value=b"x" * MIN_BYTES, max_bytes=MIN_BYTES), Verdict.TRUNCATED),
+        (letter(value=b"", headers=(("h", b"x" * MIN_BYTES),), max_bytes=MIN_BYTES), Verdict.TRUNCATED),
+        (letter(key=b"x" * MIN_BYTES, max_bytes=MIN_BYTES), Verdict.TRUNCATED),
+        (letter(origin=Position("articles", 4, 0)), Verdict.FOREIGN),
+        (letter(origin=Position("duplicates", 0, 0)), Verdict.FOREIGN),
+        (foreign(), Verdict.FOREIGN),
+    ],
+)
+def test_only_whole_records_of_input_topics_that_have_not_failed_too_often_are_replayed(one, verdict):
+    assert rules().verdict(one, Replayed()) is verdict
+
+
+def test_what_is_sent_back_is_the_record_and_fails_as_its_next_attempt():
+    one = letter(number=2, headers=(("trace", b"1"), ("none", None)), timestamp_ms=77)
+    message = message_of(one, one.origin)
+    assert (message.topic, message.key, message.value, message.timestamp_ms) == ("articles", b"k", b'{"id": "k"}', 77)
+    assert message.headers[:2] == (("trace", b"1"), ("none", b""))
+    again = dead_letter(
+        Record(Position("articles", 2, 2000), 77, message.key, message.value, message.headers),
+        Failure(Stage.DECODE, "missing_text", "DecodeError", "no"),
+        DAEMON,
+        time_ms=TIME_MS,
+    )
+    assert dict(again.headers)[f"{PREFIX}attempts"] == b"3"
+    assert dict(again.headers)[f"{PREFIX}offset"] == b"2000"
+
+
+def test_a_record_without_a_time_is_sent_without_one():
+    one = letter()
+    bare = Letter(Record(one.record.position, -1, b"k", b"v", one.record.headers))
+    assert message_of(bare, one.origin).timestamp_ms is None
+
+
+# What is remembered
+
+KINDS = st.sampled_from([("articles", "not_json"), ("articles", "too_large"), ("reviews", "not_json")])
+FILTERS = st.builds(
+    Wanted,
+    codes=st.sampled_from([frozenset(), frozenset({"not_json"}), frozenset({"too_large"})]),
+    topics=st.sampled_from([frozenset(), frozenset({"articles"}), frozenset({"reviews"})]),
+)
+
+
+def replayed_by(run, stored, wanted, stop_at):
+    """What a run over the letters ``run`` replays, and what it remembers; it ends after ``stop_at`` letters."""
+    done, memory = [], stored
+    for one in run[:stop_at]:
+        if one.record.position.offset < stored.offset:
+            continue
+        verdict = Rules(wanted, {"articles": 4, "reviews": 4}, 3).verdict(one, memory)
+        if verdict is Verdict.REPLAY:
+            done.append(one.record.position.offset)
+        memory.pass_by(one, wanted=verdict is not Verdict.NOT_WANTED)
+        memory.settle(one.record.position.offset + 1)
+    return done, memory
+
+
+@given(st.lists(KINDS, max_size=25), st.lists(st.tuples(FILTERS, st.integers(0, 25), st.integers(0, 25)), max_size=6))
+def test_whatever_was_filtered_and_cut_short_each_letter_is_replayed_once(kinds, runs):
+    topic = [letter(code, origin=Position(of, 0, at), offset=at) for at, (of, code) in enumerate(kinds)]
+    memory, seen = Replayed(), []
+    for wanted, present, stop_at in [*runs, (Wanted(), len(topic), len(topic))]:
+        done, memory = replayed_by(topic[:present], memory, wanted, stop_at)
+        expected = [at for at, one in enumerate(topic[:present][:stop_at]) if wanted.takes(one) and at not in seen]
+        assert done == expected
+        seen += done
+        memory = Replayed.read(memory.offset, memory.note())
+    assert sorted(seen) == list(range(len(topic)))
+    assert memory == Replayed(len(topic))
+
+
+@given(st.dictionaries(st.tuples(st.sampled_from(["a", "b.c"]), st.sampled_from(["x", "y_z"])), st.integers(0, 2**62)))
+def test_a_note_is_read_as_it_was_written(kinds):
+    assert Replayed.read(7, Replayed(7, kinds).note()) == Replayed(7, kinds)
+
+
+@pytest.mark.parametrize("note", ["", "consumer-1", "[]", "{", '{"a": 1}', '{"a": {"b": "x"}}', "null"])
+def test_a_note_of_somebody_else_says_nothing(note):
+    assert Replayed.read(7, note) == Replayed(7)
+
+
+def test_more_kinds_than_a_broker_keeps_are_said_to_be_too_many():
+    kinds = {(f"{'t' * 240}{number}", "not_json"): 10 for number in range(20)}
+    with pytest.raises(StreamdedupError, match="without --code and --topic"):
+        Replayed(0, kinds).note()
+    assert len(Replayed(0, dict(list(kinds.items())[:14])).note()) <= dlq_plan.MAX_NOTE_BYTES
+
+
+def test_a_tally_says_what_was_replayed_and_what_was_left_out_and_why():
+    tally = Tally()
+    for verdict in (Verdict.REPLAY, Verdict.TRUNCATED, Verdict.EXHAUSTED, Verdict.TRUNCATED):
+        tally.add(verdict, letter())
+    assert tally.replayed() == "1 dead letter (articles 1)"
+    assert sorted(tally.left_out()) == [
+        "1 left out: failed too often",
+        "2 left out: cut, so the record cannot be restored",
+    ]
+
+
+# The pace
+
+
+class Clock:
+    """Time that passes only by sleeping, or by hand."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, duration_s):
+        assert duration_s > 0
+        self.now += duration_s + 0.0007  # a system never wakes up early
+
+
+def test_a_pace_is_exact_over_time_however_long_each_record_takes():
+    clock = Clock()
+    pace = Pace(300.0, clock, clock.sleep)
+    for number in range(3_000):
+        pace.wait()
+        assert clock.now - 100.0 >= number / 300.0 - 0.006
+        clock.now += 0.001
+    assert clock.now - 100.0 == pytest.approx(2_999 / 300.0, abs=0.01)
+
+
+def test_a_pace_begins_with_the_first_record_not_with_the_connection():
+    clock = Clock()
+    pace = Pace(10.0, clock, clock.sleep)
+    clock.now += 60
+    times = []
+    for _ in range(3):
+        pace.wait()
+        times.append(round(clock.now - 160.0, 1))
+    assert times == [0.0, 0.1, 0.2]
+
+
+def test_after_a_long_hold_up_a_pace_makes_up_for_one_second():
+    clock = Clock()
+    pace = Pace(10.0, clock, clock.sleep)
+    pace.wait()
+    clock.now += 60
+    for _ in range(31):
+        pace.wait()
+    assert clock.now - 160.0 == pytest.approx(2.0, abs=0.11)
+
+
+def test_without_a_rate_nothing_waits():
+    clock = Clock()
+    pace = Pace(None, clock, clock.sleep)
+    for _ in range(10):
+        pace.wait()
+    assert clock.now == 100.0
