@@ -22,8 +22,9 @@ from streamdedup.commands.demo_servers import PROFILES, Servers
 from streamdedup.commands.demo_signals import EndingSignals
 from streamdedup.commands.differences import GAP
 from streamdedup.commands.output import output_to
+from streamdedup.commands.produce import FormatOption, IdColumnOption, TextColumnOption
 from streamdedup.commands.show import make_console
-from streamdedup.corpora import CorpusReader
+from streamdedup.corpora import Columns, CorpusReader
 from streamdedup.errors import SettingsError
 
 #: Documents a second of the sample, unless the user says otherwise: it takes half a minute then.
@@ -133,19 +134,19 @@ def _sample(changes: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _file(file: str, profile: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+def _file(reader: CorpusReader, profile: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return reader and profile for a corpus of the user's."""
     return {
-        "readers": {profile: CorpusReader(file, on_bad="pass")},
+        "readers": {profile: reader},
         "total_count": None,
         "profiles": {profile: {**PROFILES[profile], **changes}},
         "expected": None,
     }
 
 
-def demo(
+def demo(  # noqa: PLR0913  a command line has as many options as it has
     file: Annotated[
-        str | None, typer.Argument(help="A corpus: JSON lines, plain text, Reuters-21578; default: the sample.")
+        str | None, typer.Argument(help="A corpus: JSON lines, CSV, TSV, text, Reuters-21578; default: the sample.")
     ] = None,
     profile: Annotated[
         Literal["articles", "reviews"], typer.Option("--profile", "-p", help="How to compare the texts of FILE.")
@@ -160,6 +161,9 @@ def demo(
     ] = None,
     pairs: Annotated[str | None, typer.Option(metavar="PAIRS", help="Write the pairs here, as scan does.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave all running at the end, until Enter or Ctrl-C.")] = False,
+    corpus_format: FormatOption = "auto",
+    id_column: IdColumnOption = None,
+    text_column: TextColumnOption = None,
 ) -> None:
     """Watch documents become alerts, on private servers; nothing to set up.
 
@@ -174,7 +178,11 @@ def demo(
         raise SettingsError(f"--threshold {threshold}: must be above 0 and at most 1")
     given = {"threshold": threshold, "min_words": min_words}
     changes = {name: value for name, value in given.items() if value is not None}
-    chosen = _sample(changes) if file is None else _file(file, profile, changes)
+    if file is None:
+        chosen = _sample(changes)
+    else:
+        columns = Columns(id_column, tuple(text_column or ()))
+        chosen = _file(CorpusReader(file, format=corpus_format, on_bad="pass", columns=columns), profile, changes)
     show = Show(
         **chosen,
         pace=pace if pace is not None else SAMPLE_PACE if file is None else 0.0,

@@ -23,7 +23,7 @@ MIN_SHARED_CHARS = 3
 GAP = "[…]"
 
 #: First and last code points of the scripts that put no spaces between words: there each character is a token.
-_UNSPACED = (
+UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Myanmar
     (0x1780, 0x17FF),  # Khmer
@@ -137,7 +137,7 @@ def _kind(character: str) -> _CharacterKind:
     category = unicodedata.category(character)
     if category.startswith("M"):
         return "mark"
-    if any(first <= ord(character) <= last for first, last in _UNSPACED):
+    if any(first <= ord(character) <= last for first, last in UNSPACED):
         return "alone"
     return "word" if category[0] in "LN" else "alone"
 

@@ -1,43 +1,33 @@
-"""``streamdedup produce``: a corpus into a topic."""
+"""``streamdedup produce``: a corpus into a topic, once or again and again, as it is or with changes."""
 
 import time
+from collections.abc import Iterator
+from itertools import islice
 from typing import Annotated
 
 import typer
 
 from streamdedup.commands.assembly import decoder_of, kafka_options
 from streamdedup.commands.config import ConfigOption, SetOption, load_settings
+from streamdedup.commands.pace import Pace
 from streamdedup.commands.progress import read_with_progress
-from streamdedup.corpora import CorpusReader
+from streamdedup.commands.variation import Variation
+from streamdedup.corpora import STDIN, Columns, CorpusReader, Entry
 from streamdedup.corpora.detection import Format
 from streamdedup.errors import SettingsError
 from streamdedup.messages import Decoder
 from streamdedup.service.kafka.feeder import Feeder
 from streamdedup.settings import Settings
 
-#: Seconds ahead of its schedule from which on a paced producer waits.
-_AHEAD_S = 0.005
+#: Lines that are no documents which are named one by one.
+_NAMED_LINES = 5
 
-
-class Pace:
-    """Keeps a sender to a number of records a second.
-
-    Args:
-        rate: Records a second; None for no limit.
-    """
-
-    def __init__(self, rate: float | None) -> None:
-        self._rate = rate
-        self._start = time.monotonic()
-        self._sent_count = 0
-
-    def wait(self) -> None:
-        """Wait until the next record is due."""
-        if self._rate is not None:
-            ahead_s = self._start + self._sent_count / self._rate - time.monotonic()
-            if ahead_s > _AHEAD_S:
-                time.sleep(ahead_s)
-        self._sent_count += 1
+#: Options of the commands that send tables.
+IdColumnOption = Annotated[str | None, typer.Option("--id-column", help="Column of the id, in a table.")]
+TextColumnOption = Annotated[
+    list[str] | None, typer.Option("--text-column", help="Column of the text, in a table; may be repeated.")
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="What the files hold.")]
 
 
 def _topic_decoder(settings: Settings, topic: str) -> Decoder:
@@ -48,33 +38,94 @@ def _topic_decoder(settings: Settings, topic: str) -> Decoder:
     raise SettingsError(f"--topic {topic}: no profile has this topic; the settings name {known}")
 
 
-def produce(
-    files: Annotated[list[str], typer.Argument(help="Corpora: JSON lines, plain text, Reuters-21578; - for stdin.")],
+class _Passes:
+    """The entries of several files, again and again, each with its changes.
+
+    Attributes:
+        unreadable_count: Lines so far that are no documents.
+    """
+
+    def __init__(self, readers: list[tuple[str, CorpusReader]], repeat: int, variation: Variation) -> None:
+        self._readers = readers
+        self._repeat = repeat
+        self._variation = variation
+        self.unreadable_count = 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        for number in range(1, self._repeat + 1):
+            for file, reader in self._readers:
+                label = file if self._repeat == 1 else f"{file} ({number} of {self._repeat})"
+                for entry in read_with_progress(reader, label):
+                    if entry.problem is not None:
+                        self._note(entry, number)
+                    yield self._variation.of(entry, number)
+
+    def _note(self, entry: Entry, number: int) -> None:
+        self.unreadable_count += 1
+        if number > 1 or self.unreadable_count > _NAMED_LINES + 1:
+            return
+        if self.unreadable_count > _NAMED_LINES:
+            typer.echo("streamdedup: further ones are only counted", err=True)
+        else:
+            typer.echo(f"streamdedup: no document: {entry.file}:{entry.line}: {entry.problem}", err=True)
+
+
+def produce(  # noqa: PLR0913  a command line has as many options as it has
+    files: Annotated[
+        list[str], typer.Argument(help="Corpora: JSON lines, CSV, TSV, plain text, Reuters-21578; - for stdin.")
+    ],
     topic: Annotated[str, typer.Option("--topic", "-t", help="Topic to send to; one of a profile.")],
     config: ConfigOption = None,
     assignments: SetOption = None,
     rate: Annotated[float | None, typer.Option(min=0.001, help="Records a second; as fast as it goes without.")] = None,
-    corpus_format: Annotated[Format, typer.Option("--format", help="What the files hold.")] = "auto",
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after so many records.")] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Send all files so many times, with new ids each time.")] = 1,
+    same_ids: Annotated[bool, typer.Option("--same-ids", help="Keep the ids when repeating.")] = False,
+    vary: Annotated[
+        float, typer.Option(min=0, max=1, metavar="SHARE", help="Replace this share of the words by random ones.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="What --vary draws its words from.")] = 1,
+    corpus_format: FormatOption = "auto",
+    id_column: IdColumnOption = None,
+    text_column: TextColumnOption = None,
+    source_column: Annotated[str | None, typer.Option(help="Column of the source, in a table.")] = None,
+    published_at_column: Annotated[str | None, typer.Option(help="Column of the time of publication.")] = None,
 ) -> None:
     """Send a corpus into an input topic, each document keyed by its id.
 
-    JSON lines are sent untouched, also those that are no documents: the daemon makes dead letters of them.
+    JSON lines are sent untouched, also those that are no documents: the daemon makes dead letters of them. Rows of a
+    table become JSON objects with the field names of the profile; its columns have these names too, unless options say
+    otherwise.
+
+    For load tests, --repeat sends everything several times, under ids that end in #2, #3 ..., and --vary changes the
+    texts.
 
     Example:  streamdedup produce articles.jsonl.gz --topic articles --config streamdedup.toml --rate 100
+
+    Example:  streamdedup produce reviews.csv --topic reviews --config streamdedup.toml --text-column body
+
+    Example:  streamdedup produce articles.jsonl --topic articles --config streamdedup.toml --repeat 10 --vary 0.02
     """
+    if repeat > 1 and STDIN in files:
+        raise SettingsError("--repeat: standard input can be read only once")
     settings = load_settings(config, assignments)
     decoder = _topic_decoder(settings, topic)
-    pace = Pace(rate)
-    unreadable_count = 0
+    columns = Columns(id_column, tuple(text_column or ()), source_column, published_at_column)
+    readers = [
+        (file, CorpusReader(file, format=corpus_format, on_bad="pass", decoder=decoder, columns=columns))
+        for file in files
+    ]
+    entries = _Passes(readers, repeat, Variation(vary, seed, same_ids=same_ids))
+    pace, started = Pace(rate), time.monotonic()
     with Feeder(kafka_options(settings)) as feeder:
-        for file in files:
-            reader = CorpusReader(file, format=corpus_format, on_bad="pass", decoder=decoder)
-            for entry in read_with_progress(reader, file):
-                pace.wait()
-                feeder.send(topic, entry.key, entry.value())
-            unreadable_count += reader.unreadable_count
+        for entry in islice(entries, limit):
+            pace.wait()
+            feeder.send(topic, entry.key, entry.value(decoder))
+    duration_s = time.monotonic() - started
     typer.echo(
-        f"{feeder.delivered_count:,} records sent to {topic}, {unreadable_count:,} of them no documents", err=True
+        f"{feeder.delivered_count:,} records sent to {topic}, {entries.unreadable_count:,} of them no documents, "
+        f"in {duration_s:.1f} s",
+        err=True,
     )
 
 

@@ -12,7 +12,7 @@ import typer
 from streamdedup.commands.assembly import decoder_of, detector_options
 from streamdedup.commands.output import Output, output_to
 from streamdedup.commands.progress import batches, read_with_progress
-from streamdedup.corpora import CorpusReader, Entry
+from streamdedup.corpora import Columns, CorpusReader, Entry
 from streamdedup.corpora.detection import Format
 from streamdedup.detections import Outcome
 from streamdedup.detector import Detector
@@ -100,7 +100,7 @@ def scan_profile(config: Path | None, name: str, overrides: dict[str, Any]) -> P
 
 
 def _documents(
-    files: list[str], profile: Profile, corpus_format: Format, *, skip_unreadable: bool
+    files: list[str], profile: Profile, corpus_format: Format, columns: Columns, *, skip_unreadable: bool
 ) -> Iterator[Document]:
     offset = 0
     for file in files:
@@ -109,6 +109,7 @@ def _documents(
             format=corpus_format,
             on_bad="pass" if skip_unreadable else "raise",
             decoder=decoder_of(profile),
+            columns=columns,
         )
         for entry in read_with_progress(reader, file):
             if entry.problem is not None:
@@ -137,7 +138,7 @@ def write_pairs(pairs: Iterable[Pair], output: Output, *, as_json: bool) -> None
 
 def scan(  # noqa: PLR0913  a command line has as many options as it has
     files: Annotated[
-        list[str], typer.Argument(help="Corpora: JSON lines, plain text, Reuters-21578; - for standard input.")
+        list[str], typer.Argument(help="Corpora: JSON lines, CSV, TSV, plain text, Reuters-21578; - for stdin.")
     ],
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Where to write the pairs; standard output.")
@@ -165,8 +166,13 @@ def scan(  # noqa: PLR0913  a command line has as many options as it has
         bool | None, typer.Option("--letters-only/--keep-digits", help="Drop digits, or keep them.")
     ] = None,
     stop_words: Annotated[str | None, typer.Option(help="Words to leave out: none, english, or a file.")] = None,
-    id_field: Annotated[str | None, typer.Option(help="JSON field of the id.")] = None,
-    text_field: Annotated[list[str] | None, typer.Option(help="JSON field of the text; may be repeated.")] = None,
+    id_field: Annotated[
+        str | None, typer.Option("--id-field", "--id-column", help="Field or column of the id.")
+    ] = None,
+    text_field: Annotated[
+        list[str] | None,
+        typer.Option("--text-field", "--text-column", help="Field or column of the text; may be repeated."),
+    ] = None,
     corpus_format: Annotated[Format, typer.Option("--format", help="What the files hold.")] = "auto",
     skip_unreadable: Annotated[bool, typer.Option(help="Report lines that cannot be read and go on.")] = False,
 ) -> None:
@@ -195,7 +201,9 @@ def scan(  # noqa: PLR0913  a command line has as many options as it has
     started = time.perf_counter()
     with output_to(output) as target:
         work = Scan(chosen, **caps)
-        pairs = list(work.pairs(_documents(files, chosen, corpus_format, skip_unreadable=skip_unreadable)))
+        columns = Columns(id_field, tuple(text_field or ()), tables_only=False)
+        documents = _documents(files, chosen, corpus_format, columns, skip_unreadable=skip_unreadable)
+        pairs = list(work.pairs(documents))
         write_pairs(pairs, target, as_json=as_json)
     _summarise(work, len(pairs), chosen, time.perf_counter() - started)
 

@@ -7,7 +7,10 @@ from typing import Final, Literal
 from streamdedup.corpora.sources import BOM, Source
 from streamdedup.errors import CorpusError
 
-Format = Literal["auto", "jsonl", "text", "reuters"]
+Format = Literal["auto", "jsonl", "csv", "tsv", "tsv-unquoted", "text", "reuters"]
+
+#: The formats whose files name their columns.
+TABLES: Final = frozenset[Format]({"csv", "tsv", "tsv-unquoted"})
 
 #: First bytes of what is often given by mistake, and what to say about it.
 _FOREIGN: Final = {
@@ -22,6 +25,9 @@ _SUFFIXES: Final[dict[str, Format]] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
     ".txt": "text",
     ".sgm": "reuters",
     ".sgml": "reuters",
@@ -48,8 +54,6 @@ def detect_format(source: Source, wanted: Format) -> Format:
         return "reuters"
     suffixes = [suffix.lower() for suffix in Path(source.name).suffixes if suffix.lower() != ".gz"]
     suffix = suffixes[-1] if suffixes else ""
-    if suffix in {".csv", ".tsv"}:
-        raise CorpusError(f"{source.name}: tables cannot be read; convert them to JSON lines, or say that it is text")
     return _SUFFIXES.get(suffix) or ("jsonl" if head.removeprefix(BOM).lstrip().startswith(b"{") else "text")
 
 

@@ -16,6 +16,7 @@ import msgspec
 from streamdedup.corpora import sources
 from streamdedup.corpora.detection import Format
 from streamdedup.corpora.sources import Lines
+from streamdedup.corpora.tables import Columns, Layout, read_table
 from streamdedup.errors import CorpusError, MessageError
 from streamdedup.messages import Decoder, ErrorCode, Op
 from streamdedup.position import Position
@@ -25,6 +26,8 @@ ReutersId = Literal["OLDID", "NEWID"]
 #: What ``Entry.source`` says of a Reuters article.
 _REUTERS_SOURCE: Final = "Reuters-21578"
 _ENTITY: Final = re.compile(r"&(?:#([0-9]{1,7})|(lt|gt|amp|quot|apos));")
+#: The field names that documents have unless somebody gave them others.
+_DEFAULT_NAMES: Final = Decoder()
 _NAMED_ENTITIES: Final = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 
 
@@ -37,7 +40,8 @@ class Entry:
         text: What is compared; may be empty.
         file: The file that it stands in; ``archive:member`` inside an archive.
         line: Number of its first line there, from 1.
-        raw: The line as it stood, without its line end; None where it is no JSON (unless it is unreadable).
+        raw: The line as it stood, without its line end, or the JSON object made of a table's row; None where it is no
+            JSON (unless it is unreadable).
         source: Name of its source, as given.
         published_at: Time of publication, as given and not interpreted.
         op: What to do with it; only JSON lines can say anything but "upsert".
@@ -61,11 +65,21 @@ class Entry:
         """The record key to send it with, so that all versions of an id share a partition; None if unreadable."""
         return None if self.problem is not None else self.id.encode()
 
-    def value(self) -> bytes:
-        """Return the record value to send: the line untouched where there is one, else a JSON object of the fields."""
+    def value(self, names: Decoder = _DEFAULT_NAMES) -> bytes:
+        """Return the record value to send: the line untouched where there is one, else a JSON object of the fields.
+
+        Args:
+            names: Whose field names to use.
+        """
         if self.raw is not None:
             return self.raw
-        fields = {"id": self.id, "text": self.text, "source": self.source, "published_at": self.published_at}
+        fields = {
+            names.id_field: self.id,
+            names.text_fields[0]: self.text,
+            names.source_field: self.source,
+            names.published_at_field: self.published_at,
+            names.op_field: None if self.op == "upsert" else self.op,
+        }
         return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
 
 
@@ -76,6 +90,7 @@ class Options:
     decoder: Decoder
     reuters_id: ReutersId
     reuters_title: bool
+    columns: Columns
 
 
 Parser = Callable[[Lines, Options], Iterator[Entry]]
@@ -84,22 +99,31 @@ Parser = Callable[[Lines, Options], Iterator[Entry]]
 def _jsonl(lines: Lines, options: Options) -> Iterator[Entry]:
     """Yield the documents of JSON lines; blank lines are none."""
     for made_up_id, raw in lines.documents():
-        try:
-            # The made-up id goes where the record key will: it counts only if the object has none of its own.
-            document = options.decoder.decode(Position(lines.file, 0, lines.number), 0, made_up_id.encode(), raw)
-        except MessageError as error:
-            yield Entry(made_up_id, "", lines.file, lines.number, raw, problem=str(error), code=error.code)
-        else:
-            yield Entry(
-                document.id,
-                document.text,
-                lines.file,
-                lines.number,
-                raw,
-                document.source,
-                document.published_at,
-                document.op,
-            )
+        yield _decoded(options.decoder, lines.file, lines.number, made_up_id, raw)
+
+
+def _decoded(decoder: Decoder, file: str, line: int, made_up_id: str, raw: bytes) -> Entry:
+    """Return the document in a JSON object."""
+    try:
+        # The made-up id goes where the record key will: it counts only if the object has none of its own.
+        document = decoder.decode(Position(file, 0, line), 0, made_up_id.encode(), raw)
+    except MessageError as error:
+        return Entry(made_up_id, "", file, line, raw, problem=str(error), code=error.code)
+    return Entry(document.id, document.text, file, line, raw, document.source, document.published_at, document.op)
+
+
+def _table(layout: Layout) -> Parser:
+    """Return a parser of tables of that layout."""
+
+    def parse(lines: Lines, options: Options) -> Iterator[Entry]:
+        for row in read_table(lines, layout, options.columns, options.decoder):
+            name = f"{Path(lines.file).name}:{row.line}"
+            if row.problem is None:
+                yield _decoded(options.decoder, lines.file, row.line, name, row.value)
+            else:
+                yield Entry(name, "", lines.file, row.line, row.value, problem=row.problem, code=row.code)
+
+    return parse
 
 
 def _text(lines: Lines, _: Options) -> Iterator[Entry]:
@@ -177,4 +201,11 @@ def _character(entity: re.Match[str]) -> str:
     return " " if unicodedata.category(chr(code)) == "Cc" else chr(code)
 
 
-PARSERS: Final[dict[Format, Parser]] = {"jsonl": _jsonl, "text": _text, "reuters": _reuters}
+PARSERS: Final[dict[Format, Parser]] = {
+    "jsonl": _jsonl,
+    "csv": _table(Layout(",")),
+    "tsv": _table(Layout("\t")),
+    "tsv-unquoted": _table(Layout("\t", quoted=False)),
+    "text": _text,
+    "reuters": _reuters,
+}

@@ -3,16 +3,20 @@
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from streamdedup.corpora.archive import members
-from streamdedup.corpora.detection import SGML_NAME, Format, detect_format
+from streamdedup.corpora.detection import SGML_NAME, TABLES, Format, detect_format
 from streamdedup.corpora.formats import PARSERS, Entry, Options, Parser, ReutersId
 from streamdedup.corpora.sources import STDIN, Lines, Source, open_file, unzipped
+from streamdedup.corpora.tables import Columns
 from streamdedup.errors import CorpusError
 from streamdedup.messages import Decoder
 
 OnBad = Literal["raise", "pass"]
+
+#: Nothing is said about columns.
+NO_COLUMNS: Final = Columns()
 
 
 class CorpusReader:
@@ -26,6 +30,7 @@ class CorpusReader:
         reuters_id: Which number identifies a Reuters article. Both are unique; OLDID (1 to 22,173) is the
             default, NEWID (1 to 21,578) is what most publications print.
         reuters_title: Begin the text with the title (a line of its own), also when there is no BODY.
+        columns: Which columns of a table hold what, where they are not called like the decoder's fields.
 
     Attributes:
         total_bytes: Size of the files as they are stored (compressed, if they are); None when it cannot be known.
@@ -45,11 +50,12 @@ class CorpusReader:
         decoder: Decoder | None = None,
         reuters_id: ReutersId = "OLDID",
         reuters_title: bool = False,
+        columns: Columns = NO_COLUMNS,
     ) -> None:
         self._files = _files(str(path))
         self._format: Format = "reuters" if len(self._files) > 1 or Path(path).is_dir() else format
         self._on_bad = on_bad
-        self._options = Options(decoder or Decoder(), reuters_id, reuters_title)
+        self._options = Options(decoder or Decoder(), reuters_id, reuters_title, columns)
         self.total_bytes = _total_bytes(self._files)
         self.bytes_read = 0
         self.unreadable_count = 0
@@ -75,11 +81,18 @@ class CorpusReader:
         """Yield what ``file`` consists of: itself, or the members of the archive that it is."""
         with open_file(file) as stored:
             source = unzipped(Source(stored.read1, "stdin" if file == STDIN else file, self._count))
-            if source.head()[257:262] == b"ustar":
+            is_archive = source.head()[257:262] == b"ustar"
+            found: Format = "reuters" if is_archive else detect_format(source, self._format)
+            columns = self._options.columns
+            if columns and columns.tables_only and found not in TABLES:
+                raise CorpusError(
+                    f"{source.name}: columns are named, but it is read as {found}; say what format it has"
+                )
+            if is_archive:
                 for member in members(source):
-                    yield Lines(member), PARSERS["reuters"]
+                    yield Lines(member), PARSERS[found]
             else:
-                yield Lines(source), PARSERS[detect_format(source, self._format)]
+                yield Lines(source), PARSERS[found]
 
     def _count(self, length: int) -> None:
         self.bytes_read += length

@@ -101,6 +101,13 @@ class Decoder:
         op_field: Where the operation stands.
         max_text_bytes: Greatest length of a text in bytes of UTF-8.
 
+    Attributes:
+        id_field: As given; so are the others.
+        text_fields: The first is where a text is to be put that has no field of its own.
+        published_at_field: See above.
+        source_field: See above.
+        op_field: See above.
+
     Raises:
         ValueError: No text field, a field used twice, or a name with quotes, backslashes or control characters.
     """
@@ -126,6 +133,11 @@ class Decoder:
         struct: Any = msgspec.defstruct("Fields", fields, rename=names, gc=False)
         self._fields = msgspec.json.Decoder(struct)
         self._names = names
+        self.id_field = id_field
+        self.text_fields = tuple(text_fields)
+        self.published_at_field = published_at_field
+        self.source_field = source_field
+        self.op_field = op_field
         self._max_text_bytes = max_text_bytes
 
     def decode(self, position: Position, timestamp_ms: int, key: bytes | None, value: bytes | None) -> Document:

@@ -211,15 +211,17 @@ def test_tail_ends_with_130_on_ctrl_c(kept):
 
 
 def test_a_corpus_of_ones_own_gives_the_pairs_that_scan_finds(start, tmp_path):
-    corpus = tmp_path / "corpus.txt"
+    corpus = tmp_path / "corpus.csv"
     words = [f"word{number}" for number in range(40)]
     variants = [[*words[:at], "changed", *words[at + 1 :]] for at in range(0, 40, 4)]
     lines = [" ".join(variant) for variant in (words, *variants)] + [f"alone {n} {n * 7}" for n in range(300)]
-    corpus.write_text("\n".join(lines), encoding="utf-8")
-    demo = start(str(corpus), "--threshold", "0.6", "--pairs", str(tmp_path / "demo.tsv"))
+    rows = [f'{number},"{line}"' for number, line in enumerate(lines)]
+    corpus.write_text("\n".join(["nr,words", *rows]), encoding="utf-8")
+    options = ("--threshold", "0.6", "--id-column", "nr", "--text-column", "words")
+    demo = start(str(corpus), *options, "--pairs", str(tmp_path / "demo.tsv"))
 
     code, out, errors = demo.finish()
-    scan = [sys.executable, "-m", "streamdedup", "scan", str(corpus), "--threshold", "0.6", "-o"]
+    scan = [sys.executable, "-m", "streamdedup", "scan", str(corpus), *options, "-o"]
     subprocess.run([*scan, str(tmp_path / "scan.tsv")], check=True, capture_output=True, timeout=DEADLINE_S)
 
     assert (code, errors) == (0, "")

@@ -164,6 +164,14 @@ def test_text_that_is_not_utf8_is_an_error_or_passed_on(tmp_path):
     assert (bad.value(), bad.key) == (b"f\xfcr alle", None)
 
 
+def test_a_document_is_sent_under_the_field_names_that_the_daemon_reads(tmp_path):
+    names = Decoder(id_field="nr", text_fields=("title", "body"), source_field="from")
+    for path in (write(tmp_path, "notes.txt", b"one two"), write(tmp_path, "r.sgm", SGML)):
+        entry = next(iter(read_corpus(path)))
+        document = names.decode(Position("t", 0, 0), 0, None, entry.value(names))
+        assert (document.id, document.text, document.source) == (entry.id, entry.text, entry.source)
+
+
 def test_json_can_be_read_as_text(tmp_path):
     entries = list(read_corpus(write(tmp_path, "d.jsonl", LINES), format="text"))
     assert entries[0].text == '{"id": "a", "text": "one"}'
@@ -390,12 +398,6 @@ def test_a_cut_gzip_file_gives_its_documents_first(tmp_path):
     assert [next(entries).id for _ in range(2)] == ["a", "7"]
 
 
-def test_tables_are_refused_rather_than_read_as_text(tmp_path):
-    path = write(tmp_path, "t.csv.gz", gzip.compress(b"id,text\n1,one\n"))
-    assert "tables cannot be read" in failure(path)
-    assert len(list(read_corpus(path, format="text"))) == 2
-
-
 @pytest.mark.parametrize(
     ("content", "place"),
     [
@@ -428,7 +430,7 @@ def test_a_file_that_cannot_be_opened_is_an_error(tmp_path):
 @settings(deadline=None, max_examples=150)
 @given(
     st.binary(max_size=700),
-    st.sampled_from(["auto", "jsonl", "text", "reuters"]),
+    st.sampled_from(["auto", "jsonl", "csv", "tsv", "tsv-unquoted", "text", "reuters"]),
     st.sampled_from(["raw", "gz", "tar", "sgml"]),
 )
 def test_any_bytes_are_entries_or_a_corpus_error(tmp_path_factory, content, form, wrapping):

@@ -1,0 +1,158 @@
+"""``produce`` against a real Kafka: what arrives, how fast, and changed how."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from streamdedup import cli
+from streamdedup.errors import CorpusError, SettingsError
+from tests import servers
+
+SETTINGS = """
+[kafka]
+bootstrap_servers = "{kafka}"
+
+[redis]
+url = "redis://127.0.0.1:1/0"
+
+[profiles.articles]
+topics = ["{topic}"]
+id_field = "nr"
+text_fields = ["title", "body"]
+"""
+LINES = [{"nr": f"d{number}", "body": "one two three four five six seven eight nine ten"} for number in range(20)]
+
+
+class World:
+    """An input topic and a settings file whose profile has field names of its own."""
+
+    def __init__(self, folder, kafka, topic):
+        self.folder, self.kafka, self.topic = folder, kafka, topic
+        self.config = str(folder / "streamdedup.toml")
+        (folder / "streamdedup.toml").write_text(SETTINGS.format(kafka=kafka, topic=topic), encoding="utf-8")
+        self.corpus = self.file("d.jsonl", "".join(json.dumps(line) + "\n" for line in LINES))
+
+    def file(self, name, content):
+        (self.folder / name).write_text(content, encoding="utf-8")
+        return str(self.folder / name)
+
+    def produce(self, *arguments, text=None):
+        """Standard error of ``produce`` into the topic."""
+        done = CliRunner().invoke(
+            cli.app, ["produce", *arguments, "--topic", self.topic, "--config", self.config], input=text
+        )
+        if done.exception is not None:
+            raise done.exception
+        assert done.stdout == ""
+        return done.stderr
+
+    def arrived(self):
+        """Key and value of each record, in order of keys."""
+        records = servers.read_topic(self.kafka, self.topic)
+        return sorted(((r.key or b"").decode(), r.value.decode()) for r in records)
+
+
+@pytest.fixture
+def world(tmp_path, kafka, new_topic):
+    return World(tmp_path, kafka, new_topic(partitions=3))
+
+
+def test_rows_of_a_table_arrive_under_the_names_of_the_profile(world):
+    table = world.file("t.csv", 'no,head,text\n1,Title,"two\nlines"\n2,,x\n')
+    assert "2 records sent" in world.produce(
+        table, "--id-column", "no", "--text-column", "head", "--text-column", "text"
+    )
+    assert [(key, json.loads(value)) for key, value in world.arrived()] == [
+        ("1", {"nr": "1", "title": "Title\ntwo\nlines"}),
+        ("2", {"nr": "2", "title": "x"}),
+    ]
+
+
+def test_plain_text_arrives_under_the_names_of_the_profile(world):
+    world.produce(world.file("t.txt", "one two\n"))
+    assert [json.loads(value) for _, value in world.arrived()] == [{"nr": "t.txt:1", "title": "one two"}]
+
+
+def test_json_lines_arrive_untouched_bad_ones_too_and_these_are_named(world):
+    lines = ['{"nr": "a",  "body": "x", "extra": [1]}', *["{"] * 7]
+    said = world.produce(world.file("bad.jsonl", "\n".join(lines)))
+    assert sorted(value for _, value in world.arrived()) == sorted(lines)
+    assert "8 records sent" in said
+    assert "7 of them no documents" in said
+    assert said.count("no document: ") == 5
+    assert "bad.jsonl:2: the value is not JSON" in said
+    assert "further ones are only counted" in said
+
+
+def test_repeating_sends_all_again_under_new_ids_up_to_the_limit(world):
+    assert "50 records sent" in world.produce(world.corpus, "--repeat", "3", "--limit", "50")
+    keys = [key for key, _ in world.arrived()]
+    ids = [f"d{number}" for number in range(20)]
+    assert keys == sorted([*ids, *(f"{one}#2" for one in ids), *(f"{one}#3" for one in ids[:10])])
+
+
+def test_repeating_with_the_same_ids_sends_the_same_records(world):
+    world.produce(world.corpus, "--repeat", "2", "--same-ids")
+    arrived = world.arrived()
+    assert len(arrived) == 40
+    assert len(set(arrived)) == 20
+
+
+def test_varied_texts_differ_in_that_share_of_their_words_and_are_the_same_for_a_seed(world):
+    for _ in range(2):
+        world.produce(world.corpus, "--vary", "0.2", "--seed", "7")
+    arrived = world.arrived()
+    assert len(set(arrived)) == 20
+    for _, value in arrived:
+        words = json.loads(value)["title"].split()
+        assert sum(a != b for a, b in zip(words, LINES[0]["body"].split(), strict=True)) == 2
+
+
+def test_the_rate_is_kept_from_the_first_record_to_the_last(world):
+    world.produce(world.corpus, "--rate", "40", "--repeat", "3")
+    times = sorted(record.timestamp for record in servers.read_topic(world.kafka, world.topic))
+    assert (times[-1] - times[0]) / 1000 == pytest.approx(59 / 40, abs=0.2)
+
+
+def test_progress_is_shown_on_a_terminal_only(world, monkeypatch):
+    monkeypatch.chdir(world.folder)
+    command = [sys.executable, "-m", "streamdedup", "produce", "d.jsonl", "-t", world.topic, "-c", world.config]
+    command += ["--rate", "15"]
+    plain = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert plain.stdout == ""
+    assert len(plain.stderr.splitlines()) == 1
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        command, stderr=theirs, stdout=theirs, env=os.environ | {"TERM": "xterm", "COLUMNS": "100"}
+    ) as process:
+        os.close(theirs)
+        seen, end = b"", time.monotonic() + 60
+        while b"20 records sent" not in seen and time.monotonic() < end:
+            seen += os.read(ours, 4096)
+        assert process.wait(30) == 0
+    os.close(ours)
+    assert b"d.jsonl" in seen
+    assert b" documents" in seen
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "text"),
+    [
+        (["-", "--repeat", "2"], SettingsError, "standard input can be read only once"),
+        (["nowhere.csv"], CorpusError, "nowhere.csv: No such file"),
+        (["t.csv"], CorpusError, "there is no column `title` or `body`; the columns are `id`, `text`"),
+        (["t.csv", "--text-column", "words"], CorpusError, "there is no column `words`"),
+        (["d.jsonl", "--id-column", "nr"], CorpusError, "columns are named, but it is read as jsonl"),
+    ],
+)
+def test_wrong_use_is_answered_in_words(world, monkeypatch, arguments, kind, text):
+    monkeypatch.chdir(world.folder)
+    world.file("t.csv", "id,text\n1,x\n")
+    with pytest.raises(kind, match=text):
+        world.produce(*arguments)
