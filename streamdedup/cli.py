@@ -17,7 +17,17 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from streamdedup import __version__
-from streamdedup.errors import EXIT_FAILED, EXIT_PIPE, StreamdedupError, exit_code
+from streamdedup.errors import (
+    EXIT_FAILED,
+    EXIT_FATAL,
+    EXIT_FORCED,
+    EXIT_OK,
+    EXIT_PIPE,
+    EXIT_STALLED,
+    EXIT_USAGE,
+    StreamdedupError,
+    exit_code,
+)
 
 #: Exit code after Ctrl-C, as shells count it: 128 and the number of SIGINT.
 EXIT_INTERRUPTED = 130
@@ -46,8 +56,18 @@ EXAMPLES = (
     "streamdedup scan articles.jsonl.gz --threshold 0.7",
     "streamdedup run --config streamdedup.toml",
     "streamdedup config check --config streamdedup.toml",
-    "streamdedup schema alert",
+    "streamdedup dlq inspect --config streamdedup.toml --last 20",
 )
+#: What each exit code says, in a few words; the README has more of them.
+EXIT_CODES = {
+    EXIT_OK: "done",
+    EXIT_FAILED: "could not be done",
+    EXIT_USAGE: "wrong settings or wrong use",
+    EXIT_STALLED: "no progress",
+    EXIT_FORCED: "stopped before it had finished",
+    EXIT_FATAL: "an operator must help",
+    EXIT_INTERRUPTED: "interrupted",
+}
 
 
 class _Commands(TyperGroup):
@@ -107,7 +127,13 @@ app = typer.Typer(
     name="streamdedup",
     cls=_Commands,
     help=_HELP,
-    epilog="\n\n".join(["Examples:", *EXAMPLES]),
+    epilog="\n\n".join(
+        [
+            "Examples:",
+            *EXAMPLES,
+            "Exit codes: " + ", ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + ".",
+        ]
+    ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},

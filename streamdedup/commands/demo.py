@@ -178,10 +178,12 @@ def demo(  # noqa: PLR0913  a command line has as many options as it has
         raise SettingsError(f"--threshold {threshold}: must be above 0 and at most 1")
     given = {"threshold": threshold, "min_words": min_words}
     changes = {name: value for name, value in given.items() if value is not None}
+    columns = Columns(id_column, tuple(text_column or ()))
     if file is None:
+        if columns or corpus_format != "auto":
+            raise SettingsError("--format, --id-column and --text-column are for a FILE; the sample needs none")
         chosen = _sample(changes)
     else:
-        columns = Columns(id_column, tuple(text_column or ()))
         chosen = _file(CorpusReader(file, format=corpus_format, on_bad="pass", columns=columns), profile, changes)
     show = Show(
         **chosen,

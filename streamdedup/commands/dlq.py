@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from streamdedup.commands.assembly import kafka_options
+from streamdedup.commands.completion import topic_names
 from streamdedup.commands.config import ConfigOption, SetOption, load_settings
 from streamdedup.commands.dlq_plan import Rules, Tally
 from streamdedup.commands.dlq_replay import Choice, Replay, group_of
@@ -46,7 +47,10 @@ CodeOption = Annotated[
     list[ErrorCode] | None, typer.Option("--code", metavar="CODE", help="Only those with this code; may be repeated.")
 ]
 TopicOption = Annotated[
-    list[str] | None, typer.Option("--topic", "-t", help="Only records of this input topic; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--topic", "-t", help="Only records of this input topic; may be repeated.", autocompletion=topic_names
+    ),
 ]
 PartitionOption = Annotated[int | None, typer.Option("--partition", min=0, help="Only records of this partition.")]
 OffsetsOption = Annotated[
@@ -227,6 +231,7 @@ def _last(reader: SpanReader, options: KafkaOptions, wanted: Wanted, count: int)
 
 
 def _show(letters: Iterable[Letter], console: Console, *, as_json: bool) -> None:
+    letter = None
     for letter in letters:
         if as_json:
             typer.echo(letter_json(letter))
@@ -234,6 +239,8 @@ def _show(letters: Iterable[Letter], console: Console, *, as_json: bool) -> None
             console.print(letter_line(letter), soft_wrap=True)
         else:
             typer.echo(letter_line(letter).plain)
+    if letter is None:
+        _say("no dead letters, or none that was asked for")
 
 
 def _summarise(letters: Iterable[Letter], *, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from streamdedup.commands.assembly import decoder_of, kafka_options
+from streamdedup.commands.completion import topic_names
 from streamdedup.commands.config import ConfigOption, SetOption, load_settings
 from streamdedup.commands.pace import Pace
 from streamdedup.commands.progress import read_with_progress
@@ -74,7 +75,9 @@ def produce(  # noqa: PLR0913  a command line has as many options as it has
     files: Annotated[
         list[str], typer.Argument(help="Corpora: JSON lines, CSV, TSV, plain text, Reuters-21578; - for stdin.")
     ],
-    topic: Annotated[str, typer.Option("--topic", "-t", help="Topic to send to; one of a profile.")],
+    topic: Annotated[
+        str, typer.Option("--topic", "-t", help="Topic to send to; one of a profile.", autocompletion=topic_names)
+    ],
     config: ConfigOption = None,
     assignments: SetOption = None,
     rate: Annotated[float | None, typer.Option(min=0.001, help="Records a second; as fast as it goes without.")] = None,

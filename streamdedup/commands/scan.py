@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from streamdedup.commands.assembly import decoder_of, detector_options
+from streamdedup.commands.completion import profile_names
 from streamdedup.commands.output import Output, output_to
 from streamdedup.commands.progress import batches, read_with_progress
 from streamdedup.corpora import Columns, CorpusReader, Entry
@@ -148,7 +149,13 @@ def scan(  # noqa: PLR0913  a command line has as many options as it has
         Path | None, typer.Option("--config", "-c", help="Take the profile from this settings file.")
     ] = None,
     profile: Annotated[
-        str, typer.Option("--profile", "-p", help="articles (words), reviews (characters), or one of --config.")
+        str,
+        typer.Option(
+            "--profile",
+            "-p",
+            help="articles (words), reviews (characters), or one of --config.",
+            autocompletion=profile_names,
+        ),
     ] = "articles",
     threshold: Annotated[
         float | None, typer.Option("--threshold", "-t", help="Least similarity, above 0 up to 1.")

@@ -63,6 +63,9 @@ def test_help_lists_every_command_with_its_line(run):
         assert text in out
     for example in cli.EXAMPLES:
         assert example in out
+    words = " ".join(out.split())
+    for code, text in cli.EXIT_CODES.items():
+        assert f"{code} {text}" in words
 
 
 def test_every_example_of_the_help_calls_a_command_that_exists():

@@ -164,6 +164,7 @@ class TestCommands:
         codes = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
         table = [int(row[0]) for row in rows(section(README, "Exit codes"))]
         assert table == sorted(codes | {cli.EXIT_INTERRUPTED})
+        assert sorted(cli.EXIT_CODES) == table
 
     def test_the_check_of_the_settings_prints_what_the_readme_shows(self, tmp_path, monkeypatch):
         (toml,), (shown,) = blocks(README, "toml"), blocks(README, "console")

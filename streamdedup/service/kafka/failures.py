@@ -163,7 +163,9 @@ def cap_client_logging() -> None:
 
 def _text(error: Exception, secrets: tuple[str, ...]) -> str:
     """One line about ``error``, without secrets."""
-    text = f"{type(error).__name__}: {error}"
+    name, text = type(error).__name__, str(error)
+    # Most of the client's errors begin with their own name.
+    text = text if name in text else f"{name}: {text}"
     for secret in secrets:
         text = text.replace(secret, "***")
     return " ".join(text.split())[:MAX_TEXT_CHARS]

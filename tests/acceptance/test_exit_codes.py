@@ -1,0 +1,133 @@
+"""Every exit code of the README's table, by the command or the daemon as it is run; wrong use, as a newcomer has it.
+
+The codes 0, 2 and 78 of the daemon are those of ``test_daemon``.
+"""
+
+import contextlib
+import itertools
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from streamdedup.cli import EXIT_INTERRUPTED
+from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_FORCED, EXIT_OK, EXIT_STALLED, EXIT_USAGE
+from tests import servers
+from tests.daemons import produce_keyed, values_of
+
+#: A setting under which a call to a store that is frozen outlasts everything else.
+PATIENT = {"redis.timeout": "1m"}
+
+
+def streamdedup(*arguments, text=""):
+    command = [sys.executable, "-m", "streamdedup", *map(str, arguments)]
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def stuck(install, start_redis):
+    """Run a daemon up to the moment when its store is frozen and it waits for an answer."""
+    installation, redis, numbers = install(1), start_redis(), itertools.count()
+
+    @contextlib.contextmanager
+    def run(**settings):
+        redis.resume()
+        with installation.daemon(**PATIENT, **{"redis.url": redis.url}, **settings) as daemon:
+            daemon.wait_ready()
+            redis.pause()
+            documents = [(f"d{next(numbers)}", "some text of a few words")]
+            produce_keyed(installation.kafka, installation.topic, values_of(documents))
+            servers.wait_until(
+                lambda: daemon.metric("streamdedup_loop_age_seconds") > 1, what="a loop that stands still"
+            )
+            yield daemon
+
+    return run
+
+
+def test_a_daemon_that_is_stuck_ends_with_the_code_of_what_ended_it(stuck):
+    with stuck(**{"service.stop_timeout": "1s"}) as daemon:
+        assert daemon.stop() == EXIT_FORCED
+        assert "the batch in flight is replayed at the next start" in daemon.log.read_text()
+    with stuck() as daemon:
+        daemon.signal(signal.SIGTERM)
+        daemon.signal(signal.SIGINT)
+        assert daemon.wait() == EXIT_INTERRUPTED
+    fast = {"kafka.request_timeout": "1s", "kafka.transaction_timeout": "3s", "service.watchdog": "4s"}
+    with stuck(**fast) as daemon:
+        assert daemon.wait() == EXIT_STALLED
+        assert "no progress for 4 s" in daemon.log.read_text()
+
+
+def test_a_server_that_is_away_is_named_by_every_command_that_needs_it(install):
+    config = ("--config", install(1).config, "--set", "kafka.bootstrap_servers=127.0.0.1:9")
+    topic = ("--set", "profiles.articles.topics=articles", "--topic", "articles")
+    commands = [
+        ("tail", "--bootstrap-servers", "127.0.0.1:9"),
+        ("produce", "-", *config, *topic),
+        ("dlq", "inspect", *config),
+        ("dlq", "replay", "--yes", *config),
+        ("topics", "create", *config),
+        ("index", "unfence", "--yes", *config),
+    ]
+    with ThreadPoolExecutor(len(commands)) as threads:
+        for done in threads.map(lambda arguments: streamdedup(*arguments), commands):
+            assert (done.returncode, done.stdout) == (EXIT_FAILED, ""), done.args
+            assert done.stderr.startswith("streamdedup: cannot connect to Kafka at 127.0.0.1:9: "), done.args
+            assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_topic_that_is_missing_is_named_with_the_command_that_creates_it(install):
+    config = ("--config", install(1).config, "--set", "kafka.duplicates_topic=nowhere")
+    other = ("--set", "profiles.articles.topics=nowhere.in", "--topic", "nowhere.in")
+    for arguments in (
+        ("tail", *config),
+        ("dlq", "inspect", *config),
+        ("dlq", "replay", "--yes", *config),
+        ("produce", "-", *config, *other),
+    ):
+        done = streamdedup(*arguments, text='{"text": "x"}\n')
+        assert (done.returncode, done.stdout) == (EXIT_FATAL, "")
+        assert done.stderr.startswith("streamdedup: no such topic: nowhere")
+        assert done.stderr.endswith("create with: streamdedup topics create\n")
+
+
+def test_empty_topics_and_files_are_nothing_wrong(install, tmp_path):
+    config = ("--config", install(1).config)
+    (tmp_path / "empty.jsonl").touch()
+    for arguments, text in (
+        (("dlq", "inspect", *config), "no dead letters"),
+        (("dlq", "inspect", "--last", "3", *config), "no dead letters"),
+        (("dlq", "inspect", "--summary", *config), "0 dead letters"),
+        (("dlq", "replay", *config), "to replay: 0 dead letters"),
+        (("scan", tmp_path / "empty.jsonl"), "0 documents"),
+    ):
+        done = streamdedup(*arguments)
+        assert done.returncode == EXIT_OK, done.stderr
+        assert text in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "Usage: "),
+        (["dlq"], "Usage: "),
+        (["dlq", "inspect"], "no settings file"),
+        (["dlq", "replay", "--config", "nowhere.toml"], "nowhere.toml"),
+        (["dlq", "inspect", "--last", "0"], "--last"),
+        (["produce", "x.jsonl"], "--topic"),
+        (["produce", "x.jsonl", "--topic", "t", "--vary", "2"], "--vary"),
+        (["scan", "x.jsonl", "--format", "xml"], "tsv-unquoted"),
+        (["demo", "--id-column", "nr"], "for a FILE"),
+        (["topics", "create", "--partitions", "0"], "--partitions"),
+        (["schema", "foo"], "dead-letter"),
+        (["config", "check", "--set", "x"], "KEY=VALUE"),
+    ],
+)
+def test_wrong_use_is_answered_in_words(arguments, text):
+    done = streamdedup(*arguments)
+    assert done.returncode == EXIT_USAGE
+    assert text in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
