@@ -193,7 +193,7 @@ class TestSettings:
         for toml in shown:
             assert load(toml, tmp_path).profiles
 
-    @pytest.mark.parametrize("page", ["README.md", "docs/how-it-works.md"])
+    @pytest.mark.parametrize("page", ["README.md", "docs/how-it-works.md", "docs/operating.md"])
     def test_every_key_named_exists(self, page):
         keys = {f"{name}.{key}" for name, model in SCHEMA.sections.items() for key in keys_of(model)}
         used = set(re.findall(r"`((?:kafka|redis|service)\.[a-z_]+)`", PAGES[page]))

@@ -1,0 +1,174 @@
+"""What docs/operating.md says: its headings, its commands, its files and its log lines are those of the code."""
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from streamdedup import cli, errors
+from streamdedup.logs import FOREIGN_EVENT
+from streamdedup.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "streamdedup"
+PAGE = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+#: The alert rules lead here by the anchors that follow from these headings.
+SYMPTOMS = (
+    "The daemon is down",
+    "The daemon is not ready",
+    "The loop is stuck",
+    "Lag grows",
+    "Latency is high",
+    "Dead letters",
+    "The dead-letter breaker has opened",
+    "The store is away",
+    "Kafka is away",
+    "Store memory is nearly full",
+    "Batches are refused",
+    "Buckets are full",
+    "The clients are rebuilt again and again",
+    "Nothing comes in",
+    "The index is lost",
+    "Times in the future",
+)
+#: A settings file that the examples of the page could have.
+SETTINGS = {
+    "kafka.bootstrap_servers": "localhost:9092",
+    "profiles.articles.topics": "articles",
+}
+
+
+def blocks(language):
+    """The content of each fenced block of a language, also inside a list."""
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```$", PAGE, re.MULTILINE | re.DOTALL)
+    return [re.sub(f"^{indent}", "", content, flags=re.MULTILINE) for indent, content in found]
+
+
+def command_lines():
+    """The commands of the page, continued lines joined."""
+    return [line for block in blocks("bash") for line in block.replace("\\\n", " ").splitlines() if line.strip()]
+
+
+def test_every_symptom_has_its_heading_and_is_in_the_list_at_the_top():
+    headings = re.findall(r"^### (.+)$", PAGE, re.MULTILINE)
+    assert headings == list(SYMPTOMS)
+    anchors = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    top = PAGE.partition("\n## ")[0]
+    assert re.findall(r"\]\(#([\w-]+)\)", top) == anchors
+
+
+@pytest.mark.parametrize("line", [line for line in command_lines() if line.startswith("streamdedup ")])
+def test_a_command_of_ours_is_understood(line):
+    _, name, *arguments = shlex.split(line)
+    command = cli.load_command(name)
+    if hasattr(command, "commands"):
+        command = command.commands[arguments.pop(0)]
+    command.make_context(name, arguments)
+
+
+def test_commands_of_others_are_those_that_were_tried():
+    programs = {shlex.split(line)[0] for line in command_lines() if "|" not in line}
+    assert programs <= {
+        "streamdedup",
+        "curl",
+        "echo",
+        "journalctl",
+        "kafka-configs.sh",
+        "kafka-consumer-groups.sh",
+        "kafka-topics.sh",
+        "redis-cli",
+        "systemctl",
+    }
+
+
+def variables(pairs):
+    """Load settings from variables of the environment, as a unit or a container would set them."""
+    return Settings.load(None, SETTINGS, pairs)
+
+
+def test_the_unit_sets_what_exists_and_keeps_down_what_a_restart_does_not_cure(tmp_path):
+    (unit,) = blocks("ini")
+    values = dict(re.findall(r"^(\w+)=(.*)$", unit, re.MULTILINE))
+    secret = tmp_path / "redis-url"
+    secret.write_text("redis://:secret@localhost:6379/0\n", encoding="utf-8")
+    given = re.findall(r"^Environment=(\w+)=(.*)$", unit, re.MULTILINE)
+    filled = {
+        name: value.replace("%H", "host").replace("%i", "4").replace("%d", str(tmp_path)) for name, value in given
+    }
+    settings = variables(filled)
+    assert (settings.kafka.instance_id, settings.kafka.group_instance_id) == ("host-4", "host-4")
+    assert settings.service.metrics_port == 9464
+    assert values["RestartPreventExitStatus"].split() == [str(errors.EXIT_USAGE), str(errors.EXIT_FATAL)]
+    assert values["SuccessExitStatus"] == str(errors.EXIT_FORCED)
+    assert int(values["TimeoutStopSec"]) > settings.service.stop_timeout_s
+    assert shlex.split(values["ExecStart"])[1] == "run"
+
+
+def test_the_pod_sets_what_exists_and_probes_what_is_served(tmp_path):
+    (manifest,) = blocks("yaml")
+    names = re.findall(r"name: (STREAMDEDUP_\w+)", manifest)
+    secret = tmp_path / "redis-url"
+    secret.write_text("redis://localhost:6379/0\n", encoding="utf-8")
+    values = dict.fromkeys(names, "streamdedup-0") | {
+        "STREAMDEDUP_SERVICE__METRICS_HOST": "0.0.0.0",
+        "STREAMDEDUP_REDIS__URL_FILE": str(secret),
+    }
+    settings = variables(values)
+    assert settings.kafka.instance_id == "streamdedup-0"
+    assert len(names) == 4
+    assert int(re.search(r"terminationGracePeriodSeconds: (\d+)", manifest)[1]) > settings.service.stop_timeout_s
+    assert f"containerPort: {settings.service.metrics_port}" in manifest
+    served = set(re.findall(r'"(/[a-z]+)":', (PACKAGE / "health.py").read_text(encoding="utf-8")))
+    assert set(re.findall(r"path: (/\w+z)", manifest)) == {"/livez", "/readyz"} <= served
+
+
+def logged_events():
+    """Every event that the daemon's code names: in a call of a logger, as ``extra``, or through a helper."""
+    found = {FOREIGN_EVENT}
+    for path in PACKAGE.rglob("*.py"):
+        if "embedded" in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                first = node.args[0] if node.args else None
+                by_name = isinstance(node.func.value, ast.Name) and node.func.value.id == "log"
+                if (by_name or node.func.attr == "_note") and isinstance(first, ast.Constant):
+                    found.add(first.value)
+            elif isinstance(node, ast.Dict):
+                found |= {
+                    value.value
+                    for key, value in zip(node.keys, node.values, strict=True)
+                    if isinstance(key, ast.Constant) and key.value == "event" and isinstance(value, ast.Constant)
+                }
+    return {event for event in found if isinstance(event, str) and re.fullmatch(r"[a-z_]+", event)}
+
+
+def test_every_event_of_the_log_is_explained_and_no_other():
+    table = PAGE.partition("## What the log says")[2].partition("\n## ")[0]
+    explained = {
+        name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    }
+    assert explained == logged_events()
+
+
+def test_the_figures_of_the_page_are_the_defaults():
+    settings = variables({"STREAMDEDUP_REDIS__URL": "redis://localhost"})
+    kafka, service, profile = settings.kafka, settings.service, settings.profiles["articles"]
+    for text, value in (
+        ("`service.stop_timeout` (8 s)", service.stop_timeout_s == 8),
+        ("`kafka.transaction_timeout` (30 s)", kafka.transaction_timeout_s == 30),
+        ("`kafka.transaction_timeout`\n(30 s)", kafka.transaction_timeout_s == 30),
+        ("`kafka.session_timeout` (45 s)", kafka.session_timeout_s == 45),
+        ("`kafka.request_timeout` (10 s)", kafka.request_timeout_s == 10),
+        ("`kafka.max_poll_interval` (5 minutes)", kafka.max_poll_interval_s == 300),
+        ("`kafka.batch_records` (500)", kafka.batch_records == 500),
+        ("`service.watchdog` (2 minutes)", service.watchdog_s == 120),
+        ("`service.dead_letter_limit` (500)", service.dead_letter_limit == 500),
+        ("`service.dead_letter_window` (1,000)", service.dead_letter_window == 1000),
+        ("`bucket_cap` (500)", profile.bucket_cap == 500),
+        ("`max_candidates` (500)", profile.max_candidates == 500),
+    ):
+        assert text in PAGE
+        assert value, text
