@@ -67,6 +67,7 @@ EXIT_CODES = {
     EXIT_FORCED: "stopped before it had finished",
     EXIT_FATAL: "an operator must help",
     EXIT_INTERRUPTED: "interrupted",
+    EXIT_PIPE: "the reader of the output has gone",
 }
 
 
