@@ -1,0 +1,68 @@
+"""The detector on a Redis server, put together as the daemon does, without Kafka."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from benchmarks.corpus import Text
+from streamdedup.commands.assembly import connect_store, detector_options, redis_store
+from streamdedup.detections import Outcome, Prepared
+from streamdedup.detector import Detector
+from streamdedup.lsh import Banding
+from streamdedup.messages import Document
+from streamdedup.position import Partition, Position
+from streamdedup.settings import Settings
+
+#: Documents in one batch: the default of `kafka.batch_records`.
+BATCH_DOCUMENTS = 500
+PROFILE = "articles"
+PARTITION = Partition(PROFILE, 0)
+
+
+class Index:
+    """One empty index, and the detector that fills it."""
+
+    def __init__(self, settings: Settings, detector: Detector) -> None:
+        profile = settings.profiles[PROFILE]
+        self.banding: Banding = profile.banding()
+        self.detector = detector
+        detector.store.open(profile.fingerprint())
+        self._fence = detector.store.fence(PARTITION, 1, 0)
+
+    def prepare(self, documents: Sequence[Text]) -> list[Prepared]:
+        """Return the documents in batches, computed and not yet indexed."""
+        now_ms = time.time_ns() // 1_000_000
+        made = [
+            Document(document.id, document.text, Position(*PARTITION, offset), now_ms)
+            for offset, document in enumerate(documents)
+        ]
+        firsts = range(0, len(made), BATCH_DOCUMENTS)
+        return [self.detector.prepare(made[first : first + BATCH_DOCUMENTS]) for first in firsts]
+
+    def index(self, prepared: Prepared) -> Outcome:
+        """Place a batch in the index and find its pairs, to the mark that follows the commit."""
+        outcome = self.detector.index(prepared, {PARTITION: self._fence})
+        end = prepared.documents[-1].position.offset + 1
+        self.detector.store.finish({PARTITION: end}, outcome.saved_positions, [self._fence])
+        return outcome
+
+
+def settings_for(url: str = "redis://localhost:6379/0", **keys: object) -> Settings:
+    """Return the default settings, but for the keys of the profile that are given."""
+    given = {f"profiles.{PROFILE}.{key}": value for key, value in keys.items()}
+    needed = {"kafka.bootstrap_servers": "localhost:9092", "redis.url": url, f"profiles.{PROFILE}.topics": PROFILE}
+    return Settings.load(None, needed | given, environ={})
+
+
+def default_banding() -> Banding:
+    """Return the bands and rows of a profile that says nothing about them."""
+    return settings_for().profiles[PROFILE].banding()
+
+
+@contextmanager
+def index_on(url: str, **keys: object) -> Iterator[Index]:
+    """Open an index on a server that is empty; ``keys`` are settings of the profile."""
+    settings = settings_for(url, **keys)
+    with connect_store(settings) as client:
+        store = redis_store(settings, PROFILE, client)
+        yield Index(settings, Detector(detector_options(PROFILE, settings.profiles[PROFILE]), store))

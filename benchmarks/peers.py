@@ -1,0 +1,94 @@
+"""What others would use: shingles in Python, datasketch's MinHash, its LSH index in memory or in Redis."""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from datasketch import MinHash, MinHashLSH  # type: ignore[import-untyped]
+
+from streamdedup.lsh import Banding
+
+#: As ours: words in a shingle, values in a signature, least similarity.
+SHINGLE_SIZE, PERMUTATIONS, THRESHOLD = 3, 128, 0.8
+WORD = re.compile(r"[^\W_]+")
+
+
+def python_shingles(text: str) -> list[str]:
+    """Return the word shingles of a text as Python makes them fastest, repetitions included."""
+    words = WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    return list(map(" ".join, zip(words, words[1:], words[2:], strict=False))) or [" ".join(words)]
+
+
+def sign_shingles(shingles: Iterable[Iterable[str]], permutations: int = PERMUTATIONS) -> list[MinHash]:
+    """Return datasketch's signatures, made in bulk, which is its fastest way; it wants bytes, each once."""
+    return list(MinHash.bulk(([one.encode() for one in set(own)] for own in shingles), num_perm=permutations))
+
+
+def sign(texts: Iterable[str]) -> list[MinHash]:
+    """Return datasketch's signatures of texts."""
+    return sign_shingles(map(python_shingles, texts))
+
+
+def own_banding() -> Banding:
+    """Return the bands and rows that datasketch chooses for the threshold."""
+    index = MinHashLSH(threshold=THRESHOLD, num_perm=PERMUTATIONS)
+    return Banding(index.b, index.r)
+
+
+def memory_index(banding: Banding) -> MinHashLSH:
+    """Return an empty index in this process."""
+    return MinHashLSH(num_perm=PERMUTATIONS, params=(banding.bands, banding.rows))
+
+
+def redis_index(url: str, banding: Banding, **options: Any) -> MinHashLSH:
+    """Return datasketch's index on a Redis server."""
+    address = urlsplit(url)
+    config = {
+        "type": "redis",
+        "basename": b"peer",
+        "redis": {"host": address.hostname, "port": address.port},
+        "redis_buffer": {"transaction": False},
+    }
+    params = (banding.bands, banding.rows)
+    return MinHashLSH(num_perm=PERMUTATIONS, params=params, storage_config=config, **options)
+
+
+#: Looks up and inserts documents (ids, signatures); returns for each those that it met.
+Step = Callable[[MinHashLSH, Banding, Sequence[str], Sequence[MinHash]], list[list[str]]]
+
+
+def one_by_one(index: MinHashLSH, _: Banding, ids: Sequence[str], signed: Sequence[MinHash]) -> list[list[str]]:
+    """Query and insert each document; the check for a key that is there already is left out, in the peer's favour."""
+    found = []
+    for one, signature in zip(ids, signed, strict=True):
+        found.append(index.query(signature))
+        index.insert(one, signature, check_duplication=False)
+    return found
+
+
+def by_the_batch(index: MinHashLSH, banding: Banding, ids: Sequence[str], signed: Sequence[MinHash]) -> list[list[str]]:
+    """Query each document, and insert all of them in one session.
+
+    Documents of one batch cannot see each other in the index, so they are compared in one of the batch's own.
+    """
+    batch = memory_index(banding)
+    found = []
+    for one, signature in zip(ids, signed, strict=True):
+        found.append([*index.query(signature), *batch.query(signature)])
+        batch.insert(one, signature, check_duplication=False)
+    insert_all(index, banding, ids, signed)
+    return found
+
+
+def insert_all(index: MinHashLSH, _: Banding, ids: Sequence[str], signed: Sequence[MinHash]) -> list[list[str]]:
+    """Insert documents in one session, which sends them in one pipeline for each band, and look up nothing."""
+    with index.insertion_session() as session:
+        for one, signature in zip(ids, signed, strict=True):
+            session.insert(one, signature, check_duplication=False)
+    return []
+
+
+#: The two ways of a streaming user.
+STEPS: dict[str, Step] = {"one by one": one_by_one, "by the batch": by_the_batch}

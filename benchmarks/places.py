@@ -1,0 +1,9 @@
+"""Where the benchmarks find and leave things."""
+
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+#: Where each benchmark leaves its results, as NAME.json.
+RESULTS = REPOSITORY / "build" / "bench"
+#: The page that shows them.
+PAGE = REPOSITORY / "docs" / "performance.md"
