@@ -1,0 +1,123 @@
+"""Memory of Redis for each document, everything included: streamdedup beside datasketch's LSH on the same server.
+
+    python -m benchmarks.memory [--quick] [--documents 0] [--redis PROGRAM]
+
+What the server says it has allocated (`used_memory`) after all documents, less what it had before: for ours records,
+buckets, claims, fences and times to live, after every batch was finished as after its commit. The server's tables
+grow by doubling, so the figure depends on the number of documents. The peer keeps band values and ids: no signature
+to verify with, no position, and nothing that expires.
+"""
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from zlib import crc32
+
+import redis
+
+from benchmarks import corpus, peers, report, servers
+from benchmarks.ours import default_banding, index_on
+from streamdedup.lsh import Banding
+
+#: What differs from the defaults, by the name of the row.
+OURS: dict[str, dict[str, Any]] = {
+    "streamdedup": {},
+    "streamdedup, exact_limit 0": {"exact_limit": 0},
+    'streamdedup, exact_limit "none"': {"exact_limit": "none"},
+    'streamdedup, shingle_unit "char"': {"shingle_unit": "char"},
+    'streamdedup, "char", exact_limit 0': {"shingle_unit": "char", "exact_limit": 0},
+    'streamdedup, "char", exact_limit "none"': {"shingle_unit": "char", "exact_limit": "none"},
+}
+
+
+def main() -> None:
+    """Measure, print, write."""
+    arguments = parse_arguments()
+    texts = corpus.load(arguments.documents)
+    own, theirs = default_banding(), peers.own_banding()
+    fresh = Fresh(arguments.redis, len(texts.documents))
+
+    def ours(**keys: Any) -> float:
+        return fresh.bytes_after(lambda url: fill_ours(url, texts.documents, keys))
+
+    sizes = [(name, own, ours(**keys)) for name, keys in OURS.items()]
+    sizes.append(("streamdedup", theirs, ours(bands=theirs.bands, rows=theirs.rows)))
+    sizes += peer_sizes(fresh, texts.documents, (own, theirs))
+    setting = {"documents": f"{texts.name}: {len(texts.documents):,}", "server": fresh.name}
+    show(arguments, setting, sizes)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = report.parser(__doc__)
+    parser.add_argument("--documents", type=int, help="how many (0: each of the collection once)")
+    parser.add_argument("--redis", metavar="PROGRAM", help="Redis server program")
+    arguments = parser.parse_args()
+    if arguments.documents is None:
+        arguments.documents = 1_000 if arguments.quick else 0
+    return arguments
+
+
+class Fresh:
+    """A new server for each measurement: emptying one may free its memory later."""
+
+    def __init__(self, program: str | None, count: int) -> None:
+        self._program = program
+        self._count = count
+        self.name = ""
+
+    def bytes_after(self, fill: Callable[[str], None]) -> float:
+        """Return the bytes for each document that filling a server takes."""
+        with servers.make_redis(self._program) as server, redis.Redis.from_url(server.url) as client:
+            self.name = servers.name_of_redis(client)
+            before = servers.used_bytes(client)
+            fill(server.url)
+            return (servers.used_bytes(client) - before) / self._count
+
+
+def fill_ours(url: str, documents: list[corpus.Text], keys: dict[str, Any]) -> None:
+    """Place documents in our index."""
+    with index_on(url, **keys) as index:
+        for prepared in index.prepare(documents):
+            index.index(prepared)
+
+
+def peer_sizes(
+    fresh: Fresh, documents: list[corpus.Text], bandings: tuple[Banding, ...]
+) -> list[tuple[str, Banding, float]]:
+    """Return what datasketch takes: as it comes, and with ids and band values as small as it allows."""
+    ids = [document.id for document in documents]
+    signed = peers.sign(document.text for document in documents)
+    small = {"prepickle": False, "hashfunc": lambda values: crc32(values).to_bytes(4)}
+    found = []
+    for name, names, options in (
+        ("datasketch", ids, {}),
+        ("datasketch, small keys", [one.encode() for one in ids], small),
+    ):
+        for banding in bandings:
+            fill = partial(fill_peer, banding=banding, options=options, names=names, signed=signed)
+            found.append((name, banding, fresh.bytes_after(fill)))
+    return found
+
+
+def fill_peer(url: str, banding: Banding, options: dict[str, Any], names: list[Any], signed: list[Any]) -> None:
+    """Place documents in datasketch's index."""
+    peers.insert_all(peers.redis_index(url, banding, **options), banding, names, signed)
+
+
+def show(arguments: argparse.Namespace, setting: dict[str, Any], sizes: list[tuple[str, Banding, float]]) -> None:
+    """Print and write everything; ratios are to ours with the same bands and the default settings."""
+    ours = {banding: size for name, banding, size in sizes if name == "streamdedup"}
+    columns = ["", "bands x rows", "bytes a document", "times ours with the same bands"]
+    rows = [[name, str(one), f"{size:,.0f}", f"{size / ours[one]:.1f}"] for name, one, size in sizes]
+    results = [
+        {"name": name, "bands": one.bands, "rows": one.rows, "bytes_per_document": size, "times_ours": size / ours[one]}
+        for name, one, size in sizes
+    ]
+    tables = {"bytes": report.Table(columns, rows)}
+    report.Report("memory", arguments.quick, setting, results, tables).show(arguments.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Servers of the benchmarks' own, and what is needed to look at them while they work."""
+
+import os
+import shutil
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import redis
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from benchmarks.corpus import Text
+from streamdedup.embedded import KafkaServer, RedisServer
+from streamdedup.embedded.kafka import KAFKA_VERSION
+from streamdedup.service.kafka import KafkaOptions
+from streamdedup.service.kafka.feeder import Feeder
+from tests.servers import kafka_jars
+
+#: The Redis server that is taken where it is installed; else the one in the wheel.
+REDIS_PROGRAM = "redis-server"
+
+
+def make_redis(program: str | None = None) -> RedisServer:
+    """Return a Redis server, not started yet.
+
+    Raises:
+        MissingToolError: There is no such program.
+    """
+    return RedisServer(program or (REDIS_PROGRAM if shutil.which(REDIS_PROGRAM) else None))
+
+
+def make_kafka() -> KafkaServer:
+    """Return a broker that runs as fast as it can, not started yet.
+
+    Raises:
+        MissingToolError: Java or Maven is not installed.
+    """
+    return KafkaServer(kafka_jars(), fast_start=False)
+
+
+def name_of_kafka() -> str:
+    """Return what the broker is."""
+    return f"Apache Kafka {KAFKA_VERSION}, one node"
+
+
+def name_of_redis(client: "redis.Redis") -> str:
+    """Return what the server says it is."""
+    info: dict[str, Any] = client.info("server")
+    if "valkey_version" in info:
+        return f"Valkey {info['valkey_version']}"
+    return f"Redis {info['redis_version']}"
+
+
+def empty(client: "redis.Redis") -> None:
+    """Delete everything, now and not in the background."""
+    client.execute_command("FLUSHALL", "SYNC")  # type: ignore[no-untyped-call]
+
+
+def used_bytes(client: "redis.Redis") -> int:
+    """Return the memory that the server has allocated."""
+    memory: dict[str, Any] = client.info("memory")
+    return int(memory["used_memory"])
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time that a process and its threads have used, in seconds; 0 where the system hides it."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def busy_s() -> float:
+    """Return the processor time that everything on the machine has used, in seconds; 0 where the system hides it."""
+    try:
+        fields = Path("/proc/stat").read_text(encoding="utf-8").partition("\n")[0].split()[1:9]
+    except OSError:
+        return 0.0
+    user, nice, system, _idle, _waiting, interrupts, soft_interrupts, stolen = map(int, fields)
+    return (user + nice + system + interrupts + soft_interrupts + stolen) / os.sysconf("SC_CLK_TCK")
+
+
+def create_topic(kafka: str, name: str, partitions: int) -> None:
+    """Create a topic and wait until its partitions have leaders."""
+    with closing(KafkaAdminClient(bootstrap_servers=kafka.split(","))) as admin:
+        admin.create_topics({name: {"num_partitions": partitions, "replication_factor": 1}}, wait_for_metadata=True)
+
+
+def fill(kafka: str, topic: str, documents: list[Text], encode: Any) -> None:
+    """Send documents to a topic, each keyed by its id, and wait until all are stored."""
+    options = KafkaOptions(bootstrap_servers=kafka, group_id="none", topics=(topic,), transactional_id="none")
+    with Feeder(options) as feeder:
+        for document in documents:
+            feeder.send(topic, document.id.encode(), encode({"id": document.id, "text": document.text}))
+
+
+def committed_count(admin: Any, group: str) -> int:
+    """Return the sum of a group's committed offsets; 0 while it has no coordinator yet."""
+    try:
+        offsets = admin.list_group_offsets(group)[group]
+    except KafkaError as error:
+        if not error.retriable:
+            raise
+        return 0
+    return sum(max(0, stored.offset) for stored in offsets.values())
