@@ -1,0 +1,107 @@
+"""The consumers that end_to_end measures beside the daemon, each a process of its own that runs until it is killed.
+
+    python -m benchmarks.consumers datasketch --step "one by one" --bands 9 --rows 13 ...
+    python -m benchmarks.consumers bare ...
+
+`datasketch` is what a competent user would write: kafka-python, word 3-shingles, MinHash, LSH in Redis, an alert for
+each document that met others, offsets committed once for each batch. Nothing is verified, nothing expires, and a
+crash repeats or loses alerts. `bare` does no work at all: it polls, sends one record for each so many, and commits in
+a transaction, with the daemon's own client settings.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.structs import OffsetAndMetadata
+
+from streamdedup.lsh import Banding
+from streamdedup.service.kafka import KafkaOptions
+
+#: Records of one batch: the default of `kafka.batch_records`.
+BATCH_RECORDS = 500
+#: Longest wait for records, in milliseconds.
+POLL_MS = 500
+#: The bare loop sends one record for so many that it reads: about as many as Reuters gives alerts.
+RECORDS_PER_ALERT = 40
+
+
+def main() -> None:
+    """Run the consumer that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("kind", choices=["datasketch", "bare"])
+    for name in ("kafka", "topic", "group", "output"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--redis", default="")
+    parser.add_argument("--step", default="one by one")
+    parser.add_argument("--bands", type=int, default=0)
+    parser.add_argument("--rows", type=int, default=0)
+    arguments = parser.parse_args()
+    if arguments.kind == "bare":
+        run_bare(arguments)
+    else:
+        run_datasketch(arguments)
+
+
+def run_datasketch(arguments: argparse.Namespace) -> None:
+    """Consume with datasketch."""
+    from benchmarks import peers  # noqa: PLC0415  the bare loop needs no datasketch
+
+    banding = Banding(arguments.bands, arguments.rows)
+    index = peers.redis_index(arguments.redis, banding)
+    step = peers.STEPS[arguments.step]
+    consumer = KafkaConsumer(
+        arguments.topic,
+        bootstrap_servers=arguments.kafka,
+        group_id=arguments.group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        max_poll_records=BATCH_RECORDS,
+    )
+    producer = KafkaProducer(bootstrap_servers=arguments.kafka, linger_ms=5)
+    for records in batches(consumer):
+        documents = [json.loads(record.value) for record in records]
+        ids = [document["id"] for document in documents]
+        found = step(index, banding, ids, peers.sign(document["text"] for document in documents))
+        for one, others in zip(ids, found, strict=True):
+            if others:
+                value = json.dumps({"id": one, "matches": others}).encode()
+                producer.send(arguments.output, key=one.encode(), value=value)
+        producer.flush()
+        consumer.commit()
+
+
+def run_bare(arguments: argparse.Namespace) -> None:
+    """Consume, produce and commit, and do nothing else."""
+    options = KafkaOptions(
+        bootstrap_servers=arguments.kafka,
+        group_id=arguments.group,
+        topics=(arguments.topic,),
+        transactional_id=arguments.group,
+        max_poll_records=BATCH_RECORDS,
+    )
+    consumer = KafkaConsumer(arguments.topic, **options.consumer())
+    producer = KafkaProducer(**options.producer())
+    producer.init_transactions()
+    for records in batches(consumer):
+        producer.begin_transaction()
+        for record in records[::RECORDS_PER_ALERT]:
+            producer.send(arguments.output, key=record.key, value=record.value)
+        ends = {partition: consumer.position(partition) for partition in consumer.assignment()}
+        offsets = {partition: OffsetAndMetadata(offset, "", -1) for partition, offset in ends.items()}
+        producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+        producer.commit_transaction()
+
+
+def batches(consumer: Any) -> Iterator[list[Any]]:
+    """Yield the records of each poll that brings some, for ever."""
+    while True:
+        polled = consumer.poll(timeout_ms=POLL_MS)
+        if polled:
+            yield [record for records in polled.values() for record in records]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,292 @@
+"""A broker, a Redis server, filled topics, and a clock on whoever works through them.
+
+A consumer is started as a process of its own, and its committed offsets are looked at twenty times a second: a round
+lasts from the first commit seen to the last, so that starting up does not count.
+"""
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import redis
+from kafka import KafkaAdminClient
+
+from benchmarks import corpus, servers
+from benchmarks.places import REPOSITORY
+from streamdedup.commands.demo_servers import Daemon, forget_settings
+from streamdedup.embedded import KafkaServer, ManagedProcess, RedisServer, ServerError
+from tests.servers import fresh_name, read_topic
+
+#: Partitions of each topic.
+PARTITIONS = 4
+#: Between two looks at the committed offsets, in seconds.
+LOOK_S = 0.05
+#: Longest wait for a further commit, in seconds.
+PATIENCE_S = 60.0
+#: The daemon's settings: servers, names and a port, and what is to differ from the defaults.
+SETTINGS = """\
+[kafka]
+bootstrap_servers = "{kafka}"
+group_id = "{group}"
+duplicates_topic = "{output}"
+{kafka_keys}
+[redis]
+url = "{redis}"
+
+[service]
+metrics_port = {{port}}
+
+[profiles.articles]
+topics = ["{topic}"]
+{profile_keys}
+"""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is seen at one moment.
+
+    Attributes:
+        at_s: When.
+        committed: Documents committed until then.
+        cpu_s: Processor time that each process has used until then.
+        others_s: Processor time that everybody else on the machine has used until then.
+        stages_s: Time that the daemon has spent in each stage until then.
+    """
+
+    at_s: float
+    committed: int
+    cpu_s: dict[str, float]
+    others_s: float
+    stages_s: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of one contender, from its first commit to its last.
+
+    Attributes:
+        documents: Documents committed in that time.
+        seconds: How long it took.
+        documents_per_s: The one by the other.
+        cpu_us: Processor time for each document, by process, in microseconds.
+        stages_us: Time of the daemon's stages for each document, in microseconds.
+        others_share: What other programs took of the machine meanwhile, 0 to 1.
+        alerts: Records in the output at the end, those before the first commit seen included.
+    """
+
+    documents: int
+    seconds: float
+    documents_per_s: float
+    cpu_us: dict[str, float]
+    stages_us: dict[str, float]
+    others_share: float
+    alerts: int
+
+    @classmethod
+    def between(cls, first: Look, last: Look, alerts: int) -> "Round":
+        """Return what happened between two looks."""
+        count, seconds = last.committed - first.committed, last.at_s - first.at_s
+        return cls(
+            count,
+            seconds,
+            count / seconds,
+            {name: 1e6 * (last.cpu_s[name] - used) / count for name, used in first.cpu_s.items()},
+            {name: 1e6 * (last.stages_s[name] - spent) / count for name, spent in first.stages_s.items()},
+            max(0.0, last.others_s - first.others_s) / (seconds * (os.cpu_count() or 1)),
+            alerts,
+        )
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a contender is to work on: a filled topic, and names that nothing else has."""
+
+    topic: str
+    group: str
+    output: str
+
+
+#: Makes the processes that share a job.
+Make = Callable[[Job], list[ManagedProcess]]
+
+
+class Consumer(ManagedProcess):
+    """One of the consumers of `benchmarks.consumers`."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        super().__init__("consumer")
+        self._arguments = arguments
+
+    def command(self) -> list[str]:
+        """Return the command line."""
+        return [sys.executable, "-W", "ignore", "-m", "benchmarks.consumers", *self._arguments]
+
+    def is_ready(self) -> bool:
+        """Tell that there is nothing to wait for."""
+        return self.is_running()
+
+
+class World:
+    """The servers and the filled topics.
+
+    Args:
+        stack: Ends everything.
+        redis_program: Redis server program; None takes the usual one.
+    """
+
+    def __init__(self, stack: ExitStack, redis_program: str | None) -> None:
+        forget_settings()
+        # The consumers run in folders of their own, and must find the code that is measured here.
+        os.environ["PYTHONPATH"] = str(REPOSITORY)
+        self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamdedup-bench-")))
+        self.redis: RedisServer = stack.enter_context(servers.make_redis(redis_program))
+        self._kafka: KafkaServer = stack.enter_context(servers.make_kafka())
+        self.address = self._kafka.bootstrap_servers
+        self._client = stack.enter_context(redis.Redis.from_url(self.redis.url))
+        self._admin: Any = stack.enter_context(closing(KafkaAdminClient(bootstrap_servers=self.address)))
+        self._filled: dict[str, int] = {}
+
+    def servers(self) -> str:
+        """Return what the servers are."""
+        return f"{servers.name_of_kafka()}; {servers.name_of_redis(self._client)}"
+
+    def fill(self, topic: str, documents: list[corpus.Text]) -> None:
+        """Make a topic of these documents."""
+        servers.create_topic(self.address, topic, PARTITIONS)
+        servers.fill(self.address, topic, documents, msgspec.json.encode)
+        self._filled[topic] = len(documents)
+
+    def daemon(
+        self, job: Job, kafka: Mapping[str, Any] | None = None, profile: Mapping[str, Any] | None = None
+    ) -> Daemon:
+        """Return a daemon, with keys of two sections that differ from the defaults."""
+        text = SETTINGS.format(
+            kafka=self.address,
+            redis=self.redis.url,
+            topic=job.topic,
+            group=job.group,
+            output=job.output,
+            kafka_keys=_toml(kafka or {}),
+            profile_keys=_toml(profile or {}),
+        )
+        return Daemon(self._folder / fresh_name("daemon"), text, nullcontext)
+
+    def consumer(self, job: Job, kind: str, *more: str) -> Consumer:
+        """Return a consumer of `benchmarks.consumers`."""
+        places = ["--kafka", self.address, "--redis", self.redis.url]
+        names = ["--topic", job.topic, "--group", job.group, "--output", job.output]
+        return Consumer([kind, *places, *names, *more])
+
+    def measure(self, topic: str, make: Make) -> Round:
+        """Let processes work through a topic, on an empty index, in a new group, with an output of their own."""
+        servers.empty(self._client)
+        job = Job(topic, fresh_name("group"), fresh_name("duplicates"))
+        for name in (job.output, f"{job.output}.dlq"):
+            servers.create_topic(self.address, name, PARTITIONS)
+        with ExitStack() as stack:
+            processes = make(job)
+            for process in processes:
+                stack.enter_context(closing(process))
+                process.choose_ports()
+                process.spawn()
+            for process in processes:
+                process.wait_ready()
+            first = self._await(processes, job.group, 1)
+            last = self._await(processes, job.group, self._filled[topic])
+        if first.committed == last.committed:
+            raise ServerError("everything was committed at once; there must be more documents")
+        return Round.between(first, last, len(read_topic(self.address, job.output)))
+
+    def _await(self, processes: Sequence[ManagedProcess], group: str, count: int) -> Look:
+        """Wait until so many documents are committed, as long as the processes go on."""
+        seen, changed_s = -1, time.monotonic()
+        while True:
+            committed, now_s = servers.committed_count(self._admin, group), time.monotonic()
+            if committed >= count:
+                return self._look(processes, committed, now_s)
+            if committed != seen:
+                seen, changed_s = committed, now_s
+            stuck = now_s - changed_s > PATIENCE_S
+            for process in processes:
+                if stuck or not process.is_running():
+                    raise ServerError(f"{process.name}: no more than {committed} of {count}{process.log_tail()}")
+            time.sleep(LOOK_S)
+
+    def _look(self, processes: Sequence[ManagedProcess], committed: int, now_s: float) -> Look:
+        cpu_s = {
+            "consumer": sum(servers.cpu_s(process.pid) for process in processes),
+            "Redis": servers.cpu_s(self.redis.pid),
+            "Kafka": servers.cpu_s(self._kafka.brokers[0].pid),
+        }
+        others_s = servers.busy_s() - sum(cpu_s.values()) - time.process_time()
+        stages_s = _stages([process.metrics() for process in processes if isinstance(process, Daemon)])
+        return Look(now_s, committed, cpu_s, others_s, stages_s)
+
+
+def _toml(keys: Mapping[str, Any]) -> str:
+    """Return keys as lines of a settings file; a JSON text or number is one of TOML too."""
+    return "".join(f"{key} = {msgspec.json.encode(value).decode()}\n" for key, value in keys.items())
+
+
+def _stages(metrics: Sequence[str]) -> dict[str, float]:
+    """Return how long the daemons have spent in each stage, in seconds."""
+    pattern = r'^streamdedup_batch_seconds_sum\{stage="(\w+)"\} (\S+)$'
+    spent: dict[str, float] = {}
+    for text in metrics:
+        for name, value in re.findall(pattern, text, re.MULTILINE):
+            spent[name] = spent.get(name, 0.0) + float(value)
+    return spent
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One contender: its name, its topic, and what makes its processes."""
+
+    name: str
+    topic: str
+    make: Make
+
+
+def in_turns(world: World, entries: Sequence[Entry], rounds_count: int) -> list[list[Round]]:
+    """Measure all contenders in turns, telling how each did; return the rounds of each."""
+    rounds: list[list[Round]] = [[] for _ in entries]
+    for _ in range(rounds_count):
+        for entry, own in zip(entries, rounds, strict=True):
+            own.append(world.measure(entry.topic, entry.make))
+            print(f"{entry.name}: {own[-1].documents_per_s:,.0f} documents/s", file=sys.stderr, flush=True)
+    return rounds
+
+
+def best_of(rounds: Sequence[Sequence[Round]]) -> list[Round]:
+    """Return the fastest round of each contender."""
+    return [max(own, key=lambda one: one.documents_per_s) for own in rounds]
+
+
+def others(rounds: Sequence[Round]) -> str:
+    """Say how much of the machine other programs took."""
+    shares = [one.others_share for one in rounds]
+    return f"{min(shares):.0%} to {max(shares):.0%} of the machine"
+
+
+def arguments_of(
+    parser: argparse.ArgumentParser, quick: Mapping[str, int], usual: Mapping[str, int]
+) -> argparse.Namespace:
+    """Read a command line whose numbers depend on `--quick` unless they are given."""
+    parser.add_argument("--redis", metavar="PROGRAM", help="Redis server program")
+    for name in usual:
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"{usual[name]:,} unless --quick")
+    arguments = parser.parse_args()
+    for name, number in (quick if arguments.quick else usual).items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, number)
+    return arguments
