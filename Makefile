@@ -43,7 +43,7 @@ test: $(VENV)/.dev ## All tests but the long ones, against a real Kafka and a re
 	$(BIN)/pytest -m "not long"
 
 .PHONY: test-all
-test-all: $(VENV)/.dev ## The long tests, and the store and the daemon on redis-server; `make test` is not repeated
+test-all: $(VENV)/.bench ## The long tests, and the store and the daemon on redis-server; `make test` is not repeated
 	$(BIN)/pytest -m long
 	STREAMDEDUP_TEST_REDIS_SERVER=redis-server $(BIN)/pytest -m "not long" tests/contract/test_store.py tests/acceptance/test_daemon.py
 
@@ -55,8 +55,8 @@ model: $(VENV)/.dev ## The model of the delivery rules under SEEDS random runs, 
 	$(BIN)/python -m tests.model $(SEEDS)
 
 .PHONY: bench
-bench: $(VENV)/.bench ## Measure, beside what else one would use
-	$(BIN)/python benchmarks/text_to_keys.py
+bench: $(VENV)/.bench ## Measure, beside what else one would use; BENCH=--quick for a short run
+	$(BIN)/python -m benchmarks $(BENCH)
 
 .PHONY: tools
 tools: ## Install what further checks need (as root on Debian): redis-server, promtool, Chromium

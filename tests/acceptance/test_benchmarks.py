@@ -1,0 +1,26 @@
+"""All benchmarks, as short as they can be: they run and leave results. What they measure is not looked at."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.__main__ import NAMES
+from benchmarks.places import REPOSITORY
+
+#: Seconds that all together may take; 70 were measured.
+DEADLINE_S = 600
+
+
+@pytest.mark.long
+@pytest.mark.timeout(DEADLINE_S + 30)
+def test_every_benchmark_runs_and_leaves_its_tables(tmp_path):
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--output", str(tmp_path)]
+    run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
+    for name in NAMES:
+        result = json.loads((tmp_path / f"{name}.json").read_text())
+        assert result["quick"]
+        assert result["tables"]
+        assert all(table["rows"] for table in result["tables"].values())
