@@ -1,0 +1,70 @@
+"""Renew the tables of docs/performance.md from what the benchmarks have left in build/bench.
+
+    python -m benchmarks.page
+
+A table stands between `<!-- bench: NAME.TABLE -->` and `<!-- end of bench -->`; `NAME.setting` is what was measured
+on, and how. Results of a quick run are refused: they are worth little.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.places import PAGE, REPOSITORY, RESULTS
+from benchmarks.report import Table
+
+BLOCK = re.compile(r"(<!-- bench: (\w+)\.(\w+) -->\n).*?(<!-- end of bench -->)", re.DOTALL)
+
+
+def render(page: str, result_of: Callable[[str], dict[str, Any]]) -> str:
+    """Return a page with every block written anew.
+
+    Args:
+        page: The page.
+        result_of: Gives the results of a benchmark by its name.
+
+    Raises:
+        KeyError: A block names a table that the benchmark does not have.
+        ValueError: The results are those of a quick run.
+    """
+
+    def block(match: re.Match[str]) -> str:
+        result = result_of(match[2])
+        if result["quick"]:
+            raise ValueError(f"{match[2]}: measured with --quick; run it in full")
+        content = setting(result) if match[3] == "setting" else Table(**result["tables"][match[3]]).markdown()
+        return f"{match[1]}\n{content}\n{match[4]}"
+
+    return BLOCK.sub(block, page)
+
+
+def setting(result: dict[str, Any]) -> str:
+    """Return what a benchmark was measured on, and how."""
+    machine, versions = result["machine"], result["versions"]
+    lines = {
+        **result["setting"],
+        "machine": f"{machine['processor']}, {machine['cores']} cores, {machine['memory']}, {machine['system']}",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        "measured": f"{result['measured_at']}",
+    }
+    return "".join(f"- {name}: {value}\n" for name, value in lines.items())
+
+
+def main() -> None:
+    """Write the page anew."""
+
+    def result_of(name: str) -> dict[str, Any]:
+        result: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+        return result
+
+    try:
+        text = render(PAGE.read_text(encoding="utf-8"), result_of)
+    except (OSError, KeyError, ValueError) as error:
+        sys.exit(f"cannot renew {PAGE.relative_to(REPOSITORY)}: {error}")
+    PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
