@@ -1,5 +1,6 @@
 """``streamdedup run``: the daemon."""
 
+import gc
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -31,6 +32,9 @@ from streamdedup.store.connection import check_server
 
 #: Between two attempts to reach a server at the start, in seconds.
 _RETRY_S = 1.0
+#: Python looks for cycles of garbage when so many more objects were made than freed. At its default, 700, it does so
+#: many times in each batch, goes through all the records that wait to be read, and finds nothing.
+_COLLECT_AFTER_OBJECTS = 20_000
 
 log = structlog.get_logger("streamdedup.run")
 
@@ -162,6 +166,7 @@ def run(config: ConfigOption = None, assignments: SetOption = None) -> None:
     """
     settings = load_settings(config, assignments)
     logs.configure(settings.service.log_level, settings.service.log_format)
+    gc.set_threshold(_COLLECT_AFTER_OBJECTS)
     try:
         run_daemon(settings)
     except StreamdedupError as error:
