@@ -22,7 +22,7 @@ with warnings.catch_warnings():
     # kafka-python reads its schemas in a way that Python 3.11 and 3.12 call deprecated; it does so while it is
     # imported.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from tests import servers
+    from tests import redis_sets, servers
 
 #: Environment variable that every process started by this session inherits, so that they can be found at its end.
 RUN_MARK = "TEST_RUN_OF_STREAMDEDUP"
@@ -109,6 +109,24 @@ def redis_client(redis_url: str) -> Iterator[redis.Redis]:
         client.flushdb()
         yield client
         client.flushdb()
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(redis_program: str | None) -> Iterator[redis_sets.Cluster]:
+    """A Redis Cluster of three masters for the whole session; tests that change it start their own."""
+    try:
+        with redis_sets.redis_cluster(redis_program) as cluster:
+            yield cluster
+    except MissingToolError as error:
+        servers.unavailable(error)
+
+
+@pytest.fixture
+def cluster_of_redis(shared_cluster: redis_sets.Cluster) -> Iterator[redis_sets.Cluster]:
+    """A Redis Cluster that is empty before the test and after it."""
+    shared_cluster.flush()
+    yield shared_cluster
+    shared_cluster.flush()
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """Builds the parts of the daemon from settings: the only place that knows which implementations exist."""
 
-from redis import Redis
-
 from streamdedup import __version__
 from streamdedup.dead_letters import Daemon
 from streamdedup.detections import DetectorOptions
@@ -13,8 +11,9 @@ from streamdedup.service.outbox import LoopOptions
 from streamdedup.service.outbox import Profile as LoopProfile
 from streamdedup.settings import Profile, Settings
 from streamdedup.store.base import BucketStore
-from streamdedup.store.connection import connect
+from streamdedup.store.connection import connect, connect_cluster, connect_sentinel
 from streamdedup.store.redis import RedisBucketStore
+from streamdedup.store.redis_servers import Servers
 
 #: What part of the transaction's time the sending of its messages may take.
 _DELIVERY_SHARE = 5 / 6
@@ -47,21 +46,30 @@ def kafka_options(settings: Settings) -> KafkaOptions:
     )
 
 
-def connect_store(settings: Settings) -> Redis:
-    """Return a client of the store; nothing is sent yet."""
-    return connect(
-        settings.redis.url.get_secret_value(),
-        security=settings.redis.security(),
-        timeout_s=settings.redis.timeout_s,
-        connect_timeout_s=settings.redis.connect_timeout_s,
-    )
+def connect_store(settings: Settings) -> Servers:
+    """Return a connection to the servers of the store; nothing is sent yet."""
+    redis = settings.redis
+    times = {"timeout_s": redis.timeout_s, "connect_timeout_s": redis.connect_timeout_s}
+    if redis.mode == "cluster":
+        return connect_cluster(redis.addresses, security=redis.security(), **times)
+    if redis.mode == "sentinel":
+        return connect_sentinel(
+            redis.addresses,
+            redis.sentinel_service or "",
+            database=redis.database,
+            security=redis.security(),
+            sentinel_security=redis.sentinel_security(),
+            **times,
+        )
+    url = redis.url.get_secret_value() if redis.url is not None else ""
+    return connect(url, security=redis.security(), **times)
 
 
-def redis_store(settings: Settings, name: str, client: Redis) -> RedisBucketStore:
+def redis_store(settings: Settings, name: str, servers: Servers) -> RedisBucketStore:
     """Return the index of a profile."""
     profile = settings.profiles[name]
     return RedisBucketStore(
-        client,
+        servers,
         namespace=f"{settings.redis.key_prefix}:{name}",
         bands=profile.banding().bands,
         shards=settings.redis.shards,
@@ -111,11 +119,11 @@ def loop_profile(name: str, profile: Profile, store: BucketStore) -> LoopProfile
     )
 
 
-def loop_profiles(settings: Settings, client: Redis) -> dict[str, LoopProfile]:
+def loop_profiles(settings: Settings, servers: Servers) -> dict[str, LoopProfile]:
     """Return the profile of each input topic."""
     profiles: dict[str, LoopProfile] = {}
     for name, profile in settings.profiles.items():
-        ready = loop_profile(name, profile, redis_store(settings, name, client))
+        ready = loop_profile(name, profile, redis_store(settings, name, servers))
         profiles |= dict.fromkeys(profile.topics, ready)
     return profiles
 

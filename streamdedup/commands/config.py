@@ -112,6 +112,8 @@ def check(config: ConfigOption = None, assignments: SetOption = None) -> None:
         typer.echo(f"profile {name}: topics {', '.join(profile.topics)}")
         for line in describe_banding(profile):
             typer.echo(f"  {line}")
+    for hint in settings.hints():
+        typer.echo(f"hint: {hint}")
 
 
 def show_settings(config: ConfigOption = None, assignments: SetOption = None) -> None:

@@ -1,6 +1,5 @@
 """``streamdedup index``: operate on the index in Redis."""
 
-from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -34,9 +33,9 @@ def unfence(
     if not yes:
         typer.confirm(f"Are all daemons of the group {settings.kafka.group_id} stopped?", abort=True, err=True)
     counts = check_topics(kafka_options(settings), ())
-    with closing(connect_store(settings)) as client:
+    with connect_store(settings) as servers:
         for name, profile in settings.profiles.items():
-            store = redis_store(settings, name, client)
+            store = redis_store(settings, name, servers)
             for topic in profile.topics:
                 for number in range(counts[topic]):
                     store.unfence(Partition(topic, number))

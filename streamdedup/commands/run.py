@@ -7,7 +7,6 @@ from contextlib import ExitStack
 
 import structlog
 import typer
-from redis import Redis
 
 from streamdedup import __version__, logs
 from streamdedup.commands import assembly
@@ -29,6 +28,7 @@ from streamdedup.service.loop import Loop
 from streamdedup.service.shutdown import StopSignals, StopTimer, Watchdog, exit_at_once
 from streamdedup.settings import Settings
 from streamdedup.store.connection import check_server
+from streamdedup.store.redis_servers import Servers
 
 #: Between two attempts to reach a server at the start, in seconds.
 _RETRY_S = 1.0
@@ -75,12 +75,11 @@ def run_daemon(settings: Settings) -> None:
         stop = stack.enter_context(StopSignals(on_stop=timer.begin))
         watchdog = stack.enter_context(Watchdog(service.watchdog_s, _end_at_once("fatal", EXIT_STALLED)))
         pulse = _Pulse(watchdog, service.watchdog_s)
-        client = assembly.connect_store(settings)
-        stack.callback(client.close)
+        store = stack.enter_context(assembly.connect_store(settings))
         transport = KafkaTransport(assembly.kafka_options(settings))
         loop = Loop(
             transport=transport,
-            profiles=assembly.loop_profiles(settings, client),
+            profiles=assembly.loop_profiles(settings, store),
             options=assembly.loop_options(settings),
             metrics=metrics,
             stop=stop,
@@ -90,7 +89,9 @@ def run_daemon(settings: Settings) -> None:
         health = _serve_health(settings, metrics, loop, pulse)
         stack.callback(health.close)
         log.info("started", version=__version__, metrics_port=health.port, **_servers(settings))
-        _await_servers(settings, client, transport, stop, pulse, loop)
+        for hint in settings.hints():
+            log.warning("settings_hint", reason=hint)
+        _await_servers(settings, store, transport, stop, pulse, loop)
         loop.run()
         log.info("stopped")
 
@@ -124,7 +125,7 @@ def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Puls
 
 
 def _await_servers(
-    settings: Settings, client: Redis, transport: KafkaTransport, stop: StopSignals, pulse: _Pulse, loop: Loop
+    settings: Settings, store: Servers, transport: KafkaTransport, stop: StopSignals, pulse: _Pulse, loop: Loop
 ) -> None:
     """Wait until both servers answer, and check once that they are fit for use.
 
@@ -133,7 +134,7 @@ def _await_servers(
     """
 
     def check_store() -> None:
-        for text in check_server(client):
+        for text in check_server(store):
             log.warning("store_warning", reason=text)
 
     def check_kafka() -> None:

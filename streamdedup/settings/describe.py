@@ -53,7 +53,7 @@ def _lines(section: BaseModel) -> Iterator[str]:
     """Yield one line for each key of a section."""
     for name, field in type(section).model_fields.items():
         key, value = key_of(name, field), getattr(section, name)
-        if value is None and field.default is None:
+        if value in {None, ()} and value == field.default:
             continue
         if name not in section.model_fields_set and name in _idle(section):
             yield f"# {key}: {_idle(section)[name]}"

@@ -52,6 +52,12 @@ def check_servers(servers: Iterable[str]) -> tuple[str, ...]:
     return servers
 
 
+def split_server(server: str) -> tuple[str, int]:
+    """Return host and port of a server that was accepted; the brackets of an IPv6 address are taken off."""
+    host, _, port = server.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
 def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 

@@ -79,6 +79,11 @@ class Settings(Section):
             limit = f"{_STORE_ATTEMPTS} times redis.timeout and redis.connect_timeout together"
             yield "service.watchdog", f"must be above {limit}, or a silent store would look like a standstill"
 
+    def hints(self) -> Iterator[str]:
+        """Yield a line for each value that is allowed and rarely meant."""
+        for key, text in self.redis.hints():
+            yield f"redis.{key}: {text}"
+
     def _topics(self) -> Iterator[tuple[str, str]]:
         outputs = {self.kafka.duplicates_topic: "duplicates_topic", self.kafka.dead_letter_topic: "dead_letter_topic"}
         owners: dict[str, str] = {}

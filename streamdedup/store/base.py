@@ -39,7 +39,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.errors import IndexMismatch
 from streamdedup.position import Partition, Position
 
 #: Members of a full bucket that are shown to a document which could not enter it.
@@ -142,7 +141,7 @@ class Hits:
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """Figures about a store.
+    """Memory of a store; of several servers, that of the one that is fullest.
 
     Attributes:
         used_bytes: Memory in use by the server, or None when unknown.
@@ -281,38 +280,6 @@ class BucketStore(Protocol):
 
     def close(self) -> None:
         """Free the connection; never raises."""
-
-
-#: Parameters of a fingerprint in which two indexes may differ and still be compared: a newer Unicode changes the class
-#: of few characters, so few texts get other shingles than before.
-ADVISORY_PARAMETERS = frozenset({"unicode"})
-
-
-def compare_fingerprints(stored: Fingerprint, ours: Fingerprint) -> Opening:
-    """Find out whether an index can be continued under other settings.
-
-    Args:
-        stored: Fingerprint of the index.
-        ours: Fingerprint of the settings.
-
-    Returns:
-        An existing index, with the differences that do not matter.
-
-    Raises:
-        IndexMismatch: Some do; the text names each.
-    """
-    differences = {
-        name: f"{name} is {stored.get(name)!r} in the index and {ours.get(name)!r} in the settings"
-        for name in sorted(stored.keys() | ours.keys())
-        if stored.get(name) != ours.get(name)
-    }
-    mismatches = [text for name, text in differences.items() if name not in ADVISORY_PARAMETERS]
-    if mismatches:
-        raise IndexMismatch(
-            f"{'; '.join(mismatches)}. Restore the settings, or build a new index: another redis.key_prefix or profile "
-            "name, and a new consumer group to read the topics again"
-        )
-    return Opening(created=False, advisories=tuple(differences.values()))
 
 
 def decide_put(stored: StoredRecord | None, new: StoredRecord) -> PutState:  # noqa: PLR0911  one return a case

@@ -26,9 +26,9 @@ from streamdedup.store.base import (
     PutState,
     StoredRecord,
     StoreStats,
-    compare_fingerprints,
     decide_put,
 )
+from streamdedup.store.fingerprints import compare_fingerprints
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -1,4 +1,4 @@
-"""The index in Redis (7.0 or newer) or Valkey.
+"""The index in Redis (7.0 or newer) or Valkey, on one server or on a cluster.
 
 Buckets are sets, and every operation on them is one script for a whole batch. Where each fact stands:
 ``store.redis_keys``. What the scripts do: ``store/lua``.
@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import redis
 from numpy.typing import NDArray
 
 from streamdedup.errors import IndexLost, StoreMisconfigured
@@ -26,12 +25,12 @@ from streamdedup.store.base import (
     PutState,
     StoredRecord,
     StoreStats,
-    compare_fingerprints,
 )
+from streamdedup.store.fingerprints import compare_fingerprints
 from streamdedup.store.records import decode_record, encode_number, encode_place, encode_record
-from streamdedup.store.redis_errors import translated
 from streamdedup.store.redis_keys import Keys
 from streamdedup.store.redis_runner import Call, ScriptRunner, portions
+from streamdedup.store.redis_servers import Command, Servers
 
 #: How long a fence stands without being renewed. A daemon frozen for longer could wake up unfenced; a consumer group
 #: that was deleted starts again at generation one and would be refused as long.
@@ -39,10 +38,10 @@ FENCE_LIFETIME_MS = 7 * 86_400_000
 
 
 class RedisBucketStore:
-    """A ``BucketStore`` on a Redis server.
+    """A ``BucketStore`` on Redis.
 
     Args:
-        client: The connection; replies must not be decoded.
+        servers: Where to keep it.
         namespace: Prefix and profile, joined by a colon: what keeps this index apart from others.
         bands: Bands of the banding, at least 1.
         shards: Slots for each band; 1 but on a cluster.
@@ -52,7 +51,7 @@ class RedisBucketStore:
 
     def __init__(
         self,
-        client: "redis.Redis",
+        servers: Servers,
         *,
         namespace: str,
         bands: int,
@@ -60,47 +59,44 @@ class RedisBucketStore:
         lifetime_ms: int | None = None,
         bucket_cap: int | None = None,
     ) -> None:
-        self._client = client
+        self._servers = servers
         self._shards = shards
         self._keys = Keys(namespace, bands * shards)
         self._lifetime = str(lifetime_ms or 0).encode()
         self._cap = str(bucket_cap or 0).encode()
-        self._runner = ScriptRunner(client, self._keys.fingerprint)
+        self._runner = ScriptRunner(servers, self._keys.fingerprint)
 
     # Calls
 
     def _fenced_call(self, name: str, slot: int, fences: Sequence[Fence], arguments: Iterable[Any]) -> Call:
         generations = [fence.generation for fence in fences]
-        return name, [self._keys.fence(slot, fence.partition) for fence in fences], [*generations, *arguments]
+        keys = [self._keys.guard(slot), *(self._keys.fence(slot, fence.partition) for fence in fences)]
+        return name, keys, [*generations, *arguments]
 
     # The contract
 
     def open(self, fingerprint: Fingerprint) -> Opening:
         """See ``BucketStore.open``."""
-        with translated():
-            self._runner.load()
-            # Another number of shards would look for every bucket in another place.
-            ours = msgspec.json.encode({**fingerprint, "shards": self._shards})
-            stored: Any = self._client.set(self._keys.fingerprint, ours, nx=True, get=True)
-        if stored is None:
+        self._runner.load()
+        key = self._keys.fingerprint
+        # Another number of shards would look for every bucket in another place.
+        ours = msgspec.json.encode({**fingerprint, "shards": self._shards})
+        created, stored = self._servers.ask_all([Command(key, ("SET", key, ours, "NX")), Command(key, ("GET", key))])
+        if created:
             return Opening(created=True)
-        try:
-            found = msgspec.json.decode(stored, type=dict[str, object])
-        except msgspec.MsgspecError as error:
-            key = self._keys.fingerprint.decode()
-            raise StoreMisconfigured(
-                f"the key {key} holds no fingerprint of an index; choose another prefix"
-            ) from error
-        return compare_fingerprints(found, msgspec.json.decode(ours))
+        return compare_fingerprints(decode_fingerprint(key, stored), msgspec.json.decode(ours))
 
     def fence(self, partition: Partition, generation: int, committed: int) -> Fence:
         """See ``BucketStore.fence``."""
-        with translated():
-            if not self._client.exists(self._keys.fingerprint):
-                raise IndexLost("the index is gone from the server")
+        if not self._servers.ask(self._keys.fingerprint, "EXISTS", self._keys.fingerprint):
+            raise IndexLost("the index is gone from the server")
         self._runner.run(
             [
-                ("set_fence", [self._keys.fence(slot, partition)], [generation, FENCE_LIFETIME_MS])
+                (
+                    "set_fence",
+                    [self._keys.guard(slot), self._keys.fence(slot, partition)],
+                    [generation, FENCE_LIFETIME_MS],
+                )
                 for slot in range(self._keys.slots_count)
             ]
         )
@@ -110,8 +106,8 @@ class RedisBucketStore:
 
     def mark(self, partition: Partition) -> int | None:
         """See ``BucketStore.mark``."""
-        with translated():
-            stored: Any = self._client.get(self._keys.mark(partition))
+        key = self._keys.mark(partition)
+        stored = self._servers.ask(key, "GET", key)
         return None if stored is None else int(stored)
 
     def _mark_call(self, fence: Fence, offset: int) -> Call:
@@ -119,11 +115,10 @@ class RedisBucketStore:
 
     def unfence(self, partition: Partition) -> None:
         """See ``BucketStore.unfence``."""
-        with translated():
-            pipeline = self._client.pipeline(transaction=False)
-            for slot in range(self._keys.slots_count):
-                pipeline.delete(self._keys.fence(slot, partition))
-            pipeline.execute()
+        self._unlink(self._keys.fence(slot, partition) for slot in range(self._keys.slots_count))
+
+    def _unlink(self, keys: Iterable[bytes]) -> None:
+        self._servers.ask_all([Command(key, ("UNLINK", key)) for key in keys])
 
     def put_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> list[PutResult]:
         """See ``BucketStore.put_records``."""
@@ -173,7 +168,8 @@ class RedisBucketStore:
         candidates: list[dict[int, int]] = [{} for _ in numbers]
         full: Counter[int] = Counter()
         crowded: set[int] = set()
-        for rows, (full_places, crowded_places, *met) in zip(rows_of_call, self._runner.run(calls), strict=True):
+        replies = self._runner.run(calls)
+        for rows, (full_places, crowded_places, *met) in zip(rows_of_call, replies, strict=True):
             full.update(rows[[place - 1 for place in full_places]].tolist())
             crowded.update(rows[[place - 1 for place in crowded_places]].tolist())
             for place, members in zip(met[::2], met[1::2], strict=True):
@@ -201,13 +197,8 @@ class RedisBucketStore:
         """See ``BucketStore.get_records``."""
         distinct = list(dict.fromkeys(numbers))
         groups = self._group(self._keys.record_slot(number) for number in distinct)
-        if not groups:
-            return {}
-        with translated():
-            pipeline = self._client.pipeline(transaction=False)
-            for members in groups.values():
-                pipeline.mget([self._keys.record(distinct[index]) for index in members])
-            replies = pipeline.execute()
+        keys = [[self._keys.record(distinct[index]) for index in members] for members in groups.values()]
+        replies = self._servers.ask_all([Command(of_slot[0], ("MGET", *of_slot)) for of_slot in keys])
         found = {}
         for members, values in zip(groups.values(), replies, strict=True):
             for index, value in zip(members, values, strict=True):
@@ -277,27 +268,37 @@ class RedisBucketStore:
         """See ``BucketStore.finish``."""
         by_partition = {fence.partition: fence for fence in fences}
         self._runner.run([self._mark_call(by_partition[partition], offset) for partition, offset in committed.items()])
-        if positions:
-            with translated():
-                pipeline = self._client.pipeline(transaction=False)
-                for position in positions:
-                    pipeline.unlink(self._keys.partners(self._keys.partner_slot(position)) + str(position).encode())
-                pipeline.execute()
+        self._unlink(
+            self._keys.partners(self._keys.partner_slot(position)) + str(position).encode() for position in positions
+        )
 
     def ping(self) -> None:
         """See ``BucketStore.ping``."""
-        with translated():
-            self._client.ping()
+        self._servers.on_masters("PING")
 
     def stats(self) -> StoreStats:
         """See ``BucketStore.stats``."""
-        with translated():
-            memory: dict[str, Any] = self._client.info("memory")
-        return StoreStats(used_bytes=memory.get("used_memory"), limit_bytes=memory.get("maxmemory") or None)
+        masters = [_memory(info) for info in self._servers.on_masters("INFO", "memory").values()]
+        # One full master holds up every batch, however empty the others are.
+        return max(masters, key=lambda master: (_fullness(master), master.used_bytes or 0))
 
     def close(self) -> None:
         """See ``BucketStore.close``."""
-        self._client.close()
+        self._servers.close()
+
+
+def decode_fingerprint(key: bytes, data: bytes) -> dict[str, object]:
+    """Decode the parameters that stand at a key.
+
+    Raises:
+        StoreMisconfigured: Somebody else wrote there.
+    """
+    try:
+        return msgspec.json.decode(data, type=dict[str, object])
+    except msgspec.MsgspecError as error:
+        raise StoreMisconfigured(
+            f"the key {key.decode()} holds no fingerprint of an index; choose another prefix"
+        ) from error
 
 
 def _decoded(number: int, data: bytes) -> StoredRecord:
@@ -305,6 +306,14 @@ def _decoded(number: int, data: bytes) -> StoredRecord:
         return decode_record(number, data)
     except ValueError as error:
         raise StoreMisconfigured(f"{error}; another program writes to the keys of this index") from error
+
+
+def _memory(info: Mapping[str, Any]) -> StoreStats:
+    return StoreStats(used_bytes=info.get("used_memory"), limit_bytes=info.get("maxmemory") or None)
+
+
+def _fullness(master: StoreStats) -> float:
+    return (master.used_bytes or 0) / master.limit_bytes if master.limit_bytes else 0.0
 
 
 def _count_hits(candidates: dict[int, int], members: Iterable[bytes], own: int) -> None:

@@ -13,9 +13,11 @@ _PASSING = (
     exceptions.TimeoutError,
     exceptions.OutOfMemoryError,
     exceptions.ReadOnlyError,
-    exceptions.ClusterDownError,
+    exceptions.ClusterError,
+    # Of a cluster: a slot on the move or a map of the slots that is out of date, none of whose nodes may answer.
+    exceptions.AskError,
     exceptions.TryAgainError,
-    exceptions.MasterDownError,
+    exceptions.RedisClusterException,
     # Loaded a moment ago and gone again: a failover in between.
     exceptions.NoScriptError,
 )
@@ -33,14 +35,28 @@ _PASSING_REPLIES = (
 )
 #: Errors that no waiting cures.
 _REFUSALS = (exceptions.AuthenticationError, exceptions.NoPermissionError)
+#: How newer and older servers say that a script may not call a command, or touch a key.
+_SCRIPT_REFUSALS = ("ACL failure in script", "The user executing the script can't")
 
 
-def _translate(error: Exception) -> Exception:
-    if isinstance(error, _REFUSALS):
-        return StoreMisconfigured(f"the store refuses us; check redis.username, password and rights: {error}")
+def _translate(error: BaseException) -> Exception:
+    for cause in _causes(error):
+        if isinstance(cause, _REFUSALS) or any(text in str(cause) for text in _SCRIPT_REFUSALS):
+            return StoreMisconfigured(f"the store refuses us; check redis.username, password and rights: {cause}")
+        if "cluster support disabled" in str(cause):
+            return StoreMisconfigured('redis.mode is "cluster", but the server runs by itself; set it to "single"')
     if isinstance(error, _PASSING) or str(error).startswith(_PASSING_REPLIES):
-        return StoreUnavailable(f"the store does not serve us now: {error}")
+        return StoreUnavailable(f"the store does not serve us now: {str(error) or type(error).__name__}")
     return StoreMisconfigured(f"the store answered with an error: {error}")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and, where the client of a cluster could not read the map of the slots, what kept it from it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        inner = cause.__cause__ or cause.__context__
+        cause = inner if isinstance(cause, exceptions.RedisClusterException) else None
 
 
 @contextmanager
@@ -53,11 +69,11 @@ def translated() -> Iterator[None]:
     """
     try:
         yield
-    except exceptions.RedisError as error:
+    except (exceptions.RedisError, exceptions.RedisClusterException) as error:
         raise _translate(error) from error
 
 
 def check_reply(reply: object) -> None:
     """Raise for a reply of a pipeline that is an error; see ``translated``."""
-    if isinstance(reply, exceptions.RedisError):
+    if isinstance(reply, exceptions.RedisError | exceptions.RedisClusterException):
         raise _translate(reply) from reply

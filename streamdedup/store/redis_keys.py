@@ -14,11 +14,17 @@ key                    type     what
 ``{..:s}f`` + part.    string   the fence of a partition, in every slot
 ``{..:0}m`` + part.    string   the mark of a partition
 ``{..:0}fingerprint``  string   the parameters that the index was built with, as JSON
+``{..:s}x``                     never there, see below
 =====================  =======  ==============================================================
 
 Slots: a bucket stands in the slot of its band, one of exact copies in that of the content, a record in that of its
 number, a claim in that of its pair, partners in that of their partition; nothing else decides it, so every daemon finds
 the same place.
+
+Scripts make the names of most of their keys themselves, and a cluster checks those that are declared only: while a slot
+moves, a script would see a key that has moved already, or has not yet, as absent, and make it a second time. Each call
+therefore declares a key that is never there as well: a call with two keys of which one is missing is refused as long as
+its slot moves, on both sides.
 """
 
 from zlib import crc32
@@ -43,6 +49,10 @@ class Keys:
         self.slots_count = slots_count
         self._tags = [f"{{{namespace}:{slot}}}".encode() for slot in range(slots_count)]
         self.fingerprint = self._tags[0] + b"fingerprint"
+
+    def guard(self, slot: int) -> bytes:
+        """Key of a slot that is never there, by which a script is refused while its slot moves."""
+        return self._tags[slot] + b"x"
 
     def buckets(self, slot: int) -> bytes:
         """Prefix of the buckets of a slot; the band key (4 bytes, big-endian) follows."""

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import redis
+from redis.exceptions import NoScriptError, ResponseError
 
 from streamdedup.errors import BatchRefused, IndexLost
-from streamdedup.store.redis_errors import check_reply, translated
+from streamdedup.store.redis_errors import check_reply
+from streamdedup.store.redis_servers import Command, Servers
 from streamdedup.store.scripts import load_scripts
 
 #: Arguments of one round trip: 20 bands of 1,000 documents, some tens of milliseconds of the server's time.
@@ -22,12 +23,12 @@ class ScriptRunner:
     """Runs the scripts of one index.
 
     Args:
-        client: The connection; replies must not be decoded.
+        servers: Where the index is.
         fingerprint_key: The key that tells whether the index is there.
     """
 
-    def __init__(self, client: "redis.Redis", fingerprint_key: bytes) -> None:
-        self._client = client
+    def __init__(self, servers: Servers, fingerprint_key: bytes) -> None:
+        self._servers = servers
         self._fingerprint_key = fingerprint_key
         self._scripts = load_scripts()
 
@@ -35,7 +36,7 @@ class ScriptRunner:
         """Call scripts, many of them in one round trip, but never so many that the server is long in answering.
 
         Args:
-            calls: Name, keys and arguments of each; they run in this order.
+            calls: Name, keys and arguments of each; those of one slot run in this order.
 
         Returns:
             The reply to each.
@@ -58,42 +59,34 @@ class ScriptRunner:
         return replies + self._at_once(round_trip)
 
     def _at_once(self, calls: Sequence[Call]) -> list[Any]:
-        """Call scripts in one round trip; load them first when the server has forgotten them."""
-        if not calls:
-            return []
-        with translated():
-            replies = self._evaluate(calls)
-            if any(isinstance(reply, redis.exceptions.NoScriptError) for reply in replies):
-                self.load()
-                replies = self._evaluate(calls)
+        """Call scripts in one round trip; load them first when a server has forgotten them, or never knew them."""
+        commands = [
+            Command(keys[0], ("EVALSHA", self._scripts[name].sha, len(keys), *keys, *arguments))
+            for name, keys, arguments in calls
+        ]
+        replies = self._servers.send(commands)
+        if any(isinstance(reply, NoScriptError) for reply in replies):
+            self.load()
+            replies = self._servers.send(commands)
         for reply in replies:
             self._check_fences(reply)
             check_reply(reply)
         return replies
 
-    def _evaluate(self, calls: Sequence[Call]) -> list[Any]:
-        pipeline: Any = self._client.pipeline(transaction=False)
-        for name, keys, arguments in calls:
-            pipeline.execute_command("EVALSHA", self._scripts[name].sha, len(keys), *keys, *arguments)
-        replies: list[Any] = pipeline.execute(raise_on_error=False)
-        return replies
-
     def load(self) -> None:
-        """Load all scripts into the server."""
+        """Load all scripts into every server."""
         for script in self._scripts.values():
-            self._client.script_load(script.source)
+            self._servers.on_masters("SCRIPT LOAD", script.source)
 
     def _check_fences(self, reply: object) -> None:
-        if not isinstance(reply, redis.exceptions.ResponseError):
+        if not isinstance(reply, ResponseError):
             return
         text = str(reply)
         if text.startswith("FENCED"):
             _, stored, ours = text.split()[:3]
             raise BatchRefused(f"a partition of the batch is fenced by generation {stored}, ours is {ours}")
         if text.startswith("UNFENCED"):
-            with translated():
-                index_is_there = self._client.exists(self._fingerprint_key)
-            if index_is_there:
+            if self._servers.ask(self._fingerprint_key, "EXISTS", self._fingerprint_key):
                 raise BatchRefused("a partition of the batch is not fenced")
             raise IndexLost("the index is gone from the server")
 

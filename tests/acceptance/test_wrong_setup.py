@@ -11,6 +11,7 @@ import pytest
 from streamdedup.commands.assembly import redis_store
 from streamdedup.errors import EXIT_FATAL, EXIT_USAGE
 from streamdedup.settings import Settings
+from streamdedup.store.redis_servers import OneServer
 from tests import servers
 from tests.canaries import TLS
 from tests.daemons import Daemon
@@ -145,7 +146,7 @@ class TestRedis:
     def test_an_index_built_with_other_parameters_is_refused_by_name(self, setup):
         settings = Settings.load(setup.config, {"redis.key_prefix": "other", "profiles.articles.shingle_size": 4}, {})
         with setup.client() as client:
-            redis_store(settings, "articles", client).open(settings.profiles["articles"].fingerprint())
+            redis_store(settings, "articles", OneServer(client)).open(settings.profiles["articles"].fingerprint())
         done = setup.run("run", redis__key_prefix="other")
         answered(done, EXIT_FATAL, "shingle_size is 4 in the index and 3 in the settings")
 

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import fakeredis
 import numpy as np
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch
 from streamdedup.position import Partition, Position
 from streamdedup.store.base import COPIES_CAP, SHOWN_OF_FULL, BucketStore, Fence, Opening, PutState, StoredRecord
+from streamdedup.store.connection import connect_cluster
 from streamdedup.store.memory import MemoryBucketStore
 from streamdedup.store.redis import RedisBucketStore
+from streamdedup.store.redis_servers import OneServer, Servers
 from tests.servers import wait_until
 
 BANDS = 3
@@ -26,26 +29,31 @@ MakeStore = Callable[..., BucketStore]
 _namespaces = itertools.count()
 
 
-def _make_redis_store(client: redis.Redis) -> MakeStore:
-    def make(**options: int | None) -> BucketStore:
-        return RedisBucketStore(client, namespace=f"contract:{next(_namespaces)}", bands=BANDS, **options)
+def _make_redis_store(servers: redis.Redis | Servers) -> MakeStore:
+    if isinstance(servers, redis.Redis):
+        servers = OneServer(servers)
+
+    def make(**options: Any) -> BucketStore:
+        return RedisBucketStore(servers, namespace=f"contract:{next(_namespaces)}", bands=BANDS, **options)
 
     return make
 
 
-@pytest.fixture(params=["memory", "fakeredis", "server", "server-sharded"])
+@pytest.fixture(params=["memory", "fakeredis", "server", "server-sharded", "cluster", "cluster-sharded"])
 def make_store(request: pytest.FixtureRequest) -> Iterator[MakeStore]:
     if request.param == "memory":
         yield lambda **options: MemoryBucketStore(**{k: v for k, v in options.items() if k != "shards"})
         return
-    if request.param == "fakeredis":
-        client = fakeredis.FakeRedis(version=(7, 0))
+    if request.param.startswith("cluster"):
+        cluster = request.getfixturevalue("cluster_of_redis")
+        servers = connect_cluster(cluster.addresses[:1])
+    elif request.param == "fakeredis":
+        servers = OneServer(fakeredis.FakeRedis(version=(7, 0)))
     else:
-        client = redis.Redis.from_url(request.getfixturevalue("redis_url"))
-        client.flushdb()
-    make = _make_redis_store(client)
-    yield (lambda **options: make(shards=4, **options)) if request.param == "server-sharded" else make
-    client.close()
+        servers = OneServer(request.getfixturevalue("redis_client"))
+    make = _make_redis_store(servers)
+    with servers:
+        yield (lambda **options: make(shards=4, **options)) if request.param.endswith("sharded") else make
 
 
 @pytest.fixture
@@ -419,16 +427,24 @@ def _apply(store: BucketStore, fence: Fence, operation: tuple) -> object:
     raise AssertionError(operation)
 
 
+@pytest.fixture
+def connected_cluster(cluster_of_redis):
+    with connect_cluster(cluster_of_redis.addresses[:1]) as servers:
+        yield servers
+
+
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(operations=_OPERATIONS, cap=st.sampled_from([None, 2]))
-def test_redis_does_what_memory_does_on_any_sequence(redis_url, operations, cap):
-    client = redis.Redis.from_url(redis_url)
-    stores: list[BucketStore] = [MemoryBucketStore(bucket_cap=cap), _make_redis_store(client)(bucket_cap=cap)]
+def test_redis_does_what_memory_does_on_any_sequence(redis_client, connected_cluster, operations, cap):
+    stores: list[BucketStore] = [
+        MemoryBucketStore(bucket_cap=cap),
+        _make_redis_store(redis_client)(bucket_cap=cap),
+        _make_redis_store(connected_cluster)(bucket_cap=cap),
+    ]
     outcomes = []
     for store in stores:
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
         outcomes.append([_apply(store, fence, operation) for operation in operations])
         outcomes[-1].append(store.get_records(range(10)))
-    client.close()
-    assert outcomes[0] == outcomes[1]
+    assert outcomes[0] == outcomes[1] == outcomes[2]

@@ -14,7 +14,7 @@ from streamdedup.settings import Profile, Settings, show
 from streamdedup.settings.base import keys_of, secrets_of
 from streamdedup.settings.root import SCHEMA
 from streamdedup.settings.units import BYTES, SECONDS, format_duration, format_size, parse_duration, parse_size
-from streamdedup.store.base import ADVISORY_PARAMETERS
+from streamdedup.store.fingerprints import ADVISORY_PARAMETERS
 from streamdedup.text import ENGLISH_STOP_WORDS
 from tests.canaries import KEY_PASSWORD, TLS
 
@@ -517,7 +517,9 @@ SECRET_KEYS = [f"{name}.{key}" for name, model in SCHEMA.sections.items() for ke
 
 
 def test_the_secrets_are_these():
-    assert SECRET_KEYS == ["kafka.sasl_password", "kafka.ssl_key_password", "redis.url", "redis.password"]
+    kafka = ["kafka.sasl_password", "kafka.ssl_key_password"]
+    redis = ["redis.url", "redis.password", "redis.sentinel_password", "redis.ssl_key_password"]
+    assert [*kafka, *redis] == SECRET_KEYS
 
 
 def test_accepted_secrets_are_in_no_text_of_the_settings():

@@ -1,6 +1,6 @@
 -- Raise the mark of a partition, never lower it; return the mark before ('' when there was none).
 --
--- KEYS[1]  the fence of the partition      ARGV[1]  our generation   (checked by _fence.lua)
+-- KEYS  the guard and the fence of the partition, ARGV[1]  our generation: see _fence.lua
 -- ARGV[2]  key of the mark
 -- ARGV[3]  offset known to be committed
 local stored = redis.call('GET', ARGV[at + 1])

@@ -1,0 +1,448 @@
+"""The index on Redis as it is run: clusters whose slots move, Sentinel, rights, TLS; each with servers of its own."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import redis
+
+from streamdedup.embedded import MissingToolError, RedisServer
+from streamdedup.embedded.process import LOOPBACK, accepts, free_ports
+from streamdedup.errors import IndexLost, StoreMisconfigured, StoreUnavailable
+from streamdedup.position import Partition, Position
+from streamdedup.store.base import PutState, StoredRecord
+from streamdedup.store.connection import check_server, connect, connect_cluster, connect_sentinel
+from streamdedup.store.redis import RedisBucketStore
+from streamdedup.store.redis_keys import Keys
+from tests import redis_sets
+from tests.canaries import KEY_PASSWORD, TLS
+from tests.servers import make_redis, unavailable, wait_until
+
+BANDS = 4
+PARTITION = Partition("articles", 0)
+NAMESPACE = "sd:articles"
+FINGERPRINT = {"bands": BANDS}
+PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
+
+
+def a_record(number, offset=None):
+    offset = number if offset is None else offset
+    return StoredRecord(number, f"doc-{number}", b"d" * 16, Position(*PARTITION, offset), 1000, number, b"sketch")
+
+
+def keys_of(number):
+    """Band keys that a document shares with every other of the same parity."""
+    return [number % 2] * BANDS
+
+
+def exercise(store, numbers, generation=1):
+    """Do everything that the daemon does with a batch; return whom the documents met."""
+    fence = store.fence(PARTITION, generation, 0)
+    records = [a_record(number) for number in numbers]
+    states = [result.state for result in store.put_records(records, [fence])]
+    assert set(states) <= {PutState.CREATED, PutState.REPLAYED}
+    band_keys = np.array([keys_of(number) for number in numbers], dtype=np.uint32)
+    hits = store.enter_buckets(numbers, band_keys, [fence])
+    assert store.get_records(numbers) == {record.number: record for record in records}
+    store.enter_copies([(record.number, record.digest) for record in records], [fence])
+    pairs = {bytes([number]) * 16: b"match" for number in numbers}
+    positions = [record.position for record in records]
+    assert store.save_partners([(positions[0], pairs)], [fence]) == [pairs]
+    assert all(store.claim_pairs([(pair, positions[0]) for pair in pairs], [fence]))
+    store.set_clusters(
+        [(number, position, number) for number, position in zip(numbers, positions, strict=True)], [fence]
+    )
+    store.finish({PARTITION: max(numbers) + 1}, positions, [fence])
+    assert store.mark(PARTITION) == max(numbers) + 1
+    return hits.candidates
+
+
+def open_store(servers, **options):
+    store = RedisBucketStore(servers, namespace=NAMESPACE, bands=BANDS, lifetime_ms=3_600_000, **options)
+    store.open(FINGERPRINT)
+    return store
+
+
+@pytest.fixture
+def own_cluster(redis_program):
+    """A cluster of two masters and a node without slots, as before a cluster is extended."""
+    try:
+        with redis_sets.redis_cluster(redis_program, masters=2, spares=1) as cluster:
+            yield cluster
+    except MissingToolError as error:
+        unavailable(error)
+
+
+class TestCluster:
+    def test_keys_of_one_index_are_on_several_masters(self, cluster_of_redis):
+        with connect_cluster(cluster_of_redis.addresses[:1]) as servers:
+            exercise(open_store(servers), [1, 2, 3])
+        assert sum(client.dbsize() > 0 for client in cluster_of_redis.clients) > 1
+
+    def test_while_a_slot_moves_nothing_is_written_to_it_on_either_side_and_afterwards_nothing_is_missing(
+        self, own_cluster
+    ):
+        keys = Keys(NAMESPACE, BANDS)
+        spare = len(own_cluster.nodes) - 1
+        with connect_cluster(own_cluster.addresses[:1], timeout_s=1.0) as servers:
+            store = open_store(servers)
+            exercise(store, [1, 2])
+            slot = own_cluster.slot(keys.buckets(1))
+            before = sorted(own_cluster.all_keys())
+            own_cluster.begin_move(slot, spare)
+            with pytest.raises(StoreUnavailable):
+                exercise(store, [3])
+            own_cluster.move_keys(slot, spare, count=2)
+            with pytest.raises(StoreUnavailable):
+                exercise(store, [3])
+            with pytest.raises(StoreUnavailable):
+                store.fence(PARTITION, 2, 0)
+            of_slot = [key for key in own_cluster.all_keys() if own_cluster.slot(key) == slot]
+            assert sorted(of_slot) == sorted(key for key in before if own_cluster.slot(key) == slot)
+            own_cluster.move_keys(slot, spare)
+            own_cluster.end_move(slot, spare)
+            # The new owner has never seen a script.
+            assert exercise(store, [3, 4], generation=2) == [{1: BANDS}, {2: BANDS}]
+
+    def test_a_slot_that_moves_as_a_whole_holds_up_nothing(self, own_cluster):
+        with connect_cluster(own_cluster.addresses[:1]) as servers:
+            store = open_store(servers)
+            exercise(store, [1])
+            slot, spare = own_cluster.slot(Keys(NAMESPACE, BANDS).buckets(1)), len(own_cluster.nodes) - 1
+            source = own_cluster.clients[own_cluster.owner(slot)]
+            try:
+                source.cluster(
+                    "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", own_cluster.clients[spare].cluster("MYID")
+                )
+            except redis.ResponseError:
+                pytest.skip("this server moves slots key by key only")
+            wait_until(lambda: exercise(store, [3]) and own_cluster.owner(slot) == spare, what="the slot to arrive")
+            assert exercise(store, [5], generation=2) == [{1: BANDS, 3: BANDS}]
+
+    def test_a_master_that_is_away_is_waited_for(self, own_cluster):
+        with connect_cluster(own_cluster.addresses[:1], timeout_s=0.5, connect_timeout_s=0.5) as servers:
+            store = open_store(servers)
+            own_cluster.nodes[1].pause()
+            with pytest.raises(StoreUnavailable):
+                exercise(store, [1, 2, 3, 4, 5, 6])
+            # By now the cluster itself says that it is down.
+            wait_until(lambda: own_cluster.clients[0].cluster("INFO")["cluster_state"] == "fail", what="a lost master")
+            with pytest.raises(StoreUnavailable):
+                exercise(store, [1, 2, 3, 4, 5, 6])
+            with pytest.raises(StoreUnavailable):
+                store.ping()
+            own_cluster.nodes[1].resume()
+            wait_until(own_cluster.is_settled, what="the cluster")
+            exercise(store, [1, 2, 3, 4, 5, 6])
+
+    def test_a_cluster_that_is_gone_as_a_whole_is_found_again_by_the_nodes_of_the_settings(self, redis_program):
+        with redis_sets.redis_cluster(redis_program, masters=1) as cluster:
+            node = cluster.nodes[0]
+            with connect_cluster(cluster.addresses, timeout_s=0.5, connect_timeout_s=0.5) as servers:
+                store = open_store(servers)
+                node.kill()
+                for _ in range(2):
+                    with pytest.raises(StoreUnavailable):
+                        store.ping()
+                node.start()
+                wait_until(cluster.is_settled, what="the cluster")
+                with pytest.raises(IndexLost):
+                    store.fence(PARTITION, 1, 0)
+
+    def test_scripts_that_one_master_forgot_are_loaded_again(self, cluster_of_redis):
+        with connect_cluster(cluster_of_redis.addresses[:1]) as servers:
+            store = open_store(servers)
+            exercise(store, [1, 2])
+            cluster_of_redis.clients[1].script_flush()
+            exercise(store, [1, 2])
+
+    def test_the_memory_told_is_that_of_the_fullest_master(self, cluster_of_redis):
+        fullest = cluster_of_redis.clients[2]
+        for at, client in enumerate(cluster_of_redis.clients):
+            client.config_set("maxmemory", f"{2000 - 500 * at}mb")
+        try:
+            with connect_cluster(cluster_of_redis.addresses[:1]) as servers:
+                stats = open_store(servers).stats()
+                assert stats.limit_bytes == fullest.info("memory")["maxmemory"]
+                assert stats.used_bytes > 0
+        finally:
+            for client in cluster_of_redis.clients:
+                client.config_set("maxmemory", 0)
+
+    def test_a_single_master_that_would_drop_keys_is_named(self, cluster_of_redis):
+        with connect_cluster(cluster_of_redis.addresses[:1]) as servers:
+            assert check_server(servers) == []
+            client = cluster_of_redis.clients[1]
+            client.config_set("maxmemory-policy", "allkeys-lru")
+            try:
+                (warning,) = check_server(servers)
+                assert f"the store {LOOPBACK}:{cluster_of_redis.nodes[1].port} would drop keys" in warning
+                client.config_set("maxmemory", "500mb")
+                with pytest.raises(StoreMisconfigured, match="set it to noeviction"):
+                    check_server(servers)
+            finally:
+                client.config_set("maxmemory", 0)
+                client.config_set("maxmemory-policy", "noeviction")
+
+
+def acl_line(name):
+    """Return the rules of a line of the page, as ``ACL SETUSER`` takes them; the password is "secret"."""
+    (line,) = re.findall(rf"^```acl {name}\nACL SETUSER streamdedup (.+)\n```$", PAGE.read_text("utf-8"), re.MULTILINE)
+    return line.replace(">PASSWORD", ">secret").split()
+
+
+def let_in(clients, *rules):
+    """Make the user anew, with these rules, on each server."""
+    for client in clients:
+        client.execute_command("ACL", "DELUSER", "streamdedup")
+        client.execute_command("ACL", "SETUSER", "streamdedup", *rules)
+        # What a server has compiled for one user serves the next.
+        client.flushall()
+        client.script_flush()
+
+
+LOGIN = {"username": "streamdedup", "password": "secret"}
+
+
+@pytest.fixture(scope="module")
+def guarded(redis_program):
+    """A server and a client of it that may do everything."""
+    try:
+        with make_redis(redis_program) as server, redis.Redis(port=server.port) as client:
+            yield server, client
+    except MissingToolError as error:
+        unavailable(error)
+
+
+class TestRights:
+    @staticmethod
+    def work(servers):
+        assert check_server(servers) == []
+        store = open_store(servers, bucket_cap=1)
+        # The third finds a full bucket.
+        exercise(store, [1, 2, 3])
+        store.ping()
+        assert store.stats().used_bytes
+        store.unfence(PARTITION)
+
+    def test_the_rights_of_the_page_are_enough(self, guarded):
+        server, client = guarded
+        let_in([client], *acl_line("daemon"))
+        with connect(server.url, security=LOGIN) as servers:
+            self.work(servers)
+
+    @pytest.mark.parametrize("right", [rule for rule in acl_line("daemon") if rule[0] in "+~"])
+    def test_none_of_them_is_too_many_and_a_missing_one_is_named(self, guarded, right):
+        server, client = guarded
+        let_in([client], *(rule for rule in acl_line("daemon") if rule != right))
+        # Redis 7.0 does not name what a script may not call.
+        name = rf"({re.escape(right.removeprefix('+'))}|executing the script)" if right[0] == "+" else "(a|the) key"
+        refused = rf"refuses us; check redis\.username.*{name}"
+        with connect(server.url, security=LOGIN) as servers, pytest.raises(StoreMisconfigured, match=refused):
+            self.work(servers)
+
+    def test_a_cluster_needs_its_two_more(self, cluster_of_redis):
+        let_in(cluster_of_redis.clients, *acl_line("daemon"), *acl_line("cluster"))
+        with connect_cluster(cluster_of_redis.addresses[:1], security=LOGIN) as servers:
+            self.work(servers)
+        for right in acl_line("cluster"):
+            rest = [rule for rule in acl_line("cluster") if rule != right]
+            let_in(cluster_of_redis.clients, *acl_line("daemon"), *rest)
+            with (
+                connect_cluster(cluster_of_redis.addresses[:1], security=LOGIN) as servers,
+                pytest.raises(StoreMisconfigured, match="refuses us"),
+            ):
+                self.work(servers)
+
+    def test_a_wrong_password_is_told_without_repeating_it(self, guarded):
+        server, client = guarded
+        let_in([client], *acl_line("daemon"))
+        for open_servers in (
+            lambda login: connect(server.url, security=login),
+            lambda login: connect_cluster([(LOOPBACK, server.port)], security=login),
+        ):
+            wrong = {"username": "streamdedup", "password": "canary"}
+            with open_servers(wrong) as servers, pytest.raises(StoreMisconfigured, match="refuses us") as caught:
+                self.work(servers)
+            assert "canary" not in str(caught.value)
+
+
+class TlsServer(RedisServer):
+    """A server that speaks nothing but TLS, also at an address that its certificate does not carry."""
+
+    def __init__(self, **options):
+        files = {"tls-cert-file": "certificate.pem", "tls-key-file": "plain.key", "tls-ca-cert-file": "certificate.pem"}
+        paths = {name: str(TLS / file) for name, file in files.items()}
+        # The wheel's server speaks no TLS.
+        super().__init__("redis-server", options={**paths, "bind": f"{LOOPBACK} {OTHER_LOOPBACK}", **options})
+
+    def command(self):
+        return [*super().command(), "--port", "0", "--tls-port", str(self.port)]
+
+    def is_ready(self):
+        return accepts(self.port)
+
+
+@pytest.fixture
+def tls_server():
+    """A server that asks its clients for a certificate."""
+    try:
+        server = TlsServer()
+    except MissingToolError as error:
+        unavailable(error)
+    with server:
+        yield server
+
+
+#: Where a server can be reached by an address that is not in its certificate.
+OTHER_LOOPBACK = "127.0.0.2"
+#: What a client of these servers needs.
+OURS = {
+    "ssl_ca_certs": str(TLS / "certificate.pem"),
+    "ssl_certfile": str(TLS / "certificate.pem"),
+    "ssl_keyfile": str(TLS / "encrypted.key"),
+    "ssl_password": KEY_PASSWORD,
+}
+
+
+@pytest.mark.long
+class TestTls:
+    def test_a_server_is_reached_by_tls_and_its_name_is_checked(self, tls_server):
+        with connect(f"rediss://localhost:{tls_server.port}/0", security=OURS) as servers:
+            exercise(open_store(servers), [1])
+        elsewhere = f"rediss://{OTHER_LOOPBACK}:{tls_server.port}/0"
+        with (
+            connect(elsewhere, security=OURS) as servers,
+            pytest.raises(StoreUnavailable, match="certificate verify failed"),
+        ):
+            servers.on_masters("PING")
+        with connect(elsewhere, security={**OURS, "ssl_check_hostname": False}) as servers:
+            servers.on_masters("PING")
+
+    def test_without_tls_or_without_a_certificate_nobody_gets_in(self, tls_server):
+        with connect(f"redis://localhost:{tls_server.port}/0") as servers, pytest.raises(StoreUnavailable):
+            servers.on_masters("PING")
+        stranger = {"ssl_ca_certs": OURS["ssl_ca_certs"]}
+        with (
+            connect(f"rediss://localhost:{tls_server.port}/0", security=stranger) as servers,
+            pytest.raises(StoreUnavailable),
+        ):
+            servers.on_masters("PING")
+
+    def test_a_cluster_is_reached_by_tls(self):
+        options = {"cluster-enabled": "yes", "cluster-port": str(free_ports()[0]), "tls-cluster": "yes"}
+        security = {"ssl": True, "ssl_check_hostname": True, **OURS}
+        try:
+            server = TlsServer(**options)
+        except MissingToolError as error:
+            unavailable(error)
+        with server:
+            with redis.Redis(LOOPBACK, server.port, **security) as client:
+                client.cluster("ADDSLOTSRANGE", 0, redis_sets.SLOTS_COUNT - 1)
+                wait_until(lambda: client.cluster("INFO")["cluster_state"] == "ok", what="the cluster")
+            with connect_cluster([(LOOPBACK, server.port)], security=security) as servers:
+                assert check_server(servers) == []
+                exercise(open_store(servers), [1, 2])
+
+
+class TestModes:
+    """What the settings say is not what is there."""
+
+    def test_a_node_of_a_cluster_is_no_single_server(self, cluster_of_redis):
+        url = f"redis://{LOOPBACK}:{cluster_of_redis.nodes[0].port}/0"
+        with connect(url) as servers, pytest.raises(StoreMisconfigured, match=r'set redis\.mode = "cluster"'):
+            check_server(servers)
+
+    def test_a_single_server_is_no_cluster(self, redis_server):
+        with (
+            connect_cluster([(LOOPBACK, redis_server.port)]) as servers,
+            pytest.raises(StoreMisconfigured, match=r'set it to "single"'),
+        ):
+            check_server(servers)
+
+    def test_a_server_is_no_sentinel(self, redis_server):
+        with (
+            connect_sentinel([(LOOPBACK, redis_server.port)], "index") as servers,
+            pytest.raises(StoreMisconfigured, match="no Sentinel"),
+        ):
+            check_server(servers)
+
+    @pytest.mark.parametrize("open_servers", [connect_cluster, lambda nodes: connect_sentinel(nodes, "index")])
+    def test_nobody_there_is_waited_for(self, open_servers):
+        with open_servers([(LOOPBACK, free_ports()[0])]) as servers, pytest.raises(StoreUnavailable):
+            check_server(servers)
+
+
+@pytest.fixture
+def watched(redis_program):
+    """A master, its replica and a Sentinel."""
+    try:
+        with redis_sets.redis_sentinel(redis_program) as found:
+            yield found
+    except MissingToolError as error:
+        unavailable(error)
+
+
+def serves(store):
+    """Tell whether the store takes writes."""
+    try:
+        store.fence(PARTITION, 1, 0)
+    except StoreUnavailable:
+        return False
+    return True
+
+
+class TestSentinel:
+    def test_after_a_failover_the_index_goes_on_at_the_new_master(self, watched):
+        # The first Sentinel is away.
+        sentinels = [(LOOPBACK, free_ports()[0]), (LOOPBACK, watched.sentinel.port)]
+        with connect_sentinel(sentinels, redis_sets.SERVICE, timeout_s=0.5, connect_timeout_s=0.5) as servers:
+            assert check_server(servers) == []
+            store = open_store(servers)
+            exercise(store, [1, 2])
+            with redis.Redis(port=watched.master.port) as client:
+                assert client.wait(1, 5000) == 1
+            watched.master.kill()
+            with pytest.raises(StoreUnavailable):
+                exercise(store, [3])
+            wait_until(lambda: serves(store), what="the new master")
+            assert exercise(store, [3]) == [{1: BANDS}]
+            assert servers.on_masters("PING") == {f"{LOOPBACK}:{watched.replica.port}": True}
+
+    @pytest.mark.long
+    def test_the_old_master_comes_back_as_a_replica_and_changes_nothing(self, watched):
+        with connect_sentinel([(LOOPBACK, watched.sentinel.port)], redis_sets.SERVICE, timeout_s=0.5) as servers:
+            store = open_store(servers)
+            exercise(store, [1])
+            with redis.Redis(port=watched.master.port) as client:
+                assert client.wait(1, 5000) == 1
+            watched.master.pause()
+            wait_until(lambda: serves(store), what="the new master")
+            watched.master.resume()
+            with redis.Redis(port=watched.master.port) as client:
+                wait_until(lambda: client.role()[0] in (b"slave", "slave"), what="the old master's new role")
+            assert exercise(store, [3]) == [{1: BANDS}]
+
+    def test_a_wrong_name_of_the_master_is_told_from_one_that_is_away(self, watched):
+        nodes = [(LOOPBACK, watched.sentinel.port)]
+        known = "no Sentinel knows indx; they know: index"
+        with connect_sentinel(nodes, "indx") as servers, pytest.raises(StoreMisconfigured, match=known):
+            check_server(servers)
+        url = f"redis://{LOOPBACK}:{watched.sentinel.port}/0"
+        with connect(url) as servers, pytest.raises(StoreMisconfigured, match=r"redis\.nodes"):
+            check_server(servers)
+        with connect(watched.replica.url) as servers, pytest.raises(StoreMisconfigured, match="is a replica"):
+            check_server(servers)
+
+    def test_a_sentinel_that_refuses_us_is_told_from_one_that_is_away(self, watched):
+        with redis.Redis(port=watched.sentinel.port) as client:
+            client.execute_command("ACL", "SETUSER", "default", "resetpass", ">secret")
+        nodes = [(LOOPBACK, watched.sentinel.port)]
+        with (
+            connect_sentinel(nodes, "index") as servers,
+            pytest.raises(StoreMisconfigured, match=r"redis\.sentinel_username"),
+        ):
+            check_server(servers)
+        with connect_sentinel(nodes, "index", sentinel_security={"password": "secret"}) as servers:
+            exercise(open_store(servers), [1])

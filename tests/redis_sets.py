@@ -1,0 +1,178 @@
+"""Several Redis servers of the tests' own: a cluster, and a master with a replica and a Sentinel."""
+
+import contextlib
+import itertools
+import socket
+from collections.abc import Iterator
+
+import redis
+
+from streamdedup.embedded import ManagedProcess, RedisServer, find_redis, free_ports
+from streamdedup.embedded.process import LOOPBACK
+from tests.servers import make_redis, wait_until
+
+#: Slots of a cluster.
+SLOTS_COUNT = 16384
+#: Milliseconds without an answer after which nodes of a cluster and Sentinels take a server for dead.
+DEAD_AFTER_MS = 1000
+#: Name under which the Sentinel knows the master.
+SERVICE = "index"
+
+
+class ClusterNode(RedisServer):
+    """A server that can be a node of a cluster."""
+
+    def __init__(self, program: str | None, **options: str):
+        common = {"cluster-enabled": "yes", "cluster-node-timeout": str(DEAD_AFTER_MS)}
+        super().__init__(program, options={**common, **options})
+        self.bus_port = 0
+
+    def choose_ports(self) -> None:
+        # Left alone, the second port would be among those that outgoing connections get.
+        self.port, self.bus_port = free_ports(2)
+
+    def command(self) -> list[str]:
+        return [*super().command(), "--cluster-port", str(self.bus_port)]
+
+
+class Cluster:
+    """Masters that share the slots evenly, and spare nodes without slots.
+
+    Attributes:
+        nodes: The masters, then the spare nodes.
+        clients: A client of each.
+        program: The server program.
+    """
+
+    def __init__(self, stack: contextlib.ExitStack, program: str | None, masters: int, spares: int, **options: str):
+        self.program = program
+        self.nodes = [stack.enter_context(ClusterNode(program, **options)) for _ in range(masters + spares)]
+        self.clients = [stack.enter_context(redis.Redis(port=node.port)) for node in self.nodes]
+        for at, client in enumerate(self.clients):
+            client.cluster("SET-CONFIG-EPOCH", at + 1)
+        for at, client in enumerate(self.clients[:masters]):
+            client.cluster("ADDSLOTSRANGE", SLOTS_COUNT * at // masters, SLOTS_COUNT * (at + 1) // masters - 1)
+        for node in self.nodes[1:]:
+            self.clients[0].cluster("MEET", LOOPBACK, node.port, node.bus_port)
+        wait_until(self.is_settled, what="the cluster")
+
+    def is_settled(self) -> bool:
+        """Tell whether every node knows all of them and has all slots served."""
+        facts = [client.cluster("INFO") for client in self.clients]
+        return all(
+            (fact["cluster_state"], int(fact["cluster_known_nodes"])) == ("ok", len(self.nodes)) for fact in facts
+        )
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Host and port of each node."""
+        return [(LOOPBACK, node.port) for node in self.nodes]
+
+    def all_keys(self) -> list[bytes]:
+        """All keys of all nodes."""
+        return list(itertools.chain.from_iterable(client.keys() for client in self.clients))
+
+    def flush(self) -> None:
+        """Delete all keys."""
+        for client in self.clients:
+            client.flushall()
+
+    def slot(self, key: bytes) -> int:
+        """Slot of a key."""
+        return int(self.clients[0].cluster("KEYSLOT", key))
+
+    def owner(self, slot: int) -> int:
+        """Index of the node that serves a slot."""
+        for first, last, (_, port, *_), *_ in self.clients[0].execute_command("CLUSTER SLOTS"):
+            if first <= slot <= last:
+                return [node.port for node in self.nodes].index(port)
+        raise LookupError(f"nobody serves slot {slot}")
+
+    def begin_move(self, slot: int, to: int) -> None:
+        """Declare that a slot is on its way to another node, as a resharding does first."""
+        source = self.clients[self.owner(slot)]
+        self.clients[to].cluster("SETSLOT", slot, "IMPORTING", source.cluster("MYID"))
+        source.cluster("SETSLOT", slot, "MIGRATING", self.clients[to].cluster("MYID"))
+
+    def move_keys(self, slot: int, to: int, count: int = 1_000_000) -> None:
+        """Move keys of a slot."""
+        source = self.clients[self.owner(slot)]
+        for key in source.cluster("GETKEYSINSLOT", slot, count):
+            source.migrate(LOOPBACK, self.nodes[to].port, key, 0, 5000)
+
+    def end_move(self, slot: int, to: int) -> None:
+        """Declare that a slot has moved."""
+        own = self.clients[to].cluster("MYID")
+        source = self.owner(slot)
+        for at in (to, source):
+            self.clients[at].cluster("SETSLOT", slot, "NODE", own)
+        wait_until(lambda: self.owner(slot) == to, what="the new owner of the slot")
+
+
+@contextlib.contextmanager
+def redis_cluster(program: str | None, masters: int = 3, spares: int = 0, **options: str) -> Iterator[Cluster]:
+    """Start a cluster, and stop it at the end."""
+    with contextlib.ExitStack() as stack:
+        yield Cluster(stack, program, masters, spares, **options)
+
+
+class SentinelServer(ManagedProcess):
+    """A Sentinel that watches one master and decides by itself."""
+
+    def __init__(self, program: str | None, master_port: int, *options: str) -> None:
+        self._program = find_redis(program)
+        super().__init__("sentinel")
+        self.port = 0
+        self._lines = [
+            f"sentinel monitor {SERVICE} {LOOPBACK} {master_port} 1",
+            f"sentinel down-after-milliseconds {SERVICE} {DEAD_AFTER_MS}",
+            f"sentinel failover-timeout {SERVICE} {3 * DEAD_AFTER_MS}",
+            *options,
+        ]
+
+    def choose_ports(self) -> None:
+        (self.port,) = free_ports()
+
+    def command(self) -> list[str]:
+        # A Sentinel writes what it has learnt into this file.
+        file = self.directory / "sentinel.conf"
+        head = [f"port {self.port}", f"bind {LOOPBACK}", f"dir {self.directory}"]
+        file.write_text("\n".join([*head, *self._lines]) + "\n", encoding="utf-8")
+        return [self._program, str(file), "--sentinel"]
+
+    def is_ready(self) -> bool:
+        try:
+            with socket.create_connection((LOOPBACK, self.port), timeout=1.0) as connection:
+                connection.sendall(b"PING\r\n")
+                return connection.recv(64).startswith((b"+PONG", b"-NOAUTH"))
+        except OSError:
+            return False
+
+
+class SentinelSet:
+    """A master, its replica and a Sentinel.
+
+    Attributes:
+        master: The server that is the master at first.
+        replica: The server that is its replica at first.
+        sentinel: The Sentinel.
+    """
+
+    def __init__(self, stack: contextlib.ExitStack, program: str | None):
+        # A second of waiting for further replicas before the first copy is sent would be waited for in vain.
+        options = {"repl-diskless-sync-delay": "0"}
+        self.master: RedisServer = stack.enter_context(make_redis(program, options=options))
+        copying = {**options, "replicaof": f"{LOOPBACK} {self.master.port}"}
+        self.replica: RedisServer = stack.enter_context(make_redis(program, options=copying))
+        self.sentinel = stack.enter_context(SentinelServer(program, self.master.port))
+        with redis.Redis(port=self.sentinel.port) as client:
+            wait_until(lambda: client.sentinel_master(SERVICE)["num-slaves"] == 1, what="the replica at the Sentinel")
+        with redis.Redis(port=self.replica.port) as client:
+            wait_until(lambda: client.info("replication")["master_link_status"] == "up", what="the first copy")
+
+
+@contextlib.contextmanager
+def redis_sentinel(program: str | None) -> Iterator[SentinelSet]:
+    """Start a master, a replica and a Sentinel, and stop them at the end."""
+    with contextlib.ExitStack() as stack:
+        yield SentinelSet(stack, program)

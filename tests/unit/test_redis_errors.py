@@ -1,0 +1,74 @@
+"""What an error of the Redis client means: come back later, or ask an operator."""
+
+import pytest
+from redis import exceptions
+
+from streamdedup.errors import StoreMisconfigured, StoreUnavailable
+from streamdedup.store.redis_errors import check_reply, translated
+
+
+def wrapped(cause):
+    """What the client of a cluster makes of an error that kept it from reading the map of the slots."""
+    inner = exceptions.RedisClusterException("Cluster mode is not enabled on this node")
+    inner.__context__ = cause
+    outer = exceptions.RedisClusterException(f"Redis Cluster cannot be connected: {inner}")
+    outer.__cause__ = inner
+    return outer
+
+
+PASSING = [
+    exceptions.ConnectionError("Connection refused"),
+    exceptions.TimeoutError("Timeout reading from socket"),
+    exceptions.BusyLoadingError("Redis is loading the dataset in memory"),
+    exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."),
+    exceptions.ReadOnlyError("You can't write against a read only replica."),
+    exceptions.MovedError("866 127.0.0.1:7000"),
+    exceptions.AskError("866 127.0.0.1:7000"),
+    exceptions.TryAgainError("Multiple keys request during rehashing of slot"),
+    exceptions.ClusterDownError("The cluster is down"),
+    exceptions.MasterDownError("Link with MASTER is down"),
+    exceptions.ClusterError("TTL exhausted."),
+    exceptions.SlotNotCoveredError('Slot "866" is not covered by the cluster.'),
+    exceptions.NoScriptError("No matching script."),
+    exceptions.ResponseError("MISCONF Errors writing to the AOF file"),
+    exceptions.ResponseError("NOREPLICAS Not enough good replicas to write."),
+    exceptions.ResponseError("BUSY Redis is busy running a script."),
+    wrapped(exceptions.ConnectionError("Connection refused")),
+    wrapped(exceptions.BusyLoadingError("Redis is loading the dataset in memory")),
+]
+FOR_GOOD = [
+    exceptions.AuthenticationError("invalid username-password pair or user is disabled."),
+    exceptions.NoPermissionError("User u has no permissions to run the 'get' command"),
+    exceptions.ResponseError("ACL failure in script: User u has no permissions to run the 'sadd' command"),
+    exceptions.ResponseError("The user executing the script can't run this command or subcommand"),
+    exceptions.ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value"),
+    exceptions.ClusterCrossSlotError("Keys in request don't hash to the same slot"),
+    wrapped(exceptions.AuthenticationError("invalid username-password pair or user is disabled.")),
+    wrapped(exceptions.NoPermissionError("User u has no permissions to run the 'cluster|slots' command")),
+    wrapped(exceptions.ResponseError("This instance has cluster support disabled")),
+]
+EVERY = [(error, StoreUnavailable) for error in PASSING] + [(error, StoreMisconfigured) for error in FOR_GOOD]
+
+
+@pytest.mark.parametrize(("error", "kind"), EVERY, ids=[f"{type(error).__name__}: {error}"[:60] for error, _ in EVERY])
+def test_an_error_is_waited_out_or_put_to_an_operator(error, kind):
+    with pytest.raises(kind):
+        check_reply(error)
+    with pytest.raises(kind), translated():
+        raise error
+
+
+def test_whatever_led_to_an_ordinary_error_does_not_count():
+    error = exceptions.ConnectionError("Connection refused")
+    error.__context__ = exceptions.AuthenticationError("of an earlier call")
+    with pytest.raises(StoreUnavailable):
+        check_reply(error)
+
+
+def test_an_error_that_says_nothing_is_named():
+    with pytest.raises(StoreUnavailable, match="TimeoutError"):
+        check_reply(exceptions.TimeoutError())
+
+
+def test_an_answer_is_no_error():
+    check_reply([b"an", 1, None])
