@@ -31,6 +31,7 @@ detector to the same result. A crash between two calls leaves hints without a do
 both of which the replay of the batch uses or time removes.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -278,8 +279,20 @@ class BucketStore(Protocol):
     def stats(self) -> StoreStats:
         """Return figures about the server."""
 
+    def count_documents(self) -> int:
+        """Return about how many documents are in the index; cheap enough to be asked every few seconds.
+
+        Counted are those that entered their buckets. An implementation may estimate, with a standard error of 1 % at
+        most, and may count a document for up to an eighth longer than it lives.
+        """
+
     def close(self) -> None:
         """Free the connection; never raises."""
+
+
+def wall_clock_ms() -> float:
+    """Return the time since the epoch, in milliseconds."""
+    return time.time() * 1000
 
 
 def decide_put(stored: StoredRecord | None, new: StoredRecord) -> PutState:  # noqa: PLR0911  one return a case

@@ -3,7 +3,6 @@
 Every method does in plain Python what the contract in ``store.base`` says.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +26,7 @@ from streamdedup.store.base import (
     StoredRecord,
     StoreStats,
     decide_put,
+    wall_clock_ms,
 )
 from streamdedup.store.fingerprints import compare_fingerprints
 
@@ -34,10 +34,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _NEVER = float("inf")
-
-
-def _wall_clock_ms() -> float:
-    return time.time() * 1000
 
 
 class _Expiring(Generic[K, V]):
@@ -69,6 +65,10 @@ class _Expiring(Generic[K, V]):
     def drop(self, key: K) -> None:
         self._entries.pop(key, None)
 
+    def __len__(self) -> int:
+        now = self._now_ms()
+        return sum(expiry > now for _, expiry in self._entries.values())
+
 
 class MemoryBucketStore:
     """A ``BucketStore`` in this process's memory.
@@ -84,7 +84,7 @@ class MemoryBucketStore:
         *,
         lifetime_ms: int | None = None,
         bucket_cap: int | None = None,
-        now_ms: Callable[[], float] = _wall_clock_ms,
+        now_ms: Callable[[], float] = wall_clock_ms,
     ) -> None:
         self._bucket_cap = bucket_cap
         self._fingerprint: Fingerprint | None = None
@@ -231,6 +231,10 @@ class MemoryBucketStore:
     def stats(self) -> StoreStats:
         """See ``BucketStore.stats``."""
         return StoreStats(used_bytes=None, limit_bytes=None)
+
+    def count_documents(self) -> int:
+        """See ``BucketStore.count_documents``."""
+        return len(self._records)
 
     def close(self) -> None:
         """See ``BucketStore.close``."""

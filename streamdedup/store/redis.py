@@ -5,7 +5,7 @@ Buckets are sets, and every operation on them is one script for a whole batch. W
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,9 +25,11 @@ from streamdedup.store.base import (
     PutState,
     StoredRecord,
     StoreStats,
+    wall_clock_ms,
 )
 from streamdedup.store.fingerprints import compare_fingerprints
 from streamdedup.store.records import decode_record, encode_number, encode_place, encode_record
+from streamdedup.store.redis_figures import DocumentCount, fullest
 from streamdedup.store.redis_keys import Keys
 from streamdedup.store.redis_runner import Call, ScriptRunner, portions
 from streamdedup.store.redis_servers import Command, Servers
@@ -47,6 +49,7 @@ class RedisBucketStore:
         shards: Slots for each band; 1 but on a cluster.
         lifetime_ms: How long records, buckets, claims and partners live after they were last written; None for ever.
         bucket_cap: Most members of a bucket; None for no limit.
+        now_ms: The clock, in milliseconds.
     """
 
     def __init__(
@@ -58,10 +61,12 @@ class RedisBucketStore:
         shards: int = 1,
         lifetime_ms: int | None = None,
         bucket_cap: int | None = None,
+        now_ms: Callable[[], float] = wall_clock_ms,
     ) -> None:
         self._servers = servers
         self._shards = shards
         self._keys = Keys(namespace, bands * shards)
+        self._documents = DocumentCount(self._keys, lifetime_ms, now_ms)
         self._lifetime = str(lifetime_ms or 0).encode()
         self._cap = str(bucket_cap or 0).encode()
         self._runner = ScriptRunner(servers, self._keys.fingerprint)
@@ -168,7 +173,7 @@ class RedisBucketStore:
         candidates: list[dict[int, int]] = [{} for _ in numbers]
         full: Counter[int] = Counter()
         crowded: set[int] = set()
-        replies = self._runner.run(calls)
+        replies = self._runner.run(calls, self._documents.adding(texts))
         for rows, (full_places, crowded_places, *met) in zip(rows_of_call, replies, strict=True):
             full.update(rows[[place - 1 for place in full_places]].tolist())
             crowded.update(rows[[place - 1 for place in crowded_places]].tolist())
@@ -278,9 +283,11 @@ class RedisBucketStore:
 
     def stats(self) -> StoreStats:
         """See ``BucketStore.stats``."""
-        masters = [_memory(info) for info in self._servers.on_masters("INFO", "memory").values()]
-        # One full master holds up every batch, however empty the others are.
-        return max(masters, key=lambda master: (_fullness(master), master.used_bytes or 0))
+        return fullest(self._servers.on_masters("INFO", "memory").values())
+
+    def count_documents(self) -> int:
+        """See ``BucketStore.count_documents``."""
+        return int(self._servers.ask_all([self._documents.asking()])[0])
 
     def close(self) -> None:
         """See ``BucketStore.close``."""
@@ -306,14 +313,6 @@ def _decoded(number: int, data: bytes) -> StoredRecord:
         return decode_record(number, data)
     except ValueError as error:
         raise StoreMisconfigured(f"{error}; another program writes to the keys of this index") from error
-
-
-def _memory(info: Mapping[str, Any]) -> StoreStats:
-    return StoreStats(used_bytes=info.get("used_memory"), limit_bytes=info.get("maxmemory") or None)
-
-
-def _fullness(master: StoreStats) -> float:
-    return (master.used_bytes or 0) / master.limit_bytes if master.limit_bytes else 0.0
 
 
 def _count_hits(candidates: dict[int, int], members: Iterable[bytes], own: int) -> None:

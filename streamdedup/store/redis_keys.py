@@ -13,6 +13,7 @@ key                    type     what
 ``{..:s}p`` + position hash     pair key -> match: the partners found for a position
 ``{..:s}f`` + part.    string   the fence of a partition, in every slot
 ``{..:0}m`` + part.    string   the mark of a partition
+``{..:0}h`` + time     string   which documents came in a slice of time (HyperLogLog)
 ``{..:0}fingerprint``  string   the parameters that the index was built with, as JSON
 ``{..:s}x``                     never there, see below
 =====================  =======  ==============================================================
@@ -97,6 +98,10 @@ class Keys:
     def fence(self, slot: int, partition: Partition) -> bytes:
         """Key of a partition's fence in one slot."""
         return self._tags[slot] + b"f" + str(partition).encode()
+
+    def documents(self, at: int) -> bytes:
+        """Key of the documents of a slice of time, counted from the epoch."""
+        return self._tags[0] + b"h%d" % at
 
     def mark(self, partition: Partition) -> bytes:
         """Key of a partition's mark."""

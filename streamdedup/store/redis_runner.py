@@ -32,11 +32,12 @@ class ScriptRunner:
         self._fingerprint_key = fingerprint_key
         self._scripts = load_scripts()
 
-    def run(self, calls: Sequence[Call]) -> list[Any]:
+    def run(self, calls: Sequence[Call], also: Sequence[Command] = ()) -> list[Any]:
         """Call scripts, many of them in one round trip, but never so many that the server is long in answering.
 
         Args:
             calls: Name, keys and arguments of each; those of one slot run in this order.
+            also: Commands to send along with the last of them.
 
         Returns:
             The reply to each.
@@ -56,14 +57,14 @@ class ScriptRunner:
             if size >= _ROUND_TRIP_ARGUMENTS:
                 replies += self._at_once(round_trip)
                 round_trip, size = [], 0
-        return replies + self._at_once(round_trip)
+        return replies + self._at_once(round_trip, also)
 
-    def _at_once(self, calls: Sequence[Call]) -> list[Any]:
+    def _at_once(self, calls: Sequence[Call], also: Sequence[Command] = ()) -> list[Any]:
         """Call scripts in one round trip; load them first when a server has forgotten them, or never knew them."""
         commands = [
             Command(keys[0], ("EVALSHA", self._scripts[name].sha, len(keys), *keys, *arguments))
             for name, keys, arguments in calls
-        ]
+        ] + list(also)
         replies = self._servers.send(commands)
         if any(isinstance(reply, NoScriptError) for reply in replies):
             self.load()
@@ -71,7 +72,7 @@ class ScriptRunner:
         for reply in replies:
             self._check_fences(reply)
             check_reply(reply)
-        return replies
+        return replies[: len(calls)]
 
     def load(self) -> None:
         """Load all scripts into every server."""

@@ -343,6 +343,38 @@ class TestPartnersAndClaims:
         assert (records[1].cluster, records[2].cluster) == (-9, 2)
 
 
+class TestCount:
+    def test_an_empty_index_has_no_documents(self, store):
+        assert store.count_documents() == 0
+
+    def test_documents_are_counted_once_each_within_two_percent(self, store, fence):
+        draw = np.random.default_rng(5)
+        numbers = draw.integers(-(2**63), 2**63, 3000).tolist()
+        for at in (*range(0, 3000, 500), 0):
+            batch = numbers[at : at + 500]
+            put(store, fence, *(a_record(number, offset=offset) for offset, number in enumerate(batch, start=at)))
+            store.enter_buckets(batch, draw.integers(0, 2**32, (500, BANDS), dtype=np.uint32), [fence])
+        assert abs(store.count_documents() - 3000) <= 60
+
+    @pytest.mark.parametrize("seconds", [0, 1, 39, 40, 100])
+    def test_a_document_counts_from_its_entry_to_its_end_and_an_eighth_longer_at_most(self, redis_client, seconds):
+        now = [1_700_000_003_000.0]
+        store = _make_redis_store(redis_client)(lifetime_ms=40_000, now_ms=lambda: now[0])
+        store.open(FINGERPRINT)
+        fence = store.fence(PARTITION, 1, 0)
+        store.enter_buckets([1, 2], keys((1, 2, 3), (4, 5, 6)), [fence])
+        now[0] += seconds * 1000
+        store.enter_buckets([2, 3], keys((4, 5, 6), (7, 8, 9)), [fence])
+        assert store.count_documents() == (3 if seconds <= 40 else 2)
+
+    def test_what_counts_documents_expires_with_them(self, redis_client):
+        store = _make_redis_store(redis_client)(lifetime_ms=40_000)
+        store.open(FINGERPRINT)
+        store.enter_buckets([1], keys((1, 2, 3)), [store.fence(PARTITION, 1, 0)])
+        (key,) = redis_client.keys("*}h*")
+        assert 40_000 < redis_client.pttl(key) <= 45_000
+
+
 class TestLoss:
     def test_a_flushed_server_is_noticed_by_the_next_write(self, redis_url):
         client = redis.Redis.from_url(redis_url)

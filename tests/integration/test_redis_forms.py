@@ -224,6 +224,7 @@ class TestRights:
         exercise(store, [1, 2, 3])
         store.ping()
         assert store.stats().used_bytes
+        assert store.count_documents() == 3
         store.unfence(PARTITION)
 
     def test_the_rights_of_the_page_are_enough(self, guarded):

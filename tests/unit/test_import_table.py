@@ -57,10 +57,12 @@ TABLE: dict[str, set[str]] = {
     "store.redis_servers": {"store.redis_errors"},
     "store.connection": {"store.redis_servers"},
     "store.redis_runner": {"store.scripts", "store.redis_errors", "store.redis_servers"},
+    "store.redis_figures": {"store.base", "store.redis_keys", "store.redis_servers"},
     "store.redis": {
         "store.base",
         "store.fingerprints",
         "store.records",
+        "store.redis_figures",
         "store.redis_keys",
         "store.redis_runner",
         "store.redis_servers",
