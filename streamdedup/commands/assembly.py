@@ -14,6 +14,7 @@ from streamdedup.store.base import BucketStore
 from streamdedup.store.connection import connect, connect_cluster, connect_sentinel
 from streamdedup.store.redis import RedisBucketStore
 from streamdedup.store.redis_servers import Servers
+from streamdedup.store.upkeep import IndexUpkeep
 
 #: What part of the transaction's time the sending of its messages may take.
 _DELIVERY_SHARE = 5 / 6
@@ -70,12 +71,21 @@ def redis_store(settings: Settings, name: str, servers: Servers) -> RedisBucketS
     profile = settings.profiles[name]
     return RedisBucketStore(
         servers,
-        namespace=f"{settings.redis.key_prefix}:{name}",
+        namespace=_namespace(settings, name),
         bands=profile.banding().bands,
         shards=settings.redis.shards,
         lifetime_ms=round((profile.retention_s + profile.retention_slack_s) * 1000),
         bucket_cap=profile.bucket_cap,
     )
+
+
+def index_upkeep(settings: Settings, name: str, servers: Servers) -> IndexUpkeep:
+    """Return what looks into the index of a profile, or deletes it."""
+    return IndexUpkeep(servers, _namespace(settings, name))
+
+
+def _namespace(settings: Settings, name: str) -> str:
+    return f"{settings.redis.key_prefix}:{name}"
 
 
 def detector_options(name: str, profile: Profile) -> DetectorOptions:

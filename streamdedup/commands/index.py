@@ -1,27 +1,134 @@
-"""``streamdedup index``: operate on the index in Redis."""
+"""``streamdedup index``: operate on the indexes in Redis."""
 
+import json
+import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from streamdedup.commands.assembly import connect_store, kafka_options, redis_store
+from streamdedup.commands.assembly import connect_store, index_upkeep, kafka_options, redis_store
 from streamdedup.commands.config import ConfigOption, SetOption, load_settings
+from streamdedup.commands.index_status import collect_status, render_status
+from streamdedup.commands.progress import counting
+from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupError
 from streamdedup.position import Partition
-from streamdedup.service.kafka import check_topics
+from streamdedup.service.kafka import check_topics, describe_group
+from streamdedup.settings import Settings
+from streamdedup.store.connection import read_facts
 
 index = typer.Typer(no_args_is_help=True, help="Operate on the index in Redis.")
 
+#: Option of the commands that may work on some of the profiles.
+ProfileOption = Annotated[
+    list[str] | None,
+    typer.Option("--profile", "-p", metavar="NAME", help="Only this profile; may be given several times."),
+]
+#: Option of the commands that ask first.
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
-@index.callback()
-def _group() -> None:
-    """Make a group of the single command, so that it is called by its name."""
+
+def chosen_profiles(settings: Settings, names: Sequence[str] | None) -> list[str]:
+    """Return the profiles to work on, each once: those named, or all.
+
+    Raises:
+        SettingsError: There is no profile of such a name.
+    """
+    for name in names or ():
+        if name not in settings.profiles:
+            known = ", ".join(sorted(settings.profiles))
+            raise SettingsError(f"--profile {name}: the settings have no such profile; they have {known}")
+    return list(dict.fromkeys(names or settings.profiles))
+
+
+@index.command()
+def status(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    profile: ProfileOption = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Walk over all keys: count documents and keys, and estimate their memory.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show what is in the index, how it fits the settings and Kafka, and how full the store is.
+
+    Example:  streamdedup index status --config streamdedup.toml --exact
+    """
+    settings = load_settings(config, assignments)
+    names = chosen_profiles(settings, profile)
+    with connect_store(settings) as servers, counting("counting keys") as on_keys:
+        found = collect_status(settings, names, servers, on_keys if exact else None)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        for line in render_status(found):
+            typer.echo(line)
+
+
+@index.command()
+def drop(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    profile: ProfileOption = None,
+    yes: YesOption = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also while daemons run, or while Kafka does not say whether any do.")
+    ] = False,
+) -> None:
+    """Delete the index of all profiles, or of some.
+
+    Stop all daemons of the group first. Nothing in Kafka is changed.
+
+    Example:  streamdedup index drop --config streamdedup.toml --profile reviews
+    """
+    settings = load_settings(config, assignments)
+    names = chosen_profiles(settings, profile)
+    if not yes and not sys.stdin.isatty():
+        raise SettingsError("--yes: is needed where nobody can be asked, because this deletes")
+    if not force:
+        _refuse_while_daemons_run(settings)
+    with connect_store(settings) as servers:
+        read_facts(servers)
+        counts = {name: redis_store(settings, name, servers).count_documents() for name in names}
+        what = ", ".join(f"{name} (about {count:,} documents)" for name, count in counts.items())
+        if not yes:
+            typer.confirm(f"Delete the index of {what} at {settings.redis.shown_url}?", abort=True, err=True)
+        for name in names:
+            with counting(f"deleting {name}") as on_keys:
+                deleted = index_upkeep(settings, name, servers).drop(on_keys)
+            typer.echo(f"{name}: {deleted:,} keys deleted" if deleted else f"{name}: there was no index")
+    group = settings.kafka.group_id
+    typer.echo(f"What the group {group} has committed stays. A daemon that finds no index beside it stops at once.")
+    typer.echo("To build the index anew from the topics, whose pairs are all published again: another kafka.group_id.")
+    typer.echo("To begin with an empty index: one start with --set service.on_index_lost=continue.")
+
+
+def _refuse_while_daemons_run(settings: Settings) -> None:
+    """Raise unless Kafka says that the group has no members.
+
+    Raises:
+        StreamdedupError: It has, or Kafka does not say.
+    """
+    group = settings.kafka.group_id
+    try:
+        members = describe_group(kafka_options(settings)).members
+    except BrokerUnavailable as error:
+        raise BrokerUnavailable(
+            f"{error}\nwithout Kafka nobody knows whether daemons of the group {group} run; if none does, add --force"
+        ) from error
+    if members:
+        raise StreamdedupError(
+            f"daemons of the group {group} are running: {', '.join(members)}\nstop them first; one that ended without "
+            f"a word stays a member for kafka.session_timeout. Or add --force, and they end by themselves"
+        )
 
 
 @index.command()
 def unfence(
     config: ConfigOption = None,
     assignments: SetOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
 ) -> None:
     """Let a consumer group that was deleted, and counts its generations anew, write to the index again.
 

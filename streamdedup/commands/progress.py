@@ -1,6 +1,7 @@
 """Progress of long work, shown on a terminal and silent elsewhere."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from rich.console import Console
@@ -53,6 +54,23 @@ def tally_with_progress(tallies: Iterable[Tally], what: str, total: int | None) 
         for tally in tallies:
             progress.update(task, completed=tally.replayed_count)
     return tally
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[int], None]]:
+    """Show on standard error how many keys were met; nothing is shown before the first, or without a terminal.
+
+    Args:
+        what: Name of the work, in front of the number.
+
+    Yields:
+        Takes the number of keys met since the last call.
+    """
+    columns = (TextColumn("{task.description}"), TextColumn("{task.completed:,.0f} keys"))
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=None, visible=False)
+        yield lambda count: progress.update(task, advance=count, visible=True)
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

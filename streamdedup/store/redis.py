@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.errors import IndexLost, StoreMisconfigured
+from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured
 from streamdedup.position import Partition, Position
 from streamdedup.store.base import (
     COPIES_CAP,
@@ -65,6 +65,7 @@ class RedisBucketStore:
     ) -> None:
         self._servers = servers
         self._shards = shards
+        self._namespace = namespace
         self._keys = Keys(namespace, bands * shards)
         self._documents = DocumentCount(self._keys, lifetime_ms, now_ms)
         self._lifetime = str(lifetime_ms or 0).encode()
@@ -84,6 +85,8 @@ class RedisBucketStore:
         """See ``BucketStore.open``."""
         self._runner.load()
         key = self._keys.fingerprint
+        if self._servers.ask(key, "EXISTS", self._keys.dropping):
+            raise IndexMismatch(f"the deletion of {self._namespace} did not end; call again: streamdedup index drop")
         # Another number of shards would look for every bucket in another place.
         ours = msgspec.json.encode({**fingerprint, "shards": self._shards})
         created, stored = self._servers.ask_all([Command(key, ("SET", key, ours, "NX")), Command(key, ("GET", key))])

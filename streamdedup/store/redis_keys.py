@@ -15,6 +15,7 @@ key                    type     what
 ``{..:0}m`` + part.    string   the mark of a partition
 ``{..:0}h`` + time     string   which documents came in a slice of time (HyperLogLog)
 ``{..:0}fingerprint``  string   the parameters that the index was built with, as JSON
+``{..:0}dropping``     string   there while the index is being deleted
 ``{..:s}x``                     never there, see below
 =====================  =======  ==============================================================
 
@@ -44,12 +45,14 @@ class Keys:
     Attributes:
         slots_count: The same.
         fingerprint: Key of the fingerprint.
+        dropping: Key that is there while the index is being deleted.
     """
 
     def __init__(self, namespace: str, slots_count: int) -> None:
         self.slots_count = slots_count
         self._tags = [f"{{{namespace}:{slot}}}".encode() for slot in range(slots_count)]
         self.fingerprint = self._tags[0] + b"fingerprint"
+        self.dropping = self._tags[0] + b"dropping"
 
     def guard(self, slot: int) -> bytes:
         """Key of a slot that is never there, by which a script is refused while its slot moves."""

@@ -375,6 +375,16 @@ class TestCount:
         assert 40_000 < redis_client.pttl(key) <= 45_000
 
 
+class TestDropping:
+    def test_an_index_whose_deletion_did_not_end_is_not_opened(self, redis_client):
+        store = _make_redis_store(redis_client)()
+        store.open(FINGERPRINT)
+        (key,) = redis_client.keys("*fingerprint")
+        redis_client.set(key.replace(b"fingerprint", b"dropping"), b"1")
+        with pytest.raises(IndexMismatch, match="streamdedup index drop"):
+            store.open(FINGERPRINT)
+
+
 class TestLoss:
     def test_a_flushed_server_is_noticed_by_the_next_write(self, redis_url):
         client = redis.Redis.from_url(redis_url)

@@ -15,6 +15,7 @@ from streamdedup.store.base import PutState, StoredRecord
 from streamdedup.store.connection import check_server, connect, connect_cluster, connect_sentinel
 from streamdedup.store.redis import RedisBucketStore
 from streamdedup.store.redis_keys import Keys
+from streamdedup.store.upkeep import IndexUpkeep
 from tests import redis_sets
 from tests.canaries import KEY_PASSWORD, TLS
 from tests.servers import make_redis, unavailable, wait_until
@@ -255,6 +256,16 @@ class TestRights:
                 pytest.raises(StoreMisconfigured, match="refuses us"),
             ):
                 self.work(servers)
+
+    def test_an_operator_needs_two_more_to_look_in_and_to_delete(self, guarded):
+        server, client = guarded
+        let_in([client], *acl_line("daemon"), *acl_line("operator"))
+        with connect(server.url, security=LOGIN) as servers:
+            self.work(servers)
+            upkeep = IndexUpkeep(servers, NAMESPACE)
+            assert upkeep.survey()["records"].count == 3
+            assert upkeep.drop() > 0
+            assert client.dbsize() == 0
 
     def test_a_wrong_password_is_told_without_repeating_it(self, guarded):
         server, client = guarded

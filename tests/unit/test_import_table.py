@@ -67,6 +67,7 @@ TABLE: dict[str, set[str]] = {
         "store.redis_runner",
         "store.redis_servers",
     },
+    "store.upkeep": {"store.base", "store.redis", "store.redis_keys", "store.redis_servers"},
     "service.memory_broker": {"service.transport"},
     "service.memory": {"service.transport", "service.memory_broker"},
     "service.kafka": {"service.transport"},

@@ -8,6 +8,7 @@
     unreadable   which offsets the client cannot parse
     sinks        publish in one transaction, or at least once
     topics       check and create topics
+    groups       members and committed offsets of the group
     connect      opens both ends
     reader       follow topics, fetch single records; no group
     span         read to the ends of a moment; remember how far
@@ -19,6 +20,7 @@ that spins for ever). Each rule against one stands beside the code that follows 
 """
 
 from streamdedup.service.kafka.connect import KafkaTransport
+from streamdedup.service.kafka.groups import GroupState, describe_group
 from streamdedup.service.kafka.options import KafkaOptions
 from streamdedup.service.kafka.sinks import PlainSink, TransactionalSink
 from streamdedup.service.kafka.source import KafkaSource
@@ -26,6 +28,7 @@ from streamdedup.service.kafka.topics import CreatedTopics, check_topics, create
 
 __all__ = [
     "CreatedTopics",
+    "GroupState",
     "KafkaOptions",
     "KafkaSource",
     "KafkaTransport",
@@ -33,4 +36,5 @@ __all__ = [
     "TransactionalSink",
     "check_topics",
     "create_topics",
+    "describe_group",
 ]

@@ -1,0 +1,76 @@
+"""The consumer group as Kafka sees it: who is a member, and what is committed."""
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka import errors as kafka_errors
+
+from streamdedup.position import Partition
+from streamdedup.service.kafka.client import admin_client
+from streamdedup.service.kafka.failures import translated
+from streamdedup.service.kafka.options import KafkaOptions
+
+#: Pause before a broker is asked again that is not ready to answer for the group, in seconds.
+_RETRY_PAUSE_S = 0.2
+#: How the client writes the number of an error.
+_ERROR_NUMBER = re.compile(r"\[Error (-?[0-9]+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A consumer group.
+
+    Attributes:
+        members: The client id and the address of each member. One that has died without a word stays for the session
+            timeout.
+        committed: Committed offset of each partition that has one.
+    """
+
+    members: tuple[str, ...] = ()
+    committed: Mapping[Partition, int] = field(default_factory=dict)
+
+
+def describe_group(options: KafkaOptions) -> GroupState:
+    """Return the state of the group; one that Kafka does not know has no members and nothing committed.
+
+    Raises:
+        BrokerUnavailable: Nothing answers, or nobody answers for the group.
+        BrokerMisconfigured: Kafka refuses us.
+    """
+    deadline = time.monotonic() + options.connect_timeout_s
+    with admin_client(options) as admin:
+        while True:
+            try:
+                return _describe(admin, options)
+            except kafka_errors.KafkaError as error:
+                # A broker that has never had a group makes the place for groups now.
+                if not error.retriable or time.monotonic() > deadline:
+                    raise translated(error, f"look up the group {options.group_id}", options.secrets()) from error
+            time.sleep(_RETRY_PAUSE_S)
+
+
+def _describe(admin: Any, options: KafkaOptions) -> GroupState:
+    group = admin.describe_groups([options.group_id])[options.group_id]
+    _refuse_error(group.get("error"))
+    offsets = admin.list_group_offsets(options.group_id)[options.group_id]
+    return GroupState(
+        members=tuple(sorted(f"{member['client_id']} at {member['client_host']}" for member in group["members"])),
+        committed={
+            Partition(place.topic, place.partition): offset.offset
+            for place, offset in offsets.items()
+            if offset.offset >= 0
+        },
+    )
+
+
+def _refuse_error(text: str | None) -> None:
+    """Raise the error that the client returned as text, unless it says that there is no such group."""
+    if not text:
+        return
+    number = _ERROR_NUMBER.search(text)
+    kind = kafka_errors.for_code(int(number[1])) if number else kafka_errors.UnknownError
+    if kind is not kafka_errors.GroupIdNotFoundError:
+        raise kind(text)

@@ -1,0 +1,149 @@
+"""``streamdedup index status`` and ``index drop`` as an operator types them, and a daemon on a Redis Cluster."""
+
+import functools
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from streamdedup import cli
+from streamdedup.commands import assembly
+from streamdedup.embedded import free_ports
+from streamdedup.service.kafka import KafkaOptions
+from tests import servers
+from tests.daemons import Installation, produce_keyed, values_of
+
+CORPUS = [(f"d{at}", f"text number {at // 2} of a corpus in which every text comes twice") for at in range(10)]
+PAIRS = [(f"d{at}", f"d{at + 1}") for at in range(0, 10, 2)]
+
+
+@pytest.fixture
+def index(capsys, monkeypatch):
+    """Call the command in this process, which takes no second to begin; nobody can be asked."""
+    # What is not there is noticed sooner.
+    monkeypatch.setattr(assembly, "KafkaOptions", functools.partial(KafkaOptions, connect_timeout_s=2.0))
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["index", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, ended.value.code or 0, captured.out, captured.err)
+
+    return call
+
+
+def index_with_answer(answer, *arguments):
+    """Call the command from a terminal and answer its question."""
+    command = [sys.executable, "-m", "streamdedup", "index", *map(str, arguments)]
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "wb", buffering=0) as terminal:
+        terminal.write(answer.encode() + b"\n")
+        return subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def installation(tmp_path, kafka, redis_client, redis_url, new_topic, new_group):
+    duplicates = new_topic("duplicates")
+    servers.create_topics(kafka, [f"{duplicates}.dlq"])
+    topic = new_topic("articles", partitions=2)
+    made = Installation(
+        tmp_path, kafka=kafka, redis=redis_url, topic=topic, duplicates=duplicates, group=new_group(), threshold=0.9
+    )
+    produce_keyed(kafka, topic, values_of(CORPUS))
+    return made
+
+
+def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, index):
+    config = ("--config", installation.config)
+    with installation.daemon() as daemon:
+        installation.wait_committed(len(CORPUS))
+        looked = index("status", "--json", *config)
+        assert looked.returncode == 0, looked.stderr
+        found = json.loads(looked.stdout)
+        assert len(found["group"]["members"]) == 1
+        refused = index("drop", "--yes", *config)
+        assert refused.returncode == 1
+        assert f"daemons of the group {installation.group} are running: streamdedup at" in refused.stderr
+        assert daemon.stop() == 0
+
+    found = json.loads(index("status", "--json", "--exact", *config).stdout)
+    (profile,) = found["profiles"]
+    assert found["group"]["members"] == []
+    assert (profile["exists"], profile["differences"]) == (True, [])
+    assert (profile["documents"], profile["exact_documents"]) == (10, 10)
+    assert sum(row["mark"] for row in profile["partitions"]) == 10
+    assert [row["committed"] - row["mark"] for row in profile["partitions"]] == [0] * len(profile["partitions"])
+    assert {row["state"] for row in profile["partitions"]} == {None}
+    assert profile["keys"]["records"]["count"] == 10
+    assert sum(kind["count"] for kind in profile["keys"].values()) == redis_client.dbsize()
+
+    other = index("status", *config, "--set", "profiles.articles.seed=99")
+    assert "seed is" in other.stdout
+    assert "does not fit the settings" in other.stdout
+
+    declined = index_with_answer("n", "drop", *config)
+    assert declined.returncode == 1
+    assert "Delete the index of articles (about 10 documents)" in declined.stderr
+    assert redis_client.dbsize() > 0
+    done = index_with_answer("y", "drop", "--profile", "articles", *config)
+    assert done.returncode == 0, done.stderr
+    assert redis_client.dbsize() == 0
+    assert "another kafka.group_id" in done.stdout
+
+    assert "was lost, or it is another one" in index("status", *config).stdout
+    with installation.daemon() as daemon:
+        assert daemon.wait() == 78
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["status", "--profile", "reviews"], 2, "--profile reviews: the settings have no such profile; they have art"),
+        (["drop", "--profile", "reviews", "--yes"], 2, "they have articles"),
+        (["drop"], 2, "--yes: is needed where nobody can be asked"),
+        (["status", "--set", "redis.mode=cluster"], 2, "redis.nodes: is missing"),
+        (["status", "--set", "redis.url=redis://127.0.0.1:{port}/0"], 1, "the store does not serve us now"),
+        (["drop", "--yes", "--force", "--set", "redis.url=redis://127.0.0.1:{port}/0"], 1, "does not serve us now"),
+        (["drop", "--yes", "--set", "kafka.bootstrap_servers=127.0.0.1:{port}"], 1, "if none does, add --force"),
+        (["status", "--set", "kafka.bootstrap_servers=127.0.0.1:{port}"], 0, ""),
+        (["drop", "--yes", "--force", "--set", "kafka.bootstrap_servers=127.0.0.1:{port}"], 0, ""),
+        (["status", "--exakt"], 2, "--exakt"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_use_is_answered_in_words(index, tmp_path, redis_client, redis_url, arguments, code, said):
+    config = tmp_path / "streamdedup.toml"
+    (port,) = free_ports()
+    config.write_text(
+        f'[kafka]\nbootstrap_servers = "127.0.0.1:{port}"\n[redis]\nurl = "{redis_url}"\n'
+        '[profiles.articles]\ntopics = ["articles"]\n',
+        encoding="utf-8",
+    )
+    done = index(*(word.format(port=port) for word in arguments), "--config", config)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    if code == 0:
+        assert ("unknown: " in done.stdout) is (arguments[0] == "status")
+
+
+def test_a_daemon_works_on_a_cluster_as_on_one_server(installation, cluster_of_redis, index):
+    nodes = ", ".join(f'"{host}:{port}"' for host, port in cluster_of_redis.addresses[:2])
+    text = installation.config.read_text(encoding="utf-8")
+    url = next(line for line in text.splitlines() if line.startswith("url ="))
+    text = text.replace(url, f'mode = "cluster"\nnodes = [{nodes}]\nshards = 2')
+    installation.config.write_text(text, encoding="utf-8")
+    with installation.daemon() as daemon:
+        installation.wait_committed(len(CORPUS))
+        assert daemon.metric("streamdedup_store_used_bytes") > 0
+        assert daemon.stop() == 0
+    assert installation.pairs() == PAIRS
+    assert len(json.loads(index("status", "--json", "--config", installation.config).stdout)["store"]["masters"]) == 3
+    done = index("drop", "--yes", "--config", installation.config)
+    assert done.returncode == 0, done.stderr
+    assert cluster_of_redis.all_keys() == []

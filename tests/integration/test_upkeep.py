@@ -1,0 +1,154 @@
+"""Looking into an index and deleting it, on one server and on a cluster."""
+
+import numpy as np
+import pytest
+
+from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured
+from streamdedup.position import Partition, Position
+from streamdedup.store.base import StoredRecord
+from streamdedup.store.connection import connect, connect_cluster
+from streamdedup.store.redis import RedisBucketStore
+from streamdedup.store.upkeep import IndexUpkeep, PartitionFacts
+
+BANDS = 3
+PARTITION = Partition("articles", 0)
+FINGERPRINT = {"bands": BANDS}
+DOCUMENTS_COUNT = 1500
+
+
+@pytest.fixture(params=["server", "cluster"])
+def servers(request):
+    """A connection to servers without keys, and what lists all keys."""
+    if request.param == "cluster":
+        cluster = request.getfixturevalue("cluster_of_redis")
+        with connect_cluster(cluster.addresses[:1]) as connection:
+            yield connection, cluster.all_keys
+    else:
+        client = request.getfixturevalue("redis_client")
+        with connect(request.getfixturevalue("redis_url")) as connection:
+            yield connection, client.keys
+
+
+def fill(connection, namespace="sd:articles", documents_count=3):
+    """Build an index; return its store and the right to write."""
+    store = RedisBucketStore(connection, namespace=namespace, bands=BANDS, lifetime_ms=3_600_000)
+    store.open(FINGERPRINT)
+    fence = store.fence(PARTITION, 7, 0)
+    numbers = list(range(1, documents_count + 1))
+    # Sizes from 1 to 1,000 bytes, so that a sample must be a fair one.
+    store.put_records(
+        [
+            StoredRecord(n, f"doc-{n}", b"d" * 16, Position(*PARTITION, n), 1000, n, bytes(n % 1000 + 1))
+            for n in numbers
+        ],
+        [fence],
+    )
+    store.enter_buckets(numbers, np.array([[n] * BANDS for n in numbers], dtype=np.uint32), [fence])
+    store.enter_copies([(1, b"d" * 16)], [fence])
+    store.claim_pairs([(b"p" * 16, Position(*PARTITION, 1)), (b"q" * 16, Position(*PARTITION, 2))], [fence])
+    store.save_partners([(Position(*PARTITION, 3), {b"p" * 16: b"match"})], [fence])
+    store.finish({PARTITION: documents_count}, [], [fence])
+    return store, fence
+
+
+class TestLookingIn:
+    def test_keys_are_counted_by_their_kind(self, servers):
+        connection, all_keys = servers
+        fill(connection)
+        fill(connection, "sd:articles2")
+        fill(connection, "sd2:articles")
+        figures = IndexUpkeep(connection, "sd:articles").survey()
+        counts = {kind: found.count for kind, found in figures.items()}
+        assert counts == {
+            "records": 3,
+            "buckets": 9,
+            "copies": 1,
+            "claims": 2,
+            "partners": 1,
+            "fences": BANDS,
+            "marks": 1,
+            # The fingerprint, and the documents of the present slice of time.
+            "other": 2,
+        }
+        assert sum(counts.values()) == len(all_keys()) / 3
+        assert all(found.used_bytes > 0 for found in figures.values())
+
+    def test_memory_is_that_of_a_fair_sample(self, redis_client, redis_url):
+        with connect(redis_url) as connection:
+            fill(connection, documents_count=DOCUMENTS_COUNT)
+            met = []
+            figures = IndexUpkeep(connection, "sd:articles").survey(met.append)
+        records = [redis_client.memory_usage(key) for key in redis_client.keys("*}r*")]
+        assert figures["records"].count == DOCUMENTS_COUNT
+        assert figures["records"].used_bytes == pytest.approx(sum(records), rel=0.15)
+        assert sum(met) == redis_client.dbsize()
+        assert len(met) > 1
+
+    def test_partitions_are_those_that_were_fenced_or_marked(self, servers):
+        connection, _ = servers
+        store, _ = fill(connection)
+        far = Partition("articles", 5000)
+        store.fence(far, 9, 40)
+        upkeep = IndexUpkeep(connection, "sd:articles")
+        assert upkeep.partitions(["articles", "others"]) == {PARTITION: PartitionFacts(3, 7)}
+        assert upkeep.partitions(["articles"], [far])[far] == PartitionFacts(40, 9)
+
+    def test_the_fingerprint_is_what_the_index_was_built_with(self, servers):
+        connection, _ = servers
+        upkeep = IndexUpkeep(connection, "sd:articles")
+        assert upkeep.fingerprint() is None
+        fill(connection)
+        assert upkeep.fingerprint() == {**FINGERPRINT, "shards": 1}
+
+    def test_a_key_of_somebody_else_is_named(self, redis_client, redis_url):
+        redis_client.set("{sd:articles:0}fingerprint", "mine")
+        with connect(redis_url) as connection, pytest.raises(StoreMisconfigured, match="another prefix"):
+            IndexUpkeep(connection, "sd:articles").fingerprint()
+
+
+class TestDeleting:
+    def test_an_index_is_deleted_and_no_other(self, servers):
+        connection, all_keys = servers
+        fill(connection, "sd:articles2")
+        fill(connection, "sd2:articles")
+        others = set(all_keys())
+        fill(connection, documents_count=DOCUMENTS_COUNT)
+        count = len(all_keys()) - len(others)
+        deleted = []
+        assert IndexUpkeep(connection, "sd:articles").drop(deleted.append) == count - 1
+        assert set(all_keys()) == others
+        assert len(deleted) > 1
+
+    def test_there_is_none_afterwards_and_a_new_one_can_be_begun(self, servers):
+        connection, _ = servers
+        store, _ = fill(connection)
+        upkeep = IndexUpkeep(connection, "sd:articles")
+        upkeep.drop()
+        assert upkeep.fingerprint() is None
+        assert upkeep.drop() == 0
+        assert store.open({"bands": BANDS, "seed": 2}).created
+
+    def test_a_daemon_that_still_writes_is_told_that_its_index_is_gone(self, servers):
+        connection, _ = servers
+        store, fence = fill(connection)
+        IndexUpkeep(connection, "sd:articles").drop()
+        with pytest.raises(IndexLost):
+            store.claim_pairs([(b"r" * 16, Position(*PARTITION, 9))], [fence])
+
+    def test_one_that_was_cut_short_is_not_opened_until_it_is_done(self, servers):
+        connection, all_keys = servers
+        store, _ = fill(connection, documents_count=DOCUMENTS_COUNT)
+        upkeep = IndexUpkeep(connection, "sd:articles")
+
+        def interrupt(count):
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            upkeep.drop(interrupt)
+        assert all_keys()
+        assert upkeep.is_half_dropped()
+        with pytest.raises(IndexMismatch, match="did not end"):
+            store.open(FINGERPRINT)
+        upkeep.drop()
+        assert all_keys() == []
+        assert not upkeep.is_half_dropped()

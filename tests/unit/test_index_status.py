@@ -1,0 +1,101 @@
+"""What ``streamdedup index status`` says about what it found."""
+
+import pytest
+
+from streamdedup.commands.index_status import _mark_state, render_status
+
+
+def a_profile(**changed):
+    return {
+        "name": "articles",
+        "exists": True,
+        "half_dropped": False,
+        "differences": [],
+        "advisories": [],
+        "documents": 1_234_567,
+        "exact_documents": None,
+        "partitions": [],
+        "keys": None,
+        **changed,
+    }
+
+
+def a_partition(**changed):
+    return {
+        "topic": "articles", "partition": 0, "mark": 10, "committed": 10, "generation": 3, "state": None, **changed
+    }  # fmt: skip
+
+
+def rendered(profile, *, members=(), problem=None, masters=None, mode="single"):
+    master = {
+        "address": "h:1", "software": "Redis 7.0.15", "used_bytes": 3 * 2**20, "limit_bytes": 2**30,
+        "eviction_policy": "noeviction",
+    }  # fmt: skip
+    found = {
+        "store": {"address": "redis://h:1/0", "mode": mode, "masters": masters or [master]},
+        "group": {"id": "g", "members": None if problem else list(members), "problem": problem},
+        "profiles": [profile],
+    }
+    return list(render_status(found))
+
+
+class TestStore:
+    def test_memory_is_shown_against_its_limit(self):
+        assert "         Redis 7.0.15, 3.0 MiB of 1.0 GiB (0%), maxmemory-policy noeviction" in rendered(a_profile())
+
+    def test_without_a_limit_it_says_so_and_each_master_of_a_cluster_is_named(self):
+        masters = [
+            {"address": f"h:{at}", "software": "Valkey 9.1.2", "used_bytes": 512, "limit_bytes": None,
+             "eviction_policy": "allkeys-lru"}
+            for at in (1, 2)
+        ]  # fmt: skip
+        lines = rendered(a_profile(), masters=masters, mode="cluster")
+        assert "         h:2: Valkey 9.1.2, 512 B, no limit, maxmemory-policy allkeys-lru" in lines
+
+    def test_the_members_of_the_group_are_named_or_why_they_are_not_known(self):
+        assert "group    g, members: none" in rendered(a_profile())
+        assert "group    g, members: 2 (a at /h, b at /h)" in rendered(a_profile(), members=["a at /h", "b at /h"])
+        assert "group    g, members: unknown: no answer" in rendered(a_profile(), problem="no answer")
+
+
+class TestProfile:
+    @pytest.mark.parametrize(
+        ("changed", "said"),
+        [
+            ({}, "  index      fits the settings"),
+            ({"exists": False}, "  index      none"),
+            ({"half_dropped": True, "exists": False}, "  index      half deleted: call streamdedup index drop again"),
+            ({"differences": ["rows is 4 ..."]}, "             rows is 4 ..."),
+            ({"advisories": ["unicode is ..."]}, "             unicode is ..."),
+            ({}, "  documents  about 1,234,567"),
+            ({"exact_documents": 1_234_500}, "  documents  about 1,234,567, counted 1,234,500"),
+            ({}, "  partitions none known"),
+            ({"partitions": [a_partition()]}, "  articles:0              10            10             3"),
+            ({"partitions": [a_partition(mark=None)]}, "  articles:0               -            10             3"),
+            ({"keys": {"records": {"count": 12_345, "bytes": 3000}}}, "  records             12,345       2.9 KiB"),
+        ],
+    )
+    def test_a_line_says(self, changed, said):
+        assert said in rendered(a_profile(**changed))
+
+    def test_an_index_that_differs_does_not_fit(self):
+        lines = rendered(a_profile(differences=["rows is 4 ..."]))
+        assert any(line.startswith("  index      does not fit the settings") for line in lines)
+
+    def test_what_is_unusual_about_marks_is_explained_once_with_its_partitions(self):
+        rows = [a_partition(partition=number, state="behind") for number in (0, 1)]
+        (line,) = [line for line in rendered(a_profile(partitions=rows)) if "more is committed" in line]
+        assert line.startswith("  articles:0, articles:1: ")
+
+    def test_without_kafka_nothing_is_said_of_what_is_committed(self):
+        lines = rendered(a_profile(partitions=[a_partition(committed=None)]), problem="no answer")
+        assert "  articles:0              10             ?             3" in lines
+
+
+@pytest.mark.parametrize(
+    ("mark", "at_work", "state"),
+    [(10, False, None), (9, False, "behind"), (11, False, "ahead"), (None, False, "lost"),
+     (9, True, None), (11, True, None), (None, True, "lost")],
+)  # fmt: skip
+def test_a_mark_is_compared_with_what_is_committed_unless_both_are_moving(mark, at_work, state):
+    assert _mark_state(mark, 10, at_work=at_work) == state
