@@ -78,6 +78,9 @@ class Metrics:
         self.last_commit_timestamp_seconds = self._gauge(
             "last_commit_timestamp_seconds", "When a batch was last committed, seconds since the epoch."
         )
+        self.index_documents = self._gauge(
+            "index_documents", "Documents in the index: an estimate, within about 1 %.", "profile"
+        )
         self.store_used_bytes = self._gauge("store_used_bytes", "Memory that the store's server uses.")
         self.store_limit_bytes = self._gauge("store_limit_bytes", "Memory limit of the store's server; 0 for none.")
         self.loop_age_seconds = self._gauge("loop_age_seconds", "Time since the loop last made a step.")

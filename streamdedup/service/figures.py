@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 
@@ -105,8 +105,12 @@ class Figures:
             "dead_letters": len(work.dead_letter_codes),
         }
 
-    def look_at(self, source: Source, stores: Sequence[BucketStore]) -> None:
+    def look_at(self, source: Source, stores: Mapping[str, BucketStore]) -> None:
         """Take the figures that source and store keep themselves; write the summary when it is due.
+
+        Args:
+            source: Where records come from.
+            stores: The index of each profile, all on one server.
 
         Raises:
             StoreUnavailable: The store was to be asked and does not answer.
@@ -120,9 +124,9 @@ class Figures:
         for partition, lag_count in stats.lags.items():
             self._metrics.lag_records.labels(partition.topic, str(partition.number)).set(lag_count)
         now = time.monotonic()
-        if now - self._stats_at >= _STATS_S and stores:
+        if now - self._stats_at >= _STATS_S:
             self._stats_at = now
-            self._look_at_store(stores[0])
+            self._look_at_stores(stores)
         if now - self._summary_at >= _SUMMARY_S:
             self._summary_at = now
             log.info("summary", **self._summary, lag=sum(stats.lags.values()))
@@ -133,10 +137,13 @@ class Figures:
             self._metrics.lag_records.remove(partition.topic, str(partition.number))
         self._lagging &= known
 
-    def _look_at_store(self, store: BucketStore) -> None:
-        stats = store.stats()
-        self._metrics.store_used_bytes.set(stats.used_bytes or 0)
-        self._metrics.store_limit_bytes.set(stats.limit_bytes or 0)
+    def _look_at_stores(self, stores: Mapping[str, BucketStore]) -> None:
+        for profile, store in stores.items():
+            self._metrics.index_documents.labels(profile).set(store.count_documents())
+        for store in list(stores.values())[:1]:
+            stats = store.stats()
+            self._metrics.store_used_bytes.set(stats.used_bytes or 0)
+            self._metrics.store_limit_bytes.set(stats.limit_bytes or 0)
 
     def waits_for(self, what: str | None) -> None:
         """Note what the daemon waits for, one of ``metrics.WAITING_FOR``; None while it is at work.

@@ -142,7 +142,7 @@ class Loop:
                 return
             with self._figures.timed("poll"):
                 batch = source.poll(_POLL_S)
-            self._figures.look_at(source, [profile.detector.store for profile in self._profiles.values()])
+            self._figures.look_at(source, {name: profile.detector.store for name, profile in self._profiles.items()})
             self._holdings.look_for_index(source)
             if batch:
                 self._work_on(batch, source, sink)

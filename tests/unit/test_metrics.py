@@ -175,6 +175,9 @@ class Stats:
     def assigned(self) -> frozenset[Partition]:
         return frozenset([Partition("a", 1)])
 
+    def count_documents(self) -> int:
+        return 42
+
     def stats(self) -> object:
         self.asked_count += 1
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
@@ -190,7 +193,7 @@ def test_the_lag_of_a_partition_that_went_is_shown_no_more(metrics):
     )
     figures = Figures(metrics)
     for _ in range(2):
-        figures.look_at(source, [])
+        figures.look_at(source, {})
     assert value(metrics, "lag_records", topic="a", partition="0") is None
     assert value(metrics, "lag_records", topic="a", partition="1") == 6
     assert value(metrics, "rebalances_total") == 2
@@ -199,11 +202,11 @@ def test_the_lag_of_a_partition_that_went_is_shown_no_more(metrics):
 
 def test_rebalances_are_counted_on_over_new_clients(metrics):
     figures = Figures(metrics)
-    figures.look_at(Stats(SourceStats(2)), [])
+    figures.look_at(Stats(SourceStats(2)), {})
     figures.clients_closed()
     assert value(metrics, "partitions_assigned") == 0
     for _ in range(2):
-        figures.look_at(Stats(SourceStats(1)), [])
+        figures.look_at(Stats(SourceStats(1)), {})
     assert value(metrics, "rebalances_total") == 3
 
 
@@ -232,28 +235,29 @@ def test_the_memory_of_the_store_is_looked_at_now_and_then(metrics):
     store = Stats(StoreStats(100, None))
     figures = Figures(metrics)
     for _ in range(50):
-        figures.look_at(Stats(SourceStats()), [store])
+        figures.look_at(Stats(SourceStats()), {"news": store})
     assert store.asked_count == 1
     assert (value(metrics, "store_used_bytes"), value(metrics, "store_limit_bytes")) == (100, 0)
+    assert value(metrics, "index_documents", profile="news") == 42
 
 
 def test_a_store_that_does_not_answer_is_noticed_although_there_is_nothing_to_do(metrics, monkeypatch):
     monkeypatch.setattr(figures_module, "_STATS_S", 0.0)
     figures = Figures(metrics)
     store = Stats(StoreStats(100, None), StoreUnavailable("away"))
-    figures.look_at(Stats(SourceStats()), [store])
+    figures.look_at(Stats(SourceStats()), {"news": store})
     with pytest.raises(StoreUnavailable):
-        figures.look_at(Stats(SourceStats()), [store])
+        figures.look_at(Stats(SourceStats()), {"news": store})
 
 
 def test_while_it_is_not_at_work_no_lag_is_told(metrics):
     figures = Figures(metrics)
-    figures.look_at(Stats(SourceStats(1, {Partition("a", 0): 0})), [])
+    figures.look_at(Stats(SourceStats(1, {Partition("a", 0): 0})), {})
     assert value(metrics, "lag_records", topic="a", partition="0") == 0
     figures.waits_for("Kafka")
     figures.waits_for("Kafka")
     assert value(metrics, "lag_records", topic="a", partition="0") is None
-    figures.look_at(Stats(SourceStats(1, {Partition("a", 0): 0})), [])
+    figures.look_at(Stats(SourceStats(1, {Partition("a", 0): 0})), {})
     figures.halted()
     assert value(metrics, "lag_records", topic="a", partition="0") is None
 
