@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from streamdedup import cli
 from streamdedup.commands import dlq as dlq_commands
 from streamdedup.dead_letters import PREFIX, Daemon, Failure, Stage, dead_letter
-from streamdedup.errors import BrokerMisconfigured, SettingsError
+from streamdedup.errors import EXIT_PIPE, BrokerMisconfigured, SettingsError
 from streamdedup.position import Position
 from streamdedup.service.transport import Record
 from tests import servers
@@ -141,7 +141,7 @@ def test_inspect_needs_no_settings_and_survives_a_reader_that_has_seen_enough(wo
     os.close(read_end)
     with os.fdopen(write_end, "wb") as closed:
         ended = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
-    assert ended.returncode == 1
+    assert ended.returncode == EXIT_PIPE
     assert "Traceback" not in ended.stderr
 
 
