@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from streamdedup.commands.assembly import connect_store, index_upkeep, kafka_options, redis_store
+from streamdedup.commands.completion import profile_names
 from streamdedup.commands.config import ConfigOption, SetOption, load_settings
 from streamdedup.commands.index_status import collect_status, render_status
 from streamdedup.commands.progress import counting
@@ -22,7 +23,9 @@ index = typer.Typer(no_args_is_help=True, help="Operate on the index in Redis.")
 #: Option of the commands that may work on some of the profiles.
 ProfileOption = Annotated[
     list[str] | None,
-    typer.Option("--profile", "-p", metavar="NAME", help="Only this profile; may be given several times."),
+    typer.Option(
+        "--profile", "-p", metavar="NAME", help="Only this profile; may be repeated.", autocompletion=profile_names
+    ),
 ]
 #: Option of the commands that ask first.
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

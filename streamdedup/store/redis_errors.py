@@ -43,6 +43,11 @@ def _translate(error: BaseException) -> Exception:
     for cause in _causes(error):
         if isinstance(cause, _REFUSALS) or any(text in str(cause) for text in _SCRIPT_REFUSALS):
             return StoreMisconfigured(f"the store refuses us; check redis.username, password and rights: {cause}")
+        if "CERTIFICATE_VERIFY_FAILED" in str(cause):
+            return StoreMisconfigured(
+                "the store's certificate is not trusted; check redis.ssl_ca_file, and whether the servers are named as "
+                f"in their certificates: {cause}"
+            )
         if "cluster support disabled" in str(cause):
             return StoreMisconfigured('redis.mode is "cluster", but the server runs by itself; set it to "single"')
     if isinstance(error, _PASSING) or str(error).startswith(_PASSING_REPLIES):

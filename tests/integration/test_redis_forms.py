@@ -326,7 +326,7 @@ class TestTls:
         elsewhere = f"rediss://{OTHER_LOOPBACK}:{tls_server.port}/0"
         with (
             connect(elsewhere, security=OURS) as servers,
-            pytest.raises(StoreUnavailable, match="certificate verify failed"),
+            pytest.raises(StoreMisconfigured, match=r"redis\.ssl_ca_file"),
         ):
             servers.on_masters("PING")
         with connect(elsewhere, security={**OURS, "ssl_check_hostname": False}) as servers:

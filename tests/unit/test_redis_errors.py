@@ -37,6 +37,7 @@ PASSING = [
     wrapped(exceptions.BusyLoadingError("Redis is loading the dataset in memory")),
 ]
 FOR_GOOD = [
+    exceptions.ConnectionError("Error 1 connecting to h:1. [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"),
     exceptions.AuthenticationError("invalid username-password pair or user is disabled."),
     exceptions.NoPermissionError("User u has no permissions to run the 'get' command"),
     exceptions.ResponseError("ACL failure in script: User u has no permissions to run the 'sadd' command"),
