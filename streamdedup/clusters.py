@@ -6,7 +6,7 @@ lies between two clusters does not make one of them. Which document is first dep
 never depend on clusters.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from streamdedup import sketch as sketches
@@ -34,17 +34,23 @@ class Stars:
         self._known = known
         self._joined: list[tuple[int, Position, int]] = []
 
-    def join(self, record: StoredRecord, own: Sketch, best: int) -> StoredRecord:
+    def join(
+        self, record: StoredRecord, own: Sketch, best: int, near: Collection[tuple[str, str]] = ()
+    ) -> StoredRecord:
         """Place a document in a cluster and return the first document of it, perhaps the document itself.
 
         Args:
             record: The document.
             own: Its sketch.
             best: Number of its best match.
+            near: Id and digest (as hexadecimal digits) of documents known to be similar enough, which are not compared
+                again.
         """
         best_match = self._known.get(best)
         first = self._known.get(best_match.cluster) if best_match is not None else None
-        if first is None or first.number == record.number or not self._alike(own, first):
+        if first is None or first.number == record.number:
+            return record
+        if (first.id, first.digest.hex()) not in near and not self._alike(own, first):
             return record
         self._joined.append((record.number, record.position, first.number))
         self._known[record.number] = replace(record, cluster=first.number)

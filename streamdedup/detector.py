@@ -261,7 +261,8 @@ class Detector:
         stars = self._stars.load([*best.values(), *(prepared.records[row].number for row in owned)])
         for row, matches in sorted(owned.items()):
             record = prepared.records[row]
-            first = stars.join(record, prepared.sketches[row], best[row])
+            near = {(match.id, match.digest) for match in matches}
+            first = stars.join(record, prepared.sketches[row], best[row], near)
             document = prepared.documents[prepared.kept[row]]
             outcome.detections.append(Detection(document, record.digest, matches, first.id))
         stars.save(rights)

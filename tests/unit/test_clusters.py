@@ -1,0 +1,51 @@
+"""Clusters are stars; what is known to be similar is not compared again."""
+
+import numpy as np
+import pytest
+
+from streamdedup import sketch as sketches
+from streamdedup.clusters import Stars
+from streamdedup.minhash import HashFamily
+from streamdedup.position import Position
+from streamdedup.sketch import Sketch, Sketcher
+from streamdedup.store.base import StoredRecord
+from streamdedup.store.memory import MemoryBucketStore
+
+
+def a_sketch(*hashes):
+    return Sketch(len(hashes), hashes=np.array(sorted(hashes), dtype=np.uint32))
+
+
+def a_record(number, sketch, cluster=None):
+    cluster = number if cluster is None else cluster
+    digest = bytes([number]) * 16
+    return StoredRecord(number, f"doc-{number}", digest, Position("t", 0, number), 0, cluster, sketches.encode(sketch))
+
+
+FIRST = a_record(1, a_sketch(1, 2, 3, 4))
+BEST = a_record(2, a_sketch(1, 2, 3, 5), cluster=1)
+
+
+@pytest.fixture
+def stars():
+    return Stars(MemoryBucketStore(), Sketcher(HashFamily(8), None, 8), 0.6, {1: FIRST, 2: BEST})
+
+
+class TestStars:
+    def test_a_document_like_the_first_of_its_best_match_joins(self, stars):
+        own = a_sketch(1, 2, 3)
+        assert stars.join(a_record(3, own), own, best=2) is FIRST
+
+    def test_a_document_unlike_the_first_stays_alone(self, stars):
+        own = a_sketch(1, 5, 6)
+        record = a_record(3, own)
+        assert stars.join(record, own, best=2) is record
+
+    def test_what_is_known_to_be_near_is_not_compared(self, stars):
+        own = a_sketch(7, 8, 9)
+        assert stars.join(a_record(3, own), own, best=2, near={(FIRST.id, FIRST.digest.hex())}) is FIRST
+
+    def test_another_version_of_what_was_near_is_compared(self, stars):
+        own = a_sketch(7, 8, 9)
+        record = a_record(3, own)
+        assert stars.join(record, own, best=2, near={(FIRST.id, BEST.digest.hex())}) is record
