@@ -126,10 +126,14 @@ class Daemon:
             self.process.kill()
             self.process.wait()
 
-    def start(self) -> None:
-        """Start the process."""
+    def program(self) -> list[str]:
+        """What stands in the place of ``streamdedup`` on the command line."""
+        return [sys.executable, "-m", "streamdedup"]
+
+    def start(self, **environ: str) -> None:
+        """Start the process, with these variables in its environment besides our own."""
         sets = [part for key, value in self._settings.items() for part in ("--set", f"{key}={value}")]
-        command = [sys.executable, "-m", "streamdedup", "run", "--config", str(self._installation.config), *sets]
+        command = [*self.program(), "run", "--config", str(self._installation.config), *sets]
         self.log = self._installation.folder / f"{self._name}-{self._runs['starts']}.log"
         self._runs["starts"] += 1
         with self.log.open("wb") as log:
@@ -138,7 +142,7 @@ class Daemon:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **self._environ},
+                env={**os.environ, **self._environ, **environ},
             )
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:

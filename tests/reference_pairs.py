@@ -38,13 +38,15 @@ def expected_pairs(
         (signature,) = family.sign(hashes, np.array([0, len(hashes)])) if len(hashes) else (None,)
         keys.append(_band_keys(signature, bands, rows) if signature is not None else [])
     found = set()
-    for a, b in itertools.combinations(range(len(documents)), 2):
-        if not sets[a] or not sets[b]:
-            continue
-        shared = sum(x == y for x, y in zip(keys[a], keys[b], strict=True))
-        similarity = Fraction(len(sets[a] & sets[b]), len(sets[a] | sets[b]))
-        if shared >= min_shared_bands and float(similarity) >= threshold:
-            found.add(tuple(sorted((documents[a][0], documents[b][0]))))
+    compared = np.array([row or [0] * bands for row in keys], np.int64).reshape(-1, bands)
+    for a in range(len(documents)):
+        shared = (compared[a + 1 :] == compared[a]).sum(axis=1)
+        for b in (a + 1 + np.flatnonzero(shared >= min_shared_bands)).tolist():
+            if not sets[a] or not sets[b]:
+                continue
+            similarity = Fraction(len(sets[a] & sets[b]), len(sets[a] | sets[b]))
+            if float(similarity) >= threshold:
+                found.add(tuple(sorted((documents[a][0], documents[b][0]))))
     return found
 
 

@@ -6,10 +6,11 @@ from streamdedup.detections import DetectorOptions
 from streamdedup.detector import Detector
 from streamdedup.messages import Decoder
 from streamdedup.service.breaker import BreakerOptions
+from streamdedup.service.crash_points import CrashPoint, Steps
 from streamdedup.service.kafka import KafkaOptions
 from streamdedup.service.outbox import LoopOptions
 from streamdedup.service.outbox import Profile as LoopProfile
-from streamdedup.settings import Profile, Settings
+from streamdedup.settings import Profile, Settings, crash_point
 from streamdedup.store.base import BucketStore
 from streamdedup.store.connection import connect, connect_cluster, connect_sentinel
 from streamdedup.store.redis import RedisBucketStore
@@ -129,11 +130,28 @@ def loop_profile(name: str, profile: Profile, store: BucketStore) -> LoopProfile
     )
 
 
-def loop_profiles(settings: Settings, servers: Servers) -> dict[str, LoopProfile]:
-    """Return the profile of each input topic."""
+def crash_steps() -> Steps | None:
+    """Return what ends the daemon where the environment asks for it; None, as a rule.
+
+    Raises:
+        SettingsError: There is no such point.
+    """
+    point = crash_point()
+    return None if point is None else Steps(CrashPoint(point))
+
+
+def loop_profiles(settings: Settings, servers: Servers, steps: Steps | None = None) -> dict[str, LoopProfile]:
+    """Return the profile of each input topic.
+
+    Args:
+        settings: All of them.
+        servers: Of the store.
+        steps: Told of the steps of the stores.
+    """
     profiles: dict[str, LoopProfile] = {}
     for name, profile in settings.profiles.items():
-        ready = loop_profile(name, profile, redis_store(settings, name, servers))
+        store: BucketStore = redis_store(settings, name, servers)
+        ready = loop_profile(name, profile, steps.of_store(store) if steps else store)
         profiles |= dict.fromkeys(profile.topics, ready)
     return profiles
 

@@ -23,6 +23,7 @@ from streamdedup.errors import (
 )
 from streamdedup.health import HealthServer
 from streamdedup.metrics import Metrics
+from streamdedup.service.crash_points import Steps
 from streamdedup.service.kafka import KafkaTransport
 from streamdedup.service.loop import Loop
 from streamdedup.service.shutdown import StopSignals, StopTimer, Watchdog, exit_at_once
@@ -63,7 +64,7 @@ def run_daemon(settings: Settings) -> None:
     """Run until a signal asks to stop.
 
     Raises:
-        SettingsError: The address for metrics cannot be bound.
+        SettingsError: The address for metrics cannot be bound, or there is no such crash point.
         FatalError: Going on would lose or double pairs, or cannot succeed.
     """
     service = settings.service
@@ -76,10 +77,11 @@ def run_daemon(settings: Settings) -> None:
         watchdog = stack.enter_context(Watchdog(service.watchdog_s, _end_at_once("fatal", EXIT_STALLED)))
         pulse = _Pulse(watchdog, service.watchdog_s)
         store = stack.enter_context(assembly.connect_store(settings))
-        transport = KafkaTransport(assembly.kafka_options(settings))
+        steps = assembly.crash_steps()
+        transport = _kafka_transport(settings, steps)
         loop = Loop(
             transport=transport,
-            profiles=assembly.loop_profiles(settings, store),
+            profiles=assembly.loop_profiles(settings, store, steps),
             options=assembly.loop_options(settings),
             metrics=metrics,
             stop=stop,
@@ -104,6 +106,14 @@ def _end_at_once(event: str, code: int) -> Callable[[str], None]:
         exit_at_once(line, code)
 
     return end
+
+
+def _kafka_transport(settings: Settings, steps: Steps | None) -> KafkaTransport:
+    options = assembly.kafka_options(settings)
+    if steps is None:
+        return KafkaTransport(options)
+    log.error("crash_point_set", reason="the environment asks this daemon to end as if killed; never in service")
+    return KafkaTransport(options, steps.of_source, steps.of_producer)
 
 
 def _servers(settings: Settings) -> dict[str, object]:

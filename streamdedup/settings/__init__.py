@@ -11,6 +11,7 @@ from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
 from streamdedup.settings.root import Settings
 from streamdedup.settings.service import Service
+from streamdedup.settings.sources import crash_point
 
 __all__ = [
     "Kafka",
@@ -18,6 +19,7 @@ __all__ = [
     "Redis",
     "Service",
     "Settings",
+    "crash_point",
     "describe_banding",
     "render_tables",
     "show",

@@ -4,6 +4,7 @@ The only reader of the environment in the package. What is read is a tree of pla
 came from; what the values may be is the sections' business.
 """
 
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -23,8 +24,13 @@ PREFIX = "STREAMDEDUP_"
 SEPARATOR = "__"
 #: Variable that names the settings file.
 CONFIG_VARIABLE = "STREAMDEDUP_CONFIG"
+#: Variable that makes the daemon end as if killed.
+CRASH_VARIABLE = "STREAMDEDUP_CRASH_AT"
 #: Variables that are no settings, by what they are for; the last is a beginning.
-NOT_SETTINGS = {CONFIG_VARIABLE: "the settings file, where `--config` does not say"}
+NOT_SETTINGS = {
+    CONFIG_VARIABLE: "the settings file, where `--config` does not say",
+    CRASH_VARIABLE: "the point at which the daemon ends as if killed; for tests alone",
+}
 #: Beginning of the variables that the project's own tests read.
 TEST_PREFIX = "STREAMDEDUP_TEST_"
 #: Variables that Kubernetes sets in every pod when a service is called ``streamdedup`` or ``streamdedup-...``.
@@ -89,6 +95,17 @@ class Schema:
         for name, section in self.sections.items():
             yield from (variable_of((name, key)) for key in keys_of(section))
         yield from (variable_of(("profiles", "NAME", key)) for key in keys_of(self.profile))
+
+
+def crash_point(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return the point at which the daemon shall end as if killed, or None.
+
+    The environment alone can ask for it, so that no settings file carries it into service.
+
+    Args:
+        environ: The environment; the process's own if None.
+    """
+    return (os.environ if environ is None else environ).get(CRASH_VARIABLE) or None
 
 
 def variable_of(path: Steps) -> str:

@@ -69,6 +69,7 @@ TABLE: dict[str, set[str]] = {
     },
     "store.upkeep": {"store.base", "store.redis", "store.redis_keys", "store.redis_servers"},
     "service.memory_broker": {"service.transport"},
+    "service.crash_points": {"service.transport", "store.base"},
     "service.memory": {"service.transport", "service.memory_broker"},
     "service.kafka": {"service.transport"},
     "detections": {"messages", "lsh", "sketch", "text", "store.base"},

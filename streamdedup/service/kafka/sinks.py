@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kafka import KafkaProducer
@@ -20,6 +20,10 @@ from streamdedup.service.transport import Batch, Message
 #: What a commit may take beyond the transaction timeout, in seconds. When it is over, the broker has aborted the
 #: transaction or has completed it, so waiting longer would tell nothing.
 COMMIT_MARGIN_S = 5.0
+
+
+def _as_it_is(producer: Any) -> Any:
+    return producer
 
 
 class _ProducerSink:
@@ -84,14 +88,18 @@ class TransactionalSink(_ProducerSink):
     """Messages and offsets of a batch in one transaction."""
 
     @classmethod
-    def open(cls, options: KafkaOptions) -> "TransactionalSink":
+    def open(cls, options: KafkaOptions, wrap: Callable[[Any], Any] = _as_it_is) -> "TransactionalSink":
         """Connect, and settle what an earlier producer of the same transactional id left behind.
+
+        Args:
+            options: How to connect.
+            wrap: Put around the producer, for those who want to see what is asked of it.
 
         Raises:
             BrokerUnavailable: Nothing answers.
             FatalError: The broker refuses us for good.
         """
-        producer = build(KafkaProducer, options.producer(), options)
+        producer = wrap(build(KafkaProducer, options.producer(), options))
         limit_s = options.transaction_timeout_s + COMMIT_MARGIN_S
         try:
             call_within(limit_s, "open transactions", producer.init_transactions)
@@ -152,14 +160,14 @@ class PlainSink(_ProducerSink):
         self._source = source
 
     @classmethod
-    def open(cls, options: KafkaOptions, source: KafkaSource) -> "PlainSink":
-        """Connect; offsets go through ``source``.
+    def open(cls, options: KafkaOptions, source: KafkaSource, wrap: Callable[[Any], Any] = _as_it_is) -> "PlainSink":
+        """Connect; offsets go through ``source``, and ``wrap`` around the producer.
 
         Raises:
             BrokerUnavailable: Nothing answers.
             FatalError: The broker refuses us for good.
         """
-        return cls(build(KafkaProducer, options.producer(), options), options, source)
+        return cls(wrap(build(KafkaProducer, options.producer(), options)), options, source)
 
     def publish(self, messages: Sequence[Message], batch: Batch) -> None:
         """Publish ``messages``, then commit ``batch``.

@@ -1,0 +1,92 @@
+"""The daemon ends as if killed at each point of its loop; started again, it loses no pair and doubles none."""
+
+import contextlib
+import signal
+
+import pytest
+
+from streamdedup.service.crash_points import CRASH_POINTS
+from tests.chaos.verdict import judge_topics
+from tests.daemons import produce_keyed, values_of
+from tests.made_corpus import a_corpus
+
+#: Documents, partitions, and records that no daemon can process.
+DOCUMENTS, PARTITIONS, POISON = 90, 2, 6
+#: Points that a daemon which nothing befalls passes once: at its start, or once for each partition.
+ONCE = ("open", "mark", "committed", "fence", "init_transactions")
+#: Committing offsets without a transaction, under at-least-once delivery.
+PLAIN = ("before_commit_offsets", "after_commit_offsets")
+#: Where to end, and at which passage. In the second batch the index holds documents already, and the mark of its
+#: partition stands above zero.
+ENDS = [
+    *[(point, 1 if point.partition("_")[2] in ONCE else 2) for point in CRASH_POINTS if point not in PLAIN],
+    ("before_put_records", 1),
+    ("after_enter_buckets", 1),
+    ("after_claim_pairs", 1),
+    ("after_send", 1),
+    ("after_send", 7),
+    ("before_commit", 1),
+    ("after_commit", 1),
+    ("after_commit", 4),
+]
+#: Those that every `make test` tries: with pairs claimed, within sending, behind the commit.
+QUICK = {("after_claim_pairs", 2), ("after_send", 7), ("after_commit", 2)}
+CASES = [
+    pytest.param(*end, id=f"{end[0]}-{end[1]}", marks=() if end in QUICK else pytest.mark.long) for end in sorted(ENDS)
+]
+
+
+@pytest.fixture
+def filled(install):
+    """An installation whose input waits to be read: texts with near-copies, some of them sent twice, and poison."""
+    installation = install(PARTITIONS, batch_records=15)
+    corpus = values_of(a_corpus(17, DOCUMENTS))
+    corpus[30:30] = corpus[:5]
+    for number in range(POISON):
+        corpus.insert(20 * number, (b"poison-%d" % number, b"not json %d" % number))
+    produce_keyed(installation.kafka, installation.topic, corpus)
+    installation.records = len(corpus)
+    return installation
+
+
+def crash_and_go_on(installation, point: str, passage: int, **settings: str) -> None:
+    """Start a daemon that ends at a point, start it again, and let it do everything."""
+    # A session so short that the daemon that is started again need not wait long for the partitions of the first.
+    daemon = installation.daemon(**{"kafka.session_timeout": "2s"}, **settings)
+    with contextlib.ExitStack() as stack:
+        stack.callback(daemon.__exit__, None, None, None)
+        if point.endswith("_mark"):
+            # Asked about partitions of which something is committed.
+            daemon.start(STREAMDEDUP_CRASH_AT="after_commit:2")
+            daemon.wait()
+        daemon.start(STREAMDEDUP_CRASH_AT=f"{point}:{passage}")
+        assert daemon.wait() == -signal.SIGKILL, daemon.log.read_text()
+        assert daemon.events("crash_point_set")
+        daemon.start()
+        installation.wait_committed(installation.records)
+        assert not daemon.events("crash_point_set")
+        assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize(("point", "passage"), CASES)
+def test_a_crash_loses_and_doubles_nothing(filled, point, passage):
+    crash_and_go_on(filled, point, passage)
+    verdict = judge_topics(filled.kafka, filled.topic, filled.duplicates)
+    assert verdict.good, verdict
+    assert verdict.expected_count > 10
+    assert verdict.poison_count == POISON
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", PLAIN)
+def test_without_transactions_a_crash_repeats_but_loses_nothing(filled, point):
+    crash_and_go_on(filled, point, 2, **{"kafka.delivery": "at-least-once"})
+    verdict = judge_topics(filled.kafka, filled.topic, filled.duplicates)
+    assert not verdict.lost_count, verdict
+    assert not verdict.invented_count, verdict
+    assert verdict.doubled_count > 0 or point.startswith("after")
+
+
+def test_every_point_is_tried():
+    assert {point for point, _ in ENDS} | set(PLAIN) == set(CRASH_POINTS)
+    assert set(ENDS) >= QUICK
