@@ -25,7 +25,7 @@ $(VENV)/.bench: pyproject.toml constraints.txt | $(BIN)/python
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: $(VENV)/.demo ## Watch documents become alerts, on servers of the demo's own
@@ -53,6 +53,19 @@ SEEDS ?= 100000
 .PHONY: model
 model: $(VENV)/.dev ## The model of the delivery rules under SEEDS random runs, on all cores
 	$(BIN)/python -m tests.model $(SEEDS)
+
+SEED ?= 1
+KILLS ?= 12
+BROKERS ?= 1
+REPORT ?= chaos-report.json
+
+.PHONY: chaos
+chaos: $(VENV)/.dev ## Faults on purpose while documents flow: SEED=, KILLS=, BROKERS=1 or 3, REPORT=; see docs/chaos.md
+	$(BIN)/python -m tests.chaos storm --seed $(SEED) --kills $(KILLS) --brokers $(BROKERS) --report $(REPORT)
+
+.PHONY: chaos-selftest
+chaos-selftest: $(VENV)/.dev ## Loops that are broken on purpose, each of which the harness must catch
+	$(BIN)/python -m tests.chaos selftest
 
 .PHONY: bench
 bench: $(VENV)/.bench ## Measure, beside what else one would use; BENCH=--quick for a short run

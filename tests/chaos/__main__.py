@@ -1,0 +1,94 @@
+"""``python -m tests.chaos storm`` and ``python -m tests.chaos selftest``: see docs/chaos.md."""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+from tests.chaos.faults import KINDS
+from tests.chaos.storm import Options, Storm
+from tests.chaos.traps import TRAPS, Trap, spring
+from tests.chaos.world import World, a_world
+
+#: Set for every process of a run, so that what is left behind can be found.
+RUN_MARK = "CHAOS_RUN_OF_STREAMDEDUP"
+
+
+def storm(arguments: argparse.Namespace) -> bool:
+    """Run faults of a seed, and every story; print and write what came of it."""
+    kinds = tuple(KINDS) if arguments.kinds is None else tuple(arguments.kinds.split(","))
+    options = Options(arguments.seed, arguments.kills, arguments.daemons, tuple(k for k in kinds if k != "kill"))
+    print(f"seed {options.seed}: {options.kills} kills and {', '.join(options.kinds)}", flush=True)
+    with a_world(arguments.brokers) as world:
+        played = [_play(trap, world, None) for trap in TRAPS if not arguments.no_traps]
+        report = Storm(world, options, lambda line: print(line, flush=True)).run()
+    print(*report.lines(), sep="\n", flush=True)
+    if arguments.report:
+        report.write(arguments.report)
+    return all(played) and report.good
+
+
+def selftest(_arguments: argparse.Namespace) -> bool:
+    """Play each story with the loop that breaks its rule, and with the right one."""
+    with a_world() as world:
+        played = [_play(trap, world, broken) for trap in TRAPS for broken in (None, trap.broken)]
+    return all(played)
+
+
+def _play(trap: Trap, world: World, broken: str | None) -> bool:
+    began = time.monotonic()
+    verdict = spring(trap, world, broken)
+    caught = verdict.lost_count if trap.loses else verdict.doubled_count
+    right = verdict.good if broken is None else caught > 0
+    expected = "nothing wrong" if broken is None else "lost" if trap.loses else "doubled"
+    print(
+        f"{'ok  ' if right else 'FAIL'} {trap.name:24} loop: {broken or 'right':16} expected: {expected:14} "
+        f"lost {verdict.lost_count} doubled {verdict.doubled_count} of {verdict.expected_count}"
+        f"  ({time.monotonic() - began:.0f} s)",
+        flush=True,
+    )
+    return right
+
+
+def left_behind(mark: str) -> list[str]:
+    """Return the processes that outlive the run; Linux alone tells."""
+    if not sys.platform.startswith("linux"):
+        return []
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            marked = f"{RUN_MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it has ended, or is somebody else's
+        if marked and int(process.name) != os.getpid():
+            found.append(subprocess.list2cmdline([process.name, (process / "comm").read_text().strip()]))
+    return found
+
+
+def main() -> None:
+    """Run a command; exit with 1 when something was lost, doubled or not proven."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    run = commands.add_parser("storm", help="faults of a seed while documents flow")
+    run.add_argument("--seed", type=int, default=1)
+    run.add_argument("--kills", type=int, default=12)
+    run.add_argument("--brokers", type=int, choices=(1, 3), default=1)
+    run.add_argument("--daemons", type=int, choices=(2, 3), default=3)
+    run.add_argument("--kinds", help=f"of {','.join(KINDS)}; all, if not given")
+    run.add_argument("--no-traps", action="store_true", help="leave out the stories with documents placed")
+    run.add_argument("--report", type=Path, help="write it here too, as JSON")
+    run.set_defaults(do=storm)
+    commands.add_parser("selftest", help="broken loops must be caught").set_defaults(do=selftest)
+    arguments = parser.parse_args()
+    mark = os.environ[RUN_MARK] = uuid.uuid4().hex
+    good = arguments.do(arguments)
+    if remains := left_behind(mark):
+        print("left running:", *remains, sep="\n    ")
+    sys.exit(0 if good and not remains else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Loops that are broken on purpose, one rule each, to see that the harness notices.
+
+Each function patches the classes of the product in this process; nothing of this is in the package. Everything else
+stays as it was, so that nothing but the rule can be the reason.
+"""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from kafka.errors import KafkaError
+
+from streamdedup.errors import StoreUnavailable
+from streamdedup.service.holdings import Holdings
+from streamdedup.service.kafka import connect, sinks
+from streamdedup.service.kafka.failures import CLIENT_ERRORS
+from streamdedup.store.base import Hits
+from streamdedup.store.redis import RedisBucketStore
+
+#: Told of points, as in ``watched_daemon``.
+Passing = Callable[[str], None]
+
+
+def unchecked(_passing: Passing) -> None:
+    """Commit without asking whether each message was stored."""
+
+    def send(self: Any, messages: Any) -> None:
+        for message in messages:
+            self._send_one(message)
+        with contextlib.suppress(KafkaError):
+            self._producer.flush(timeout=self._options.delivery_timeout_s)
+
+    sinks._ProducerSink._send = send
+
+
+def late_metadata(_passing: Passing) -> None:
+    """Take the membership of the group when committing, not with the batch."""
+    _keep_source()
+
+    def offsets_and_commit(self: Any, batch: Any) -> None:
+        def commit() -> None:
+            membership = self.source._consumer.group_metadata()
+            self._producer.send_offsets_to_transaction(sinks.offsets_of(batch), membership)
+            self._producer.commit_transaction()
+
+        sinks.call_within(self._options.transaction_timeout_s + sinks.COMMIT_MARGIN_S, "commit", commit)
+
+    sinks.TransactionalSink._commit = offsets_and_commit
+
+
+def no_claim(_passing: Passing) -> None:
+    """Take every pair for one's own."""
+
+    def claim_pairs(_self: Any, claims: Any, _fences: Any) -> list[bool]:
+        return [True] * len(claims)
+
+    RedisBucketStore.claim_pairs = claim_pairs
+
+
+def read_then_add(passing: Passing) -> None:
+    """Read the buckets first, and add the documents in a second call."""
+    add = RedisBucketStore.enter_buckets
+
+    def enter_buckets(self: Any, numbers: Any, band_keys: Any, fences: Any) -> Hits:
+        before = [_members(self, row, band_keys) for row in range(len(numbers))]
+        passing("between_read_and_add")
+        add(self, numbers, band_keys, fences)
+        candidates: list[dict[int, int]] = []
+        for row, number in enumerate(numbers):
+            met: dict[int, int] = {}
+            for band, members in enumerate(before[row]):
+                # Documents of one call see each other, as they would when they were entered one by one.
+                earlier = {n for n, keys in zip(numbers[:row], band_keys[:row], strict=True)
+                           if keys[band] == band_keys[row][band]}  # fmt: skip
+                for other in (members | earlier) - {number}:
+                    met[other] = met.get(other, 0) + 1
+            candidates.append(met)
+        return Hits(candidates, 0)
+
+    RedisBucketStore.enter_buckets = enter_buckets
+
+
+def _members(store: Any, row: int, band_keys: Any) -> list[set[int]]:
+    """Who is in the bucket of each band of a row."""
+    pipeline = store._client.pipeline(transaction=False)
+    for slot in range(store._keys.slots_count):  # one slot a band: the harness uses no shards
+        key = np.asarray(band_keys[row, slot]).astype(">u4").tobytes()
+        pipeline.smembers(store._keys.buckets(slot) + key)
+    return [{int(member) for member in members} for members in pipeline.execute()]
+
+
+def reused_producer(_passing: Passing) -> None:
+    """After a failure abort the transaction, put the batch back, and go on with the same producer and consumer."""
+    _keep_source()
+    publish = sinks.TransactionalSink.publish
+
+    def publish_or_abort(self: Any, messages: Any, batch: Any) -> None:
+        try:
+            publish(self, messages, batch)
+        except Exception as error:
+            self._spent = None
+            with contextlib.suppress(*CLIENT_ERRORS):
+                self._producer.abort_transaction()
+            # The loop puts a batch back for this, and keeps its clients.
+            raise StoreUnavailable(f"aborted: {error}") from error
+
+    sinks.TransactionalSink.publish = publish_or_abort
+    # It never opens new clients, and goes on where the batch was put back.
+    Holdings._behind = lambda _self, _partition, _start, _committed: None
+
+
+def no_fence(_passing: Passing) -> None:
+    """Write to the index whatever the generation."""
+
+    def unfenced_call(_self: Any, name: str, _slot: int, _fences: Any, arguments: Any) -> Any:
+        return name, [], list(arguments)
+
+    RedisBucketStore._fenced_call = unfenced_call
+
+
+def no_partners(_passing: Passing) -> None:
+    """Remember no partners: a replay has only those that it finds again."""
+
+    def save_partners(_self: Any, partners: Any, _fences: Any) -> list[dict[bytes, bytes]]:
+        return [dict(pairs) for _, pairs in partners]
+
+    RedisBucketStore.save_partners = save_partners
+
+
+def _keep_source() -> None:
+    """Let the sink know the source that was opened with it."""
+    opened = connect.KafkaTransport.open
+
+    def open_both(self: Any) -> Any:
+        source, sink = opened(self)
+        sink.source = source
+        return source, sink
+
+    connect.KafkaTransport.open = open_both
+
+
+#: Every break, by name.
+BREAKS: dict[str, Callable[[Passing], None]] = {
+    "unchecked": unchecked,
+    "late-metadata": late_metadata,
+    "no-claim": no_claim,
+    "read-then-add": read_then_add,
+    "reused-producer": reused_producer,
+    "no-fence": no_fence,
+    "no-partners": no_partners,
+}

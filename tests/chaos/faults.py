@@ -1,0 +1,266 @@
+"""What can be done to daemons, servers and the network between them; each fault strikes, lasts and is taken back.
+
+A fault strikes while a daemon, its victim, is held at a point of a stage; so it is known what the daemon was doing.
+What the fault did to it is read from the daemon's trace, and from the server's own counters where the daemon takes the
+fault without a word.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import redis
+
+from tests import servers
+from tests.chaos.proxy import Proxy
+from tests.chaos.world import SESSION_S, Passage, WatchedDaemon, World
+
+#: Points at which a daemon is held, by the stage that they lie in. At each there is work of the batch behind it and
+#: work before it.
+POINTS = {
+    "index": (
+        "after_put_records",
+        "before_enter_buckets",
+        "after_enter_buckets",
+        "after_save_partners",
+        "before_claim_pairs",
+        "after_claim_pairs",
+    ),
+    "sending": ("after_begin", "after_send", "before_flush"),
+    "commit": ("before_send_offsets", "after_send_offsets", "before_commit", "after_commit"),
+}
+#: A step that takes so long, in seconds, is felt to be slow; without a fault none takes a tenth of it.
+SLOW_S = 0.25
+#: How long a daemon may take to stop, in seconds.
+STOP_S = 15.0
+
+
+@dataclass
+class Strike:
+    """One fault at work.
+
+    Attributes:
+        world: The servers.
+        victim: The daemon that is held.
+        others: The other daemons.
+        spare: Makes a further daemon.
+        rng: Decides the details.
+        effects: What the servers say it did.
+        stops_s: How long each daemon that was asked to stop took, in seconds.
+    """
+
+    world: World
+    victim: WatchedDaemon
+    others: list[WatchedDaemon]
+    spare: Callable[[], WatchedDaemon]
+    rng: random.Random
+    effects: list[str] = field(default_factory=list)
+    stops_s: list[float] = field(default_factory=list)
+
+    def pause(self, least_s: float, most_s: float) -> None:
+        """Let the fault last."""
+        time.sleep(self.rng.uniform(least_s, most_s))
+
+
+def kill(strike: Strike) -> None:
+    """The daemon is killed, and started again."""
+    strike.victim.kill()
+    strike.victim.release()
+    strike.victim.start()
+
+
+def freeze(strike: Strike) -> None:
+    """The daemon is stopped (SIGSTOP) until the group has given its partitions away, and goes on where it was."""
+    strike.pause(SESSION_S + 1, SESSION_S + 3)
+    strike.victim.release()
+
+
+def terminate(strike: Strike) -> None:
+    """The daemon is asked to stop in the middle of a batch, and started again."""
+    os.kill(strike.victim.process.pid, signal.SIGTERM)
+    strike.victim.release()
+    _stopped(strike, strike.victim)
+    strike.victim.start()
+
+
+def _stopped(strike: Strike, daemon: WatchedDaemon) -> None:
+    since = time.monotonic()
+    code = daemon.wait(STOP_S)
+    strike.stops_s.append(round(time.monotonic() - since, 2))
+    if code != 0:
+        raise AssertionError(f"{daemon.name} ended with {code} when asked to stop; its log: {daemon.log}")
+
+
+def join_and_leave(strike: Strike) -> None:
+    """A further daemon joins the group while the victim is at it, works, and leaves again."""
+    further = strike.spare()
+    try:
+        further.start()
+        further.wait_passed("before_poll")
+        strike.victim.release()
+        strike.pause(1.0, 3.0)
+        os.kill(further.process.pid, signal.SIGTERM)
+        _stopped(strike, further)
+    finally:
+        further.__exit__(None, None, None)
+
+
+def broker_killed(strike: Strike) -> None:
+    """A broker is killed; with three the leaders move, with one everybody waits; it comes back with its data."""
+    broker = strike.rng.choice(strike.world.kafka.brokers)
+    broker.kill()
+    strike.victim.release()
+    strike.pause(1.0, 3.0)
+    strike.world.kafka.start()
+
+
+def redis_killed(strike: Strike) -> None:
+    """Redis is killed, and comes back with everything that it has acknowledged."""
+    strike.world.redis.kill()
+    strike.victim.release()
+    strike.pause(0.5, 2.0)
+    strike.world.redis.start()
+
+
+def redis_frozen(strike: Strike) -> None:
+    """Redis is stopped (SIGSTOP): connections stay, nothing answers, and what was asked meanwhile is done later."""
+    strike.world.redis.pause()
+    strike.victim.release()
+    strike.pause(1.2, 4.0)
+    strike.world.redis.resume()
+
+
+def redis_clients_paused(strike: Strike) -> None:
+    """Redis takes commands and works on none for a while (CLIENT PAUSE)."""
+    with strike.world.redis_client() as client:
+        client.client_pause(strike.rng.randint(600, 2500), all=True)
+    strike.victim.release()
+    strike.pause(1.0, 2.5)
+
+
+def redis_full(strike: Strike) -> None:
+    """Redis has no memory left and refuses what would need more."""
+    with strike.world.redis_client() as client:
+        before = _error_count(client, "OOM")
+        client.config_set("maxmemory", 1)
+        strike.victim.release()
+        strike.pause(1.0, 3.0)
+        client.config_set("maxmemory", 0)
+        strike.effects += ["refused"] * (_error_count(client, "OOM") > before)
+
+
+def scripts_forgotten(strike: Strike) -> None:
+    """Redis forgets every script."""
+    with strike.world.redis_client() as client:
+        before = _error_count(client, "NOSCRIPT")
+        client.script_flush()
+        strike.victim.release()
+        with contextlib.suppress(TimeoutError):
+            servers.wait_until(lambda: _error_count(client, "NOSCRIPT") > before, 5, "a script that is missed")
+        strike.effects += ["loaded anew"] * (_error_count(client, "NOSCRIPT") > before)
+
+
+def _error_count(client: redis.Redis, kind: str) -> int:
+    found = client.info("errorstats").get(f"errorstat_{kind}", {})
+    return int(found.get("count", 0))
+
+
+def _cut(strike: Strike, proxies: list[Proxy]) -> None:
+    """Every connection is reset, and nobody is let in for a moment."""
+    before = sum(proxy.cut_count for proxy in proxies)
+    for proxy in proxies:
+        proxy.refuse()
+    strike.victim.release()
+    strike.pause(0.1, 1.5)
+    for proxy in proxies:
+        proxy.accept()
+    strike.effects += ["cut"] * (sum(proxy.cut_count for proxy in proxies) > before)
+
+
+def _slow(strike: Strike, proxies: list[Proxy]) -> None:
+    """Everything takes longer."""
+    delay_s = strike.rng.uniform(SLOW_S, 2 * SLOW_S)
+    for proxy in proxies:
+        proxy.delay_s = delay_s
+    strike.victim.release()
+    strike.pause(2.0, 4.0)
+    for proxy in proxies:
+        proxy.delay_s = 0.0
+
+
+def _half_open(strike: Strike, proxies: list[Proxy]) -> None:
+    """Connections stay and nothing comes through, until they are reset; what was on its way is lost."""
+    for proxy in proxies:
+        proxy.hold()
+    strike.victim.release()
+    strike.pause(1.5, 4.0)
+    for proxy in proxies:
+        proxy.cut()
+        proxy.let_go()
+
+
+def _answers_lost(strike: Strike, proxies: list[Proxy]) -> None:
+    """What is asked arrives and is done; the answers are lost."""
+    for proxy in proxies:
+        proxy.hold("down")
+    strike.victim.release()
+    strike.pause(0.3, 3.0)
+    for proxy in proxies:
+        proxy.cut()
+        proxy.let_go()
+
+
+def _on(what: Callable[[Strike, list[Proxy]], None], server: str) -> Callable[[Strike], None]:
+    def fault(strike: Strike) -> None:
+        world = strike.world
+        what(strike, [world.redis_proxy] if server == "redis" else world.kafka.proxies)
+
+    return fault
+
+
+#: Every kind of fault, by name.
+KINDS: dict[str, Callable[[Strike], None]] = {
+    "kill": kill,
+    "freeze": freeze,
+    "terminate": terminate,
+    "join-and-leave": join_and_leave,
+    "broker-killed": broker_killed,
+    "redis-killed": redis_killed,
+    "redis-frozen": redis_frozen,
+    "redis-clients-paused": redis_clients_paused,
+    "redis-full": redis_full,
+    "redis-scripts-forgotten": scripts_forgotten,
+    "redis-cut": _on(_cut, "redis"),
+    "redis-slow": _on(_slow, "redis"),
+    "redis-half-open": _on(_half_open, "redis"),
+    "redis-answers-lost": _on(_answers_lost, "redis"),
+    "kafka-cut": _on(_cut, "kafka"),
+    "kafka-slow": _on(_slow, "kafka"),
+    "kafka-half-open": _on(_half_open, "kafka"),
+    "kafka-answers-lost": _on(_answers_lost, "kafka"),
+}
+
+
+def felt(passages: list[Passage]) -> Iterator[str]:
+    """Yield what a daemon felt, from the passages of one life after a strike, the first of them that before it.
+
+    A step that failed has no end in the trace; one that was slow ends late; a fence is set anew when the generation of
+    the group is another one, transactions are opened anew when the clients are.
+    """
+    begun: Passage | None = None
+    for passage in passages:
+        when, _, step = passage.point.partition("_")
+        if when == "before":
+            if begun is not None:
+                yield f"{begun.point.partition('_')[2]} failed"
+            begun = passage
+            if step in ("fence", "init_transactions"):
+                yield f"{step} anew"
+        elif when == "after":
+            if begun is not None and passage.at_ns - begun.at_ns > SLOW_S * 1e9 and step not in ("poll", "open"):
+                yield f"{step} slow"
+            begun = None

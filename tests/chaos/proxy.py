@@ -1,0 +1,179 @@
+"""A TCP proxy that can cut, hold and delay what passes: the network between a daemon and a server, at its worst.
+
+It runs in a thread of its own. What is held is not lost: let go, it passes on, as after a stall of the network; cut
+before, it is gone, and neither end knows how far the other came.
+"""
+
+import asyncio
+import contextlib
+import struct
+import threading
+from collections.abc import Coroutine
+from typing import Any, Self
+
+from streamdedup.embedded.process import LOOPBACK, free_ports
+
+#: Most bytes passed on at once.
+CHUNK_BYTES = 65_536
+
+
+class Proxy:
+    """Connects each client to ``target_port``.
+
+    Attributes:
+        port: Where clients connect.
+        target_port: Where the server listens; may be set later.
+        delay_s: How long each piece waits before it is passed on, in seconds.
+        cut_count: Connections that ``cut`` has ended.
+        speaks_kafka: Whether what passes is Kafka's protocol.
+        swallowed_request: Kafka's number of a kind of request that never arrives, nor anything behind it on the same
+            connection: as if the leader of a partition were out of reach, and the coordinators were not.
+    """
+
+    def __init__(self, target_port: int = 0, *, speaks_kafka: bool = False) -> None:
+        (self.port,) = free_ports()
+        self.target_port = target_port
+        self.delay_s = 0.0
+        self.cut_count = 0
+        self.speaks_kafka = speaks_kafka
+        self.swallowed_request: int | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._open = {"up": asyncio.Event(), "down": asyncio.Event()}
+        self._server: asyncio.Server | None = None
+        self._thread = threading.Thread(target=self._run, name=f"proxy {self.port}", daemon=True)
+        self._thread.start()
+        self._do(self._set(("up", "down"), passing=True))
+        self._do(self._listen())
+
+    # From any thread
+
+    def cut(self) -> None:
+        """End every connection at once (a reset, no farewell); what is held is lost."""
+        self._do(self._cut())
+
+    def refuse(self) -> None:
+        """End every connection and listen no more, until ``accept``."""
+        self._do(self._silence())
+
+    def accept(self) -> None:
+        """Listen again."""
+        self._do(self._listen())
+
+    def hold(self, *directions: str) -> None:
+        """Pass nothing on: "up", to the server, "down", to the client, or both."""
+        self._do(self._set(directions or ("up", "down"), passing=False))
+
+    def let_go(self) -> None:
+        """Pass everything on again."""
+        self._do(self._set(("up", "down"), passing=True))
+
+    def close(self) -> None:
+        """End everything."""
+        self._do(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    # In the proxy's thread
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    async def _listen(self) -> None:
+        if self._server is None:
+            self._server = await asyncio.start_server(self._connected, LOOPBACK, self.port)
+
+    async def _silence(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        await self._cut()
+
+    async def _stop(self) -> None:
+        await self._silence()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _set(self, directions: tuple[str, ...], *, passing: bool) -> None:
+        for direction in directions:
+            if passing:
+                self._open[direction].set()
+            else:
+                self._open[direction].clear()
+
+    async def _cut(self) -> None:
+        for writer in list(self._writers):
+            self.cut_count += 1
+            writer.transport.abort()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            server_reader, server_writer = await asyncio.open_connection(LOOPBACK, self.target_port)
+        except OSError:
+            writer.transport.abort()
+            return
+        for one in (writer, server_writer):
+            self._writers.add(one)
+        pumps = [
+            asyncio.ensure_future(self._pump(reader, server_writer, "up")),
+            asyncio.ensure_future(self._pump(server_reader, writer, "down")),
+        ]
+        self._tasks.update(pumps)
+        await asyncio.gather(*pumps, return_exceptions=True)
+        self._tasks.difference_update(pumps)
+        self._writers.difference_update((writer, server_writer))
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: str) -> None:
+        requests = _Requests()
+        swallowing = False
+        with contextlib.suppress(OSError):
+            while data := await reader.read(CHUNK_BYTES):
+                if direction == "up" and self.speaks_kafka:
+                    swallowing = swallowing or self.swallowed_request in requests.kinds(data)
+                if swallowing:
+                    continue
+                if self.delay_s:
+                    await asyncio.sleep(self.delay_s)
+                await self._open[direction].wait()
+                writer.write(data)
+                await writer.drain()
+        writer.transport.abort()
+
+
+class _Requests:
+    """Finds the requests in what a Kafka client sends; each begins with its length (4 bytes) and its kind (2)."""
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._left = 0
+
+    def kinds(self, data: bytes) -> set[int]:
+        """Return the kinds of the requests that begin in the next piece."""
+        found = set()
+        data = self._head + data
+        self._head = b""
+        while data:
+            if self._left:
+                skipped = min(self._left, len(data))
+                self._left -= skipped
+                data = data[skipped:]
+            elif len(data) < 6:
+                self._head, data = data, b""
+            else:
+                length, kind = struct.unpack(">ih", data[:6])
+                found.add(kind)
+                self._left = 4 + length
+        return found

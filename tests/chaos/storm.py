@@ -1,0 +1,314 @@
+"""Faults by the dozen while documents flow, chosen by a seed; the verdict, and whether the faults were any.
+
+A run that nothing has struck proves nothing. So each kind of fault must have struck in every stage of a daemon's work,
+and have been felt; otherwise the run fails, whatever came out.
+"""
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests import servers
+from tests.chaos.faults import KINDS, POINTS, Strike, felt
+from tests.chaos.stream import endless
+from tests.chaos.verdict import Verdict, judge_topics
+from tests.chaos.world import Producing, WatchedDaemon, World, last_point, stage_of
+from tests.daemons import Installation
+
+#: Partitions of the input topic.
+PARTITIONS = 6
+#: How long a daemon may take to come to the point where it is to be struck, in seconds; then it is struck elsewhere.
+REACH_S = 12.0
+#: For how long after a fault its effects are looked for, in seconds.
+FELT_S = 12.0
+#: How far a victim that is let go may come before it is struck, in seconds.
+RUN_S = 0.012
+#: How long everything may take to be committed when the faults are over, in seconds.
+DRAIN_S = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a run is to be.
+
+    Attributes:
+        seed: Decides corpus, faults, victims and points.
+        kills: How often a daemon is killed.
+        daemons: How many there are.
+        kinds: Other kinds of faults; each strikes once in every stage.
+        per_second: Records produced.
+        broken: Which rule the daemons break; None is the right loop.
+    """
+
+    seed: int
+    kills: int
+    daemons: int = 3
+    kinds: tuple[str, ...] = tuple(kind for kind in KINDS if kind != "kill")
+    per_second: float = 30.0
+    broken: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A fault to come.
+
+    Attributes:
+        kind: Its kind.
+        stage: Where its victim is to be.
+        point: At which point of that stage the victim is held.
+        running: Whether the victim is let go before, and struck wherever it is some milliseconds later: in the middle
+            of a step, most often.
+    """
+
+    kind: str
+    stage: str
+    point: str
+    running: bool = False
+
+
+@dataclass
+class Struck:
+    """A fault that was.
+
+    Attributes:
+        at_s: When, in seconds since the run began.
+        kind: Its kind.
+        victim: The daemon that was watched.
+        planned: Where it was to be struck.
+        place: Where it was struck: the last point that it had passed.
+        stage: The stage of that place.
+        lasted_s: For how long, in seconds.
+        effects: What was felt of it.
+        stops_s: How long daemons that were asked to stop took, in seconds.
+    """
+
+    at_s: float
+    kind: str
+    victim: str
+    planned: str
+    place: str
+    stage: str
+    lasted_s: float = 0.0
+    effects: list[str] = field(default_factory=list)
+    stops_s: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Report:
+    """What came of a run.
+
+    Attributes:
+        options: What it was to be.
+        struck: The faults.
+        verdict: What is wrong with the topics.
+        produced: Records of the input topic.
+        seconds: How long it took.
+        unplanned: Daemons that ended by themselves.
+        trouble: What went wrong with the run itself.
+    """
+
+    options: Options
+    struck: list[Struck]
+    verdict: Verdict | None = None
+    produced: int = 0
+    seconds: float = 0.0
+    unplanned: list[str] = field(default_factory=list)
+    trouble: list[str] = field(default_factory=list)
+
+    def unproven(self) -> list[str]:
+        """Say which kinds of faults have not struck in which stage, or were not felt at all."""
+        strikes = Counter((one.kind, one.stage) for one in self.struck if one.effects)
+        kinds = dict.fromkeys(one.kind for one in self.struck)
+        missing = [f"{kind} in {stage}" for kind in kinds for stage in POINTS if not strikes[kind, stage]]
+        return missing if self.struck else ["everything: no fault has struck"]
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing was lost or doubled, and the run proves it."""
+        right = self.verdict is not None and self.verdict.good
+        return right and not (self.unproven() or self.unplanned or self.trouble)
+
+    def lines(self) -> Iterable[str]:
+        """The report, line by line."""
+        counts = Counter((one.kind, one.stage) for one in self.struck if one.effects)
+        stages = [*POINTS, "between"]
+        yield ""
+        yield f"{'fault':24}" + "".join(f"{stage:>10}" for stage in stages) + "   felt as"
+        for kind in dict.fromkeys(one.kind for one in self.struck):
+            effects = Counter(effect for one in self.struck if one.kind == kind for effect in one.effects)
+            shown = ", ".join(effect for effect, _ in effects.most_common(3))
+            yield f"{kind:24}" + "".join(f"{counts[kind, stage]:>10}" for stage in stages) + f"   {shown}"
+        stops = [stop for one in self.struck for stop in one.stops_s]
+        yield f"stops: {len(stops)}, longest {max(stops, default=0.0):.1f} s"
+        yield f"seed {self.options.seed}, {len(self.struck)} faults, {self.produced} records, {self.seconds:.0f} s"
+        yield from (f"a daemon ended by itself: {text}" for text in self.unplanned)
+        yield from (f"trouble: {text}" for text in self.trouble)
+        if self.unproven():
+            yield f"PROVES NOTHING about: {', '.join(self.unproven())}"
+        yield str(self.verdict)
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON."""
+        verdict = self.verdict
+        told: dict[str, Any] = {
+            **asdict(self),
+            "lost": None if verdict is None else verdict.lost_count,
+            "doubled": None if verdict is None else verdict.doubled_count,
+            "invented": None if verdict is None else verdict.invented_count,
+            "unproven": self.unproven(),
+            "good": self.good,
+        }
+        path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+
+
+def plan(options: Options) -> list[Planned]:
+    """Choose the faults of a seed: kills and all other kinds, each in every stage, in any order."""
+    rng = random.Random(f"plan {options.seed}")
+    stages = list(POINTS)
+    kinds = ["kill"] * options.kills + [kind for kind in options.kinds for _ in stages]
+    turn: Counter[str] = Counter()
+    planned = []
+    for kind in kinds:
+        stage = stages[turn[kind] % len(stages)]
+        turn[kind] += 1
+        # The first of a kind are for certain; of the others, which only kills have, every second one is by chance.
+        running = turn[kind] > len(stages) and turn[kind] % 2 == 0
+        planned.append(Planned(kind, stage, rng.choice(POINTS[stage]), running))
+    rng.shuffle(planned)
+    return planned
+
+
+class Storm:
+    """One run.
+
+    Args:
+        world: The servers.
+        options: What it is to be.
+        say: Told each line of its course.
+    """
+
+    def __init__(self, world: World, options: Options, say: Callable[[str], None] = print) -> None:
+        self._world = world
+        self._options = options
+        self._say = say
+        self._rng = random.Random(f"storm {options.seed}")
+        self._installation: Installation = world.install(PARTITIONS, batch_records=25)
+        names = "abcdefgh"[: options.daemons]
+        self._daemons = [WatchedDaemon(self._installation, name, {}, options.broken) for name in names]
+        self._spares: list[WatchedDaemon] = []
+        self._report = Report(options, [])
+        self._began = time.monotonic()
+
+    def run(self) -> Report:
+        """Strike until the plan is done, wait until everything is committed, judge."""
+        kafka, topic = self._installation.kafka, self._installation.topic
+        try:
+            for daemon in self._daemons:
+                daemon.start()
+            with Producing(kafka, topic, endless(self._options.seed), self._options.per_second):
+                for planned in plan(self._options):
+                    self._strike(planned)
+                    self._replace_the_fallen()
+            self._drain()
+        except (AssertionError, TimeoutError, OSError) as error:
+            self._report.trouble.append(f"{type(error).__name__}: {error}")
+        finally:
+            for daemon in [*self._daemons, *self._spares]:
+                daemon.__exit__(None, None, None)
+        self._report.verdict = judge_topics(kafka, topic, self._installation.duplicates)
+        self._report.seconds = time.monotonic() - self._began
+        return self._report
+
+    def _strike(self, planned: Planned) -> None:
+        victim = self._reach(planned)
+        if planned.running:
+            victim.release()
+            time.sleep(self._rng.uniform(0, RUN_S))
+        struck_ns = time.monotonic_ns()
+        trace, place = victim.trace, victim.place() or "start"
+        struck = Struck(
+            round(time.monotonic() - self._began, 2), planned.kind, victim.name, planned.point, place, stage_of(place)
+        )
+        others = [daemon for daemon in self._daemons if daemon is not victim]
+        strike = Strike(self._world, victim, others, self._spare, self._rng)
+        self._report.struck.append(struck)
+        self._say(f"{struck.at_s:8.1f} s  {struck.kind:24} {victim.name} at {place} ({struck.stage})")
+        try:
+            KINDS[planned.kind](strike)
+        finally:
+            victim.release()
+        struck.lasted_s = round((time.monotonic_ns() - struck_ns) / 1e9, 2)
+        struck.effects += strike.effects
+        struck.stops_s += strike.stops_s
+        self._look_for_effects(struck, victim, trace, struck_ns)
+
+    def _reach(self, planned: Planned) -> WatchedDaemon:
+        """Hold a daemon at the point of the plan: whichever comes there first, beginning with a chosen one."""
+        running = [daemon for daemon in self._daemons if daemon.running]
+        self._rng.shuffle(running)
+        for daemon in running:
+            daemon.aim(planned.point)
+        try:
+            servers.wait_until(lambda: any(daemon.held for daemon in running), REACH_S, planned.point)
+        except TimeoutError:
+            self._say(f"{'':10}  nobody came to {planned.point} in {REACH_S:g} s")
+        held = [daemon for daemon in running if daemon.held]
+        victim = (held or running)[0]
+        for daemon in running:
+            if daemon is not victim:
+                daemon.release()
+        return victim
+
+    def _look_for_effects(self, struck: Struck, victim: WatchedDaemon, trace: Path, struck_ns: int) -> None:
+        """Wait until the victim feels something, or long enough."""
+        if victim.trace != trace:  # it was ended, and started with a new one
+            struck.effects.append("ended")
+            if struck.kind == "kill":
+                struck.place = last_point(trace) or "start"
+                struck.stage = stage_of(struck.place)
+            return
+        since = max((p.at_ns for p in victim.passages() if p.at_ns <= struck_ns), default=0)
+
+        def look() -> list[str]:
+            found = [
+                p for p in victim.passages(since) if " " not in p.point and not p.point.startswith(("held", "rel"))
+            ]
+            return list(dict.fromkeys(felt(found)))
+
+        try:
+            struck.effects += servers.wait_until(look, FELT_S if not struck.effects else 1.0, "an effect")
+        except TimeoutError:
+            if not struck.effects:
+                self._say(f"{'':10}  nothing felt of it")
+
+    def _spare(self) -> WatchedDaemon:
+        daemon = WatchedDaemon(self._installation, f"spare{len(self._spares)}", {}, self._options.broken)
+        self._spares.append(daemon)
+        return daemon
+
+    def _replace_the_fallen(self) -> None:
+        """Start a daemon again that has ended by itself, as a supervisor would, and note it."""
+        for daemon in self._daemons:
+            if not daemon.running:
+                tail = daemon.log.read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
+                self._report.unplanned.append(f"{daemon.name} with {daemon.process.returncode}: {' '.join(tail)}")
+                daemon.start()
+
+    def _drain(self) -> None:
+        """Wait until every record is committed, and stop the daemons."""
+        wanted = len(servers.read_topic(self._installation.kafka, self._installation.topic))
+        self._report.produced = wanted
+
+        def done() -> bool:
+            self._replace_the_fallen()
+            return self._installation.committed_count() >= wanted
+
+        servers.wait_until(done, DRAIN_S, f"{wanted} committed records")
+        for daemon in self._daemons:
+            if code := daemon.stop():
+                self._report.unplanned.append(f"{daemon.name} with {code} at the end")

@@ -1,0 +1,283 @@
+"""Faults at exactly the step where they do most harm: one story for each rule, with documents placed to show a breach.
+
+Random faults would need long to bring these about. Each story runs on topics of its own and ends when everything is
+committed; its verdict is told from the topics, like that of any run. With the right loop nothing is lost or doubled;
+the loop that breaks the rule loses or doubles, or the story would be worth nothing.
+"""
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from kafka import KafkaProducer
+
+from tests import servers
+from tests.chaos.stream import KeyValue, a_record, endless
+from tests.chaos.verdict import Verdict, judge_topics
+from tests.chaos.world import WatchedDaemon, World
+from tests.daemons import Installation
+
+#: A text, one that resembles it, and one that does not.
+TEXT = "the ferry to kestrel bay runs again from the first week of may with six crossings a day"
+NEAR = "the ferry to kestrel bay runs again from the first week of may with six crossings at noon"
+FAR = "nobody has seen the northern lights this far south since the winter of the great comet"
+#: Kafka's number of the request that appends records.
+PRODUCE = 0
+#: How long everything may take to be committed at the end of a story, in seconds.
+DRAIN_S = 60.0
+
+
+@dataclass
+class Scene:
+    """Where a story plays.
+
+    Attributes:
+        world: The servers.
+        installation: Topics and a group of the story's own, with two partitions.
+        broken: The rule that the daemons break; None is the right loop.
+        daemons: Those of the story.
+        produced: How many records it has produced.
+    """
+
+    world: World
+    installation: Installation
+    broken: str | None
+    daemons: list[WatchedDaemon] = field(default_factory=list)
+    produced: int = 0
+
+    def daemon(self, name: str, **settings: str) -> WatchedDaemon:
+        """A daemon, not started yet."""
+        keyed = {f"kafka.{key}": value for key, value in settings.items()}
+        daemon = WatchedDaemon(self.installation, name, keyed, self.broken)
+        self.daemons.append(daemon)
+        return daemon
+
+    def put(self, partition: int, *records: KeyValue) -> None:
+        """Append records to a partition."""
+        with contextlib.closing(KafkaProducer(bootstrap_servers=self.installation.kafka.split(","))) as producer:
+            futures = [producer.send(self.installation.topic, v, key=k, partition=partition) for k, v in records]
+            producer.flush(30)
+            for future in futures:
+                future.get(0)
+        self.produced += len(records)
+
+    def pair_of_owners(self) -> tuple[WatchedDaemon, WatchedDaemon]:
+        """Start two daemons and let them share the partitions, one each."""
+        a, b = self.daemon("a"), self.daemon("b")
+        a.start()
+        b.start()
+        for number, daemon in itertools.product((0, 1), (a, b)):
+            # Until the group is at rest a batch may be put back, and be met by the other.
+            daemon.wait_passed("after_poll")
+            self.put(
+                number, a_record(f"rest-{number}-{daemon.name}", f"{number} {daemon.name} {FAR[: 9 + 5 * number]}")
+            )
+        servers.wait_until(lambda: all(self._owned(d) == 1 for d in (a, b)), 60, "one partition for each daemon")
+        return a, b
+
+    def _owned(self, daemon: WatchedDaemon) -> int:
+        events = daemon.events()
+        owned: set[str] = set()
+        for event in events:
+            if event["event"] == "partitions_assigned":
+                owned |= set(event["partitions"])
+            elif event["event"] in {"partitions_revoked", "partitions_lost"}:
+                owned -= set(event["partitions"])
+        return len(owned)
+
+    def hold_owner(self, point: str, partition: int, *records: KeyValue) -> tuple[WatchedDaemon, WatchedDaemon]:
+        """Append to a partition and hold its owner at a point; return the owner and the other."""
+        for daemon in self.daemons:
+            daemon.aim(point)
+        self.put(partition, *records)
+        servers.wait_until(lambda: any(d.held for d in self.daemons), 30, "a daemon to be held")
+        (owner,) = [d for d in self.daemons if d.held]
+        (other,) = [d for d in self.daemons if not d.held]
+        other.disarm()
+        return owner, other
+
+    def finish(self) -> Verdict:
+        """Wait until everything is committed, stop the daemons, and judge."""
+        for daemon in self.daemons:
+            daemon.release()
+        self.installation.wait_committed(self.produced, DRAIN_S)
+        for daemon in self.daemons:
+            if daemon.running:
+                daemon.stop()
+        topics = self.installation
+        return judge_topics(topics.kafka, topics.topic, topics.duplicates)
+
+
+def message_given_up(scene: Scene) -> None:
+    """The alerts' partition is out of reach until the client gives them up, while the coordinators are not."""
+    a = scene.daemon("a", transaction_timeout="9s")
+    a.start()
+    # A first transaction, after which the client knows all coordinators.
+    scene.put(0, a_record("v", FAR), a_record("w", FAR))
+    scene.installation.wait_committed(2)
+    proxies = scene.world.kafka.proxies
+    for proxy in proxies:
+        proxy.swallowed_request = PRODUCE
+    since = time.monotonic_ns()
+    scene.put(0, a_record("x", TEXT), a_record("y", NEAR))
+    a.wait_passed("after_send", since)
+    since = next(passage.at_ns for passage in a.passages(since) if passage.point == "after_send")
+    given_up = ("before_send_offsets", "before_init_transactions")
+    servers.wait_until(lambda: any(a.passed(point, since) for point in given_up), 30, "the alerts to be given up")
+    for proxy in proxies:
+        proxy.swallowed_request = None
+
+
+def late_commit(scene: Scene) -> None:
+    """A daemon sleeps before its transaction until the group has let it go and another has done its work."""
+    a, b = scene.daemon("a", max_poll_interval="7s"), scene.daemon("b")
+    a.aim_at_start("before_begin", "stall")
+    scene.put(0, a_record("x", TEXT), a_record("y", NEAR))
+    a.start()
+    a.wait_held()
+    b.start()
+    scene.installation.wait_committed(scene.produced, 40)
+    a.release()
+    # Its own commit, accepted or refused, is over when it polls again or opens new clients.
+    since = time.monotonic_ns()
+    over = ("before_poll", "before_init_transactions")
+    servers.wait_until(lambda: any(a.passed(point, since) for point in over), 30, "the end of the late commit")
+
+
+def met_from_both_sides(scene: Scene) -> None:
+    """A document is indexed and its daemon killed; another meets it; then the first is processed again."""
+    scene.pair_of_owners()
+    owner, _ = scene.hold_owner("before_begin", 0, a_record("x", TEXT))
+    before = scene.installation.committed_count()
+    scene.put(1, a_record("y", NEAR))
+    scene.installation.wait_committed(before + 1)
+    owner.kill()
+    owner.release()
+    owner.start()
+
+
+def race(scene: Scene) -> None:
+    """Two daemons enter similar documents into the same buckets at the same time."""
+    point = "between_read_and_add" if scene.broken == "read-then-add" else "before_enter_buckets"
+    a, b = scene.pair_of_owners()
+    a.aim(point, "stall")
+    b.aim(point, "stall")
+    scene.put(0, a_record("x", TEXT))
+    scene.put(1, a_record("y", NEAR))
+    a.wait_held()
+    b.wait_held()
+    a.release()
+    b.release()
+
+
+def offsets_of_others(scene: Scene) -> None:
+    """A transaction fails because its partitions have a new owner; the next one must not commit their offsets.
+
+    The first daemon reads far ahead, and is frozen before its offsets. The second takes over, and does one document at
+    a time. The first comes back, gets one partition, and is held before the offsets of its first batch; there the
+    second is killed. What it had not done must be done by the first.
+    """
+    a = scene.daemon("a", batch_records="1000", transaction_timeout="25s", max_poll_interval="40s")
+    b = scene.daemon("b", batch_records="1")
+    documents = [record for record in itertools.islice(endless(5), 700) if not record[0].startswith(b"poison")]
+    scene.put(0, *documents[::2])
+    scene.put(1, *documents[1::2])
+    a.aim_at_start("before_send_offsets")
+    a.start()
+    a.wait_held()
+    b.aim_at_start("before_put_records", "stall")
+    b.start()
+    b.wait_held()
+    a.release()
+    a.aim("before_send_offsets", "stall")
+    b.release()
+    a.wait_held(60)
+    b.kill()
+    a.release()
+
+
+def awake_too_late(scene: Scene) -> None:
+    """A daemon frozen before the buckets wakes when its document is done and a similar one is half-way in."""
+    a, b = scene.daemon("a"), scene.daemon("b")
+    a.aim_at_start("before_enter_buckets")
+    scene.put(0, a_record("x", TEXT))
+    a.start()
+    a.wait_held()
+    b.start()
+    scene.installation.wait_committed(1, 40)
+    b.aim("after_enter_buckets", "stall")
+    scene.put(1, a_record("y", NEAR))
+    b.wait_held()
+    since = time.monotonic_ns()
+    a.release()
+    over = ("after_claim_pairs", "before_poll", "before_init_transactions")
+    servers.wait_until(lambda: any(a.passed(point, since) for point in over), 30, "the late daemon to end its batch")
+    b.release()
+
+
+def partner_gone(scene: Scene) -> None:
+    """A pair is claimed and its daemon killed; its partner changes, the document is replayed, the partner is back."""
+    scene.pair_of_owners()
+    before = scene.installation.committed_count()
+    scene.put(1, a_record("y", NEAR))
+    scene.installation.wait_committed(before + 1)
+    owner, _ = scene.hold_owner("before_begin", 0, a_record("x", TEXT))
+    scene.put(1, a_record("y", FAR))
+    scene.installation.wait_committed(before + 2)
+    owner.kill()
+    owner.release()
+    owner.start()
+    scene.installation.wait_committed(before + 3)
+    scene.put(1, a_record("y", NEAR))
+
+
+@dataclass(frozen=True, slots=True)
+class Trap:
+    """A story and the breach that it shows.
+
+    Attributes:
+        story: What happens.
+        broken: Name of the broken loop that must be caught.
+        loses: Whether the breach loses a pair; else it doubles one.
+    """
+
+    story: Callable[[Scene], None]
+    broken: str
+    loses: bool
+
+    @property
+    def name(self) -> str:
+        """The story's name in words."""
+        return self.story.__name__.replace("_", " ")
+
+
+#: Every story.
+TRAPS = (
+    Trap(message_given_up, "unchecked", loses=True),
+    Trap(late_commit, "late-metadata", loses=False),
+    Trap(met_from_both_sides, "no-claim", loses=False),
+    Trap(race, "read-then-add", loses=True),
+    Trap(offsets_of_others, "reused-producer", loses=True),
+    Trap(awake_too_late, "no-fence", loses=True),
+    Trap(partner_gone, "no-partners", loses=True),
+)
+
+
+@contextlib.contextmanager
+def scene_of(world: World, broken: str | None) -> Iterator[Scene]:
+    """A scene whose daemons end with it."""
+    scene = Scene(world, world.install(2, outputs=1, batch_records=50), broken)
+    try:
+        yield scene
+    finally:
+        for daemon in scene.daemons:
+            daemon.__exit__(None, None, None)
+
+
+def spring(trap: Trap, world: World, broken: str | None = None) -> Verdict:
+    """Play a story with the right loop, or with a broken one, and judge it."""
+    with scene_of(world, broken) as scene:
+        trap.story(scene)
+        return scene.finish()

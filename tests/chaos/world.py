@@ -1,0 +1,333 @@
+"""Servers with a proxy in front of each, and daemons that can be watched and held at a step."""
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import redis
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
+
+from streamdedup.embedded import KafkaServer, RedisServer
+from streamdedup.embedded.kafka import KafkaBroker
+from streamdedup.embedded.process import LOOPBACK, free_ports
+from tests import servers
+from tests.chaos.proxy import Proxy
+from tests.chaos.stream import KeyValue
+from tests.daemons import Daemon, Installation
+
+#: Of each step the stage that it belongs to.
+STAGES = {
+    **dict.fromkeys(
+        ("put_records", "enter_buckets", "get_records", "save_partners", "claim_pairs", "set_clusters"), "index"
+    ),
+    **dict.fromkeys(("begin", "send", "flush"), "sending"),
+    **dict.fromkeys(("send_offsets", "commit"), "commit"),
+}
+#: Settings that make a daemon notice within seconds what it would notice within a minute in service.
+QUICK = {
+    "kafka.session_timeout": "4s",
+    "kafka.transaction_timeout": "6s",
+    "kafka.request_timeout": "2s",
+    "kafka.max_poll_interval": "20s",
+    "redis.timeout": "1s",
+    "service.watchdog": "60s",
+    "service.dead_letter_limit": "none",
+}
+#: How long the members of a group may be without a daemon that is frozen, in seconds.
+SESSION_S = 4.0
+
+
+def stage_of(point: str | None) -> str:
+    """Return the stage that a point lies in; "between" when it lies in none."""
+    return STAGES.get((point or "").partition("_")[2], "between")
+
+
+class ProxiedKafka(KafkaServer):
+    """A Kafka whose daemons go through proxies; everybody else has a listener of their own.
+
+    Attributes:
+        proxies: One for each node, in their order.
+    """
+
+    def __init__(self, directory: Path, broker_count: int) -> None:
+        # The broker looks for overdue transactions every ten seconds otherwise, and everybody waits for that.
+        options = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}
+        super().__init__(servers.kafka_jars(), directory, broker_count=broker_count, options=options)
+        self.proxies = [Proxy(speaks_kafka=True) for _ in self.brokers]
+
+    @property
+    def through_proxies(self) -> str:
+        """Addresses for the daemons."""
+        return ",".join(f"{LOOPBACK}:{proxy.port}" for proxy in self.proxies)
+
+    def _properties(self, broker: KafkaBroker) -> dict[str, str]:
+        properties = super()._properties(broker)
+        proxy = self.proxies[broker.node_id - 1]
+        (proxy.target_port,) = free_ports()
+        properties["listeners"] += f",VIA://{LOOPBACK}:{proxy.target_port}"
+        properties["advertised.listeners"] += f",VIA://{LOOPBACK}:{proxy.port}"
+        properties["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,VIA:PLAINTEXT"
+        return properties
+
+    def close(self) -> None:
+        """Stop everything."""
+        super().close()
+        for proxy in self.proxies:
+            proxy.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One line of a trace.
+
+    Attributes:
+        at_ns: When, on the monotonic clock.
+        point: What was passed.
+    """
+
+    at_ns: int
+    point: str
+
+
+def passages_of(trace: Path) -> list[Passage]:
+    """Read a trace."""
+    lines = re.findall(r"^(\d+) (.+)\n", trace.read_text(encoding="utf-8"), re.MULTILINE)
+    return [Passage(int(at), point) for at, point in lines]
+
+
+def last_point(trace: Path) -> str | None:
+    """Return the last point of a trace; None when it has none. Being held is no point."""
+    points = [passage.point for passage in passages_of(trace) if " " not in passage.point]
+    return points[-1] if points else None
+
+
+class WatchedDaemon(Daemon):
+    """A daemon that writes a trace and can be held.
+
+    Args:
+        installation: What it belongs to.
+        name: Its name.
+        settings: Over those of the installation.
+        broken: Which rule it breaks; None is the right loop.
+    """
+
+    def __init__(self, installation: Installation, name: str, settings: Any, broken: str | None = None) -> None:
+        super().__init__(installation, name, {**QUICK, **settings})
+        self.name = name
+        self.broken = broken
+        self._folder = installation.folder
+        self._first_aim: tuple[str, str] | None = None
+        self._starts = 0
+        self.trace = self._folder / f"{name}-0.trace"
+
+    def program(self) -> list[str]:
+        """The watched one."""
+        sabotage = ["--break", self.broken] if self.broken else []
+        return [sys.executable, "-m", "tests.chaos.watched_daemon", str(self.trace), *sabotage, "--"]
+
+    def aim_at_start(self, point: str, manner: str = "freeze") -> None:
+        """Hold it at a point from its next start on."""
+        self._first_aim = (point, manner)
+
+    def start(self, **environ: str) -> None:
+        """Start it, with a trace of its own."""
+        self.trace = self._folder / f"{self.name}-{self._starts}.trace"
+        self.trace.touch()
+        self._starts += 1
+        if self._first_aim is not None:
+            self.aim(*self._first_aim)
+            self._first_aim = None
+        super().start(**environ)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self.process is not None and self.process.poll() is None
+
+    def passages(self, since_ns: int = 0) -> list[Passage]:
+        """What it has passed since a moment."""
+        return [passage for passage in passages_of(self.trace) if passage.at_ns >= since_ns]
+
+    def place(self) -> str | None:
+        """The last point that it has passed; None before the first."""
+        return last_point(self.trace)
+
+    def passed(self, point: str, since_ns: int = 0) -> bool:
+        """Whether it has passed a point."""
+        return any(passage.point == point for passage in self.passages(since_ns))
+
+    def aim(self, point: str, manner: str = "freeze") -> None:
+        """Hold it at the next passage of a point."""
+        scratch = Path(f"{self.trace}.new")
+        scratch.write_text(f"{manner} {point}", encoding="utf-8")
+        scratch.rename(f"{self.trace}.aim")
+
+    @property
+    def held(self) -> bool:
+        """Whether it is held at this moment."""
+        return Path(f"{self.trace}.held").exists()
+
+    def disarm(self) -> None:
+        """Hold it no more, if it has not been held yet."""
+        Path(f"{self.trace}.aim").unlink(missing_ok=True)
+
+    def wait_held(self, timeout_s: float = 30.0) -> None:
+        """Wait until it is held."""
+        servers.wait_until(lambda: self.alive_or_fail() and self.held, timeout_s, f"{self.name} to be held")
+
+    def release(self) -> None:
+        """Let it go on."""
+        Path(f"{self.trace}.aim").unlink(missing_ok=True)
+        Path(f"{self.trace}.held").unlink(missing_ok=True)
+        if self.running:
+            os.kill(self.process.pid, signal.SIGCONT)
+
+    def let_step(self) -> None:
+        """Let the step go on that is held; an aim stays."""
+        Path(f"{self.trace}.held").unlink()
+
+    def wait_passed(self, point: str, since_ns: int = 0, timeout_s: float = 30.0) -> None:
+        """Wait until it has passed a point."""
+        what = f"{self.name} to pass {point}"
+        servers.wait_until(lambda: self.alive_or_fail() and self.passed(point, since_ns), timeout_s, what)
+
+
+class World:
+    """Kafka and Redis behind proxies, and installations on them; a context manager.
+
+    Args:
+        folder: Where logs and data go.
+        broker_count: Nodes of the Kafka.
+
+    Attributes:
+        kafka: The cluster.
+        redis: The server; what it has acknowledged survives its end.
+        redis_proxy: In front of it.
+    """
+
+    def __init__(self, folder: Path, broker_count: int = 1) -> None:
+        self.folder = folder
+        self._stack = contextlib.ExitStack()
+        self.kafka = ProxiedKafka(folder / "kafka", broker_count)
+        self.redis: RedisServer = servers.make_redis(
+            "redis-server", directory=folder / "redis", persist=True, options={"appendfsync": "always"}
+        )
+        self.redis_proxy = Proxy()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.redis_proxy.close)
+            stack.callback(self.kafka.close)
+            stack.callback(self.redis.close)
+            self.redis.start()
+            self.redis_proxy.target_port = self.redis.port
+            self.kafka.start()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()
+
+    def heal(self) -> None:
+        """Take back whatever a fault that was cut short has left."""
+        self.redis.start()
+        self.redis.resume()
+        with self.redis_client() as client:
+            client.config_set("maxmemory", 0)
+        self.kafka.start()
+        for proxy in (self.redis_proxy, *self.kafka.proxies):
+            proxy.delay_s = 0.0
+            proxy.swallowed_request = None
+            proxy.let_go()
+            proxy.accept()
+
+    def install(self, partitions: int, outputs: int = 3, **options: Any) -> Installation:
+        """Make topics, a group and a settings file; daemons go through the proxies.
+
+        Args:
+            partitions: Of the input topic.
+            outputs: Partitions of the duplicates topic and of the dead-letter topic.
+            options: Values of ``daemons.SETTINGS``.
+        """
+        self.heal()
+        group = servers.fresh_name("group")
+        topic, duplicates = f"{group}-articles", f"{group}-duplicates"
+        bootstrap = self.kafka.bootstrap_servers
+        servers.create_topics(bootstrap, [topic], partitions)
+        servers.create_topics(bootstrap, [duplicates, f"{duplicates}.dlq"], outputs)
+        folder = self.folder / group
+        folder.mkdir()
+        installation = Installation(
+            folder,
+            kafka=self.kafka.through_proxies,
+            redis=f"redis://{LOOPBACK}:{self.redis_proxy.port}/0",
+            topic=topic,
+            duplicates=duplicates,
+            group=group,
+            **options,
+        )
+        installation.kafka = bootstrap  # for us, who look from outside
+        return installation
+
+    def redis_client(self) -> redis.Redis:
+        """A client that goes through no proxy."""
+        return redis.Redis(port=self.redis.port, decode_responses=True)
+
+
+class Producing:
+    """Produces records at a steady rate in a thread of its own, until closed.
+
+    Args:
+        bootstrap: Where to.
+        topic: The input topic.
+        records: Never ending.
+        per_second: How many.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, records: Iterator[KeyValue], per_second: float) -> None:
+        self._topic, self._records, self._pause_s = topic, records, 1 / per_second
+        self._producer = KafkaProducer(
+            bootstrap_servers=bootstrap.split(","), linger_ms=5, delivery_timeout_ms=60_000, request_timeout_ms=5_000
+        )
+        self.count = 0
+        self._futures: list[Any] = []
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="producing", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._end.wait(self._pause_s):
+            key, value = next(self._records)
+            with contextlib.suppress(KafkaError):  # no metadata for the moment; what is in the topic counts
+                self._futures.append(self._producer.send(self._topic, key=key, value=value))
+                self.count += 1
+
+    def close(self) -> None:
+        """Stop, and wait for what is on its way."""
+        self._end.set()
+        self._thread.join()
+        with contextlib.suppress(KafkaError):
+            self._producer.flush(60)
+        self._producer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def a_world(broker_count: int = 1) -> Iterator[World]:
+    """A world in a folder that vanishes with it."""
+    with tempfile.TemporaryDirectory(prefix="streamdedup-chaos-") as folder, World(Path(folder), broker_count) as world:
+        yield world
