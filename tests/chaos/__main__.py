@@ -8,6 +8,7 @@ import time
 import uuid
 from pathlib import Path
 
+from tests.chaos.broken import BREAKS
 from tests.chaos.faults import KINDS
 from tests.chaos.storm import Options, Storm
 from tests.chaos.traps import TRAPS, Trap, spring
@@ -20,7 +21,13 @@ RUN_MARK = "CHAOS_RUN_OF_STREAMDEDUP"
 def storm(arguments: argparse.Namespace) -> bool:
     """Run faults of a seed, and every story; print and write what came of it."""
     kinds = tuple(KINDS) if arguments.kinds is None else tuple(arguments.kinds.split(","))
-    options = Options(arguments.seed, arguments.kills, arguments.daemons, tuple(k for k in kinds if k != "kill"))
+    options = Options(
+        arguments.seed,
+        arguments.kills,
+        arguments.daemons,
+        kinds=tuple(kind for kind in kinds if kind != "kill"),
+        broken=arguments.broken,
+    )
     print(f"seed {options.seed}: {options.kills} kills and {', '.join(options.kinds)}", flush=True)
     with a_world(arguments.brokers) as world:
         played = [_play(trap, world, None) for trap in TRAPS if not arguments.no_traps]
@@ -78,6 +85,7 @@ def main() -> None:
     run.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     run.add_argument("--daemons", type=int, choices=(2, 3), default=3)
     run.add_argument("--kinds", help=f"of {','.join(KINDS)}; all, if not given")
+    run.add_argument("--break", dest="broken", choices=sorted(BREAKS), help="with a loop that is broken on purpose")
     run.add_argument("--no-traps", action="store_true", help="leave out the stories with documents placed")
     run.add_argument("--report", type=Path, help="write it here too, as JSON")
     run.set_defaults(do=storm)

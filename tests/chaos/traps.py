@@ -68,13 +68,7 @@ class Scene:
         a, b = self.daemon("a"), self.daemon("b")
         a.start()
         b.start()
-        for number, daemon in itertools.product((0, 1), (a, b)):
-            # Until the group is at rest a batch may be put back, and be met by the other.
-            daemon.wait_passed("after_poll")
-            self.put(
-                number, a_record(f"rest-{number}-{daemon.name}", f"{number} {daemon.name} {FAR[: 9 + 5 * number]}")
-            )
-        servers.wait_until(lambda: all(self._owned(d) == 1 for d in (a, b)), 60, "one partition for each daemon")
+        servers.wait_until(lambda: self._owned(a) == self._owned(b) == 1, 60, "one partition for each daemon")
         return a, b
 
     def _owned(self, daemon: WatchedDaemon) -> int:
