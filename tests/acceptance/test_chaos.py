@@ -1,10 +1,16 @@
 """The chaos harness itself: a short run at every `make test`, long ones and the broken loops at `make test-all`."""
 
+import contextlib
+import time
+from dataclasses import replace
+
 import pytest
 
-from tests.chaos.storm import Options, Storm
+from tests import servers
+from tests.chaos.storm import SHORT, Options, Storm
+from tests.chaos.stream import endless
 from tests.chaos.traps import TRAPS, spring
-from tests.chaos.world import a_world
+from tests.chaos.world import ABORT_SCAN_S, SESSION_S, TRANSACTION_S, Producing, WatchedDaemon, a_world
 
 
 @pytest.fixture(scope="module")
@@ -14,11 +20,18 @@ def world():
 
 
 def test_a_short_storm_loses_and_doubles_nothing(world):
-    options = Options(seed=4, kills=6, kinds=("redis-scripts-forgotten", "redis-cut"))
-    report = Storm(world, options).run()
+    report = Storm(world, SHORT).run()
     assert report.good, "\n".join(report.lines())
     assert report.verdict.expected_count > 100
     assert sum(one.kind == "kill" for one in report.struck) == 6
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("broken", "count"), [("no-claim", "doubled_count"), ("read-then-add", "lost_count")])
+def test_a_short_storm_is_enough_to_catch_some_broken_loops(world, broken, count):
+    report = Storm(world, replace(SHORT, broken=broken)).run()
+    assert getattr(report.verdict, count) > 0, "\n".join(report.lines())
+    assert not report.good
 
 
 @pytest.mark.long
@@ -34,6 +47,41 @@ def test_leaders_move_and_nothing_is_lost_or_doubled():
     with a_world(broker_count=3) as world:
         report = Storm(world, Options(seed=6, kills=6, kinds=("broker-killed", "freeze", "kafka-cut"))).run()
     assert report.good, "\n".join(report.lines())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["before_enter_buckets", "after_send_offsets"])
+def test_the_partitions_of_a_killed_daemon_are_soon_worked_on_again(world, point):
+    installation = world.install(6, batch_records=25)
+    daemons = [WatchedDaemon(installation, name, {}) for name in "abc"]
+    with contextlib.ExitStack() as stack:
+        for daemon in daemons:
+            stack.enter_context(daemon)
+        stack.enter_context(Producing(installation.kafka, installation.topic, endless(7), per_second=60))
+        servers.wait_until(lambda: all(len(daemon.owned()) == 2 for daemon in daemons), 60, "two partitions each")
+        victim = daemons[0]
+        victim.aim(point)
+        victim.wait_held()
+        orphaned = {partition.rpartition(":")[2] for partition in victim.owned()}
+        before = committed(installation)
+        victim.kill()
+        since = time.monotonic()
+
+        def worked_on() -> bool:
+            now = committed(installation)
+            return all(now.get(partition, 0) > before.get(partition, 0) for partition in orphaned)
+
+        servers.wait_until(worked_on, 60, f"work on {orphaned}")
+        seconds = time.monotonic() - since
+    # The group misses the daemon after its session; its open transaction is aborted when its time is over and the
+    # broker looks for such.
+    assert seconds <= max(SESSION_S, TRANSACTION_S + ABORT_SCAN_S) + 3.0
+
+
+def committed(installation) -> dict[str, int]:
+    """Committed offset by number of partition."""
+    offsets = servers.committed_offsets(installation.kafka, installation.group)
+    return {str(number): offset for (_, number), offset in offsets.items()}
 
 
 @pytest.mark.long

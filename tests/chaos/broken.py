@@ -17,6 +17,7 @@ from streamdedup.service.kafka import connect, sinks
 from streamdedup.service.kafka.failures import CLIENT_ERRORS
 from streamdedup.store.base import Hits
 from streamdedup.store.redis import RedisBucketStore
+from streamdedup.store.redis_errors import translated
 
 #: Told of points, as in ``watched_daemon``.
 Passing = Callable[[str], None]
@@ -87,7 +88,8 @@ def _members(store: Any, row: int, band_keys: Any) -> list[set[int]]:
     for slot in range(store._keys.slots_count):  # one slot a band: the harness uses no shards
         key = np.asarray(band_keys[row, slot]).astype(">u4").tobytes()
         pipeline.smembers(store._keys.buckets(slot) + key)
-    return [{int(member) for member in members} for members in pipeline.execute()]
+    with translated():
+        return [{int(member) for member in members} for members in pipeline.execute()]
 
 
 def reused_producer(_passing: Passing) -> None:

@@ -68,18 +68,8 @@ class Scene:
         a, b = self.daemon("a"), self.daemon("b")
         a.start()
         b.start()
-        servers.wait_until(lambda: self._owned(a) == self._owned(b) == 1, 60, "one partition for each daemon")
+        servers.wait_until(lambda: len(a.owned()) == len(b.owned()) == 1, 60, "one partition for each daemon")
         return a, b
-
-    def _owned(self, daemon: WatchedDaemon) -> int:
-        events = daemon.events()
-        owned: set[str] = set()
-        for event in events:
-            if event["event"] == "partitions_assigned":
-                owned |= set(event["partitions"])
-            elif event["event"] in {"partitions_revoked", "partitions_lost"}:
-                owned -= set(event["partitions"])
-        return len(owned)
 
     def hold_owner(self, point: str, partition: int, *records: KeyValue) -> tuple[WatchedDaemon, WatchedDaemon]:
         """Append to a partition and hold its owner at a point; return the owner and the other."""

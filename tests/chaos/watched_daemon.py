@@ -45,12 +45,17 @@ class Trace:
     def _look(self, point: str) -> None:
         try:
             manner, aimed_at = Path(self._aim).read_text(encoding="utf-8").split()
-            if aimed_at != point:
-                return
-            os.rename(self._aim, self._held)  # noqa: PTH104  a name, not a path
         except (FileNotFoundError, ValueError):
             return  # disarmed at this moment
+        if aimed_at != point:
+            return
+        # Noted before it can be seen, so that whoever sees it knows that it will be noted when it is over.
         self._note(f"held {point}")
+        try:
+            os.rename(self._aim, self._held)  # noqa: PTH104  a name, not a path
+        except FileNotFoundError:
+            self._note(f"released {point}")
+            return  # disarmed at this moment
         if manner == "freeze":
             os.kill(os.getpid(), signal.SIGSTOP)
         while os.path.exists(self._held):  # noqa: PTH110  see above

@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,18 +33,19 @@ STAGES = {
     **dict.fromkeys(("begin", "send", "flush"), "sending"),
     **dict.fromkeys(("send_offsets", "commit"), "commit"),
 }
+#: How long the members of a group may be without a daemon that has fallen silent, how long a transaction may be open,
+#: and how often the broker looks for one that is open for longer; in seconds.
+SESSION_S, TRANSACTION_S, ABORT_SCAN_S = 4.0, 6.0, 1.0
 #: Settings that make a daemon notice within seconds what it would notice within a minute in service.
 QUICK = {
-    "kafka.session_timeout": "4s",
-    "kafka.transaction_timeout": "6s",
+    "kafka.session_timeout": f"{SESSION_S:g}s",
+    "kafka.transaction_timeout": f"{TRANSACTION_S:g}s",
     "kafka.request_timeout": "2s",
     "kafka.max_poll_interval": "20s",
     "redis.timeout": "1s",
     "service.watchdog": "60s",
     "service.dead_letter_limit": "none",
 }
-#: How long the members of a group may be without a daemon that is frozen, in seconds.
-SESSION_S = 4.0
 
 
 def stage_of(point: str | None) -> str:
@@ -60,7 +62,7 @@ class ProxiedKafka(KafkaServer):
 
     def __init__(self, directory: Path, broker_count: int) -> None:
         # The broker looks for overdue transactions every ten seconds otherwise, and everybody waits for that.
-        options = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}
+        options = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": f"{ABORT_SCAN_S * 1000:.0f}"}
         super().__init__(servers.kafka_jars(), directory, broker_count=broker_count, options=options)
         self.proxies = [Proxy(speaks_kafka=True) for _ in self.brokers]
 
@@ -165,6 +167,16 @@ class WatchedDaemon(Daemon):
         """Whether it has passed a point."""
         return any(passage.point == point for passage in self.passages(since_ns))
 
+    def owned(self) -> set[str]:
+        """The partitions that it says to have."""
+        owned: set[str] = set()
+        for event in self.events():
+            if event["event"] == "partitions_assigned":
+                owned |= set(event["partitions"])
+            elif event["event"] in {"partitions_revoked", "partitions_lost"}:
+                owned -= set(event["partitions"])
+        return owned
+
     def aim(self, point: str, manner: str = "freeze") -> None:
         """Hold it at the next passage of a point."""
         scratch = Path(f"{self.trace}.new")
@@ -186,14 +198,17 @@ class WatchedDaemon(Daemon):
 
     def release(self) -> None:
         """Let it go on."""
-        Path(f"{self.trace}.aim").unlink(missing_ok=True)
+        self.disarm()
         Path(f"{self.trace}.held").unlink(missing_ok=True)
-        if self.running:
-            os.kill(self.process.pid, signal.SIGCONT)
+        # Again and again: seen to be held it may not have stopped itself yet, and the first signal would be in vain.
+        servers.wait_until(self._goes_on, 10, f"{self.name} to go on")
 
-    def let_step(self) -> None:
-        """Let the step go on that is held; an aim stays."""
-        Path(f"{self.trace}.held").unlink()
+    def _goes_on(self) -> bool:
+        if not self.running:
+            return True
+        os.kill(self.process.pid, signal.SIGCONT)
+        ends = Counter(passage.point.split()[0] for passage in self.passages() if " " in passage.point)
+        return ends["held"] == ends["released"]
 
     def wait_passed(self, point: str, since_ns: int = 0, timeout_s: float = 30.0) -> None:
         """Wait until it has passed a point."""
