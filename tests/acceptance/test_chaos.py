@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from streamdedup.embedded import MissingToolError
 from tests import servers
 from tests.chaos.storm import SHORT, Options, Storm
 from tests.chaos.stream import endless
@@ -14,8 +15,12 @@ from tests.chaos.world import ABORT_SCAN_S, SESSION_S, TRANSACTION_S, Producing,
 
 
 @pytest.fixture(scope="module")
-def world():
-    with a_world() as world:
+def world(redis_program):
+    with contextlib.ExitStack() as stack:
+        try:
+            world = stack.enter_context(a_world(redis_program=redis_program))
+        except MissingToolError as error:
+            servers.unavailable(error)
         yield world
 
 
@@ -43,9 +48,9 @@ def test_a_storm_of_every_kind_of_fault_loses_and_doubles_nothing(world):
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_leaders_move_and_nothing_is_lost_or_doubled():
-    with a_world(broker_count=3) as world:
-        report = Storm(world, Options(seed=6, kills=6, kinds=("broker-killed", "freeze", "kafka-cut"))).run()
+def test_leaders_move_and_nothing_is_lost_or_doubled(world, redis_program):
+    with a_world(broker_count=3, redis_program=redis_program) as three:
+        report = Storm(three, Options(seed=6, kills=6, kinds=("broker-killed", "freeze", "kafka-cut"))).run()
     assert report.good, "\n".join(report.lines())
 
 

@@ -34,7 +34,7 @@ def storm(arguments: argparse.Namespace) -> bool:
         broken=arguments.broken,
     )
     print(f"seed {options.seed}: {options.kills} kills and {', '.join(options.kinds)}", flush=True)
-    with a_world(arguments.brokers) as world:
+    with a_world(arguments.brokers, arguments.redis) as world:
         played = [_play(trap, world, None) for trap in TRAPS if not arguments.no_traps]
         report = Storm(world, options, lambda line: print(line, flush=True)).run()
     print(*report.lines(), sep="\n", flush=True)
@@ -45,7 +45,7 @@ def storm(arguments: argparse.Namespace) -> bool:
 
 def selftest(_arguments: argparse.Namespace) -> bool:
     """Play each story with the loop that breaks its rule, and with the right one; so with a short run of faults."""
-    with a_world() as world:
+    with a_world(redis_program="redis-server") as world:
         passed = [_play(trap, world, broken) for trap in TRAPS for broken in (None, trap.broken)]
         passed += [_weather(world, broken, loses=loses) for broken, loses in STORMY]
     return all(passed)
@@ -99,6 +99,7 @@ def main() -> None:
     run.add_argument("--kills", type=int, default=12)
     run.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     run.add_argument("--daemons", type=int, choices=(2, 3), default=3)
+    run.add_argument("--redis", metavar="PROGRAM", default="redis-server", help="Redis server to start")
     run.add_argument("--kinds", help=f"of {','.join(KINDS)}; all, if not given")
     run.add_argument("--changes", type=float, default=0.0, help="share of records that change a document")
     run.add_argument("--break", dest="broken", choices=sorted(BREAKS), help="with a loop that is broken on purpose")

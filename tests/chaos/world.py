@@ -222,6 +222,7 @@ class World:
     Args:
         folder: Where logs and data go.
         broker_count: Nodes of the Kafka.
+        redis_program: Name of the Redis server's program; None takes the wheel's.
 
     Attributes:
         kafka: The cluster.
@@ -229,12 +230,12 @@ class World:
         redis_proxy: In front of it.
     """
 
-    def __init__(self, folder: Path, broker_count: int = 1) -> None:
+    def __init__(self, folder: Path, broker_count: int = 1, redis_program: str | None = None) -> None:
         self.folder = folder
         self._stack = contextlib.ExitStack()
         self.kafka = ProxiedKafka(folder / "kafka", broker_count)
         self.redis: RedisServer = servers.make_redis(
-            "redis-server", directory=folder / "redis", persist=True, options={"appendfsync": "always"}
+            redis_program, directory=folder / "redis", persist=True, options={"appendfsync": "always"}
         )
         self.redis_proxy = Proxy()
 
@@ -342,7 +343,10 @@ class Producing:
 
 
 @contextlib.contextmanager
-def a_world(broker_count: int = 1) -> Iterator[World]:
-    """A world in a folder that vanishes with it."""
-    with tempfile.TemporaryDirectory(prefix="streamdedup-chaos-") as folder, World(Path(folder), broker_count) as world:
+def a_world(broker_count: int = 1, redis_program: str | None = None) -> Iterator[World]:
+    """A world in a folder that vanishes with it; the arguments are those of ``World``."""
+    with (
+        tempfile.TemporaryDirectory(prefix="streamdedup-chaos-") as folder,
+        World(Path(folder), broker_count, redis_program) as world,
+    ):
         yield world
