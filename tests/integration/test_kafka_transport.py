@@ -2,12 +2,14 @@
 
 import contextlib
 import logging
+import socketserver
 import subprocess
 import sys
 import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -246,6 +248,76 @@ def test_an_error_is_what_the_loop_can_do_about_it(error, kind, words):
     ours = translated(error, "publish")
     assert type(ours) is kind
     assert words in str(ours)
+
+
+@contextlib.contextmanager
+def somebody_who_answers(reply: bytes) -> Iterator[str]:
+    """The address of a server that answers whatever it is asked with ``reply``, and hangs up."""
+
+    class Answer(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1000)
+            self.request.sendall(reply)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+#: What servers say that are no Kafka without encryption: the alert "protocol version" of TLS 1.2, and HTTP.
+TLS_ALERT, HTTP = b"\x15\x03\x03\x00\x02\x02\x46", b"HTTP/1.1 400 Bad Request\r\n\r\n"
+LOGIN = {"sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "p"}
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "words"),
+    [
+        (TLS_ALERT, BrokerMisconfigured, "uses TLS; set kafka.security_protocol to SSL or SASL_SSL"),
+        (HTTP, BrokerUnavailable, "does not speak Kafka's protocol"),
+        (b"", BrokerUnavailable, "wants TLS or a login does so: check kafka.security_protocol"),
+    ],
+)
+def test_what_is_no_kafka_or_wants_tls_is_told_in_words(reply, kind, words):
+    with somebody_who_answers(reply) as address, pytest.raises(kind, match=words):
+        check_topics(options(address, connect_timeout_s=2.0), ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        (
+            {"security_protocol": "SASL_PLAINTEXT"} | LOGIN,
+            BrokerMisconfigured,
+            "takes no login; set kafka.security_prot",
+        ),
+        ({"bootstrap_servers": "nowhere.invalid:9092"}, BrokerUnavailable, "a host name does not resolve"),
+        ({"bootstrap_servers": "127.0.0.1:1"}, BrokerUnavailable, "nobody listens there"),
+    ],
+)
+def test_why_kafka_is_not_reached_is_told_in_words(kafka, changes, kind, words):
+    with pytest.raises(kind, match=words) as caught:
+        check_topics(replace(options(kafka, connect_timeout_s=2.0), **changes), ())
+    assert type(caught.value) is kind
+
+
+def test_tls_that_does_not_come_about_is_told_in_words(kafka):
+    # In a process of its own: the client leaves the socket of a failed handshake to the garbage collector.
+    script = f"""
+        from streamdedup.errors import BrokerUnavailable
+        from streamdedup.service.kafka import KafkaOptions, check_topics
+        asked = KafkaOptions(bootstrap_servers={kafka!r}, group_id="g", topics=("t",), delivery="at-least-once",
+            connect_timeout_s=2.0, security_protocol="SSL")
+        try:
+            check_topics(asked, ())
+        except BrokerUnavailable as error:
+            print(error)
+    """
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    assert "(SSL): TLS did not come about; a listener without TLS ends it so: check kafka.security_protocol [" in said
 
 
 def test_no_error_and_no_representation_shows_a_secret():

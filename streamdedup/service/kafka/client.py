@@ -12,7 +12,7 @@ from kafka.errors import KafkaTimeoutError
 from kafka.net.compat import KafkaNetClient
 
 from streamdedup.errors import BrokerUnavailable
-from streamdedup.service.kafka.failures import CLIENT_ERRORS, is_final, translated
+from streamdedup.service.kafka.failures import CLIENT_ERRORS, is_final, not_connected, translated
 from streamdedup.service.kafka.options import KafkaOptions
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
             # configuration values into some of its texts.
             reason = reasons[-1] if reasons and isinstance(error, KafkaTimeoutError) else error
             doing = f"connect to Kafka at {options.address} ({options.security_protocol})"
-            raise translated(reason, doing, options.secrets()) from None
+            raise not_connected(reason, doing, options.secrets()) from None
         raise
     for part in network:
         del part._manager.get_connection  # noqa: SLF001  the watch ends, and the method of the class is back

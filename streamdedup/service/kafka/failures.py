@@ -5,6 +5,7 @@ mildly it said so), so the only question answered here is: will new clients cure
 """
 
 import logging
+import re
 
 from kafka import errors as kafka_errors
 
@@ -39,7 +40,10 @@ REFUSALS: tuple[tuple[type[Exception], str], ...] = (
         "Kafka refuses us: check kafka.sasl_username and its password",
     ),
     (kafka_errors.UnsupportedSaslMechanismError, "Kafka refuses us: choose another kafka.sasl_mechanism"),
-    (kafka_errors.IllegalSaslStateError, "Kafka refuses us: check kafka.security_protocol"),
+    (
+        kafka_errors.IllegalSaslStateError,
+        "the listener takes no login; set kafka.security_protocol to PLAINTEXT or SSL",
+    ),
     (kafka_errors.SecurityDisabledError, "the broker knows no users and rights"),
 )
 
@@ -52,6 +56,20 @@ LOGIN_REFUSED = (
 
 #: What TLS calls a certificate that it does not trust, or that was given for another host.
 UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+
+#: What the client makes of a TLS alert, the first bytes of which it takes for the length of an answer.
+_FRAME_LENGTH = re.compile(r"Invalid frame length: (\d+)")
+_TLS_ALERT = 0x1503
+
+#: Why a connection may not come about: what the client says of it, and the likely cause.
+CAUSES: tuple[tuple[str, str], ...] = (
+    ("DNS Resolution failure", "a host name does not resolve; check kafka.bootstrap_servers and advertised.listeners"),
+    ("ECONNREFUSED", "nobody listens there"),
+    ("Invalid frame length", "what listens there does not speak Kafka's protocol"),
+    ("Handshake failed", "TLS did not come about; a listener without TLS ends it so: check kafka.security_protocol"),
+    ("socket disconnected", "hung up; a listener that wants TLS or a login does so: check kafka.security_protocol"),
+    ("timed out", "nothing answers there; check the address, and what lies between"),
+)
 
 #: A record larger than a topic takes.
 TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
@@ -124,6 +142,16 @@ def translated(
     return BrokerUnavailable(f"cannot {doing}{at}: {text}")
 
 
+def not_connected(error: Exception, doing: str, secrets: tuple[str, ...] = ()) -> StreamdedupError:
+    """Return the error of ours for a connection that did not come about, with its likely cause; see ``translated``."""
+    ours = translated(error, doing, secrets)
+    text = _text(error, secrets)
+    cause = next((cause for said, cause in CAUSES if said in text), None)
+    if cause is None or not isinstance(ours, BrokerUnavailable):
+        return ours
+    return BrokerUnavailable(f"cannot {doing}: {cause} [{text}]")
+
+
 def _advice(error: Exception, text: str) -> str | None:
     """What an operator must do about ``error``; None when waiting may help."""
     if UNTRUSTED in text:
@@ -131,6 +159,8 @@ def _advice(error: Exception, text: str) -> str | None:
             "the broker's certificate is not trusted; check kafka.ssl_ca_file, and whether the servers are named as in "
             "their certificates"
         )
+    if _is_tls_alert(text):
+        return "the listener uses TLS; set kafka.security_protocol to SSL or SASL_SSL"
     if isinstance(error, TOO_LARGE):
         return "a record is too large; raise max.message.bytes"
     for kind, advice in (*REFUSALS, *ADVICE):
@@ -141,7 +171,13 @@ def _advice(error: Exception, text: str) -> str | None:
 
 def is_final(error: Exception) -> bool:
     """Whether ``error`` will meet every further attempt to connect."""
-    return isinstance(error, LOGIN_REFUSED) or UNTRUSTED in str(error)
+    return isinstance(error, LOGIN_REFUSED) or UNTRUSTED in str(error) or _is_tls_alert(str(error))
+
+
+def _is_tls_alert(text: str) -> bool:
+    """Whether the other end answered with a TLS alert where an answer of Kafka was awaited."""
+    match = _FRAME_LENGTH.search(text)
+    return match is not None and int(match[1]) >> 16 == _TLS_ALERT
 
 
 def _is(error: Exception, kind: type[Exception]) -> bool:
