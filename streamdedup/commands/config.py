@@ -14,6 +14,7 @@ from streamdedup.settings.base import secrets_of
 from streamdedup.settings.kafka import SERVERS_ALLOWED, check_servers
 from streamdedup.settings.mistakes import shown
 from streamdedup.settings.root import SCHEMA
+from streamdedup.settings.units import counted
 
 #: Option of every command that reads settings: the file.
 ConfigOption = Annotated[
@@ -106,8 +107,7 @@ def check(config: ConfigOption = None, assignments: SetOption = None) -> None:
     Example: streamdedup config check --config streamdedup.toml
     """
     settings = load_settings(config, assignments)
-    profiles = "1 profile" if len(settings.profiles) == 1 else f"{len(settings.profiles)} profiles"
-    typer.echo(f"settings are valid: {profiles}, {settings.kafka.delivery} delivery")
+    typer.echo(f"settings are valid: {counted(len(settings.profiles), 'profile')}, {settings.kafka.delivery} delivery")
     for name, profile in settings.profiles.items():
         typer.echo(f"profile {name}: topics {', '.join(profile.topics)}")
         for line in describe_banding(profile):

@@ -6,6 +6,8 @@ from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from streamdedup.settings.units import counted
+
 _PREFIX = "streamdedup_"
 
 
@@ -64,7 +66,7 @@ class Figures:
         sign = "=" if self.is_balanced else "≠"
         return (
             f"{self.consumed_count:,} consumed {sign} {self.indexed_count:,} indexed + {self.skipped.total():,} skipped"
-            f" + {self.dead_letters.total():,} dead letters"
+            f" + {counted(self.dead_letters.total(), 'dead letter')}"
         )
 
 

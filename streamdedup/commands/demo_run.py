@@ -22,6 +22,7 @@ from streamdedup.errors import StreamdedupError
 from streamdedup.service.kafka.feeder import Feeder
 from streamdedup.service.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.settings import Settings
+from streamdedup.settings.units import counted
 
 #: Between two looks at the daemon's metrics and at the servers, in seconds.
 _LOOK_S = 0.1
@@ -119,9 +120,12 @@ class Demo:
         speed = f"{self._replay.sent_count / duration_s:,.0f} documents/s in {duration_s:.1f} s"
         pace = f", held back to {self._show.pace:g} a second (--pace 0 lets go)" if self._show.pace else ""
         lifetime = "until you end this" if self._show.keep else "gone in a moment; --keep leaves all running"
+        alerts = f"{figures.alerts_count:,} documents that resemble earlier ones"
+        if figures.alerts_count == 1:
+            alerts = "1 document that resembles an earlier one"
         rows = {
             "documents": f"{self._replay.sent_count:,} sent; {figures.balance()}",
-            "alerts": f"{figures.alerts_count:,} documents that resemble earlier ones, {figures.pairs_count:,} pairs",
+            "alerts": f"{alerts}, {counted(figures.pairs_count, 'pair')}",
             "skipped": listed(figures.skipped),
             "dead letters": listed(figures.dead_letters),
             "speed": speed + pace,
@@ -132,7 +136,9 @@ class Demo:
             others = len(self._audience.pairs) - len(found)
             rows["expected"] = f"{len(found):,} of {len(self._show.expected):,} known pairs found, {others:,} others"
         if self._replay.too_large_count:
-            rows["left out"] = f"{self._replay.too_large_count:,} documents larger than the demo's broker takes"
+            rows["left out"] = (
+                f"{counted(self._replay.too_large_count, 'document')} larger than the demo's broker takes"
+            )
         print_rows(self._console, rows)
         problem = self._problem()
         if problem:
@@ -198,7 +204,7 @@ class Demo:
         if self._figures.consumed_count != self._replay.sent_count or not self._figures.is_balanced:
             return f"the account does not add up: {self._account()}"
         if self._audience.pairs_count != self._figures.pairs_count:
-            return f"{self._figures.pairs_count:,} pairs were published, {self._audience.pairs_count:,} have arrived"
+            return f"pairs published: {self._figures.pairs_count:,}, arrived: {self._audience.pairs_count:,}"
         if self._show.expected is not None and self._show.expected != self._audience.pairs.keys():
             return "the pairs are not the expected ones"
         return None

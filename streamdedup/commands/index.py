@@ -16,6 +16,7 @@ from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupErro
 from streamdedup.position import Partition
 from streamdedup.service.kafka import check_topics, describe_group
 from streamdedup.settings import Settings
+from streamdedup.settings.units import counted
 from streamdedup.store.connection import read_facts
 
 index = typer.Typer(no_args_is_help=True, help="Operate on the index in Redis.")
@@ -94,13 +95,13 @@ def drop(
     with connect_store(settings) as servers:
         read_facts(servers)
         counts = {name: redis_store(settings, name, servers).count_documents() for name in names}
-        what = ", ".join(f"{name} (about {count:,} documents)" for name, count in counts.items())
+        what = ", ".join(f"{name} (about {counted(count, 'document')})" for name, count in counts.items())
         if not yes:
             typer.confirm(f"Delete the index of {what} at {settings.redis.shown_url}?", abort=True, err=True)
         for name in names:
             with counting(f"deleting {name}") as on_keys:
                 deleted = index_upkeep(settings, name, servers).drop(on_keys)
-            typer.echo(f"{name}: {deleted:,} keys deleted" if deleted else f"{name}: there was no index")
+            typer.echo(f"{name}: {counted(deleted, 'key')} deleted" if deleted else f"{name}: there was no index")
     group = settings.kafka.group_id
     typer.echo(f"What the group {group} has committed stays. A daemon that finds no index beside it stops at once.")
     typer.echo("To build the index anew from the topics, whose pairs are all published again: another kafka.group_id.")
@@ -149,7 +150,7 @@ def unfence(
             for topic in profile.topics:
                 for number in range(counts[topic]):
                     store.unfence(Partition(topic, number))
-                typer.echo(f"{name}: {topic}: {counts[topic]} partitions unfenced")
+                typer.echo(f"{name}: {topic}: {counted(counts[topic], 'partition')} unfenced")
 
 
 def register(app: typer.Typer) -> None:

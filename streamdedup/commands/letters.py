@@ -21,7 +21,7 @@ from streamdedup.dead_letters import PREFIX, read_headers
 from streamdedup.errors import SettingsError
 from streamdedup.position import Position
 from streamdedup.service.transport import Record
-from streamdedup.settings.units import parse_duration
+from streamdedup.settings.units import counted, parse_duration
 
 #: Characters of the value, as they are shown, at the end of a line.
 PREVIEW_CHARS = 80
@@ -277,7 +277,7 @@ class Summary:
 
     def lines(self) -> Iterable[str]:
         """Yield the lines of the three tables."""
-        yield f"{self.total:,} dead letters"
+        yield counted(self.total, "dead letter")
         for title, counts in (("code", self.codes), ("topic", self.topics), ("hour", self.hours)):
             yield f"by {title}"
             ordered = sorted(counts.items()) if title == "hour" else counts.most_common()

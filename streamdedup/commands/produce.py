@@ -19,6 +19,7 @@ from streamdedup.errors import SettingsError
 from streamdedup.messages import Decoder
 from streamdedup.service.kafka.feeder import Feeder
 from streamdedup.settings import Settings
+from streamdedup.settings.units import counted
 
 #: Lines that are no documents which are named one by one.
 _NAMED_LINES = 5
@@ -125,9 +126,9 @@ def produce(  # noqa: PLR0913  a command line has as many options as it has
             pace.wait()
             feeder.send(topic, entry.key, entry.value(decoder))
     duration_s = time.monotonic() - started
+    sent = counted(feeder.delivered_count, "record")
     typer.echo(
-        f"{feeder.delivered_count:,} records sent to {topic}, {entries.unreadable_count:,} of them no documents, "
-        f"in {duration_s:.1f} s",
+        f"{sent} sent to {topic}, {entries.unreadable_count:,} of them no documents, in {duration_s:.1f} s",
         err=True,
     )
 

@@ -21,6 +21,7 @@ from streamdedup.errors import SettingsError
 from streamdedup.messages import Document
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Profile, Settings
+from streamdedup.settings.units import counted
 from streamdedup.store.memory import MemoryBucketStore
 
 #: Documents that are worked on at once.
@@ -225,8 +226,8 @@ def _whole(option: str, text: str | None) -> int:
 def _summarise(work: Scan, pairs_count: int, profile: Profile, seconds: float) -> None:
     skipped = ", ".join(f"{count:,} {reason}" for reason, count in sorted(work.skipped.items())) or "none"
     typer.echo(
-        f"{work.documents_count:,} documents, skipped: {skipped}; {pairs_count:,} pairs with similarity of at least "
-        f"{profile.threshold:g}; {profile.banding()}; {seconds:.1f} s",
+        f"{counted(work.documents_count, 'document')}, skipped: {skipped}; {counted(pairs_count, 'pair')} with "
+        f"similarity of at least {profile.threshold:g}; {profile.banding()}; {seconds:.1f} s",
         err=True,
     )
 

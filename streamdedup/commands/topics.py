@@ -6,7 +6,8 @@ import typer
 
 from streamdedup.commands.assembly import kafka_options
 from streamdedup.commands.config import ConfigOption, SetOption, load_settings
-from streamdedup.service.kafka import create_topics
+from streamdedup.service.kafka import CreatedTopics, create_topics
+from streamdedup.settings.units import counted
 
 #: Settings of the dead-letter topic. Dead letters keep the time of their records, so a retention would remove those of
 #: old records at once; compaction would refuse those without a key.
@@ -46,7 +47,17 @@ def create(
     }
     outcome = create_topics(kafka_options(settings), dict.fromkeys(names, partitions), replication, configs)
     for name in names:
-        typer.echo(f"{name}: {'created' if name in outcome.created else 'is there already'}")
+        typer.echo(f"{name}: {_what_became_of(name, outcome, partitions)}")
+
+
+def _what_became_of(name: str, outcome: CreatedTopics, partitions: int) -> str:
+    if name in outcome.created:
+        return f"created, with {counted(partitions, 'partition')}"
+    count = outcome.partition_counts.get(name)
+    if count is None:
+        return "is there already, and was left as it is"
+    other = "" if count == partitions else f" instead of {partitions:,}"
+    return f"is there already, with {counted(count, 'partition')}{other}, and was left as it is"
 
 
 def register(app: typer.Typer) -> None:

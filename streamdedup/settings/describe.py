@@ -13,7 +13,7 @@ from streamdedup.settings.kafka import Kafka
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
 from streamdedup.settings.root import SCHEMA, Settings
-from streamdedup.settings.units import write_text
+from streamdedup.settings.units import counted, write_text
 
 #: Stands for a secret wherever settings are shown.
 HIDDEN = '"***"'
@@ -35,17 +35,14 @@ def describe_banding(profile: Profile) -> Iterator[str]:
     banding: Banding = profile.banding()
     shared = profile.min_shared_bands
     chosen = "chosen" if profile.bands is None else "given"
-    yield (
-        f"banding ({chosen}): {banding.bands} bands x {banding.rows} rows, {banding.permutations} of "
-        f"{profile.permutations} permutations"
-    )
+    bands, rows = counted(banding.bands, "band"), counted(banding.rows, "row")
+    yield f"banding ({chosen}): {bands} x {rows}, {banding.permutations} of {profile.permutations} permutations"
     yield f"steepest near (1/{banding.bands})^(1/{banding.rows}) = {banding.threshold:.3f}"
     at = banding.probability(profile.threshold, shared)
     below = banding.probability(profile.threshold / 2, shared)
-    bands = "1 band" if shared == 1 else f"{shared} bands"
     yield (
-        f"chance to share at least {bands}: {at:.4f} at the threshold {profile.threshold:g}, {below:.4f} at "
-        f"{profile.threshold / 2:g}"
+        f"chance to share at least {counted(shared, 'band')}: {at:.4f} at the threshold {profile.threshold:g}, "
+        f"{below:.4f} at {profile.threshold / 2:g}"
     )
 
 

@@ -23,6 +23,8 @@ _USERINFO = re.compile(r"[^/\s]*@")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 #: Errors that follow from another one, which is reported.
 _CONSEQUENCES = {"default_factory_not_called"}
+#: How a text begins that says what is not there. In a file that could not be read everything may be.
+_ABSENT = "is missing"
 
 
 def describe_mistakes(errors: Iterable[ErrorDetails], schema: Schema, sources: Sources) -> list[str]:
@@ -35,7 +37,7 @@ def describe_mistakes(errors: Iterable[ErrorDetails], schema: Schema, sources: S
         if error["type"] in _CONSEQUENCES:
             continue
         for steps, text in _explain(error, schema):
-            if steps not in sources.settled:
+            if steps not in sources.settled and not (sources.is_unread and text.startswith(_ABSENT)):
                 lines[steps, text] = f"{_name(steps, sources)}: {text}"
     return [_CONTROLS.sub(" ", line) for line in (*sources.mistakes, *lines.values())]
 

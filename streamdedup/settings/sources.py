@@ -53,6 +53,7 @@ class Sources:
         mistakes: What is wrong with the sources themselves, one line each.
         settled: Ways whose mistake is among them already.
         has_file: Whether there is a settings file.
+        is_unread: Whether it could not be read, so that nothing is known of what it says.
     """
 
     tree: dict[str, Any] = field(default_factory=dict)
@@ -60,6 +61,7 @@ class Sources:
     mistakes: list[str] = field(default_factory=list)
     settled: set[Steps] = field(default_factory=set)
     has_file: bool = False
+    is_unread: bool = False
 
     def put(self, path: Steps, value: object) -> None:
         """Set one value, over one that is there; a value in the way of a section is left for the sections to refuse."""
@@ -147,8 +149,10 @@ def _read_file(sources: Sources, schema: Schema, path: Path) -> None:
         sources.tree = tomllib.loads(read_utf8(path))
     except tomllib.TOMLDecodeError as error:
         sources.mistakes.append(f"{path}: is not TOML: {error}")
+        sources.is_unread = True
     except ValueError as error:
         sources.mistakes.append(f"{path}: {error}")
+        sources.is_unread = True
     for steps, value in list(_flatten(sources.tree)):
         if isinstance(value, str) and _is_path(schema, steps, value):
             sources.put(steps, str(path.parent / value))

@@ -130,6 +130,11 @@ def parse_flag(value: object) -> bool:
     raise ValueError("not a truth value")
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number of things in words: ``1 document``, ``1,200 documents``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def parse_names(value: object) -> object:
     """Read a list of texts, or one text with commas between the names."""
     if isinstance(value, str):

@@ -13,7 +13,7 @@ from streamdedup.lsh import Banding
 from streamdedup.settings import Profile, Settings, show
 from streamdedup.settings.base import keys_of, secrets_of
 from streamdedup.settings.root import SCHEMA
-from streamdedup.settings.units import BYTES, SECONDS, format_duration, format_size, parse_duration, parse_size
+from streamdedup.settings.units import BYTES, SECONDS, counted, format_duration, format_size, parse_duration, parse_size
 from streamdedup.store.fingerprints import ADVISORY_PARAMETERS
 from streamdedup.text import ENGLISH_STOP_WORDS
 from tests.canaries import KEY_PASSWORD, TLS
@@ -353,8 +353,27 @@ def test_a_file_that_cannot_be_read_is_one_mistake(tmp_path):
     binary.write_bytes(b"[kafka]\ngroup_id = '\xff'\n")
     assert mistakes(path=missing) == [f"{missing}: cannot be read: No such file or directory"]
     assert mistakes(path=tmp_path) == [f"{tmp_path}: cannot be read: Is a directory"]
-    assert mistakes(path=broken)[0].startswith(f"{broken}: is not TOML: ")
+    (not_toml,) = mistakes(path=broken)
+    assert not_toml.startswith(f"{broken}: is not TOML: ")
     assert mistakes(path=binary) == [f"{binary}: is not UTF-8 at byte 20"]
+
+
+def test_of_a_file_that_cannot_be_read_nothing_is_said_to_be_missing_but_what_is_wrong_elsewhere_is(tmp_path):
+    missing = tmp_path / "missing.toml"
+    with pytest.raises(SettingsError) as raised:
+        Settings.load(missing, {}, environ={"STREAMDEDUP_KAFKA__BATCH_RECORDS": "none"})
+    lines = str(raised.value).splitlines()
+    assert lines[0] == f"{missing}: cannot be read: No such file or directory"
+    assert [line.partition(":")[0] for line in lines[1:]] == ["STREAMDEDUP_KAFKA__BATCH_RECORDS"]
+
+
+def test_numbers_of_things_are_written_as_one_would_say_them():
+    assert [counted(number, "dead letter") for number in (0, 1, 2, 12_000)] == [
+        "0 dead letters",
+        "1 dead letter",
+        "2 dead letters",
+        "12,000 dead letters",
+    ]
 
 
 def test_secrets_come_from_files_without_the_line_break_at_their_end(tmp_path):

@@ -60,6 +60,7 @@ class Feeder:
         self._max_bytes = max_in_flight_bytes
         self._in_flight: deque[tuple[Any, str, int]] = deque()
         self._in_flight_bytes = 0
+        self._taken_count = 0
         self._closed = False
         self._failed = False
         self.delivered_count = 0
@@ -102,6 +103,7 @@ class Feeder:
                 # Also what the client says about a topic that does not exist.
                 refuse_missing(self._options, [topic])
             raise self._failure(error, topic) from error
+        self._taken_count += 1
         self._in_flight.append((future, topic, size_bytes))
         self._in_flight_bytes += size_bytes
 
@@ -168,7 +170,10 @@ class Feeder:
             raise BrokerUnavailable("this feeder is unusable: it was closed, or a record could not be delivered")
 
     def _failure(self, error: Exception, topic: str | None = None) -> StreamdedupError:
-        return translated(error, "send records", self._options.secrets(), topic)
+        """Return the error of ours, which also says how far it came."""
+        ours = translated(error, "send records", self._options.secrets(), topic)
+        stored_count = self.delivered_count + sum(future.succeeded() for future, _, _ in self._in_flight)
+        return type(ours)(f"{ours}; records taken: {self._taken_count:,}, known to be stored: {stored_count:,}")
 
     def __enter__(self) -> Self:
         return self

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kafka import errors as kafka_errors
@@ -29,10 +29,12 @@ class CreatedTopics:
     Attributes:
         created: Names of the topics that are new.
         existed: Names of the topics that were there, and were left as they are.
+        partition_counts: Number of partitions of those that were there, as far as we may know it.
     """
 
     created: tuple[str, ...]
     existed: tuple[str, ...]
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
 
 
 def check_topics(
@@ -115,7 +117,12 @@ def create_topics(
             else:
                 raise _not_created(kind, topic)
         admin.wait_for_topics(created, timeout_ms=round(options.connect_timeout_s * 1000))
-    return CreatedTopics(tuple(sorted(created)), tuple(sorted(existed)))
+        known = {
+            topic["name"]: len(topic["partitions"])
+            for topic in (admin.describe_topics(existed) if existed else ())
+            if kafka_errors.for_code(topic["error_code"]) is kafka_errors.NoError
+        }
+    return CreatedTopics(tuple(sorted(created)), tuple(sorted(existed)), known)
 
 
 def _not_created(kind: Any, topic: Mapping[str, Any]) -> Exception:
