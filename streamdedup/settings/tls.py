@@ -22,21 +22,25 @@ def unusable_files(
     """
     usable = True
     for name, path in (("ssl_ca_file", ca), ("ssl_cert_file", cert)):
-        if path is not None and not _holds_certificate(path):
+        reason = None if path is None else _certificate_mistake(path)
+        if reason is not None:
             usable = False
-            yield name, f"holds no certificate (PEM): {path}"
+            yield name, f"{reason}: {path}"
     if usable and cert is not None and key is not None:
         reason = _key_mistake(cert, key, key_password)
         if reason is not None:
             yield "ssl_key_file", f"{reason}: {key}"
 
 
-def _holds_certificate(path: Path) -> bool:
+def _certificate_mistake(path: Path) -> str | None:
+    """Say why a file does not serve as certificates, or return None."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
-    except OSError:  # SSLError is one
-        return False
-    return True
+    except ssl.SSLError:
+        return "holds no certificate (PEM)"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    return None
 
 
 def _key_mistake(cert: Path, key: Path, password: str | None) -> str | None:
@@ -47,5 +51,7 @@ def _key_mistake(cert: Path, key: Path, password: str | None) -> str | None:
     except OSError as error:
         if getattr(error, "reason", None) == _MISMATCH:
             return "is not the key of ssl_cert_file"
+        if not isinstance(error, ssl.SSLError):
+            return f"cannot be read ({error.strerror})"
         return "holds no private key (PEM) that can be read; if it is encrypted, its password is missing or wrong"
     return None

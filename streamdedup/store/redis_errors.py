@@ -38,11 +38,29 @@ _REFUSALS = (exceptions.AuthenticationError, exceptions.NoPermissionError)
 #: How newer and older servers say that a script may not call a command, or touch a key.
 _SCRIPT_REFUSALS = ("ACL failure in script", "The user executing the script can't")
 
+#: How a server answers somebody who has not logged in; the client's first command is HELLO.
+_NO_LOGIN = ("HELLO must be called with the client already authenticated", "Authentication required")
+
+
+def _refusal(error: BaseException) -> StoreMisconfigured | None:
+    """Return the error of ours for a refused login or a missing right, with the settings that decide on it."""
+    text = str(error)
+    if any(said in text for said in _NO_LOGIN):
+        return StoreMisconfigured(
+            "the store wants a login: set redis.password, and redis.username unless it is that of the default user"
+        )
+    if isinstance(error, exceptions.AuthenticationError):
+        return StoreMisconfigured(f"the store refuses the login: check redis.username and redis.password: {text}")
+    if isinstance(error, _REFUSALS) or any(said in text for said in _SCRIPT_REFUSALS):
+        return StoreMisconfigured(f"the store refuses us: the user (redis.username) lacks rights: {text}")
+    return None
+
 
 def _translate(error: BaseException) -> Exception:
     for cause in _causes(error):
-        if isinstance(cause, _REFUSALS) or any(text in str(cause) for text in _SCRIPT_REFUSALS):
-            return StoreMisconfigured(f"the store refuses us; check redis.username, password and rights: {cause}")
+        refusal = _refusal(cause)
+        if refusal is not None:
+            return refusal
         if "CERTIFICATE_VERIFY_FAILED" in str(cause):
             return StoreMisconfigured(
                 "the store's certificate is not trusted; check redis.ssl_ca_file, and whether the servers are named as "

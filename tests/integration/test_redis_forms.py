@@ -240,7 +240,7 @@ class TestRights:
         let_in([client], *(rule for rule in acl_line("daemon") if rule != right))
         # Redis 7.0 does not name what a script may not call.
         name = rf"({re.escape(right.removeprefix('+'))}|executing the script)" if right[0] == "+" else "(a|the) key"
-        refused = rf"refuses us; check redis\.username.*{name}"
+        refused = rf"refuses us: the user \(redis\.username\) lacks rights.*{name}"
         with connect(server.url, security=LOGIN) as servers, pytest.raises(StoreMisconfigured, match=refused):
             self.work(servers)
 
@@ -275,7 +275,7 @@ class TestRights:
             lambda login: connect_cluster([(LOOPBACK, server.port)], security=login),
         ):
             wrong = {"username": "streamdedup", "password": "canary"}
-            with open_servers(wrong) as servers, pytest.raises(StoreMisconfigured, match="refuses us") as caught:
+            with open_servers(wrong) as servers, pytest.raises(StoreMisconfigured, match="refuses the login") as caught:
                 self.work(servers)
             assert "canary" not in str(caught.value)
 

@@ -59,6 +59,24 @@ def test_an_error_is_waited_out_or_put_to_an_operator(error, kind):
         raise error
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            exceptions.AuthenticationError("HELLO must be called with the client already authenticated, otherwise"),
+            "set",
+        ),
+        (exceptions.AuthenticationError("Authentication required."), "set"),
+        (exceptions.ResponseError("NOAUTH HELLO must be called with the client already authenticated"), "set"),
+        (exceptions.AuthenticationError("invalid username-password pair or user is disabled."), "check"),
+        (wrapped(exceptions.AuthenticationError("WRONGPASS invalid username-password pair")), "check"),
+    ],
+)
+def test_a_login_that_is_missing_or_refused_is_told_with_the_settings_that_hold_it(error, said):
+    with pytest.raises(StoreMisconfigured, match=rf"{said} redis\.(username|password).*redis\.(username|password)"):
+        check_reply(error)
+
+
 def test_whatever_led_to_an_ordinary_error_does_not_count():
     error = exceptions.ConnectionError("Connection refused")
     error.__context__ = exceptions.AuthenticationError("of an earlier call")

@@ -483,6 +483,22 @@ def test_files_that_tls_cannot_use_are_found_before_any_connection(section, file
     assert said in line
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file that nobody can read is found on Linux only")
+@pytest.mark.parametrize(
+    ("files", "key"),
+    [
+        ({"ssl_ca_file": "/proc/self/mem"}, "ssl_ca_file"),
+        ({"ssl_cert_file": "/proc/self/mem", "ssl_key_file": TLS / "plain.key"}, "ssl_cert_file"),
+        ({"ssl_cert_file": TLS / "certificate.pem", "ssl_key_file": "/proc/self/mem"}, "ssl_key_file"),
+    ],
+)
+def test_a_file_of_tls_that_cannot_be_read_is_told_from_one_with_something_else_in_it(files, key):
+    given = {f"redis.{name}": str(file) for name, file in files.items()}
+    assert mistakes({"redis.url": "rediss://db"} | given) == [
+        f"redis.{key}: cannot be read (Input/output error): /proc/self/mem"
+    ]
+
+
 def test_the_password_of_a_key_must_be_the_right_one_and_have_a_key():
     tls = {"kafka.security_protocol": "SSL", "kafka.ssl_key_password": KEY_PASSWORD}
     files = {"kafka.ssl_cert_file": str(TLS / "certificate.pem"), "kafka.ssl_key_file": str(TLS / "encrypted.key")}
