@@ -10,10 +10,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
 
 from streamdedup.commands.assembly import kafka_options
 from streamdedup.commands.completion import topic_names
-from streamdedup.commands.config import ConfigOption, SetOption, load_settings
+from streamdedup.commands.config import BootstrapServersOption, ConfigOption, SetOption, load_settings
 from streamdedup.commands.dlq_plan import Rules, Tally
 from streamdedup.commands.dlq_replay import Choice, Replay, group_of
 from streamdedup.commands.letters import (
@@ -25,7 +26,6 @@ from streamdedup.commands.letters import (
     parse_offsets,
     parse_since,
 )
-from streamdedup.commands.progress import tally_with_progress
 from streamdedup.commands.show import make_console
 from streamdedup.errors import SettingsError
 from streamdedup.messages import ErrorCode
@@ -62,9 +62,7 @@ OffsetsOption = Annotated[
 def inspect(  # noqa: PLR0913  a command line has as many options as it has
     config: ConfigOption = None,
     assignments: SetOption = None,
-    bootstrap_servers: Annotated[
-        str | None, typer.Option("--bootstrap-servers", "-b", help="Brokers as host:port, instead of settings.")
-    ] = None,
+    bootstrap_servers: BootstrapServersOption = None,
     dead_letter_topic: Annotated[
         str | None, typer.Option(help="Topic to read; that of the settings, or duplicates.dlq.")
     ] = None,
@@ -150,7 +148,7 @@ def replay_letters(  # noqa: PLR0913  a command line has as many options as it h
             total: int | None = tally.replayed_count
         else:
             total = limit
-        tally = tally_with_progress(replay.run(), "replay", total)
+        tally = _with_progress(replay.run(), total)
         _report(f"replayed: {tally.replayed()}", tally)
     if choice.remembers:
         _say(f"the consumer group {group_of(options.group_id)} remembers what was replayed; --again takes all")
@@ -249,6 +247,23 @@ def _summarise(letters: Iterable[Letter], *, as_json: bool) -> None:
         counts.add(letter)
     for line in [counts.as_json()] if as_json else counts.lines():
         typer.echo(line)
+
+
+def _with_progress(tallies: Iterable[Tally], total: int | None) -> Tally:
+    """Return the last of ``tallies`` while a line on standard error shows how many dead letters were replayed.
+
+    Args:
+        tallies: What was done so far, at least once.
+        total: How many there will be, as far as known.
+    """
+    console = Console(stderr=True)
+    tally = Tally()
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f} dead letters"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("replay", total=total)
+        for tally in tallies:
+            progress.update(task, completed=tally.replayed_count)
+    return tally
 
 
 def _report(text: str, tally: Tally) -> None:

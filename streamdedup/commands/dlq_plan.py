@@ -27,6 +27,7 @@ class Verdict(StrEnum):
     UNREAD = "never read by the Kafka client, so only the place is known"
     NULL = "neither key nor value, which cannot be sent"
     FOREIGN = "from no input topic of the settings"
+    UNREADABLE = "the dead letter itself cannot be read by the Kafka client"
 
 
 #: Facts that a dead letter states when parts of its record are missing.
@@ -179,5 +180,7 @@ class Tally:
 
     def left_out(self) -> list[str]:
         """Say how many are left out, a line for each reason."""
-        others = sorted((verdict, count) for verdict, count in self.verdicts.items() if verdict is not Verdict.REPLAY)
+        others = sorted(
+            (verdict, count) for verdict, count in self.verdicts.items() if count and verdict is not Verdict.REPLAY
+        )
         return [f"{count:,} left out: {verdict}" for verdict, count in others]

@@ -84,7 +84,7 @@ class Replay:
             BrokerUnavailable: Kafka did not answer.
         """
         tally = Tally()
-        for letter, verdict in self._judged():
+        for letter, verdict in self._judged(tally):
             tally.add(verdict, letter)
         return tally
 
@@ -103,7 +103,7 @@ class Replay:
         tally, pace, remembered_at = Tally(), Pace(self._choice.rate), time.monotonic()
         with Feeder(replace(self._options, topics=tuple(self._choice.rules.partition_counts))) as feeder:
             try:
-                for letter, verdict in self._judged():
+                for letter, verdict in self._judged(tally):
                     if verdict is Verdict.REPLAY:
                         pace.wait()
                         _send(feeder, letter)
@@ -122,12 +122,13 @@ class Replay:
             self._remember(feeder)
         yield tally
 
-    def _judged(self) -> Iterator[tuple[Letter, Verdict]]:
-        """Yield each letter with what becomes of it, up to the ends or the limit."""
+    def _judged(self, tally: Tally) -> Iterator[tuple[Letter, Verdict]]:
+        """Yield each letter with what becomes of it, up to the ends or the limit; count those that cannot be read."""
         mindful, replayed_count = self._choice.remembers and not self._choice.again, 0
         starts = {partition: replayed.offset for partition, replayed in self._replayed.items()}
         self._reader.start_at(starts if mindful else {})
         for batch in self._reader.batches():
+            tally.verdicts[Verdict.UNREADABLE] += len(batch.unreadable)
             for letter in map(Letter, batch.records):
                 replayed = self._replayed[letter.record.position.of] if mindful else None
                 verdict = self._choice.rules.verdict(letter, replayed)

@@ -7,7 +7,6 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from streamdedup.commands.dlq_plan import Tally
 from streamdedup.corpora import CorpusReader, Entry
 
 Item = TypeVar("Item")
@@ -36,24 +35,6 @@ def read_with_progress(reader: CorpusReader, what: str) -> Iterator[Entry]:
         for count, entry in enumerate(reader, start=1):
             progress.update(task, completed=reader.bytes_read, entries=count)
             yield entry
-
-
-def tally_with_progress(tallies: Iterable[Tally], what: str, total: int | None) -> Tally:
-    """Return the last of ``tallies`` while a line on standard error shows how many dead letters were replayed.
-
-    Args:
-        tallies: What was done so far, at least once.
-        what: Name of the work, in front.
-        total: How many there will be, as far as known.
-    """
-    console = Console(stderr=True)
-    tally = Tally()
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f} dead letters"))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(what, total=total)
-        for tally in tallies:
-            progress.update(task, completed=tally.replayed_count)
-    return tally
 
 
 @contextmanager

@@ -36,6 +36,15 @@ topics = ["{articles}", "{reviews}"]
 """
 
 
+class NotUtf8(str):
+    """A header name that is no UTF-8 on the wire, which other clients write and this one cannot parse."""
+
+    __slots__ = ()
+
+    def encode(self, *_arguments):
+        return b"\xff"
+
+
 @dataclass
 class World:
     """Two input topics, a dead-letter topic and a settings file."""
@@ -162,12 +171,15 @@ def test_replay_leaves_out_what_cannot_be_sent_and_says_so(world):
     world.fill("not_json", "unreadable")
     world.fill("not_json", topic="elsewhere", first=2)
     servers.produce(world.kafka, world.dead, [b"somebody else's"])
+    servers.produce(world.kafka, world.dead, [b"damaged"], headers=[(NotUtf8("name"), b"")])
     shown = world.run("replay", "--dry-run").splitlines()
     assert shown == [
         f"to replay: 1 dead letter ({world.articles} 1)",
         "2 left out: from no input topic of the settings",
         "1 left out: never read by the Kafka client, so only the place is known",
+        "1 left out: the dead letter itself cannot be read by the Kafka client",
     ]
+    assert len(world.run("inspect").splitlines()) == 4
     assert world.arrived() == []
 
 

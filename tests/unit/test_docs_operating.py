@@ -33,6 +33,8 @@ SYMPTOMS = (
     "The index is lost",
     "Times in the future",
 )
+#: Functions that log an event whose name they are given.
+HELPERS = {"_note", "_end_at_once"}
 #: A settings file that the examples of the page could have.
 SETTINGS = {
     "kafka.bootstrap_servers": "localhost:9092",
@@ -134,8 +136,10 @@ def logged_events():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 first = node.args[0] if node.args else None
                 by_name = isinstance(node.func.value, ast.Name) and node.func.value.id == "log"
-                if (by_name or node.func.attr == "_note") and isinstance(first, ast.Constant):
+                if (by_name or node.func.attr in HELPERS) and isinstance(first, ast.Constant):
                     found.add(first.value)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in HELPERS:
+                found.add(getattr(node.args[0], "value", None))
             elif isinstance(node, ast.Dict):
                 found |= {
                     value.value
