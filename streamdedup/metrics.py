@@ -1,6 +1,6 @@
 """Every metric of the daemon, declared once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
@@ -13,6 +13,8 @@ _COUNT_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 _PREFIX = "streamdedup_"
 
+#: Stages of a batch.
+STAGES = ("poll", "prepare", "index", "publish")
 #: What the daemon can wait for, in the words of its log and as labels.
 WAITING_FOR = {"the store": "store", "Kafka": "kafka", "partitions": "partitions"}
 
@@ -92,6 +94,43 @@ class Metrics:
             "halted", "1 since too many records would have become dead letters; the daemon publishes nothing further."
         )
         self.build = Info(f"{_PREFIX}build", "Version of the software.", registry=self.registry)
+
+    def begin_at_zero(
+        self, profile_of: Mapping[str, str], *, kinds: Iterable[str], codes: Iterable[str], reasons: Iterable[str]
+    ) -> None:
+        """Show every series that can be foreseen from the start: a rate does not see the first value of one.
+
+        Args:
+            profile_of: Name of the profile of each input topic.
+            kinds: What a record can ask for.
+            codes: Why a record can become a dead letter.
+            reasons: Why a document can be skipped.
+        """
+        kinds, codes, reasons = tuple(kinds), tuple(codes), tuple(reasons)
+        by_profile = (
+            self.documents_indexed,
+            self.documents_replayed,
+            self.documents_silent,
+            self.alerts,
+            self.pairs,
+            self.candidates,
+            self.candidates_verified,
+            self.candidates_rejected,
+            self.candidates_dropped,
+            self.full_buckets,
+        )
+        for stage in STAGES:
+            self.batch_seconds.labels(stage)
+        for topic, profile in profile_of.items():
+            self.latency_seconds.labels(topic)
+            for kind in kinds:
+                self.records.labels(topic, kind)
+            for code in codes:
+                self.dead_letters.labels(topic, code)
+            for reason in reasons:
+                self.skipped.labels(profile, reason)
+            for counter in by_profile:
+                counter.labels(profile)
 
     def observe_loop_age(self, age_s: Callable[[], float]) -> None:
         """Read the age of the loop's last step, in seconds, whenever the metrics are asked for."""

@@ -71,6 +71,6 @@ class Figures:
 
 
 def listed(counts: Counter[str]) -> str:
-    """Return counts by name as a line, the most frequent first."""
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    """Return counts by name as a line, the most frequent first; those of zero are left out."""
+    ordered = sorted((+counts).items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count:,} {name}" for name, count in ordered) or "none"

@@ -4,6 +4,7 @@ import gc
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import get_args
 
 import structlog
 import typer
@@ -11,6 +12,7 @@ import typer
 from streamdedup import __version__, logs
 from streamdedup.commands import assembly
 from streamdedup.commands.config import ConfigOption, SetOption, load_settings
+from streamdedup.detections import Skip
 from streamdedup.errors import (
     EXIT_FAILED,
     EXIT_FORCED,
@@ -22,8 +24,10 @@ from streamdedup.errors import (
     exit_code,
 )
 from streamdedup.health import HealthServer
+from streamdedup.messages import ErrorCode, Op
 from streamdedup.metrics import Metrics
 from streamdedup.service.crash_points import Steps
+from streamdedup.service.intake import INVALID
 from streamdedup.service.kafka import KafkaTransport
 from streamdedup.service.loop import Loop
 from streamdedup.service.shutdown import StopSignals, StopTimer, Watchdog, exit_at_once
@@ -68,8 +72,7 @@ def run_daemon(settings: Settings) -> None:
         FatalError: Going on would lose or double pairs, or cannot succeed.
     """
     service = settings.service
-    metrics = Metrics()
-    metrics.build.info({"version": __version__})
+    metrics = _new_metrics(settings)
     with ExitStack() as stack:
         # Opened first, closed last: stopping is timed from the signal until everything below is closed.
         timer = stack.enter_context(StopTimer(service.stop_timeout_s, _end_at_once("stop_forced", EXIT_FORCED)))
@@ -114,6 +117,14 @@ def _kafka_transport(settings: Settings, steps: Steps | None) -> KafkaTransport:
         return KafkaTransport(options)
     log.error("crash_point_set", reason="the environment asks this daemon to end as if killed; never in service")
     return KafkaTransport(options, steps.of_source, steps.of_producer)
+
+
+def _new_metrics(settings: Settings) -> Metrics:
+    metrics = Metrics()
+    metrics.build.info({"version": __version__})
+    profile_of = {topic: name for name, profile in settings.profiles.items() for topic in profile.topics}
+    metrics.begin_at_zero(profile_of, kinds=(*get_args(Op), INVALID), codes=ErrorCode, reasons=Skip)
+    return metrics
 
 
 def _servers(settings: Settings) -> dict[str, object]:

@@ -25,8 +25,12 @@ from streamdedup.store.base import StoreStats
 FORBIDDEN = re.compile(r"_(ms|millis|milliseconds|us|minutes|hours|days|kb|mb|gb|percent|count|sum|bucket|created)$")
 
 
+def declared_of(metrics: Metrics) -> dict[str, object]:
+    return {name: metric for name, metric in vars(metrics).items() if name != "registry"}
+
+
 def declared() -> dict[str, object]:
-    return {name: metric for name, metric in vars(Metrics()).items() if name != "registry"}
+    return declared_of(Metrics())
 
 
 @pytest.mark.parametrize("name", declared())
@@ -55,6 +59,17 @@ def test_counters_are_shown_with_total_and_nothing_else_is():
     shown = generate_latest(Metrics().registry).decode()
     for name, metric in declared().items():
         assert (f"# TYPE streamdedup_{name}_total counter\n" in shown) == isinstance(metric, Counter), name
+
+
+def test_every_counter_and_histogram_that_can_be_foreseen_is_there_before_the_first_record():
+    metrics = Metrics()
+    metrics.begin_at_zero({"a": "news", "b": "news"}, kinds=["upsert"], codes=["not_json"], reasons=Skip)
+    for name, metric in declared_of(metrics).items():
+        if isinstance(metric, (Counter, Histogram)):
+            (family,) = metric.collect()
+            assert {sample.value for sample in family.samples if not sample.name.endswith("_created")} == {0}, name
+    assert value(metrics, "records_total", topic="b", kind="upsert") == 0
+    assert value(metrics, "skipped_total", profile="news", reason="redelivered") == 0
 
 
 def test_two_daemons_in_one_process_keep_apart():

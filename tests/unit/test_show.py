@@ -194,6 +194,7 @@ def test_the_figures_are_those_of_the_metrics():
     metrics.documents_indexed.labels("articles").inc(6)
     metrics.skipped.labels("articles", "empty").inc()
     metrics.dead_letters.labels("articles", "not_json").inc(2)
+    metrics.dead_letters.labels("articles", "too_deep").inc(0)
     metrics.pairs.labels("articles").inc(3)
 
     figures = Figures.parse(_text_of(metrics))
