@@ -310,7 +310,7 @@ class TestCode:
     @pytest.mark.parametrize("page", PAGES)
     def test_every_metric_named_exists(self, page):
         registered = {
-            f"{family.name}_total" if family.type == "counter" else family.name
+            {"counter": f"{family.name}_total", "info": f"{family.name}_info"}.get(family.type, family.name)
             for family in Metrics().registry.collect()
         }
         assert set(re.findall(r"`(streamdedup_[a-z_]+)`", PAGES[page])) <= registered

@@ -1,0 +1,122 @@
+"""docs/metrics.md lists the metrics of the code, no more and no fewer, with their types, labels and texts."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import yaml
+from prometheus_client import Counter, Gauge, Histogram
+
+from streamdedup.detections import Skip
+from streamdedup.messages import Op
+from streamdedup.metrics import STAGES, WAITING_FOR, Metrics
+from streamdedup.service.intake import INVALID
+from tests.unit.test_docs import anchors, named, rows, section
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+RULES = yaml.safe_load((ROOT / "deploy/prometheus/rules/streamdedup.yml").read_text(encoding="utf-8"))
+#: The alert rules by name.
+ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule}
+#: Tables of our own metrics.
+SECTIONS = ("Records and documents", "Findings", "Time", "Kafka", "The store", "Health")
+#: A metric of ours in a query.
+METRIC = re.compile(r"streamdedup_[a-z_]+")
+#: Units by the ending of a name.
+ENDINGS = {"_bytes": "bytes", "_timestamp_seconds": "seconds since the epoch", "_seconds": "seconds"}
+
+
+def documented():
+    return {named(row[0])[0]: row for title in SECTIONS for row in rows(section(PAGE, title)) if len(row) == 6}
+
+
+def declared():
+    """Return type, labels and text of each metric by the name that is shown."""
+    found = {}
+    for metric in vars(Metrics()).values():
+        if not hasattr(metric, "describe"):
+            continue
+        (family,) = metric.describe()
+        kind = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}.get(type(metric), "gauge")
+        endings = {"counter": "_total", "gauge": "", "histogram": ""}
+        ending = "_info" if family.type == "info" else endings[kind]
+        labels = ("version",) if family.type == "info" else metric._labelnames
+        found[f"{family.name}{ending}"] = (kind, labels, family.documentation)
+    return found
+
+
+def process_metrics():
+    return {
+        f"{family.name}_total" if family.type == "counter" else family.name: family.type
+        for family in Metrics().registry.collect()
+        if family.name.startswith("process_")
+    }
+
+
+class TestTables:
+    def test_every_metric_is_listed_and_every_listed_one_exists(self):
+        assert documented().keys() == declared().keys()
+
+    @pytest.mark.parametrize("name", declared())
+    def test_type_labels_and_text_are_those_of_the_code(self, name):
+        _, kind, labels, _, text, question = documented()[name]
+        assert (kind, tuple(named(labels)), text) == declared()[name]
+        assert "?" in question
+
+    @pytest.mark.parametrize("name", declared())
+    def test_the_unit_fits_the_name(self, name):
+        unit = documented()[name][3]
+        assert unit
+        for ending, expected in ENDINGS.items():
+            if name.endswith(ending):
+                assert unit == expected
+                break
+
+    def test_the_metrics_of_the_process_are_those_that_are_shown(self):
+        table = {named(row[0])[0]: row[1] for row in rows(section(PAGE, "Health")) if len(row) == 4}
+        assert table == process_metrics()
+
+
+#: The table of the labels, and that of the alert rules.
+LABELS = {label: row[1] for row in rows(section(PAGE, "Labels")) for label in named(row[0])}
+LISTED = {named(row[0])[0]: row for row in rows(section(PAGE, "Alert rules"))}
+
+
+class TestLabels:
+    def test_every_label_is_explained_and_no_other(self):
+        assert LABELS.keys() == {label for _, labels, _ in declared().values() for label in labels}
+
+    def test_values_that_the_code_fixes_are_listed(self):
+        assert named(LABELS["kind"]) == [*get_args(Op), INVALID]
+        assert named(LABELS["stage"]) == list(STAGES)
+        assert named(LABELS["what"]) == list(WAITING_FOR.values())
+
+    def test_the_reasons_are_those_of_the_page_that_is_named(self):
+        messages = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
+        table = rows(section(messages, "Skipped, counted by reason"))
+        assert {named(row[0])[0] for row in table} == set(Skip)
+
+
+class TestAlertRules:
+    def test_every_rule_is_listed_in_the_order_of_the_file(self):
+        assert list(LISTED) == list(ALERTS)
+
+    @pytest.mark.parametrize("name", ALERTS)
+    def test_its_severity_is_that_of_the_rule(self, name):
+        assert LISTED[name][1] == ALERTS[name]["labels"]["severity"]
+
+    @pytest.mark.parametrize("name", ALERTS)
+    def test_the_rule_says_what_happened_and_where_it_stands_what_to_do(self, name):
+        annotations = ALERTS[name]["annotations"]
+        assert set(annotations) == {"summary", "description", "runbook_url"}
+        assert annotations["description"].endswith(".")
+        page, _, anchor = annotations["runbook_url"].partition("#")
+        assert page == "docs/operating.md"
+        assert anchor in anchors((ROOT / page).read_text(encoding="utf-8"))
+
+
+def test_every_metric_in_a_query_of_the_page_exists():
+    names = {name for block in re.findall(r"```promql\n(.*?)```", PAGE, re.DOTALL) for name in METRIC.findall(block)}
+    assert len(names) > 10
+    assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in names} <= declared().keys()
