@@ -182,6 +182,11 @@ class Daemon:
         lines = self.get("/metrics")[1].splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.split("{")[0].split(" ")[0] == name)
 
+    def wait_growth(self, name: str) -> None:
+        """Wait until a metric is greater than now."""
+        before = self.metric(name)
+        wait_until(lambda: self.alive_or_fail() and self.metric(name) > before, DEADLINE_S, f"more {name}")
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
         os.kill(self.process.pid, number)
@@ -206,10 +211,12 @@ def values_of(documents: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]
     return [(i.encode(), msgspec.json.encode({"id": i, "text": text})) for i, text in documents]
 
 
-def produce_keyed(bootstrap: str, topic: str, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
-    """Append records (key, value) and wait until all are acknowledged."""
+def produce_keyed(
+    bootstrap: str, topic: str, records: Iterable[tuple[bytes | None, bytes | None]], **fields: Any
+) -> None:
+    """Append records (key, value) and wait until all are acknowledged; ``fields`` (timestamp_ms...) go to each."""
     with contextlib.closing(KafkaProducer(bootstrap_servers=bootstrap.split(","), linger_ms=5)) as producer:
-        futures = [producer.send(topic, key=key, value=value) for key, value in records]
+        futures = [producer.send(topic, key=key, value=value, **fields) for key, value in records]
         producer.flush(DEADLINE_S)
         for future in futures:
             future.get(0)
