@@ -28,6 +28,7 @@ STORE_STEPS = {
         "fence",
         "put_records",
         "enter_buckets",
+        "enter_copies",
         "get_records",
         "save_partners",
         "claim_pairs",

@@ -32,10 +32,9 @@ def test_a_short_storm_loses_and_doubles_nothing(world):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("broken", "count"), [("no-claim", "doubled_count"), ("read-then-add", "lost_count")])
-def test_a_short_storm_is_enough_to_catch_some_broken_loops(world, broken, count):
-    report = Storm(world, replace(SHORT, broken=broken)).run()
-    assert getattr(report.verdict, count) > 0, "\n".join(report.lines())
+def test_a_short_storm_is_enough_to_catch_a_loop_without_claims(world):
+    report = Storm(world, replace(SHORT, broken="no-claim")).run()
+    assert report.verdict.doubled_count > 0, "\n".join(report.lines())
     assert not report.good
 
 

@@ -17,7 +17,7 @@ from streamdedup.service.kafka import connect, sinks
 from streamdedup.service.kafka.failures import CLIENT_ERRORS
 from streamdedup.store.base import Hits
 from streamdedup.store.redis import RedisBucketStore
-from streamdedup.store.redis_errors import translated
+from streamdedup.store.redis_servers import Command
 
 #: Told of points, as in ``watched_daemon``.
 Passing = Callable[[str], None]
@@ -77,19 +77,18 @@ def read_then_add(passing: Passing) -> None:
                 for other in (members | earlier) - {number}:
                     met[other] = met.get(other, 0) + 1
             candidates.append(met)
-        return Hits(candidates, 0)
+        return Hits(candidates)
 
     RedisBucketStore.enter_buckets = enter_buckets
 
 
 def _members(store: Any, row: int, band_keys: Any) -> list[set[int]]:
     """Who is in the bucket of each band of a row."""
-    pipeline = store._client.pipeline(transaction=False)
+    commands = []
     for slot in range(store._keys.slots_count):  # one slot a band: the harness uses no shards
-        key = np.asarray(band_keys[row, slot]).astype(">u4").tobytes()
-        pipeline.smembers(store._keys.buckets(slot) + key)
-    with translated():
-        return [{int(member) for member in members} for members in pipeline.execute()]
+        key = store._keys.buckets(slot) + np.asarray(band_keys[row, slot]).astype(">u4").tobytes()
+        commands.append(Command(key, ("SMEMBERS", key)))
+    return [{int(member) for member in members} for members in store._servers.ask_all(commands)]
 
 
 def reused_producer(_passing: Passing) -> None:
@@ -115,8 +114,8 @@ def reused_producer(_passing: Passing) -> None:
 def no_fence(_passing: Passing) -> None:
     """Write to the index whatever the generation."""
 
-    def unfenced_call(_self: Any, name: str, _slot: int, _fences: Any, arguments: Any) -> Any:
-        return name, [], list(arguments)
+    def unfenced_call(self: Any, name: str, slot: int, _fences: Any, arguments: Any) -> Any:
+        return name, [self._keys.guard(slot)], list(arguments)
 
     RedisBucketStore._fenced_call = unfenced_call
 

@@ -28,7 +28,8 @@ from tests.daemons import Daemon, Installation
 #: Of each step the stage that it belongs to.
 STAGES = {
     **dict.fromkeys(
-        ("put_records", "enter_buckets", "get_records", "save_partners", "claim_pairs", "set_clusters"), "index"
+        ("put_records", "enter_buckets", "enter_copies", "get_records", "save_partners", "claim_pairs", "set_clusters"),
+        "index",
     ),
     **dict.fromkeys(("begin", "send", "flush"), "sending"),
     **dict.fromkeys(("send_offsets", "commit"), "commit"),
