@@ -103,6 +103,7 @@ class RealSystem:
     output: str
     group: str
     server: KafkaServer | None = None
+    session_timeout_s: float = 6.0
 
     def transport(self, member: str = "one", *, max_poll_records: int = 500, exactly_once: bool = True) -> Transport:
         return KafkaTransport(
@@ -114,7 +115,7 @@ class RealSystem:
                 transactional_id=f"{self.group}-{member}",
                 max_poll_records=max_poll_records,
                 heartbeat_interval_s=0.2,
-                session_timeout_s=6.0,
+                session_timeout_s=self.session_timeout_s,
             )
         )
 
@@ -173,7 +174,8 @@ def own_system(request) -> System:
     server = request.getfixturevalue("start_kafka")()
     servers.create_topics(server.bootstrap_servers, ["input"], PARTITIONS)
     servers.create_topics(server.bootstrap_servers, ["output"])
-    return RealSystem(server.bootstrap_servers, "input", "output", "group", server)
+    # Longer than the silence: a broker that was frozen beyond a session ends it as soon as it wakes up.
+    return RealSystem(server.bootstrap_servers, "input", "output", "group", server, session_timeout_s=45.0)
 
 
 @pytest.fixture
