@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -71,7 +70,7 @@ class TestForm:
         assert result.returncode == 0, result.stderr
         assert not result.stderr
 
-    def test_all_that_the_task_needs_is_there(self):
+    def test_the_set_is_complete(self):
         assert set(SERVICES) == {"kafka", "redis", "topics", "daemon", "tools", "prometheus", "grafana"}
 
 
@@ -170,10 +169,6 @@ class TestOwnImage:
         assert published("daemon") == {service.metrics_port: service.metrics_port}
         assert of_kind("EXPOSE") == [str(service.metrics_port)]
         assert f"http://127.0.0.1:{service.metrics_port}/livez" in of_kind("HEALTHCHECK")[0]
-
-    def test_settings_written_out_that_are_the_defaults_stay_so(self):
-        given = tomllib.loads(SETTINGS_FILE.read_text(encoding="utf-8"))
-        assert settings().kafka.dead_letter_topic == given["kafka"]["dead_letter_topic"]
 
 
 class TestKafka:
