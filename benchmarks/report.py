@@ -103,10 +103,16 @@ def machine() -> dict[str, Any]:
     return {
         "processor": _first_after("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
-        "memory": _first_after("/proc/meminfo", "MemTotal"),
+        "memory": _memory(),
         "system": f"{platform.system()} {platform.release()}",
         "load": round(os.getloadavg()[0], 2),
     }
+
+
+def _memory() -> str | None:
+    """Return how much memory the machine has."""
+    total = _first_after("/proc/meminfo", "MemTotal")
+    return total and f"{int(total.split()[0]) / 2**20:.0f} GiB"
 
 
 def _first_after(path: str, name: str) -> str | None:
