@@ -211,7 +211,7 @@ class TestT3T4MembershipIsTakenWithTheBatch:
             _coordinator=SimpleNamespace(state=state, need_rejoin=lambda: True),
         )
         options = KafkaOptions(bootstrap_servers="unused:1", group_id="g", topics=("t",), transactional_id="x")
-        assert not KafkaSource(consumer, options, RebalanceNotes()).poll(0.0)
+        assert not KafkaSource(consumer, options, RebalanceNotes())._poll(0.0)
         assert sought == [(partition, 5)]
 
 
