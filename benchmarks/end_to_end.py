@@ -49,7 +49,7 @@ def contenders(world: World) -> list[tuple[Entry, Banding | None]]:
         (Entry(OURS, "all", lambda job: [world.daemon(job)]), default_banding()),
     ]
     bandings = (peers.own_banding(), default_banding())
-    both = [(step, banding) for step in peers.STEPS for banding in bandings]
+    both = [(step, banding) for step in peers.WAYS for banding in bandings]
     found += [(Entry(f"datasketch, {step}", "few", peer(world, step, banding)), banding) for step, banding in both]
     return found
 
