@@ -211,6 +211,7 @@ class TestServersAway:
             assert daemon.stop() == 0
         assert installation.pairs() == the_expected(corpus)
 
+    @pytest.mark.long
     def test_kafka_away_at_the_start_is_waited_for(self, install_on, start_kafka):
         kafka = start_kafka()
         installation = install_on(kafka)

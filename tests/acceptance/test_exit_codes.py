@@ -50,6 +50,7 @@ def stuck(install, start_redis):
     return run
 
 
+@pytest.mark.long
 def test_a_daemon_that_is_stuck_ends_with_the_code_of_what_ended_it(stuck):
     with stuck(**{"service.stop_timeout": "1s"}) as daemon:
         assert daemon.stop() == EXIT_FORCED
@@ -87,6 +88,7 @@ def test_a_loop_that_makes_no_step_ends_the_daemon_with_the_code_of_the_watchdog
     assert last["reason"].startswith("no progress for 2 s")
 
 
+@pytest.mark.long
 def test_a_server_that_is_away_is_named_by_every_command_that_needs_it(install):
     config = ("--config", install(1).config, "--set", "kafka.bootstrap_servers=127.0.0.1:9")
     topic = ("--set", "profiles.articles.topics=articles", "--topic", "articles")

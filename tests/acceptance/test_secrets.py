@@ -163,7 +163,7 @@ def setup(guarded_servers: Guarded) -> Guarded:
     return guarded_servers
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [way if way == "files" else pytest.param(way, marks=pytest.mark.long) for way in WAYS])
 def test_no_command_prints_a_secret_while_it_works(setup, way):
     made = configured(setup, way)
     # All commands read their settings by one function, so one way is enough for most of them.

@@ -312,6 +312,7 @@ def test_committed_offsets_of_a_group_can_be_asked_for(kafka, new_topic, new_gro
     assert committed_offsets(kafka, group) == {(topic, 0): 2}
 
 
+@pytest.mark.long
 def test_a_killed_broker_comes_back_on_its_port_with_its_data(start_kafka: Callable[..., KafkaServer]):
     server = start_kafka()
     bootstrap = server.bootstrap_servers
