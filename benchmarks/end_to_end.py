@@ -31,7 +31,7 @@ def main() -> None:
         world.fill("all", texts.documents)
         world.fill("few", texts.documents[: arguments.peer_documents])
         entered = contenders(world)
-        rounds = in_turns(world, [entry for entry, _ in entered], arguments.rounds)
+        rounds = in_turns(world, "all", [entry for entry, _ in entered], arguments.rounds)
         best = best_of(rounds)
         setting = {
             "documents": f"{texts.name}: {arguments.documents:,}, for the peers the first {arguments.peer_documents:,}",
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def contenders(world: World) -> list[tuple[Entry, Banding | None]]:
-    """Return all of them, with their bands if they have any; the bare loop first, which also warms up the broker."""
+    """Return all of them, with their bands if they have any."""
     found: list[tuple[Entry, Banding | None]] = [
         (Entry("bare loop", "all", lambda job: [world.consumer(job, "bare")]), None),
         (Entry(OURS, "all", lambda job: [world.daemon(job)]), default_banding()),

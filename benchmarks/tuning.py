@@ -44,9 +44,7 @@ def main() -> None:
         entries = [Entry(name, "all", daemon(world, *keys)) for name, keys in ROWS.items()]
         entries.append(Entry(TWO_DAEMONS, "all", lambda job: [world.daemon(job), world.daemon(job)]))
         entries = [entry for entry in entries if not arguments.quick or entry.name in QUICK]
-        # Whoever comes first would warm up the broker for the others.
-        world.measure("all", entries[0].make)
-        rounds = in_turns(world, entries, arguments.rounds)
+        rounds = in_turns(world, "all", entries, arguments.rounds)
         setting = {
             "documents": f"{texts.name}: {arguments.documents:,}",
             "servers": world.servers(),
