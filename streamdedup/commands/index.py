@@ -105,7 +105,9 @@ def drop(
     group = settings.kafka.group_id
     typer.echo(f"What the group {group} has committed stays. A daemon that finds no index beside it stops at once.")
     typer.echo("To build the index anew from the topics, whose pairs are all published again: another kafka.group_id.")
-    typer.echo("To begin with an empty index: one start with --set service.on_index_lost=continue.")
+    typer.echo(
+        "To begin with an empty index: --set service.on_index_lost=continue, till every partition has had a record."
+    )
 
 
 def _refuse_while_daemons_run(settings: Settings) -> None:
@@ -150,7 +152,7 @@ def unfence(
             for topic in profile.topics:
                 for number in range(counts[topic]):
                     store.unfence(Partition(topic, number))
-                typer.echo(f"{name}: {topic}: {counted(counts[topic], 'partition')} unfenced")
+                typer.echo(f"profile {name}, topic {topic}: {counted(counts[topic], 'partition')} unfenced")
 
 
 def register(app: typer.Typer) -> None:

@@ -17,7 +17,7 @@ class BreakerOptions:
 
     Attributes:
         limit: Most dead letters among the last ``window`` records of a topic; None for any number.
-        window: How many records of a topic are looked back at, at least ``limit``.
+        window: How many records of a topic are looked back at, more than ``limit``.
     """
 
     limit: int | None = 500

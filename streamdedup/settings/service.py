@@ -63,5 +63,5 @@ class Service(Section):
     def contradictions(self) -> Iterator[tuple[str, str]]:
         """Yield what contradicts within the section."""
         yield from super().contradictions()
-        if self.dead_letter_limit is not None and self.dead_letter_limit > self.dead_letter_window:
-            yield "dead_letter_limit", "must not be above dead_letter_window, or it could never be passed"
+        if self.dead_letter_limit is not None and self.dead_letter_limit >= self.dead_letter_window:
+            yield "dead_letter_limit", "must be below dead_letter_window, or it could never be passed"
