@@ -26,8 +26,9 @@ from streamdedup.messages import Alert, Document, encode_alert
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Profile
 from streamdedup.store.redis import RedisBucketStore
+from streamdedup.store.redis_servers import OneServer
 
-RESULT = Path(__file__).resolve().parents[1] / "build" / "bench" / "storm.json"
+OUTPUT = Path(__file__).resolve().parents[1] / "build" / "bench"
 #: Words of each text, and words to choose from.
 WORDS, VOCABULARY = 150, 20_000
 PARTITION = Partition("articles", 0)
@@ -113,7 +114,7 @@ def measure(make_text: Callable[[int], str], documents_count: int, batch: int) -
     profile = Profile(topics=("articles",))
     with RedisServer() as server, redis.Redis.from_url(server.url) as client:
         store = RedisBucketStore(
-            client,
+            OneServer(client),
             namespace="storm:articles",
             bands=profile.banding().bands,
             lifetime_ms=86_400_000,
@@ -151,6 +152,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=100_000)
     parser.add_argument("--batch", type=int, default=500)
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="folder for storm.json")
     options = parser.parse_args()
     results = {}
     print("stream      µs/document  ratio  slowest batch   alerts     pairs bytes/doc")
@@ -162,8 +164,9 @@ def main() -> None:
             f" {result.pairs:9,} {result.used_bytes / result.documents:9.0f}"
         )
     print(f"alerts of exact copies that name none: {results['copies'].alerts_without_exact_copy}")
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps({name: asdict(result) for name, result in results.items()}, indent=2) + "\n")
+    options.output.mkdir(parents=True, exist_ok=True)
+    figures = {name: asdict(result) for name, result in results.items()}
+    (options.output / "storm.json").write_text(json.dumps(figures, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from streamdedup.minhash import standard_error
 from streamdedup.sketch import Sketcher
 from streamdedup.store.base import BucketStore, Fence, StoredRecord
 
-#: Candidates of a document that met a full bucket, exact copies included. So many keep the cost of a document in a
-#: storm of copies within three times the ordinary.
+#: Candidates of a document that met a full bucket, exact copies included. With so few a document in a storm of 50,000
+#: costs 3 to 7 times the ordinary (benchmarks/storm.py), most of it for the pairs of those that fill the buckets.
 STORM_CANDIDATES = 4
 #: Exact copies among them, at most.
 STORM_COPIES = 2

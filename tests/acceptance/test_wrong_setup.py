@@ -278,7 +278,7 @@ class TestSettings:
                     "redis.ssl_key_file: names no file",
                     "redis.ssl_cert_file: is missing",
                     "redis.url: sends a password in clear",
-                    "service.dead_letter_limit: must not be above dead_letter_window",
+                    "service.dead_letter_limit: must be below dead_letter_window",
                     "profiles.articles.id_field: is id, and so is one of text_fields",
                     "profiles.articles.bands: 40 bands of 4 rows need 160 permutations",
                     "profiles.reviews.stop_words: is for shingle_unit",
