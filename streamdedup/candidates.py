@@ -8,9 +8,10 @@ itself in a bucket of its content, and is compared with few, so that its cost st
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
-from streamdedup import sketch as sketches
+from streamdedup.content import decode_sketch
 from streamdedup.detections import DetectorOptions, Outcome, Prepared, pair_key
 from streamdedup.messages import Match
 from streamdedup.minhash import standard_error
@@ -85,7 +86,7 @@ class Verifier:
             record = prepared.records[row]
             for number in numbers:
                 other = found.get(number)
-                if other is not None and self._within_window(record, other):
+                if other is not None and not other.deleted and self._within_window(record, other):
                     pairs.rows.append(row)
                     pairs.others.append(other)
         partners = self._near_duplicates(prepared, pairs)
@@ -123,7 +124,8 @@ class Verifier:
         if not crowded:
             return
         members = {number for row in crowded if not met[row].full for number in met[row].candidates}
-        noted = [(number, found[number].digest) for number in sorted(members) if number in found]
+        there = [found[number] for number in sorted(members & found.keys())]
+        noted = [(record.number, record.digest) for record in there if not record.deleted]
         own = [(prepared.records[row].number, prepared.records[row].digest) for row in crowded]
         copies = self._store.enter_copies([*noted, *own], rights)[len(noted) :]
         for row, numbers in zip(crowded, copies, strict=True):
@@ -165,7 +167,7 @@ class Verifier:
     ) -> list[tuple[float, bool, int] | None]:
         """Return for each pair similarity, whether it is exact, and shared bands; None for one that is not near."""
         options = self._options
-        theirs = [sketches.decode(other.sketch) for other in others]
+        theirs = [decode_sketch(other.content) for other in others]
         similarities = self._sketcher.similarities([prepared.sketches[row] for row in rows], theirs)
         near = np.flatnonzero(similarities.values >= options.threshold)
         banding = options.banding
@@ -187,6 +189,32 @@ class Verifier:
             standard_error=0.0 if exact else float(standard_error(similarity, self._options.permutations)),
             shared_bands=shared_bands,
         )
+
+
+class MatchCodec:
+    """Matches of one batch as the store keeps them; each is encoded once, and what was encoded here is not decoded."""
+
+    _decoder = msgspec.json.Decoder(Match)
+
+    def __init__(self) -> None:
+        self._texts: dict[int, bytes] = {}
+        self._matches: dict[bytes, Match] = {}
+
+    def encoded(self, partners: Mapping[bytes, Match]) -> dict[bytes, bytes]:
+        """Encode the partners of a position."""
+        return {key: self._encoded(match) for key, match in partners.items()}
+
+    def _encoded(self, match: Match) -> bytes:
+        # By identity: a match is made once for all documents that it is a match of, and outlives this codec.
+        text = self._texts.get(id(match))
+        if text is None:
+            text = self._texts[id(match)] = msgspec.json.encode(match)
+            self._matches[text] = match
+        return text
+
+    def decoded(self, partners: Mapping[bytes, bytes]) -> dict[bytes, Match]:
+        """Decode what is saved for a position."""
+        return {key: self._matches.get(text) or self._decoder.decode(text) for key, text in partners.items()}
 
 
 def _first_of_each(contents: Iterable[tuple[bytes, bytes]], place: Mapping[tuple[bytes, bytes], int]) -> list[int]:

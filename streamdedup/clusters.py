@@ -9,7 +9,7 @@ never depend on clusters.
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from streamdedup import sketch as sketches
+from streamdedup.content import decode_sketch
 from streamdedup.position import Position
 from streamdedup.sketch import Sketch, Sketcher
 from streamdedup.store.base import BucketStore, Fence, StoredRecord
@@ -48,7 +48,7 @@ class Stars:
         """
         best_match = self._known.get(best)
         first = self._known.get(best_match.cluster) if best_match is not None else None
-        if first is None or first.number == record.number:
+        if first is None or first.deleted or first.number == record.number:
             return record
         if (first.id, first.digest.hex()) not in near and not self._alike(own, first):
             return record
@@ -57,7 +57,7 @@ class Stars:
         return first
 
     def _alike(self, own: Sketch, first: StoredRecord) -> bool:
-        similarity = self._sketcher.similarities([own], [sketches.decode(first.sketch)]).values[0]
+        similarity = self._sketcher.similarities([own], [decode_sketch(first.content)]).values[0]
         return bool(similarity >= self._threshold)
 
     def save(self, rights: Sequence[Fence]) -> None:

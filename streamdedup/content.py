@@ -27,6 +27,7 @@ from streamdedup.text import ShingleBatch, Shingler
 
 _FORMAT: Final = 0x10
 _WITH_VERSION: Final = 0x01
+_FIRST_WITH_VERSION: Final = bytes([_FORMAT | _WITH_VERSION])
 _HEADER: Final = struct.Struct("<BHHB")
 #: Most that is told of a number of tokens or elements.
 _MOST: Final = 65_535
@@ -65,6 +66,10 @@ class Content:
         return b"".join((head, tail, self.version or b"", sketches.encode(self.sketch)))
 
 
+#: The content of a document without elements.
+NOTHING: Final = Content(Sketch(0, hashes=np.empty(0, np.uint32)), 0, 0, np.empty(0, np.uint64))
+
+
 def decode(data: bytes) -> Content:
     """Decode what `Content.encoded` made; the result owns its memory.
 
@@ -87,12 +92,12 @@ def decode_sketch(data: bytes) -> Sketch:
 
 
 def version_of(data: bytes) -> bytes | None:
-    """Return the version alone.
+    """Return the version alone; None for the many without.
 
     Raises:
         ValueError: As `decode`.
     """
-    return _split(data)[4]
+    return _split(data)[4] if data[:1] == _FIRST_WITH_VERSION else None
 
 
 def _split(data: bytes) -> tuple[int, int, int, bytes, bytes | None, bytes]:

@@ -1,6 +1,5 @@
 """What goes into the detector and what comes out: plain data, and the names of documents and pairs."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from hashlib import blake2b
@@ -8,6 +7,8 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.content import version_of
+from streamdedup.errors import MessageError
 from streamdedup.lsh import Banding
 from streamdedup.messages import Document, Match
 from streamdedup.position import Position
@@ -67,20 +68,20 @@ class Prepared:
     """A batch of documents, computed and not yet indexed.
 
     Attributes:
-        documents: All documents of the batch, in order.
-        skipped: Position in ``documents`` -> why that one is not indexed.
-        kept: Positions in ``documents`` of those to index, in order; the following are aligned with it.
+        documents: The documents that come with their whole text, in order; the following are aligned with it.
         records: What the store is to keep of each.
         sketches: Their sketches.
-        band_keys: (kept, bands) their band keys.
+        band_keys: (documents, bands) their band keys.
+        skips: By place in ``documents``, why that one enters no bucket.
+        appends: Those that continue a document; what comes of them is known once it is.
     """
 
-    documents: Sequence[Document]
-    skipped: Mapping[int, Skip]
-    kept: list[int]
+    documents: list[Document]
     records: list[StoredRecord]
     sketches: list[Sketch]
     band_keys: NDArray[np.uint32]
+    skips: dict[int, Skip]
+    appends: list[Document] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +108,12 @@ class Outcome:
     Attributes:
         detections: One for each document with at least one new pair.
         skipped: Documents passed over, with the reason.
-        collided: Documents whose number belongs to another id, with that id.
+        refused: Documents that can never be processed, with the reason.
         saved_positions: Positions for which partners were saved, to be forgotten after the commit.
         indexed_count: Documents that are in the index now because of this batch.
         replayed_count: Of them, those that an attempt before this one had placed there.
         silent_count: Of them, those committed before, which emit nothing.
+        deleted_count: Requests that a document be deleted, whether it was there or not.
         candidates_count: Candidates met in buckets.
         dropped_candidates_count: Candidates beyond ``max_candidates``, never compared.
         verified_count: Candidates compared and found near-duplicates.
@@ -121,11 +123,12 @@ class Outcome:
 
     detections: list[Detection] = field(default_factory=list)
     skipped: list[tuple[Document, Skip]] = field(default_factory=list)
-    collided: list[tuple[Document, str]] = field(default_factory=list)
+    refused: list[tuple[Document, MessageError]] = field(default_factory=list)
     saved_positions: list[Position] = field(default_factory=list)
     indexed_count: int = 0
     replayed_count: int = 0
     silent_count: int = 0
+    deleted_count: int = 0
     candidates_count: int = 0
     dropped_candidates_count: int = 0
     verified_count: int = 0
@@ -145,6 +148,12 @@ def document_number(profile: str, document_id: str) -> int:
 
 
 def pair_key(a: StoredRecord, b: StoredRecord) -> bytes:
-    """Return the 16 bytes that name a pair of versions, whichever of the two is named first."""
-    sides = sorted(record.number.to_bytes(8, "big", signed=True) + record.digest for record in (a, b))
+    """Return the 16 bytes that name a pair of versions, whichever of the two is named first.
+
+    A document that was continued goes by the version under which it was first placed.
+    """
+    sides = sorted(
+        record.number.to_bytes(8, "big", signed=True) + (version_of(record.content) or record.digest)
+        for record in (a, b)
+    )
     return blake2b(b"".join(sides), digest_size=16).digest()

@@ -13,13 +13,13 @@ two sketches alone.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from streamdedup import sketch as sketches
-from streamdedup.candidates import Met, Verifier
+from streamdedup.candidates import MatchCodec, Met, Verifier
+from streamdedup.changes import Changes, collision, placed_again
 from streamdedup.clusters import StarFinder
+from streamdedup.content import Content, contents_of
+from streamdedup.content import decode as decode_content
 from streamdedup.detections import (
     Detection,
     DetectorOptions,
@@ -31,38 +31,20 @@ from streamdedup.detections import (
 from streamdedup.messages import Document, Match, content_digest
 from streamdedup.minhash import HashFamily
 from streamdedup.position import Partition
-from streamdedup.sketch import Sketch, Sketcher
-from streamdedup.store.base import BucketStore, Fence, PutResult, PutState, StoredRecord
+from streamdedup.sketch import Sketcher
+from streamdedup.store.base import (
+    RETURNING_STATES,
+    BucketStore,
+    Fence,
+    PutResult,
+    PutState,
+    StoredRecord,
+    decide_put,
+)
 from streamdedup.text import Shingler
 
 #: States of a record that is not indexed, without being a mistake.
 _PASSED_OVER = {PutState.REDELIVERED: Skip.REDELIVERED, PutState.SUPERSEDED: Skip.SUPERSEDED}
-
-
-class _MatchCodec:
-    """Matches of one batch as the store keeps them; each is encoded once, and what was encoded here is not decoded."""
-
-    _decoder = msgspec.json.Decoder(Match)
-
-    def __init__(self) -> None:
-        self._texts: dict[int, bytes] = {}
-        self._matches: dict[bytes, Match] = {}
-
-    def encoded(self, partners: Mapping[bytes, Match]) -> dict[bytes, bytes]:
-        """Encode the partners of a position."""
-        return {key: self._encoded(match) for key, match in partners.items()}
-
-    def _encoded(self, match: Match) -> bytes:
-        # By identity: a match is made once for all documents that it is a match of, and outlives this codec.
-        text = self._texts.get(id(match))
-        if text is None:
-            text = self._texts[id(match)] = msgspec.json.encode(match)
-            self._matches[text] = match
-        return text
-
-    def decoded(self, partners: Mapping[bytes, bytes]) -> dict[bytes, Match]:
-        """Decode what is saved for a position."""
-        return {key: self._matches.get(text) or self._decoder.decode(text) for key, text in partners.items()}
 
 
 class Detector:
@@ -80,6 +62,7 @@ class Detector:
         family = HashFamily(options.permutations, options.seed)
         self._sketcher = Sketcher(family, options.exact_limit, options.banding.permutations)
         self._verifier = Verifier(options, store, self._sketcher)
+        self._changes = Changes(options, store, self._shingler, self._sketcher)
         self._stars = StarFinder(store, self._sketcher, options.threshold)
 
     @property
@@ -93,31 +76,27 @@ class Detector:
         """Compute everything about a batch that needs no store: shingles, sketches, band keys.
 
         Args:
-            documents: Documents to place in the index, in the order of their positions within each partition.
+            documents: Documents to place in the index or to continue, in the order of their positions within each
+                partition. One that is continued must not be there twice.
         """
-        shingles = self._shingler.shingle([document.text for document in documents])
-        counts = np.diff(shingles.offsets)
-        skipped = self._skipped(counts, shingles.token_counts)
-        kept = [index for index in range(len(documents)) if index not in skipped]
-        # A skipped document may have shingles: they must not be signed along with those of its neighbours.
-        chosen = np.repeat(np.isin(np.arange(len(documents)), kept), counts) if skipped else slice(None)
-        offsets = np.concatenate(([0], np.cumsum(counts[kept]))).astype(np.int64)
-        made, signatures = self._sketcher.make(shingles.hashes[chosen], offsets)
-        records = [self._record(documents[index], made_one) for index, made_one in zip(kept, made, strict=True)]
-        return Prepared(documents, skipped, kept, records, made, self._options.banding.band_keys(signatures))
+        placed = [document for document in documents if document.op != "append"]
+        shingles = self._shingler.shingle([document.text for document in placed])
+        made, signatures = self._sketcher.make(shingles.hashes, shingles.offsets)
+        contents = contents_of(shingles, made)
+        records = [self._record(document, content) for document, content in zip(placed, contents, strict=True)]
+        skips = {row: why for row, content in enumerate(contents) if (why := self._skip(content)) is not None}
+        appends = [document for document in documents if document.op == "append"]
+        return Prepared(placed, records, made, self._options.banding.band_keys(signatures), skips, appends)
 
-    def _skipped(self, shingle_counts: NDArray[np.int64], token_counts: NDArray[np.int64]) -> dict[int, Skip]:
-        reasons = {}
-        for index in np.flatnonzero((shingle_counts == 0) | (token_counts < self._options.min_words)).tolist():
-            if token_counts[index] == 0:
-                reasons[index] = Skip.EMPTY
-            elif token_counts[index] < self._options.min_words:
-                reasons[index] = Skip.TOO_FEW_WORDS
-            else:
-                reasons[index] = Skip.TOO_SHORT
-        return reasons
+    def _skip(self, content: Content) -> Skip | None:
+        """Say why a content enters no bucket, if so."""
+        if content.sketch.count and content.token_count >= self._options.min_words:
+            return None
+        if not content.token_count:
+            return Skip.EMPTY
+        return Skip.TOO_FEW_WORDS if content.token_count < self._options.min_words else Skip.TOO_SHORT
 
-    def _record(self, document: Document, made: Sketch) -> StoredRecord:
+    def _record(self, document: Document, content: Content) -> StoredRecord:
         number = document_number(self._options.profile, document.id)
         return StoredRecord(
             number=number,
@@ -126,10 +105,25 @@ class Detector:
             position=document.position,
             time_ms=document.time_ms,
             cluster=number,
-            sketch=sketches.encode(made),
+            content=content.encoded(),
         )
 
     # Stage two: the index
+
+    def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> Outcome:
+        """Take documents out of the index, with everything known of them but a marker.
+
+        Args:
+            documents: What is to be deleted, in the order of their positions within each partition.
+            fences: The right to write for every partition concerned.
+
+        Raises:
+            StoreUnavailable: Try the batch again.
+            BatchRefused: A partition is no longer ours; drop the batch.
+            IndexLost: The index is gone.
+        """
+        self._changes.delete(documents, list(fences.values()))
+        return Outcome(deleted_count=len(documents))
 
     def index(self, prepared: Prepared, fences: Mapping[Partition, Fence]) -> Outcome:
         """Place a prepared batch in the index and find its near-duplicates.
@@ -138,7 +132,8 @@ class Detector:
         emitted by the same position as the first time.
 
         Steps, each a call to the store (the rules: ``store.base``):
-            1. Put the records: from now on they are the authority.
+            1. Put the records: from now on they are the authority. Continue the documents that are continued, and take
+               old versions out of their buckets before they are replaced.
             2. Enter the buckets and meet candidates.
             3. Verify the candidates: window, shared bands, similarity.
             4. Save the verified partners, and take up those saved by an earlier attempt.
@@ -155,13 +150,15 @@ class Detector:
             IndexLost: The index is gone.
         """
         rights = list(fences.values())
-        outcome = Outcome(skipped=[(prepared.documents[index], why) for index, why in prepared.skipped.items()])
-        # 1. Record first.
-        results = self._store.put_records(prepared.records, rights) if prepared.kept else []
-        states = _states_within_batch(prepared.records, results)
-        _take_stored_times(prepared.records, results)
+        outcome = Outcome()
+        # 1. Record first; leave before change.
+        results = self._put(prepared.records, rights)
+        prepared, results = self._continue(prepared, results, outcome)
+        self._replace(prepared, results, rights)
+        states = [result.state for result in results]
+        _take_first_attempts(prepared.records, results)
         # 2. Add before read.
-        entering = [row for row, state in enumerate(states) if state <= PutState.REPLAYED]
+        entering = [row for row, state in enumerate(states) if state <= PutState.REPLAYED and row not in prepared.skips]
         met = self._enter(prepared, entering, rights, outcome)
         loud = self._count_states(prepared, states, results, fences, outcome)
         # 3. Verify.
@@ -174,6 +171,49 @@ class Detector:
         # 6. Clusters.
         self._detect(prepared, owned, rights, outcome)
         return outcome
+
+    def _put(self, records: Sequence[StoredRecord], rights: list[Fence]) -> list[PutResult]:
+        """Put the records, of each document the version that stands at the end of the batch."""
+        results = _within_batch(records)
+        rows = [row for row in range(len(records)) if row not in results]
+        if rows:
+            put = self._store.put_records([records[row] for row in rows], rights)
+            results.update(zip(rows, put, strict=True))
+        return [results[row] for row in range(len(records))]
+
+    def _continue(
+        self, prepared: Prepared, results: list[PutResult], outcome: Outcome
+    ) -> tuple[Prepared, list[PutResult]]:
+        """Add to a batch what comes of those that continue a document."""
+        if not prepared.appends:
+            return prepared, results
+        continued = self._changes.continued(prepared.appends, outcome)
+        contents = [decode_content(record.content) for record in continued.records]
+        sketches = [content.sketch for content in contents]
+        skips = {
+            len(prepared.records) + row: why
+            for row, content in enumerate(contents)
+            if (why := self._skip(content)) is not None
+        }
+        whole = Prepared(
+            [*prepared.documents, *continued.documents],
+            [*prepared.records, *continued.records],
+            [*prepared.sketches, *sketches],
+            np.concatenate([prepared.band_keys, self._changes.band_keys(sketches)]),
+            {**prepared.skips, **skips},
+        )
+        return whole, [*results, *continued.results]
+
+    def _replace(self, prepared: Prepared, results: Sequence[PutResult], rights: list[Fence]) -> None:
+        """Take old versions out of their buckets, then put the new ones in their place."""
+        rows = [row for row, result in enumerate(results) if result.state is PutState.REPLACED]
+        if rows:
+            old = {row: record for row in rows if (record := results[row].previous) is not None}
+            for row, record in old.items():
+                if record.deleted:
+                    prepared.records[row] = placed_again(prepared.records[row], record)
+            self._changes.withdraw([record for record in old.values() if not record.deleted], rights)
+            self._store.replace_records([prepared.records[row] for row in rows], rights)
 
     def _enter(self, prepared: Prepared, entering: list[int], rights: list[Fence], outcome: Outcome) -> dict[int, Met]:
         """Return for each row that met others what the buckets showed."""
@@ -199,12 +239,11 @@ class Detector:
         """Sort the rows by what became of them; return those that may emit pairs."""
         loud = []
         for row, state in enumerate(states):
-            document = prepared.documents[prepared.kept[row]]
+            document = prepared.documents[row]
             if state is PutState.COLLIDED:
-                other = results[row].previous
-                outcome.collided.append((document, other.id if other is not None else ""))
+                outcome.refused.append((document, collision(results[row])))
                 continue
-            passed_over = _PASSED_OVER.get(state)
+            passed_over = _PASSED_OVER.get(state, prepared.skips.get(row))
             if passed_over is not None:
                 outcome.skipped.append((document, passed_over))
             else:
@@ -232,7 +271,7 @@ class Detector:
         rows = [row for row in loud if row in verified or states[row] is not PutState.CREATED]
         if not rows:
             return {}
-        codec = _MatchCodec()
+        codec = MatchCodec()
         entries = [(prepared.records[row].position, codec.encoded(verified.get(row, {}))) for row in rows]
         saved = self._store.save_partners(entries, rights)
         return {row: codec.decoded(partners) for row, partners in zip(rows, saved, strict=True)}
@@ -263,29 +302,37 @@ class Detector:
             record = prepared.records[row]
             near = {(match.id, match.digest) for match in matches}
             first = stars.join(record, prepared.sketches[row], best[row], near)
-            document = prepared.documents[prepared.kept[row]]
-            outcome.detections.append(Detection(document, record.digest, matches, first.id))
+            outcome.detections.append(Detection(prepared.documents[row], record.digest, matches, first.id))
         stars.save(rights)
 
 
-def _take_stored_times(records: list[StoredRecord], results: Sequence[PutResult]) -> None:
-    """Give each replayed record the time of its first attempt.
+def _take_first_attempts(records: list[StoredRecord], results: Sequence[PutResult]) -> None:
+    """Give each replayed record the time and the version of its first attempt.
 
-    A time in the future is set back to that of the attempt, and the window must be the same for all attempts.
+    A time in the future is set back to that of the attempt, and the window must be the same for all attempts. What was
+    placed again after a deletion has a version of its own.
     """
     for row, result in enumerate(results):
         if result.state is PutState.REPLAYED and result.previous is not None:
-            records[row] = replace(records[row], time_ms=result.previous.time_ms)
+            records[row] = replace(records[row], time_ms=result.previous.time_ms, content=result.previous.content)
 
 
-def _states_within_batch(records: Sequence[StoredRecord], results: Sequence[PutResult]) -> list[PutState]:
-    """Read the results of a put so that a version replaced within the same batch does not enter the buckets."""
-    states = [result.state for result in results]
-    latest: dict[int, int] = {}
-    for row, (record, state) in enumerate(zip(records, states, strict=True)):
-        if state in (PutState.CREATED, PutState.REPLACED, PutState.REPLAYED):
-            earlier = latest.get(record.number)
-            if earlier is not None:
-                states[earlier] = PutState.SUPERSEDED
-            latest[record.number] = row
-    return states
+def _within_batch(records: Sequence[StoredRecord]) -> dict[int, PutResult]:
+    """Decide about several versions of a document in one batch; only what stands at its end is put.
+
+    Returns:
+        By row, what became of those that are not.
+    """
+    standing: dict[int, int] = {}
+    decided: dict[int, PutResult] = {}
+    for row, record in enumerate(records):
+        before = standing.setdefault(record.number, row)
+        if before == row:
+            continue
+        state = decide_put(records[before], record)
+        if state is PutState.REPLACED:
+            decided[before] = PutResult(PutState.SUPERSEDED)
+            standing[record.number] = row
+        else:
+            decided[row] = PutResult(state, records[before] if state in RETURNING_STATES else None)
+    return decided

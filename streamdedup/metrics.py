@@ -36,6 +36,9 @@ class Metrics:
         self.documents_silent = self._counter(
             "documents_silent", "Documents indexed again below the committed offset, without alerts.", "profile"
         )
+        self.documents_deleted = self._counter(
+            "documents_deleted", "Requests that a document be deleted, whether it was there or not.", "profile"
+        )
         self.skipped = self._counter("skipped", "Documents passed over without being a mistake.", "profile", "reason")
         self.future_times = self._counter(
             "future_times", "Documents whose record time lay in the future and was set back."

@@ -52,6 +52,10 @@ class ErrorCode(StrEnum):
     TOO_LARGE = "too_large"
     #: A well-formed request that this version does not carry out.
     NOT_SUPPORTED = "not_supported"
+    #: Something is to be appended to a document that is not there.
+    UNKNOWN_DOCUMENT = "unknown_document"
+    #: A bag that is kept by its signature cannot be continued.
+    BAG_TOO_LARGE = "bag_too_large"
     #: Two ids share one 64-bit document number.
     ID_COLLISION = "id_collision"
     #: The Kafka client itself could not read the record; only its coordinates are known.

@@ -75,6 +75,7 @@ class Figures:
             (metrics.documents_indexed, outcome.indexed_count),
             (metrics.documents_replayed, outcome.replayed_count),
             (metrics.documents_silent, outcome.silent_count),
+            (metrics.documents_deleted, outcome.deleted_count),
             (metrics.alerts, len(outcome.detections)),
             (metrics.pairs, sum(len(detection.matches) for detection in outcome.detections)),
             (metrics.candidates, outcome.candidates_count),

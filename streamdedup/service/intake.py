@@ -1,11 +1,11 @@
 """Records in: a batch as documents of each profile, and what cannot be a document."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from streamdedup.dead_letters import Stage
 from streamdedup.errors import DecodeError, MessageError
-from streamdedup.messages import Decoder, Document, ErrorCode
+from streamdedup.messages import Document, ErrorCode
 from streamdedup.service.figures import now_ms
 from streamdedup.service.outbox import Profile
 from streamdedup.service.transport import Batch, Record
@@ -28,7 +28,7 @@ def decode_batch(batch: Batch, profiles: Mapping[str, Profile], work: Work) -> N
         topic = record.position.topic
         profile = profiles[topic]
         try:
-            document = _decode(profile.decoder, record)
+            document = profile.decoder.decode(record.position, record.timestamp_ms, record.key, record.value)
         except MessageError as error:
             stage = Stage.SIZE if error.code == ErrorCode.TOO_LARGE else Stage.DECODE
             work.failures.append(Failed(record, error, stage))
@@ -55,9 +55,28 @@ def decode_batch(batch: Batch, profiles: Mapping[str, Profile], work: Work) -> N
         work.kinds.append((unreadable.position.topic, INVALID))
 
 
-def _decode(decoder: Decoder, record: Record) -> Document:
-    """Decode a record, and refuse what is understood but not supported."""
-    document = decoder.decode(record.position, record.timestamp_ms, record.key, record.value)
-    if document.op != "upsert":
-        raise MessageError(ErrorCode.NOT_SUPPORTED, f"op {document.op!r} is not supported yet")
-    return document
+def portions(documents: Sequence[Document], size: int) -> Iterator[list[Document]]:
+    """Cut documents into runs that are worked on at once, in order.
+
+    A run is of deletions alone or without any, so that what is deleted is gone for whoever comes after it, and not for
+    whoever came before. A document that is continued is in a run only once.
+
+    Args:
+        documents: Documents of one profile.
+        size: Most of them in a run.
+    """
+    run: list[Document] = []
+    ids: set[str] = set()
+    appended: set[str] = set()
+    for document in documents:
+        deletes = document.op == "delete"
+        again = document.id in (ids if document.op == "append" else appended)
+        if run and (len(run) == size or again or deletes != (run[0].op == "delete")):
+            yield run
+            run, ids, appended = [], set(), set()
+        run.append(document)
+        ids.add(document.id)
+        if document.op == "append":
+            appended.add(document.id)
+    if run:
+        yield run

@@ -35,7 +35,7 @@ from streamdedup.service import isolation
 from streamdedup.service.breaker import DeadLetterBreaker
 from streamdedup.service.figures import Figures
 from streamdedup.service.holdings import Holdings
-from streamdedup.service.intake import decode_batch
+from streamdedup.service.intake import decode_batch, portions
 from streamdedup.service.outbox import LoopOptions, Outbox, Profile
 from streamdedup.service.shutdown import StopSignals
 from streamdedup.service.transport import Batch, Sink, Source, Transport
@@ -184,9 +184,12 @@ class Loop:
         for name, documents in work.documents.items():
             detector = self._profiles[name].detector
             work.outcomes[name] = Outcome()
-            for first in range(0, len(documents), _PORTION_DOCUMENTS):
+            for portion in portions(documents, _PORTION_DOCUMENTS):
                 self._tick()
-                portion = documents[first : first + _PORTION_DOCUMENTS]
+                if portion[0].op == "delete":
+                    with self._figures.timed("index"):
+                        work.outcomes[name].add(detector.delete(portion, _of(portion, fences)))
+                    continue
                 # 3. Prepare.
                 with self._figures.timed("prepare"):
                     prepared = isolation.prepare(detector, portion, records, work)

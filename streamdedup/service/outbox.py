@@ -8,7 +8,6 @@ import structlog
 from streamdedup.dead_letters import Daemon, Failure, Stage, dead_letter
 from streamdedup.detections import Detection
 from streamdedup.detector import Detector
-from streamdedup.errors import MessageError
 from streamdedup.messages import Alert, Decoder, ErrorCode, encode_alert
 from streamdedup.position import Partition
 from streamdedup.service.breaker import BreakerOptions
@@ -90,9 +89,7 @@ class Outbox:
         for name, outcome in work.outcomes.items():
             for detection in outcome.detections:
                 work.messages.extend(self._alert_messages(profiles[name], detection))
-            for document, other_id in outcome.collided:
-                text = f"the id shares its document number with the id {other_id!r}, which is indexed already"
-                error = MessageError(ErrorCode.ID_COLLISION, text)
+            for document, error in outcome.refused:
                 work.failures.append(Failed(records[document.position], error, Stage.PROCESS))
         for failed in work.failures:
             position = failed.record.position

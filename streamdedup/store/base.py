@@ -14,21 +14,24 @@ Each has its place:
 1. *record first*: ``put_records`` returns before ``enter_buckets`` is called.
 2. *add before read*: ``enter_buckets`` adds and reads a bucket in one atomic step, so that of two documents that race
    through two daemons at least one sees the other in every band they share.
-3. *position order*: ``put_records`` replaces a record only by a later position (``PutState``).
+3. *position order*: a record is replaced only by a later position (``decide_put``), be it a new version or the marker
+   of a deletion.
 4. *partners saved*: ``save_partners`` stores the verified partners of a position and returns them together with all
    that were stored for it before.
 5. *claim*: ``claim_pairs`` gives a pair to the position that asks first, for ever.
 6. *mark*: ``fence`` returns the offset below which records are indexed but emit nothing; ``finish`` moves it.
 7. *fence*: every write names the generation under which it happens; one below the stored generation is refused.
 8. *claims seeded*: after the index was lost, claims are restored with ``claim_pairs`` before the daemon goes on.
+9. *leave before change*: the old version of a document leaves its buckets while its record, from which they are known,
+   still stands; only then is the record replaced. Nobody takes out another's document: a member is a hint, checked
+   against the record of whoever it names.
+10. *no late writes*: the calls of a store are numbered, and a slot refuses one that comes after a later one. So a write
+   that was given up for lost and repeated does no harm when it arrives after all: it could take a document out of a
+   bucket that it has entered again since.
 
-Nobody takes a document out of a bucket: a member is a hint, checked against the record of whoever it names, and dies
-with its bucket. To take one out could not be repeated safely, for a late repetition would take out a document that has
-entered again since.
-
-Every write may be repeated, also after a time-out that in truth had succeeded: the outcome of the second call leads the
-detector to the same result. A crash between two calls leaves hints without a document or partners without a commit,
-both of which the replay of the batch uses or time removes.
+Every write may be repeated at once, also after a time-out that in truth had succeeded: the outcome of the second call
+leads the detector to the same result. A crash between two calls leaves hints without a document or partners without a
+commit, both of which the replay of the batch uses or time removes.
 """
 
 import time
@@ -56,7 +59,8 @@ class PutState(IntEnum):
 
     #: There was none of this number.
     CREATED = 0
-    #: A later version: it stands in place of the old one, which is returned.
+    #: A later version of what stands there, or of what was deleted; that is returned and stands until
+    #: ``replace_records``.
     REPLACED = 1
     #: The same position with the same content stands there already; it is returned, with the time first stored.
     REPLAYED = 2
@@ -83,7 +87,7 @@ class StoredRecord:
         position: Where this version came from.
         time_ms: Record time of this version, milliseconds since the epoch.
         cluster: Number of the first document of its cluster; its own number when it starts one.
-        sketch: The encoded sketch.
+        content: What is kept of the content, encoded.
     """
 
     number: int
@@ -92,7 +96,17 @@ class StoredRecord:
     position: Position
     time_ms: int
     cluster: int
-    sketch: bytes
+    content: bytes
+
+    @property
+    def deleted(self) -> bool:
+        """Whether this is only a marker of a deletion: a number, a position and a time, without an id."""
+        return not self.id
+
+
+def deletion_marker(number: int, position: Position, time_ms: int) -> StoredRecord:
+    """Return what stands in the place of a document that was deleted, for as long as its record would have."""
+    return StoredRecord(number, "", bytes(16), position, time_ms, number, b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +115,7 @@ class PutResult:
 
     Attributes:
         state: What happened.
-        previous: The record that was replaced or met (REPLACED, REPLAYED, COLLIDED); else None.
+        previous: The record that is to be replaced or was met (REPLACED, REPLAYED, COLLIDED); else None.
     """
 
     state: PutState
@@ -213,7 +227,13 @@ class BucketStore(Protocol):
         """Forget the fence of a partition; for an operator whose consumer group was deleted and counts anew."""
 
     def put_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> list[PutResult]:
-        """Store records in the order given, each by the rule of position order; one result for each."""
+        """Store records where none stands yet; one result for each, in order.
+
+        A later version of what stands there is not stored yet: the old one has to leave its buckets first.
+        """
+
+    def replace_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> None:
+        """Store records and deletion markers in the order given, where nothing or an earlier position stands."""
 
     def enter_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> Hits:
         """Add each document to its bucket of each band, and read who else is there, atomically for each bucket.
@@ -227,6 +247,18 @@ class BucketStore(Protocol):
             band_keys: (n, bands) band keys.
             fences: Rights to write.
         """
+
+    def leave_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> None:
+        """Take each document out of its bucket of each band.
+
+        Args:
+            numbers: Document numbers, n of them.
+            band_keys: (n, bands) band keys.
+            fences: Rights to write.
+        """
+
+    def leave_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
+        """Take each document out of the bucket of its content."""
 
     def enter_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> list[list[int]]:
         """Add each document to the bucket of its content and read which others are there, atomically for each.
@@ -243,7 +275,7 @@ class BucketStore(Protocol):
         """
 
     def get_records(self, numbers: Sequence[int]) -> dict[int, StoredRecord]:
-        """Return the records that exist among ``numbers``."""
+        """Return the records that exist among ``numbers``, markers of deletions included."""
 
     def save_partners(
         self, partners: Sequence[tuple[Position, Mapping[bytes, bytes]]], fences: Sequence[Fence]
@@ -303,7 +335,8 @@ def decide_put(stored: StoredRecord | None, new: StoredRecord) -> PutState:  # n
     """
     if stored is None:
         return PutState.CREATED
-    if stored.id != new.id:
+    marks = stored.deleted or new.deleted
+    if not marks and stored.id != new.id:
         return PutState.COLLIDED
     same_content = stored.digest == new.digest
     if stored.position == new.position:
@@ -311,7 +344,7 @@ def decide_put(stored: StoredRecord | None, new: StoredRecord) -> PutState:  # n
     same_partition = stored.position.of == new.position.of
     if same_partition and new.position.offset < stored.position.offset:
         return PutState.SUPERSEDED
-    if same_content:
+    if same_content and not marks:
         return PutState.REDELIVERED
     if not same_partition and new.time_ms <= stored.time_ms:
         return PutState.SUPERSEDED

@@ -140,9 +140,16 @@ class MemoryBucketStore:
     def _put(self, record: StoredRecord) -> PutResult:
         stored = self._records.get(record.number)
         state = decide_put(stored, record)
-        if state in (PutState.CREATED, PutState.REPLACED):
+        if state is PutState.CREATED:
             self._records.set(record.number, record)
         return PutResult(state, stored if state in RETURNING_STATES else None)
+
+    def replace_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.replace_records``."""
+        self._check(fences)
+        for record in records:
+            if decide_put(self._records.get(record.number), record) in (PutState.CREATED, PutState.REPLACED):
+                self._records.set(record.number, record)
 
     def enter_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> Hits:
         """See ``BucketStore.enter_buckets``."""
@@ -165,6 +172,19 @@ class MemoryBucketStore:
                 for member in others:
                     hits[member] = hits.get(member, 0) + 1
         return Hits(candidates, full.total(), frozenset(full), frozenset(crowded))
+
+    def leave_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.leave_buckets``."""
+        self._check(fences)
+        for number, keys in zip(numbers, band_keys.tolist(), strict=True):
+            for bucket_key in enumerate(keys):
+                (self._buckets.get(bucket_key) or {}).pop(number, None)
+
+    def leave_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.leave_copies``."""
+        self._check(fences)
+        for number, digest in documents:
+            (self._copies.get(digest) or {}).pop(number, None)
 
     def enter_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> list[list[int]]:
         """See ``BucketStore.enter_copies``."""

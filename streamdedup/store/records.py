@@ -1,4 +1,4 @@
-"""The stored form of a document record, which the Lua scripts read in part.
+"""The stored form of a document record, which the Lua scripts read in part. A marker of a deletion has no id.
 
 ======  ======  ==========================================================
 byte    length  what (numbers big-endian)
@@ -12,7 +12,7 @@ byte    length  what (numbers big-endian)
 43      p       partition as text, ``topic:number``
 43+p    2       length i of the id
 45+p    i       id, UTF-8
-45+p+i  rest    the encoded sketch
+45+p+i  rest    the encoded content (``content``)
 ======  ======  ==========================================================
 """
 
@@ -44,7 +44,7 @@ def encode_record(record: StoredRecord) -> bytes:
     partition = str(record.position.of).encode()
     document_id = record.id.encode("utf-8", "surrogatepass")
     head = _HEAD.pack(_VERSION, record.cluster, record.digest, record.time_ms, record.position.offset, len(partition))
-    return b"".join((head, partition, _LENGTH.pack(len(document_id)), document_id, record.sketch))
+    return b"".join((head, partition, _LENGTH.pack(len(document_id)), document_id, record.content))
 
 
 def decode_record(number: int, data: bytes) -> StoredRecord:

@@ -4,6 +4,7 @@ Buckets are sets, and every operation on them is one script for a whole batch. W
 ``store.redis_keys``. What the scripts do: ``store/lua``.
 """
 
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -70,14 +71,15 @@ class RedisBucketStore:
         self._documents = DocumentCount(self._keys, lifetime_ms, now_ms)
         self._lifetime = str(lifetime_ms or 0).encode()
         self._cap = str(bucket_cap or 0).encode()
+        self._name = secrets.token_bytes(8)
         self._runner = ScriptRunner(servers, self._keys.fingerprint)
 
     # Calls
 
     def _fenced_call(self, name: str, slot: int, fences: Sequence[Fence], arguments: Iterable[Any]) -> Call:
-        generations = [fence.generation for fence in fences]
         keys = [self._keys.guard(slot), *(self._keys.fence(slot, fence.partition) for fence in fences)]
-        return name, keys, [*generations, *arguments]
+        arguments = [*(fence.generation for fence in fences), self._runner.number, *arguments]
+        return name, [*keys, self._keys.order(slot, self._name)], arguments
 
     # The contract
 
@@ -130,15 +132,9 @@ class RedisBucketStore:
 
     def put_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> list[PutResult]:
         """See ``BucketStore.put_records``."""
-        groups = self._group(self._keys.record_slot(record.number) for record in records)
-        calls = []
-        for slot, members in groups.items():
-            arguments: list[bytes] = [self._keys.records(slot), self._lifetime]
-            for index in members:
-                arguments += (encode_number(records[index].number), encode_record(records[index]))
-            calls.append(self._fenced_call("put_records", slot, fences, arguments))
         results = [PutResult(PutState.CREATED)] * len(records)
-        for members, reply in zip(groups.values(), self._runner.run(calls), strict=True):
+        groups, replies = self._store_records("put_records", records, fences)
+        for members, reply in zip(groups, replies, strict=True):
             count = len(members)
             previous = dict(zip(reply[count::2], reply[count + 1 :: 2], strict=True))
             for at, (index, state) in enumerate(zip(members, reply[:count], strict=True), start=1):
@@ -147,6 +143,23 @@ class RedisBucketStore:
                     number = records[index].number
                     results[index] = PutResult(PutState(state), _decoded(number, stored) if stored else None)
         return results
+
+    def replace_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.replace_records``."""
+        self._store_records("replace_records", records, fences)
+
+    def _store_records(
+        self, script: str, records: Sequence[StoredRecord], fences: Sequence[Fence]
+    ) -> tuple[list[list[int]], list[Any]]:
+        """Call a script with records; return which of them went into each call, and the replies."""
+        groups = self._group(self._keys.record_slot(record.number) for record in records)
+        calls = []
+        for slot, members in groups.items():
+            arguments: list[bytes] = [self._keys.records(slot), self._lifetime]
+            for index in members:
+                arguments += (encode_number(records[index].number), encode_record(records[index]))
+            calls.append(self._fenced_call(script, slot, fences, arguments))
+        return list(groups.values()), self._runner.run(calls)
 
     @staticmethod
     def _group(slots: Iterable[int]) -> dict[int, list[int]]:
@@ -184,6 +197,29 @@ class RedisBucketStore:
                 row = int(rows[place - 1])
                 _count_hits(candidates[row], members, numbers[row])
         return Hits(candidates, full.total(), frozenset(full), frozenset(crowded))
+
+    def leave_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.leave_buckets``."""
+        calls = []
+        for slot, rows in self._rows_by_slot(band_keys):
+            if len(rows):
+                keys = band_keys[rows, slot // self._shards].astype(">u4").tobytes()
+                members = [numbers[row] for row in rows.tolist()]
+                calls.append(
+                    self._fenced_call("leave_buckets", slot, fences, [self._keys.buckets(slot), keys, *members])
+                )
+        self._runner.run(calls)
+
+    def leave_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.leave_copies``."""
+        calls = []
+        for slot, members in self._group(self._keys.copies_slot(digest) for _, digest in documents).items():
+            arguments: list[Any] = [self._keys.copies(slot)]
+            for index in members:
+                number, digest = documents[index]
+                arguments += (digest, number)
+            calls.append(self._fenced_call("leave_copies", slot, fences, arguments))
+        self._runner.run(calls)
 
     def enter_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> list[list[int]]:
         """See ``BucketStore.enter_copies``."""

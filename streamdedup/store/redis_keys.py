@@ -12,6 +12,7 @@ key                    type     what
 ``{..:s}c`` + pair     string   the position that owns a pair
 ``{..:s}p`` + position hash     pair key -> match: the partners found for a position
 ``{..:s}f`` + part.    string   the fence of a partition, in every slot
+``{..:s}o`` + store   string   number of a store's last call, in every slot
 ``{..:0}m`` + part.    string   the mark of a partition
 ``{..:0}h`` + time     string   which documents came in a slice of time (HyperLogLog)
 ``{..:0}fingerprint``  string   the parameters that the index was built with, as JSON
@@ -105,6 +106,10 @@ class Keys:
     def documents(self, at: int) -> bytes:
         """Key of the documents of a slice of time, counted from the epoch."""
         return self._tags[0] + b"h%d" % at
+
+    def order(self, slot: int, store: bytes) -> bytes:
+        """Key of the number of a store's last call in one slot."""
+        return self._tags[slot] + b"o" + store
 
     def mark(self, partition: Partition) -> bytes:
         """Key of a partition's mark."""

@@ -31,6 +31,12 @@ class ScriptRunner:
         self._servers = servers
         self._fingerprint_key = fingerprint_key
         self._scripts = load_scripts()
+        self._number = 1
+
+    @property
+    def number(self) -> int:
+        """Number of the next run, which all of its calls carry."""
+        return self._number
 
     def run(self, calls: Sequence[Call], also: Sequence[Command] = ()) -> list[Any]:
         """Call scripts, many of them in one round trip, but never so many that the server is long in answering.
@@ -48,6 +54,7 @@ class ScriptRunner:
             BatchRefused: A later generation owns a partition, or one is not fenced.
             IndexLost: The index is gone.
         """
+        self._number += 1
         replies: list[Any] = []
         round_trip: list[Call] = []
         size = 0
@@ -86,6 +93,8 @@ class ScriptRunner:
         if text.startswith("FENCED"):
             _, stored, ours = text.split()[:3]
             raise BatchRefused(f"a partition of the batch is fenced by generation {stored}, ours is {ours}")
+        if text.startswith("LATE"):
+            raise BatchRefused("a later call of this daemon has overtaken one of the batch's")
         if text.startswith("UNFENCED"):
             if self._servers.ask(self._fingerprint_key, "EXISTS", self._fingerprint_key):
                 raise BatchRefused("a partition of the batch is not fenced")

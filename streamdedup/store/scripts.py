@@ -9,11 +9,14 @@ _FENCED = (
     "claim_pairs",
     "enter_buckets",
     "enter_copies",
-    "put_records",
+    "leave_buckets",
+    "leave_copies",
     "raise_mark",
     "save_partners",
     "set_clusters",
 )
+#: Those in front of which position order is explained besides.
+_OF_RECORDS = ("put_records", "replace_records")
 _UNFENCED = ("set_fence",)
 
 
@@ -40,6 +43,7 @@ def _script(source: bytes) -> Script:
 
 def load_scripts() -> dict[str, Script]:
     """Read all scripts, by name."""
-    fence = _read("_fence")
+    fence, order = _read("_fence"), _read("_records")
     fenced = {name: _script(fence + _read(name)) for name in _FENCED}
+    fenced |= {name: _script(fence + order + _read(name)) for name in _OF_RECORDS}
     return fenced | {name: _script(_read(name)) for name in _UNFENCED}

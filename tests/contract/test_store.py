@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import fakeredis
@@ -13,7 +14,16 @@ from hypothesis import strategies as st
 
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch
 from streamdedup.position import Partition, Position
-from streamdedup.store.base import COPIES_CAP, SHOWN_OF_FULL, BucketStore, Fence, Opening, PutState, StoredRecord
+from streamdedup.store.base import (
+    COPIES_CAP,
+    SHOWN_OF_FULL,
+    BucketStore,
+    Fence,
+    Opening,
+    PutState,
+    StoredRecord,
+    deletion_marker,
+)
 from streamdedup.store.connection import connect_cluster
 from streamdedup.store.memory import MemoryBucketStore
 from streamdedup.store.redis import RedisBucketStore
@@ -78,7 +88,7 @@ def a_record(
         position=Position(*partition, offset),
         time_ms=time_ms,
         cluster=number,
-        sketch=b"sketch of " + content,
+        content=b"content of " + content,
     )
 
 
@@ -182,9 +192,17 @@ class TestPutRecords:
     def test_other_content_from_a_later_position_is_a_new_version(self, store, fence):
         old = a_record(offset=1)
         put(store, fence, old)
-        (result,) = store.put_records([a_record(offset=2, content=b"b")], [fence])
+        new = a_record(offset=2, content=b"b")
+        (result,) = store.put_records([new], [fence])
         assert (result.state, result.previous) == (PutState.REPLACED, old)
-        assert store.get_records([7])[7].digest[:1] == b"b"
+        assert store.get_records([7])[7] == old, "the old version stands until it has left its buckets"
+        store.replace_records([new], [fence])
+        assert store.get_records([7])[7] == new
+
+    def test_a_record_is_replaced_by_a_later_position_only(self, store, fence):
+        put(store, fence, a_record(offset=5))
+        store.replace_records([a_record(offset=4, content=b"b"), a_record(8, offset=1)], [fence])
+        assert store.get_records([7, 8]) == {7: a_record(offset=5), 8: a_record(8, offset=1)}
 
     def test_an_earlier_position_of_the_partition_is_superseded_whatever_its_time(self, store, fence):
         put(store, fence, a_record(offset=5))
@@ -280,6 +298,93 @@ class TestBuckets:
     def test_without_a_cap_no_bucket_is_crowded(self, store, fence):
         hits = store.enter_buckets([1, 2, 3], keys(*[(1, 2, 3)] * 3), [fence])
         assert (hits.full, hits.crowded) == (frozenset(), frozenset())
+
+
+class TestLeaving:
+    def test_who_leaves_is_met_no_more(self, store, fence):
+        store.enter_buckets([1, 2, 3], keys((1, 2, 3), (1, 2, 9), (8, 2, 3)), [fence])
+        store.leave_buckets([1, 77], keys((1, 2, 3), (5, 5, 5)), [fence])
+        assert store.enter_buckets([4], keys((1, 2, 3)), [fence]).candidates == [{2: 2, 3: 2}]
+
+    def test_who_has_left_may_enter_again(self, store, fence):
+        store.enter_buckets([1], keys((1, 2, 3)), [fence])
+        store.leave_buckets([1, 1], keys((1, 2, 3), (1, 2, 3)), [fence])
+        store.enter_buckets([1], keys((1, 2, 4)), [fence])
+        assert store.enter_buckets([2], keys((1, 2, 3)), [fence]).candidates == [{1: 2}]
+
+    def test_an_exact_copy_that_left_is_met_no_more(self, store, fence):
+        store.enter_copies([(1, b"a" * 16), (2, b"a" * 16)], [fence])
+        store.leave_copies([(1, b"a" * 16), (9, b"z" * 16)], [fence])
+        assert store.enter_copies([(3, b"a" * 16)], [fence]) == [[2]]
+
+    @pytest.mark.parametrize("write", ["leave_buckets", "leave_copies", "replace_records"])
+    def test_a_late_daemon_takes_nothing_out(self, store, fence, write):
+        store.fence(PARTITION, 2, 0)
+        arguments = {
+            "leave_buckets": ([1], keys((1, 2, 3))),
+            "leave_copies": ([(1, b"a" * 16)],),
+            "replace_records": ([a_record()],),
+        }[write]
+        with pytest.raises(BatchRefused):
+            getattr(store, write)(*arguments, [fence])
+
+
+class TestDeletion:
+    MARKER = deletion_marker(7, Position(*PARTITION, 5), 50)
+
+    def test_a_marker_stands_in_the_place_of_the_record(self, store, fence):
+        put(store, fence, a_record(offset=1))
+        store.replace_records([self.MARKER], [fence])
+        assert store.get_records([7]) == {7: self.MARKER}
+        assert store.get_records([7])[7].deleted
+
+    def test_an_earlier_version_does_not_come_back(self, store, fence):
+        store.replace_records([self.MARKER], [fence])
+        assert put(store, fence, a_record(offset=4)) == [PutState.SUPERSEDED]
+        store.replace_records([a_record(offset=4)], [fence])
+        assert store.get_records([7])[7].deleted
+
+    def test_a_later_version_is_a_new_document(self, store, fence):
+        store.replace_records([self.MARKER], [fence])
+        (result,) = store.put_records([a_record(offset=6)], [fence])
+        assert (result.state, result.previous) == (PutState.REPLACED, self.MARKER)
+        store.replace_records([a_record(offset=6)], [fence])
+        assert store.get_records([7]) == {7: a_record(offset=6)}
+        assert put(store, fence, a_record(offset=6)) == [PutState.REPLAYED]
+
+    def test_a_later_version_is_not_deleted_by_an_earlier_request(self, store, fence):
+        put(store, fence, a_record(offset=6))
+        store.replace_records([self.MARKER], [fence])
+        assert store.get_records([7]) == {7: a_record(offset=6)}
+
+    def test_across_partitions_the_greater_record_time_wins(self, store, fence):
+        store.replace_records([self.MARKER], [fence])
+        for time_ms, state in ((50, PutState.SUPERSEDED), (51, PutState.REPLACED)):
+            record = a_record(offset=0, partition=OTHER_PARTITION, time_ms=time_ms)
+            assert put(store, fence, record) == [state]
+
+    def test_a_marker_is_what_any_id_of_that_number_meets(self, store, fence):
+        store.replace_records([self.MARKER], [fence])
+        other = replace(a_record(offset=9), id="another")
+        assert put(store, fence, other) == [PutState.REPLACED]
+
+
+def test_a_write_that_arrives_after_a_later_one_is_refused(redis_url):
+    client = redis.Redis.from_url(redis_url)
+    store = _make_redis_store(client)()
+    store.open(FINGERPRINT)
+    fence = store.fence(PARTITION, 1, 0)
+    sent: list[list[Any]] = []
+    send = store._servers.send
+    store._servers.send = lambda commands: (sent.append(list(commands)), send(commands))[1]
+    store.enter_buckets([1], keys((1, 2, 3)), [fence])
+    store.leave_buckets([1], keys((1, 2, 3)), [fence])
+    (leaving,) = sent[1:]
+    assert all(not isinstance(reply, Exception) for reply in send(leaving)), "repeated at once it does no harm"
+    store.enter_buckets([1], keys((1, 2, 3)), [fence])
+    assert all(str(reply).startswith("LATE") for reply in send(leaving))
+    assert store.enter_buckets([2], keys((1, 2, 3)), [fence]).candidates == [{1: 3}]
+    client.close()
 
 
 class TestCopies:
@@ -420,8 +525,8 @@ class TestExpiry:
         store.save_partners([(Position(*PARTITION, 0), {b"k" * 16: b"m"})], [fence])
         store.claim_pairs([(b"k" * 16, Position(*PARTITION, 0))], [fence])
         assert client.dbsize() > BANDS + 3
-        # What stays: the fingerprint, the mark, a fence in each slot.
-        wait_until(lambda: client.dbsize() == BANDS + 2, timeout_s=5, what="keys to expire")
+        # What stays: the fingerprint, the mark, a fence and the number of the last call in each slot.
+        wait_until(lambda: client.dbsize() == 2 * BANDS + 2, timeout_s=5, what="keys to expire")
         assert store.get_records([7]) == {}
         client.close()
 
@@ -447,6 +552,9 @@ _OPERATIONS = st.lists(
         st.tuples(st.just("save"), st.integers(0, 3), st.sets(st.sampled_from([b"p" * 16, b"q" * 16]))),
         st.tuples(st.just("claim"), st.sampled_from([b"p" * 16, b"q" * 16]), st.integers(0, 3)),
         st.tuples(st.just("cluster"), _NUMBERS, st.integers(0, 9), _NUMBERS),
+        st.tuples(st.just("replace"), _NUMBERS, st.integers(0, 9), st.sampled_from([b"a", b"b"])),
+        st.tuples(st.just("delete"), _NUMBERS, st.integers(0, 9)),
+        st.tuples(st.just("leave"), _NUMBERS, st.tuples(*[st.integers(0, 2)] * BANDS)),
     ),
     max_size=30,
 )
@@ -466,6 +574,13 @@ def _apply(store: BucketStore, fence: Fence, operation: tuple) -> object:
             return store.claim_pairs([(pair, Position(*PARTITION, offset))], [fence])
         case ("cluster", number, offset, cluster):
             return store.set_clusters([(number, Position(*PARTITION, offset), cluster)], [fence])
+        case ("replace", number, offset, content):
+            return store.replace_records([a_record(number, offset=offset, content=content)], [fence])
+        case ("delete", number, offset):
+            marker = deletion_marker(number, Position(*PARTITION, offset), offset * 10)
+            return store.replace_records([marker], [fence])
+        case ("leave", number, row):
+            return store.leave_buckets([number], keys(row), [fence])
     raise AssertionError(operation)
 
 

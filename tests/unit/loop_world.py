@@ -7,10 +7,12 @@ stands still. Nothing here knows how the loop or the detector work; what is expe
 
 import itertools
 import json
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 from reference_pairs import expected_pairs
@@ -107,6 +109,7 @@ class Sent:
     text: str | None
     partition: int = 0
     code: str | None = None
+    op: str = "upsert"
 
 
 @dataclass(frozen=True)
@@ -268,7 +271,7 @@ class World:
         self.ends = {p.of: p.offset + 1 for p in self.positions}
 
     def _produce(self, sent: Sent) -> Position:
-        value = None if sent.text is None else json.dumps({"id": sent.id, "text": sent.text}).encode()
+        value = None if sent.text is None else json.dumps({"id": sent.id, "text": sent.text, "op": sent.op}).encode()
         if sent.code == "not_json":
             value = b"{"
         return self.broker.produce(
@@ -373,10 +376,17 @@ class World:
     def wrong(self) -> list[str]:
         """Say what a reader of the outputs, or of the metrics, would complain about."""
         must, may = pairs_to_expect(self.records)
-        published = self.published()
-        complaints = [f"lost {pair}" for pair in sorted(must - published.keys())]
-        complaints += [f"doubled {pair}" for pair, count in sorted(published.items()) if count > 1]
-        complaints += [f"invented {pair}" for pair in sorted(published.keys() - may)]
+        expected, lives = histories(self.records)
+        published: Counter[VersionPair] = Counter()
+        complaints = []
+        for pair, count in self.published().items():
+            if pair not in may:
+                complaints.append(f"invented {pair}")
+            published[_pair(*(expected[state] for state in pair if state in expected))] += count
+        complaints += [f"lost {pair}" for pair in sorted(must - published.keys())]
+        # Placed anew after a deletion, a document is another one.
+        allowed = {pair: math.prod(lives[document] for document, _ in pair) for pair in published}
+        complaints += [f"doubled {pair}" for pair, count in sorted(published.items()) if count > allowed[pair]]
         poison = sorted(
             (str(position.partition), position.offset, sent.code)
             for sent, position in zip(self.records, self.positions, strict=True)
@@ -390,7 +400,8 @@ class World:
 def unbalanced(daemon: Daemon) -> list[str]:
     """Check that every record consumed was indexed, skipped or dead-lettered, by a daemon's own metrics."""
     consumed = daemon.figure("records_total")
-    parts = {name: daemon.figure(name) for name in ("documents_indexed_total", "skipped_total", "dead_letters_total")}
+    names = ("documents_indexed_total", "documents_deleted_total", "skipped_total", "dead_letters_total")
+    parts = {name: daemon.figure(name) for name in names}
     return [] if consumed == sum(parts.values()) else [f"{daemon.name} consumed {consumed}, but {parts}"]
 
 
@@ -398,14 +409,65 @@ def _pair(a: Version, b: Version) -> VersionPair:
     return (a, b) if a <= b else (b, a)
 
 
+@dataclass(frozen=True)
+class State:
+    """A document as it stands after one of its records.
+
+    Attributes:
+        id: Its id.
+        digest: Of its content, as alerts name it.
+        version: Digest of the content under which it was placed: what is appended makes no new version.
+        text: The whole of it.
+    """
+
+    id: str
+    digest: str
+    version: str
+    text: str
+
+
+def states_of(records: Sequence[Sent]) -> tuple[list[State], dict[str, State | None], Counter[str]]:
+    """Follow all documents: every state that one was ever in, the last of each (None: deleted), and its lives."""
+    every: list[State] = []
+    last: dict[str, State | None] = {}
+    lives: Counter[str] = Counter()
+    for sent in records:
+        if sent.code is not None:
+            continue
+        before = last.get(sent.id)
+        if sent.op == "delete":
+            last[sent.id] = None
+            continue
+        digest = content_digest(sent.text)
+        if sent.op == "append":
+            assert before is not None
+            digest = blake2b(bytes.fromhex(before.digest) + digest, digest_size=16).digest()
+            state = State(sent.id, digest.hex(), before.version, f"{before.text}\n{sent.text}")
+        else:
+            state = State(sent.id, digest.hex(), digest.hex(), sent.text)
+            lives[sent.id] += before is None
+        last[sent.id] = state
+        every.append(state)
+    return every, last, lives
+
+
+def histories(records: Sequence[Sent]) -> tuple[dict[Version, Version], Counter[str]]:
+    """Return the version that each state belongs to, and how often each document was placed anew."""
+    every, _, lives = states_of(records)
+    return {(state.id, state.digest): (state.id, state.version) for state in every}, lives
+
+
 def pairs_to_expect(records: Sequence[Sent]) -> tuple[set[VersionPair], set[VersionPair]]:
-    """Return the pairs that must be alerted, those of the last versions, and those that may be, of any versions."""
-    versions = list(dict.fromkeys((sent.id, sent.text) for sent in records if sent.code is None and sent.text))
-    last = {sent.id: sent.text for sent in records if sent.code is None}
-    named = {str(number): version for number, version in enumerate(versions)}
+    """Return the pairs of versions that must be alerted, and the pairs of states that may be.
+
+    Those of the last states must: whichever of the two came to its last state later has met the other in its.
+    """
+    every, last, _ = states_of(records)
+    states = list(dict.fromkeys(state for state in every if state.text.strip()))
+    named = {str(number): state for number, state in enumerate(states)}
     options = OPTIONS
     near = expected_pairs(
-        [(number, text) for number, (_, text) in named.items()],
+        [(number, state.text) for number, state in named.items()],
         shingles=options.shingles,
         bands=options.banding.bands,
         rows=options.banding.rows,
@@ -413,13 +475,13 @@ def pairs_to_expect(records: Sequence[Sent]) -> tuple[set[VersionPair], set[Vers
         permutations=options.permutations,
         seed=options.seed,
     )
-    found = [(named[a], named[b]) for a, b in near if named[a][0] != named[b][0]]
-    must = [pair for pair in found if all(last[document] == text for document, text in pair)]
-
-    def as_alerted(pairs: Iterable[tuple[Version, Version]]) -> set[VersionPair]:
-        return {_pair(*((i, content_digest(text).hex()) for i, text in pair)) for pair in pairs}
-
-    return as_alerted(must), as_alerted(found)
+    found = [(named[a], named[b]) for a, b in near if named[a].id != named[b].id]
+    must = {
+        _pair(*((state.id, state.version) for state in pair))
+        for pair in found
+        if all(last[state.id] is not None and last[state.id].digest == state.digest for state in pair)
+    }
+    return must, {_pair(*((state.id, state.digest) for state in pair)) for pair in found}
 
 
 # Records
@@ -436,7 +498,7 @@ def edited(rng: random.Random, text: str) -> str:
 
 
 def some_records(
-    seed: int, count: int, *, partitions: int = 2, changes: float = 0.0, poison: bool = True
+    seed: int, count: int, *, partitions: int = 2, changes: float = 0.0, ends: float = 0.0, poison: bool = True
 ) -> list[Sent]:
     """Documents of which many resemble each other, sent again now and then, with what cannot be processed between.
 
@@ -445,6 +507,7 @@ def some_records(
         count: Documents.
         partitions: All records of one id go to one of so many partitions.
         changes: How often a document gets a further version, of which some return to an earlier one.
+        ends: How often it is continued instead, or deleted, and perhaps placed again.
         poison: Whether records that cannot be processed are among them.
     """
     rng = random.Random(seed)
@@ -457,8 +520,13 @@ def some_records(
         document, partition, versions = f"d{number}", rng.randrange(partitions), [text]
         while rng.random() < changes:
             versions.append(rng.choice([*versions[:-1], rng.choice(texts)]))
-        records += [Sent(document, version, partition) for version in versions]
-        if rng.random() < 0.15:
+        for version in versions:
+            records.append(Sent(document, version, partition))
+            if rng.random() < ends:
+                records.append(Sent(document, a_text(rng, 3), partition, op="append"))
+        if rng.random() < ends / 2:
+            records += an_end(rng, records[-1], rng.choice([text, rng.choice(texts)]))
+        if rng.random() < 0.15 and records[-1].op != "append":
             records.append(records[-1])  # the producer sends it again
     if poison:
         others = [
@@ -470,6 +538,12 @@ def some_records(
         for other in others:
             records.insert(rng.randrange(len(records) + 1), other)
     return records
+
+
+def an_end(rng: random.Random, document: Sent, text: str) -> list[Sent]:
+    """Delete a document, and perhaps place it again."""
+    deleted = Sent(document.id, "", document.partition, op="delete")
+    return [deleted, Sent(document.id, text, document.partition)] if rng.random() < 0.5 else [deleted]
 
 
 # Acts
@@ -547,12 +621,13 @@ class Fate:
         self._interleave(world, moment)
 
 
-def a_random_run(seed: int, *, changes: float | None = None, **options: Any) -> World:
+def a_random_run(seed: int, *, changes: float | None = None, ends: float = 0.0, **options: Any) -> World:
     """Run one random world, with random daemons, records and faults, to its end.
 
     Args:
         seed: Of all choices.
         changes: How often documents get further versions; drawn, if not given.
+        ends: How often they are continued or deleted.
         options: Of the world.
     """
     rng = random.Random(seed)
@@ -564,6 +639,7 @@ def a_random_run(seed: int, *, changes: float | None = None, **options: Any) -> 
         rng.randint(4, 12),
         partitions=partitions,
         changes=drawn if changes is None else changes,
+        ends=ends,
         poison=not set_back and rng.random() < 0.4,
     )
     world = World(

@@ -297,7 +297,9 @@ class TestCandidates:
 
         monkeypatch.setattr(stream.store, "put_records", collide)
         outcome = stream.index(a_document("b", text, 1))
-        assert [(document.id, other) for document, other in outcome.collided] == [("b", "a")]
+        ((document, error),) = outcome.refused
+        assert (document.id, error.code) == ("b", "id_collision")
+        assert "'a'" in str(error)
         assert outcome.detections == []
 
 

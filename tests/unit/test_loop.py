@@ -106,13 +106,24 @@ def test_of_a_document_sent_in_two_versions_pairs_of_the_last_are_published():
     assert world.wrong() == []
 
 
-def test_operations_that_are_not_supported_become_dead_letters():
-    world = World([Sent("a", None, code="null_without_key")], partitions=1)
-    world.broker.produce(INPUT, b'{"id": "a", "op": "append", "text": "amber"}')
-    world.broker.produce(INPUT, None, b"a")
-    world.ends = {Partition(INPUT, 0): 3}
-    world.run()
-    assert [code for _, _, code in world.dead_letters()] == ["null_without_key", "not_supported", "not_supported"]
+def test_what_continues_a_document_that_is_not_there_becomes_a_dead_letter():
+    never, gone = Sent("a", TEXT, op="append", code="unknown_document"), Sent("b", TEXT)
+    deleted = [gone, Sent("b", "", op="delete"), Sent("b", TEXT, op="append", code="unknown_document")]
+    assert World([never, *deleted], partitions=1, batch_size=1).run().wrong() == []
+    assert World([never, *deleted], partitions=1).run().wrong() == []
+
+
+@pytest.mark.parametrize("names", ["a", "ab"])
+@pytest.mark.parametrize("batch_size", [1, 4, 500])
+def test_documents_that_are_continued_changed_and_deleted_are_compared_as_they_stand(names, batch_size):
+    for seed in range(8):
+        world = World(some_records(seed, 14, changes=0.3, ends=0.5), names=names, batch_size=batch_size).run()
+        assert world.wrong() == []
+
+
+def test_no_schedule_of_faults_harms_documents_that_are_continued_changed_and_deleted():
+    for seed in range(150):
+        assert a_random_run(seed, ends=0.5).wrong() == [], seed
 
 
 # Dead letters without end
@@ -600,7 +611,7 @@ class BucketsBeforeRecord(Detector):
     """Enters the buckets and puts the records afterwards."""
 
     def index(self, prepared, fences):
-        rows = list(range(len(prepared.kept)))
+        rows = list(range(len(prepared.records)))
         self._met = super()._enter(prepared, rows, list(fences.values()), Outcome())
         return super().index(prepared, fences)
 

@@ -1,12 +1,15 @@
--- Put in front of every script that writes: refuse when a later generation owns one of the partitions concerned.
+-- Put in front of every script that writes: refuse when a later generation owns one of the partitions concerned, or when a
+-- later call of the same store has been here already.
 --
 -- KEYS[1]       a key that is never there, in the slot that the script works on: see store/redis_keys.py
 -- KEYS[2..n+1]  the fences of those partitions, in the same slot
+-- KEYS[n+2]     number of the store's last call in this slot
 -- ARGV[1..n]    our generation for each of them
+-- ARGV[n+1]     number of this call
 -- Leaves behind: `at`, the index of the last argument used up.
 --
 -- An absent fence is refused too: we have set it, so the index was lost since.
-for i = 2, #KEYS do
+for i = 2, #KEYS - 1 do
   local stored = redis.call('GET', KEYS[i])
   if not stored then
     return redis.error_reply('UNFENCED ' .. KEYS[i])
@@ -16,4 +19,13 @@ for i = 2, #KEYS do
   end
 end
 local at = #KEYS - 1
+do
+  local order = KEYS[#KEYS]
+  local last = redis.call('GET', order)
+  if last and tonumber(last) > tonumber(ARGV[at]) then
+    return redis.error_reply('LATE ' .. last .. ' ' .. ARGV[at])
+  end
+  -- For an hour: what a network has held back for so long is lost.
+  redis.call('SET', order, ARGV[at], 'EX', 3600)
+end
 
