@@ -46,6 +46,10 @@ from streamdedup.text import Shingler
 #: States of a record that is not indexed, without being a mistake.
 _PASSED_OVER = {PutState.REDELIVERED: Skip.REDELIVERED, PutState.SUPERSEDED: Skip.SUPERSEDED}
 
+#: Stands among the pair keys of an addition's saved partners for the digest that the document had then: once it has a
+#: later version nobody could tell.
+_OWN_DIGEST = b"digest of itself"
+
 
 class Detector:
     """Finds near-duplicates among documents of one profile.
@@ -273,7 +277,14 @@ class Detector:
             return {}
         codec = MatchCodec()
         entries = [(prepared.records[row].position, codec.encoded(verified.get(row, {}))) for row in rows]
+        for row, (_, encoded) in zip(rows, entries, strict=True):
+            if encoded and prepared.documents[row].op == "append":
+                encoded[_OWN_DIGEST] = prepared.records[row].digest
         saved = self._store.save_partners(entries, rights)
+        for row, partners in zip(rows, saved, strict=True):
+            own_digest = partners.pop(_OWN_DIGEST, None)
+            if own_digest is not None:
+                prepared.records[row] = replace(prepared.records[row], digest=own_digest)
         return {row: codec.decoded(partners) for row, partners in zip(rows, saved, strict=True)}
 
     def _claim(

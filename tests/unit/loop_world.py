@@ -382,7 +382,8 @@ class World:
         for pair, count in self.published().items():
             if pair not in may:
                 complaints.append(f"invented {pair}")
-            published[_pair(*(expected[state] for state in pair if state in expected))] += count
+                continue
+            published[_pair(*(expected[state] for state in pair))] += count
         complaints += [f"lost {pair}" for pair in sorted(must - published.keys())]
         # Placed anew after a deletion, a document is another one.
         allowed = {pair: math.prod(lives[document] for document, _ in pair) for pair in published}
