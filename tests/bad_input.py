@@ -9,7 +9,7 @@ from typing import Literal
 
 from tests.raw_batches import NO_CODEC, SNAPPY
 
-#: How a record ends: ``processed``, ``skipped:<reason>`` or ``dead letter:<code>``.
+#: How a record ends: ``processed``, ``deleted``, ``skipped:<reason>`` or ``dead letter:<code>``.
 Outcome = str
 #: Name of the profile, which is that of its topic too: one text field; a title and a body; short texts skipped.
 ProfileName = Literal["plain", "titled", "strict"]
@@ -276,7 +276,8 @@ def _other_fields() -> Iterator[tuple[str, Row]]:
 
 def _records() -> Iterator[tuple[str, Row]]:
     """What is odd about the record, not its value."""
-    yield "null-value-with-key", Row("dead letter:not_supported", (Sent(None, b"tombstone"),))
+    yield "null-value-with-key", Row("deleted", (Sent(None, b"tombstone"),))
+    yield "append-to-nothing", Row("dead letter:unknown_document", (_spelt("no-one", '{"op":"append","text":"TEXT"}'),))
     yield "null-value-without-key", Row("dead letter:null_without_key", (Sent(None, by_hand=NO_CODEC),))
     nulls = _valid("headers")
     odd = Sent(nulls.value, headers=ODD_HEADERS, by_hand=NO_CODEC, found_as="headers", like=nulls.like)

@@ -50,8 +50,6 @@ class ErrorCode(StrEnum):
     UNKNOWN_OP = "unknown_op"
     NULL_WITHOUT_KEY = "null_without_key"
     TOO_LARGE = "too_large"
-    #: A well-formed request that this version does not carry out.
-    NOT_SUPPORTED = "not_supported"
     #: Something is to be appended to a document that is not there.
     UNKNOWN_DOCUMENT = "unknown_document"
     #: A bag that is kept by its signature cannot be continued.

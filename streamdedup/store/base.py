@@ -8,7 +8,7 @@ The store keeps four kinds of facts about the documents of one profile:
 * per partition the *fence* (the generation of the consumer group that may write) and the *mark* (the offset known to be
   committed), and per position the *partners* found for it and not yet committed.
 
-Eight rules keep a pair from being lost or doubled although the store lies outside the transaction that publishes it.
+Ten rules keep a pair from being lost or doubled although the store lies outside the transaction that publishes it.
 Each has its place:
 
 1. *record first*: ``put_records`` returns before ``enter_buckets`` is called.

@@ -261,6 +261,8 @@ def test_a_row_has_its_outcome(session, name):
         assert record.before in session.matches.get(record.after, ()), "its good neighbours were not found"
         if outcome == "processed":
             check_processed(session, record)
+        elif outcome == "deleted":
+            assert record.place not in session.letters
         elif outcome == "skipped":
             check_skipped(session, record, detail, ROWS[name].profile)
         else:
@@ -319,7 +321,9 @@ def test_what_was_consumed_is_what_was_processed_skipped_or_made_a_dead_letter(s
     processed = session.total("streamdedup_documents_indexed_total")
     skipped = session.total("streamdedup_skipped_total")
     letters = session.total("streamdedup_dead_letters_total")
-    assert session.total("streamdedup_records_total") == session.sent_count == processed + skipped + letters
+    deleted = session.total("streamdedup_documents_deleted_total")
+    assert session.total("streamdedup_records_total") == session.sent_count == processed + deleted + skipped + letters
+    assert deleted == sum(len(row.records) for row in ROWS.values() if row.outcome == "deleted")
     assert letters == len(session.letters) == len(servers.read_topic(session.installation.kafka, session.dead_letters))
     assert min(processed, skipped, letters) > 0
 

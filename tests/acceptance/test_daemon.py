@@ -98,12 +98,13 @@ def test_what_cannot_be_read_goes_to_the_dead_letters_and_nothing_disappears(ins
         installation.wait_committed(len(records))
         assert daemon.metric("streamdedup_records_total") == len(records)
         assert daemon.metric("streamdedup_skipped_total") == 1
-        assert daemon.metric("streamdedup_dead_letters_total") == 4
+        assert daemon.metric("streamdedup_dead_letters_total") == 3
+        assert daemon.metric("streamdedup_documents_deleted_total") == 1
         assert daemon.metric("streamdedup_documents_indexed_total") == len(good)
         assert daemon.stop() == 0
     letters = servers.read_topic(installation.kafka, f"{installation.duplicates}.dlq")
     codes = {letter.key: dict(letter.headers)["streamdedup.dlq.error.code"] for letter in letters}
-    assert codes == {b"x1": b"not_json", b"x2": b"invalid_field", b"x3": b"not_supported", b"x5": b"not_supported"}
+    assert codes == {b"x1": b"not_json", b"x2": b"invalid_field", b"x3": b"unknown_document"}
     assert {letter.key: letter.value for letter in letters}[b"x1"] == b"not json"
 
 
