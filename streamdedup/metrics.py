@@ -114,6 +114,7 @@ class Metrics:
             self.documents_indexed,
             self.documents_replayed,
             self.documents_silent,
+            self.documents_deleted,
             self.alerts,
             self.pairs,
             self.candidates,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from streamdedup import sketch as sketches
 from streamdedup.clusters import Stars
+from streamdedup.content import Content
 from streamdedup.minhash import HashFamily
 from streamdedup.position import Position
 from streamdedup.sketch import Sketch, Sketcher
@@ -19,7 +19,8 @@ def a_sketch(*hashes):
 def a_record(number, sketch, cluster=None):
     cluster = number if cluster is None else cluster
     digest = bytes([number]) * 16
-    return StoredRecord(number, f"doc-{number}", digest, Position("t", 0, number), 0, cluster, sketches.encode(sketch))
+    content = Content(sketch, sketch.count, sketch.count, np.empty(0, np.uint64)).encoded()
+    return StoredRecord(number, f"doc-{number}", digest, Position("t", 0, number), 0, cluster, content)
 
 
 FIRST = a_record(1, a_sketch(1, 2, 3, 4))

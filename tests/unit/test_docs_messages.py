@@ -80,7 +80,8 @@ def test_every_row_has_examples_and_they_have_the_outcome_that_the_row_promises(
             name, *_, outcome = (cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|")))
             promised[name.strip("`")] = outcome
     found = {
-        name: re.search(r"(processed|deleted|skipped|dead letter)(?:,? `(\w+)`)?", text) for name, text in promised.items()
+        name: re.search(r"(processed|deleted|skipped|dead letter)(?:,? `(\w+)`)?", text)
+        for name, text in promised.items()
     }
     assert {name: ":".join(filter(None, match.groups())) for name, match in found.items()} == {
         name: row.outcome for name, row in ROWS.items()
