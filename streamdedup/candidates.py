@@ -16,7 +16,8 @@ from streamdedup.detections import DetectorOptions, Outcome, Prepared, pair_key
 from streamdedup.messages import Match
 from streamdedup.minhash import standard_error
 from streamdedup.sketch import Sketcher
-from streamdedup.store.base import BucketStore, Fence, StoredRecord
+from streamdedup.store.base import BucketStore, Fence
+from streamdedup.store.documents import StoredRecord
 
 #: Candidates of a document that met a full bucket, exact copies included. With so few a document in a storm of 50,000
 #: costs 3 to 7 times the ordinary (benchmarks/storm.py), most of it for the pairs of those that fill the buckets.

@@ -17,15 +17,8 @@ from streamdedup.detections import DetectorOptions, Outcome, document_number
 from streamdedup.errors import MessageError
 from streamdedup.messages import Document, ErrorCode, content_digest
 from streamdedup.sketch import Sketch, Sketcher
-from streamdedup.store.base import (
-    BucketStore,
-    Fence,
-    PutResult,
-    PutState,
-    StoredRecord,
-    decide_put,
-    deletion_marker,
-)
+from streamdedup.store.base import BucketStore, Fence
+from streamdedup.store.documents import PutResult, PutState, StoredRecord, decide_put, deletion_marker
 from streamdedup.text import Shingler
 
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 from streamdedup.content import decode_sketch
 from streamdedup.position import Position
 from streamdedup.sketch import Sketch, Sketcher
-from streamdedup.store.base import BucketStore, Fence, StoredRecord
+from streamdedup.store.base import BucketStore, Fence
+from streamdedup.store.documents import StoredRecord
 
 
 class Stars:

@@ -25,7 +25,9 @@ from streamdedup.shingle_hashes import repetitions
 from streamdedup.sketch import Sketch, Sketcher
 from streamdedup.text import ShingleBatch, Shingler
 
-_FORMAT: Final = 0x10
+#: Version of the binary form, that of the sketch within included; part of the fingerprint of an index.
+FORMAT: Final = 1
+_FORMAT: Final = FORMAT << 4
 _WITH_VERSION: Final = 0x01
 _FIRST_WITH_VERSION: Final = bytes([_FORMAT | _WITH_VERSION])
 _HEADER: Final = struct.Struct("<BHHB")

@@ -13,7 +13,7 @@ from streamdedup.lsh import Banding
 from streamdedup.messages import Document, Match
 from streamdedup.position import Position
 from streamdedup.sketch import Sketch
-from streamdedup.store.base import StoredRecord
+from streamdedup.store.documents import StoredRecord
 from streamdedup.text import ShingleOptions
 
 

@@ -32,15 +32,8 @@ from streamdedup.messages import Document, Match, content_digest
 from streamdedup.minhash import HashFamily
 from streamdedup.position import Partition
 from streamdedup.sketch import Sketcher
-from streamdedup.store.base import (
-    RETURNING_STATES,
-    BucketStore,
-    Fence,
-    PutResult,
-    PutState,
-    StoredRecord,
-    decide_put,
-)
+from streamdedup.store.base import BucketStore, Fence
+from streamdedup.store.documents import RETURNING_STATES, PutResult, PutState, StoredRecord, decide_put
 from streamdedup.text import Shingler
 
 #: States of a record that is not indexed, without being a mistake.

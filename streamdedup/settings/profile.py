@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from streamdedup import minhash, text
+from streamdedup import content, minhash, text
 from streamdedup.lsh import Banding, choose_banding
 from streamdedup.settings.base import Section
 from streamdedup.settings.kafka import check_topic
@@ -215,6 +215,7 @@ class Profile(Section):
         return {
             "shingle_algorithm": text.ALGORITHM,
             "signature_algorithm": minhash.ALGORITHM,
+            "content_format": content.FORMAT,
             "unicode": unicodedata.unidata_version,
             "shingle_unit": self.shingle_unit,
             "shingle_size": self.shingle_size,

@@ -14,8 +14,8 @@ Each has its place:
 1. *record first*: ``put_records`` returns before ``enter_buckets`` is called.
 2. *add before read*: ``enter_buckets`` adds and reads a bucket in one atomic step, so that of two documents that race
    through two daemons at least one sees the other in every band they share.
-3. *position order*: a record is replaced only by a later position (``decide_put``), be it a new version or the marker
-   of a deletion.
+3. *position order*: a record is replaced only by a later position (``store.documents.decide_put``), be it a new version
+   or the marker of a deletion.
 4. *partners saved*: ``save_partners`` stores the verified partners of a position and returns them together with all
    that were stored for it before.
 5. *claim*: ``claim_pairs`` gives a pair to the position that asks first, for ever.
@@ -37,13 +37,13 @@ commit, both of which the replay of the batch uses or time removes.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.position import Partition, Position
+from streamdedup.store.documents import PutResult, StoredRecord
 
 #: Members of a full bucket that are shown to a document which could not enter it.
 SHOWN_OF_FULL = 4
@@ -52,74 +52,6 @@ COPIES_CAP = 8
 
 #: What makes two indexes comparable: name of a parameter and its value.
 Fingerprint = Mapping[str, object]
-
-
-class PutState(IntEnum):
-    """What became of a record that was put."""
-
-    #: There was none of this number.
-    CREATED = 0
-    #: A later version of what stands there, or of what was deleted; that is returned and stands until
-    #: ``replace_records``.
-    REPLACED = 1
-    #: The same position with the same content stands there already; it is returned, with the time first stored.
-    REPLAYED = 2
-    #: The same content stands there from another position; nothing was changed.
-    REDELIVERED = 3
-    #: A later version stands there already; nothing was changed.
-    SUPERSEDED = 4
-    #: A document with another id has this number; nothing was changed, and its record is returned.
-    COLLIDED = 5
-
-
-#: States in which the record that stands or stood there is returned.
-RETURNING_STATES = frozenset({PutState.REPLACED, PutState.REPLAYED, PutState.COLLIDED})
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRecord:
-    """What is kept of one document; never its text.
-
-    Attributes:
-        number: Document number, the signed 64-bit name by which buckets know it.
-        id: The full id, which tells two documents with one number apart.
-        digest: Digest of the content, 16 bytes.
-        position: Where this version came from.
-        time_ms: Record time of this version, milliseconds since the epoch.
-        cluster: Number of the first document of its cluster; its own number when it starts one.
-        content: What is kept of the content, encoded.
-    """
-
-    number: int
-    id: str
-    digest: bytes
-    position: Position
-    time_ms: int
-    cluster: int
-    content: bytes
-
-    @property
-    def deleted(self) -> bool:
-        """Whether this is only a marker of a deletion: a number, a position and a time, without an id."""
-        return not self.id
-
-
-def deletion_marker(number: int, position: Position, time_ms: int) -> StoredRecord:
-    """Return what stands in the place of a document that was deleted, for as long as its record would have."""
-    return StoredRecord(number, "", bytes(16), position, time_ms, number, b"")
-
-
-@dataclass(frozen=True, slots=True)
-class PutResult:
-    """Outcome of one put.
-
-    Attributes:
-        state: What happened.
-        previous: The record that is to be replaced or was met (REPLACED, REPLAYED, COLLIDED); else None.
-    """
-
-    state: PutState
-    previous: StoredRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +116,10 @@ class BucketStore(Protocol):
     """The index of one profile. Called from one thread; one process may hold several.
 
     Order: ``open`` once per connection; ``mark`` when a partition is assigned; ``fence`` before the first write for it
-    and after every change of generation; then for each batch ``put_records``, ``enter_buckets``,
-    ``get_records``, where it is crowded ``enter_copies``,
-    ``save_partners``, ``claim_pairs``, ``set_clusters``, and after the commit ``finish``.
+    and after every change of generation; then for each batch ``put_records``; where documents change or are
+    deleted ``get_records``, ``leave_buckets``, ``leave_copies``, ``replace_records``; then ``enter_buckets``,
+    ``get_records``, where it is crowded ``enter_copies``, ``save_partners``, ``claim_pairs``, ``set_clusters``, and
+    after the commit ``finish``.
 
     All methods raise ``StoreUnavailable`` when the server does not answer, is full, loading or failing over (nothing or
     part of the call took effect; repeat the batch), and ``StoreMisconfigured`` when it refuses us for good. Those that
@@ -325,27 +258,3 @@ class BucketStore(Protocol):
 def wall_clock_ms() -> float:
     """Return the time since the epoch, in milliseconds."""
     return time.time() * 1000
-
-
-def decide_put(stored: StoredRecord | None, new: StoredRecord) -> PutState:  # noqa: PLR0911  one return a case
-    """Decide by the rule of position order what becomes of ``new`` where ``stored`` stands.
-
-    Within a partition the later offset is the later version; across partitions, which a producer that keys its
-    records by id never needs, the greater record time is.
-    """
-    if stored is None:
-        return PutState.CREATED
-    marks = stored.deleted or new.deleted
-    if not marks and stored.id != new.id:
-        return PutState.COLLIDED
-    same_content = stored.digest == new.digest
-    if stored.position == new.position:
-        return PutState.REPLAYED if same_content else PutState.REPLACED
-    same_partition = stored.position.of == new.position.of
-    if same_partition and new.position.offset < stored.position.offset:
-        return PutState.SUPERSEDED
-    if same_content and not marks:
-        return PutState.REDELIVERED
-    if not same_partition and new.time_ms <= stored.time_ms:
-        return PutState.SUPERSEDED
-    return PutState.REPLACED

@@ -1,20 +1,30 @@
 """Whether an index that was built with some parameters can be continued with others."""
 
-from streamdedup.errors import IndexMismatch
+import msgspec
+
+from streamdedup.errors import IndexMismatch, StoreMisconfigured
 from streamdedup.store.base import Fingerprint, Opening
 
 #: Parameters of a fingerprint in which two indexes may differ and still be compared: a newer Unicode changes the class
 #: of few characters, so few texts get other shingles than before.
 ADVISORY_PARAMETERS = frozenset({"unicode"})
+#: Parameters that are those of the program, not of the settings.
+VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "content_format"})
 
 
 def differences(stored: Fingerprint, ours: Fingerprint) -> dict[str, str]:
     """Return the parameters in which two fingerprints differ, by name, each with a text that names both values."""
     return {
-        name: f"{name} is {stored.get(name)!r} in the index and {ours.get(name)!r} in the settings"
+        name: _difference(name, stored, ours)
         for name in sorted(stored.keys() | ours.keys())
         if stored.get(name) != ours.get(name)
     }
+
+
+def _difference(name: str, stored: Fingerprint, ours: Fingerprint) -> str:
+    if name in VERSION_PARAMETERS:
+        return f"{name} is {stored.get(name, 'older')} in the index and {ours.get(name, 'older')} in this version"
+    return f"{name} is {stored.get(name)!r} in the index and {ours.get(name)!r} in the settings"
 
 
 def compare_fingerprints(stored: Fingerprint, ours: Fingerprint) -> Opening:
@@ -33,8 +43,25 @@ def compare_fingerprints(stored: Fingerprint, ours: Fingerprint) -> Opening:
     found = differences(stored, ours)
     mismatches = [text for name, text in found.items() if name not in ADVISORY_PARAMETERS]
     if mismatches:
+        restore = (
+            "the version of streamdedup" if found.keys() <= VERSION_PARAMETERS | ADVISORY_PARAMETERS else "the settings"
+        )
         raise IndexMismatch(
-            f"{'; '.join(mismatches)}. Restore the settings, or build a new index: another redis.key_prefix or profile "
+            f"{'; '.join(mismatches)}. Restore {restore}, or build a new index: another redis.key_prefix or profile "
             "name, and a new consumer group to read the topics again"
         )
     return Opening(created=False, advisories=tuple(found.values()))
+
+
+def decode_fingerprint(key: bytes, data: bytes) -> dict[str, object]:
+    """Decode the parameters that stand at a key.
+
+    Raises:
+        StoreMisconfigured: Somebody else wrote there.
+    """
+    try:
+        return msgspec.json.decode(data, type=dict[str, object])
+    except msgspec.MsgspecError as error:
+        raise StoreMisconfigured(
+            f"the key {key.decode()} holds no fingerprint of an index; choose another prefix"
+        ) from error

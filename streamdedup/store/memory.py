@@ -15,19 +15,15 @@ from streamdedup.errors import BatchRefused, IndexLost
 from streamdedup.position import Partition, Position
 from streamdedup.store.base import (
     COPIES_CAP,
-    RETURNING_STATES,
     SHOWN_OF_FULL,
     Fence,
     Fingerprint,
     Hits,
     Opening,
-    PutResult,
-    PutState,
-    StoredRecord,
     StoreStats,
-    decide_put,
     wall_clock_ms,
 )
+from streamdedup.store.documents import RETURNING_STATES, PutResult, PutState, StoredRecord, decide_put
 from streamdedup.store.fingerprints import compare_fingerprints
 
 K = TypeVar("K")

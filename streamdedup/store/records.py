@@ -19,7 +19,7 @@ byte    length  what (numbers big-endian)
 import struct
 
 from streamdedup.position import Position
-from streamdedup.store.base import StoredRecord
+from streamdedup.store.documents import StoredRecord
 
 _VERSION = 1
 _HEAD = struct.Struct(">Bq16sqqH")

@@ -22,16 +22,14 @@ from streamdedup.store.base import (
     Fingerprint,
     Hits,
     Opening,
-    PutResult,
-    PutState,
-    StoredRecord,
     StoreStats,
     wall_clock_ms,
 )
-from streamdedup.store.fingerprints import compare_fingerprints
+from streamdedup.store.documents import PutResult, PutState, StoredRecord
+from streamdedup.store.fingerprints import compare_fingerprints, decode_fingerprint
 from streamdedup.store.records import decode_record, encode_number, encode_place, encode_record
 from streamdedup.store.redis_figures import DocumentCount, fullest
-from streamdedup.store.redis_keys import Keys
+from streamdedup.store.redis_keys import Keys, by_slot
 from streamdedup.store.redis_runner import Call, ScriptRunner, portions
 from streamdedup.store.redis_servers import Command, Servers
 
@@ -67,7 +65,7 @@ class RedisBucketStore:
         self._servers = servers
         self._shards = shards
         self._namespace = namespace
-        self._keys = Keys(namespace, bands * shards)
+        self._keys = Keys(namespace, bands, shards)
         self._documents = DocumentCount(self._keys, lifetime_ms, now_ms)
         self._lifetime = str(lifetime_ms or 0).encode()
         self._cap = str(bucket_cap or 0).encode()
@@ -152,7 +150,7 @@ class RedisBucketStore:
         self, script: str, records: Sequence[StoredRecord], fences: Sequence[Fence]
     ) -> tuple[list[list[int]], list[Any]]:
         """Call a script with records; return which of them went into each call, and the replies."""
-        groups = self._group(self._keys.record_slot(record.number) for record in records)
+        groups = by_slot(self._keys.record_slot(record.number) for record in records)
         calls = []
         for slot, members in groups.items():
             arguments: list[bytes] = [self._keys.records(slot), self._lifetime]
@@ -161,27 +159,13 @@ class RedisBucketStore:
             calls.append(self._fenced_call(script, slot, fences, arguments))
         return list(groups.values()), self._runner.run(calls)
 
-    @staticmethod
-    def _group(slots: Iterable[int]) -> dict[int, list[int]]:
-        groups: dict[int, list[int]] = {}
-        for index, slot in enumerate(slots):
-            groups.setdefault(slot, []).append(index)
-        return groups
-
-    def _rows_by_slot(self, band_keys: NDArray[np.uint32]) -> Iterable[tuple[int, NDArray[np.intp]]]:
-        """Yield each slot with the rows whose bucket of that slot's band stands in it."""
-        shard_of = (band_keys.astype(np.uint64) * np.uint64(self._shards)) >> np.uint64(32)
-        for slot in range(self._keys.slots_count):
-            band, shard = divmod(slot, self._shards)
-            yield slot, np.flatnonzero(shard_of[:, band] == shard)
-
     def enter_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> Hits:
         """See ``BucketStore.enter_buckets``."""
         texts = [b"%d" % number for number in numbers]
         calls, rows_of_call = [], []
-        for slot, rows in self._rows_by_slot(band_keys):
+        for slot, rows in self._keys.rows_by_slot(band_keys):
             if len(rows):
-                keys = band_keys[rows, slot // self._shards].astype(">u4").tobytes()
+                keys = band_keys[rows, self._keys.band_of(slot)].astype(">u4").tobytes()
                 head = [self._keys.buckets(slot), self._lifetime, self._cap, SHOWN_OF_FULL, keys]
                 members = texts if len(rows) == len(texts) else [texts[row] for row in rows.tolist()]
                 calls.append(self._fenced_call("enter_buckets", slot, fences, [*head, *members]))
@@ -201,9 +185,9 @@ class RedisBucketStore:
     def leave_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> None:
         """See ``BucketStore.leave_buckets``."""
         calls = []
-        for slot, rows in self._rows_by_slot(band_keys):
+        for slot, rows in self._keys.rows_by_slot(band_keys):
             if len(rows):
-                keys = band_keys[rows, slot // self._shards].astype(">u4").tobytes()
+                keys = band_keys[rows, self._keys.band_of(slot)].astype(">u4").tobytes()
                 members = [numbers[row] for row in rows.tolist()]
                 calls.append(
                     self._fenced_call("leave_buckets", slot, fences, [self._keys.buckets(slot), keys, *members])
@@ -213,7 +197,7 @@ class RedisBucketStore:
     def leave_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
         """See ``BucketStore.leave_copies``."""
         calls = []
-        for slot, members in self._group(self._keys.copies_slot(digest) for _, digest in documents).items():
+        for slot, members in by_slot(self._keys.copies_slot(digest) for _, digest in documents).items():
             arguments: list[Any] = [self._keys.copies(slot)]
             for index in members:
                 number, digest = documents[index]
@@ -223,7 +207,7 @@ class RedisBucketStore:
 
     def enter_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> list[list[int]]:
         """See ``BucketStore.enter_copies``."""
-        groups = self._group(self._keys.copies_slot(digest) for _, digest in documents)
+        groups = by_slot(self._keys.copies_slot(digest) for _, digest in documents)
         calls = []
         for slot, members in groups.items():
             arguments: list[Any] = [self._keys.copies(slot), self._lifetime, COPIES_CAP]
@@ -240,7 +224,7 @@ class RedisBucketStore:
     def get_records(self, numbers: Sequence[int]) -> dict[int, StoredRecord]:
         """See ``BucketStore.get_records``."""
         distinct = list(dict.fromkeys(numbers))
-        groups = self._group(self._keys.record_slot(number) for number in distinct)
+        groups = by_slot(self._keys.record_slot(number) for number in distinct)
         keys = [[self._keys.record(distinct[index]) for index in members] for members in groups.values()]
         replies = self._servers.ask_all([Command(of_slot[0], ("MGET", *of_slot)) for of_slot in keys])
         found = {}
@@ -256,7 +240,7 @@ class RedisBucketStore:
         """See ``BucketStore.save_partners``."""
         groups = [
             (slot, part)
-            for slot, members in self._group(self._keys.partner_slot(position) for position, _ in partners).items()
+            for slot, members in by_slot(self._keys.partner_slot(position) for position, _ in partners).items()
             for part in portions(members, [len(partners[index][1]) for index in members])
         ]
         calls = []
@@ -278,7 +262,7 @@ class RedisBucketStore:
         """See ``BucketStore.claim_pairs``."""
         groups = [
             (slot, part)
-            for slot, members in self._group(self._keys.claim_slot(pair_key) for pair_key, _ in claims).items()
+            for slot, members in by_slot(self._keys.claim_slot(pair_key) for pair_key, _ in claims).items()
             for part in portions(members, [1] * len(members))
         ]
         calls = []
@@ -296,7 +280,7 @@ class RedisBucketStore:
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
         """See ``BucketStore.set_clusters``."""
-        groups = self._group(self._keys.record_slot(number) for number, _, _ in clusters)
+        groups = by_slot(self._keys.record_slot(number) for number, _, _ in clusters)
         calls = []
         for slot, members in groups.items():
             arguments = [self._keys.records(slot)]
@@ -331,20 +315,6 @@ class RedisBucketStore:
     def close(self) -> None:
         """See ``BucketStore.close``."""
         self._servers.close()
-
-
-def decode_fingerprint(key: bytes, data: bytes) -> dict[str, object]:
-    """Decode the parameters that stand at a key.
-
-    Raises:
-        StoreMisconfigured: Somebody else wrote there.
-    """
-    try:
-        return msgspec.json.decode(data, type=dict[str, object])
-    except msgspec.MsgspecError as error:
-        raise StoreMisconfigured(
-            f"the key {key.decode()} holds no fingerprint of an index; choose another prefix"
-        ) from error
 
 
 def _decoded(number: int, data: bytes) -> StoredRecord:

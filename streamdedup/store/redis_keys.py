@@ -12,7 +12,7 @@ key                    type     what
 ``{..:s}c`` + pair     string   the position that owns a pair
 ``{..:s}p`` + position hash     pair key -> match: the partners found for a position
 ``{..:s}f`` + part.    string   the fence of a partition, in every slot
-``{..:s}o`` + store   string   number of a store's last call, in every slot
+``{..:s}o`` + store    string   number of a store's last call, in every slot; for an hour
 ``{..:0}m`` + part.    string   the mark of a partition
 ``{..:0}h`` + time     string   which documents came in a slice of time (HyperLogLog)
 ``{..:0}fingerprint``  string   the parameters that the index was built with, as JSON
@@ -30,7 +30,11 @@ therefore declares a key that is never there as well: a call with two keys of wh
 its slot moves, on both sides.
 """
 
+from collections.abc import Iterable, Iterator
 from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
 
 from streamdedup.position import Partition, Position
 from streamdedup.store.records import encode_number
@@ -41,17 +45,19 @@ class Keys:
 
     Args:
         namespace: Prefix and profile, joined by a colon.
-        slots_count: How many slots there are: bands times shards.
+        bands: Bands of the banding.
+        shards: Slots of each band.
 
     Attributes:
-        slots_count: The same.
+        slots_count: How many slots there are.
         fingerprint: Key of the fingerprint.
         dropping: Key that is there while the index is being deleted.
     """
 
-    def __init__(self, namespace: str, slots_count: int) -> None:
-        self.slots_count = slots_count
-        self._tags = [f"{{{namespace}:{slot}}}".encode() for slot in range(slots_count)]
+    def __init__(self, namespace: str, bands: int, shards: int = 1) -> None:
+        self.slots_count = bands * shards
+        self._shards = shards
+        self._tags = [f"{{{namespace}:{slot}}}".encode() for slot in range(self.slots_count)]
         self.fingerprint = self._tags[0] + b"fingerprint"
         self.dropping = self._tags[0] + b"dropping"
 
@@ -95,6 +101,21 @@ class Keys:
         """Slot of the partners of a position."""
         return crc32(str(position.of).encode()) % self.slots_count
 
+    def band_of(self, slot: int) -> int:
+        """Band whose buckets stand in a slot."""
+        return slot // self._shards
+
+    def rows_by_slot(self, band_keys: NDArray[np.uint32]) -> Iterator[tuple[int, NDArray[np.intp]]]:
+        """Yield each slot with the rows whose bucket of that slot's band stands in it.
+
+        Args:
+            band_keys: (n, bands) band keys.
+        """
+        shard_of = (band_keys.astype(np.uint64) * np.uint64(self._shards)) >> np.uint64(32)
+        for slot in range(self.slots_count):
+            band, shard = divmod(slot, self._shards)
+            yield slot, np.flatnonzero(shard_of[:, band] == shard)
+
     def record(self, number: int) -> bytes:
         """Key of a document's record."""
         return self.records(self.record_slot(number)) + encode_number(number)
@@ -114,3 +135,15 @@ class Keys:
     def mark(self, partition: Partition) -> bytes:
         """Key of a partition's mark."""
         return self._tags[0] + b"m" + str(partition).encode()
+
+
+def by_slot(slots: Iterable[int]) -> dict[int, list[int]]:
+    """Group the places of a list by slot.
+
+    Args:
+        slots: The slot of each.
+    """
+    groups: dict[int, list[int]] = {}
+    for index, slot in enumerate(slots):
+        groups.setdefault(slot, []).append(index)
+    return groups

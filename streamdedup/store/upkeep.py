@@ -12,7 +12,7 @@ from typing import Any
 
 from streamdedup.position import Partition
 from streamdedup.store.base import Fingerprint
-from streamdedup.store.redis import decode_fingerprint
+from streamdedup.store.fingerprints import decode_fingerprint
 from streamdedup.store.redis_keys import Keys
 from streamdedup.store.redis_servers import Command, Servers
 
@@ -25,6 +25,7 @@ KINDS = {
     b"p": "partners",
     b"f": "fences",
     b"m": "marks",
+    b"o": "orders",
 }
 #: Whatever else an index has: fingerprint and figures.
 OTHER_KIND = "other"

@@ -114,8 +114,10 @@ def reused_producer(_passing: Passing) -> None:
 def no_fence(_passing: Passing) -> None:
     """Write to the index whatever the generation."""
 
+    call = RedisBucketStore._fenced_call
+
     def unfenced_call(self: Any, name: str, slot: int, _fences: Any, arguments: Any) -> Any:
-        return name, [self._keys.guard(slot)], list(arguments)
+        return call(self, name, slot, [], arguments)
 
     RedisBucketStore._fenced_call = unfenced_call
 

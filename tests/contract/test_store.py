@@ -14,17 +14,9 @@ from hypothesis import strategies as st
 
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch
 from streamdedup.position import Partition, Position
-from streamdedup.store.base import (
-    COPIES_CAP,
-    SHOWN_OF_FULL,
-    BucketStore,
-    Fence,
-    Opening,
-    PutState,
-    StoredRecord,
-    deletion_marker,
-)
+from streamdedup.store.base import COPIES_CAP, SHOWN_OF_FULL, BucketStore, Fence, Opening
 from streamdedup.store.connection import connect_cluster
+from streamdedup.store.documents import PutState, StoredRecord, deletion_marker
 from streamdedup.store.memory import MemoryBucketStore
 from streamdedup.store.redis import RedisBucketStore
 from streamdedup.store.redis_servers import OneServer, Servers

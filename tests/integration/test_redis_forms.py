@@ -11,8 +11,8 @@ from streamdedup.embedded import MissingToolError, RedisServer
 from streamdedup.embedded.process import LOOPBACK, accepts, free_ports
 from streamdedup.errors import IndexLost, StoreMisconfigured, StoreUnavailable
 from streamdedup.position import Partition, Position
-from streamdedup.store.base import PutState, StoredRecord
 from streamdedup.store.connection import check_server, connect, connect_cluster, connect_sentinel
+from streamdedup.store.documents import PutState, StoredRecord
 from streamdedup.store.redis import RedisBucketStore
 from streamdedup.store.redis_keys import Keys
 from streamdedup.store.upkeep import IndexUpkeep

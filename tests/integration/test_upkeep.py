@@ -5,8 +5,8 @@ import pytest
 
 from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured
 from streamdedup.position import Partition, Position
-from streamdedup.store.base import StoredRecord
 from streamdedup.store.connection import connect, connect_cluster
+from streamdedup.store.documents import StoredRecord
 from streamdedup.store.redis import RedisBucketStore
 from streamdedup.store.upkeep import IndexUpkeep, PartitionFacts
 

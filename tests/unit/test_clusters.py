@@ -8,7 +8,7 @@ from streamdedup.content import Content
 from streamdedup.minhash import HashFamily
 from streamdedup.position import Position
 from streamdedup.sketch import Sketch, Sketcher
-from streamdedup.store.base import StoredRecord
+from streamdedup.store.documents import StoredRecord
 from streamdedup.store.memory import MemoryBucketStore
 
 

@@ -15,7 +15,7 @@ from streamdedup.detector import Detector
 from streamdedup.lsh import Banding
 from streamdedup.messages import Document
 from streamdedup.position import Partition, Position
-from streamdedup.store.base import PutResult, PutState
+from streamdedup.store.documents import PutResult, PutState
 from streamdedup.store.memory import MemoryBucketStore
 from streamdedup.text import ShingleOptions
 

@@ -1,0 +1,38 @@
+"""Whether an index can be continued: what differs is named, with what helps."""
+
+import pytest
+
+from streamdedup.errors import IndexMismatch
+from streamdedup.settings import Settings
+from streamdedup.store.fingerprints import ADVISORY_PARAMETERS, VERSION_PARAMETERS, compare_fingerprints
+
+OURS = {"seed": 1, "unicode": "15.0.0", "content_format": 1, "shingle_algorithm": 2}
+
+
+def test_an_index_of_the_same_parameters_is_continued():
+    assert compare_fingerprints(OURS, OURS).advisories == ()
+
+
+def test_an_index_of_an_older_version_is_refused_and_the_version_is_what_differs():
+    older = {name: value for name, value in OURS.items() if name != "content_format"}
+    with pytest.raises(IndexMismatch) as caught:
+        compare_fingerprints({**older, "unicode": "14.0.0"}, OURS)
+    text = str(caught.value)
+    assert text.startswith("content_format is older in the index and 1 in this version. Restore the version")
+    assert "or build a new index" in text
+
+
+def test_where_settings_differ_too_they_are_what_to_restore():
+    with pytest.raises(IndexMismatch, match=r"seed is 2 in the index and 1 in the settings.*Restore the settings"):
+        compare_fingerprints({**OURS, "seed": 2, "shingle_algorithm": 1}, OURS)
+
+
+def test_what_makes_hardly_any_difference_is_told():
+    opening = compare_fingerprints({**OURS, "unicode": "14.0.0"}, OURS)
+    assert opening.advisories == ("unicode is '14.0.0' in the index and '15.0.0' in the settings",)
+
+
+def test_every_parameter_of_the_version_is_in_the_fingerprint_of_a_profile():
+    given = {"kafka.bootstrap_servers": "h:1", "redis.url": "redis://h", "profiles.articles.topics": "t"}
+    fingerprint = Settings.load(None, given, {}).profiles["articles"].fingerprint()
+    assert fingerprint.keys() >= VERSION_PARAMETERS | ADVISORY_PARAMETERS
