@@ -277,7 +277,10 @@ def _other_fields() -> Iterator[tuple[str, Row]]:
 def _records() -> Iterator[tuple[str, Row]]:
     """What is odd about the record, not its value."""
     yield "null-value-with-key", Row("deleted", (Sent(None, b"tombstone"),))
-    yield "append-to-nothing", Row("dead letter:unknown_document", (_spelt("no-one", '{"op":"append","text":"TEXT"}'),))
+    yield (
+        "append-to-nothing",
+        Row("dead letter:unknown_document", (_spelt("no-one", '{"op":"append","text":"TEXT"}', b"no-one"),)),
+    )
     yield "null-value-without-key", Row("dead letter:null_without_key", (Sent(None, by_hand=NO_CODEC),))
     nulls = _valid("headers")
     odd = Sent(nulls.value, headers=ODD_HEADERS, by_hand=NO_CODEC, found_as="headers", like=nulls.like)

@@ -291,7 +291,9 @@ def check_dead_letter(session: Session, record: Record, code: str) -> None:
     headers = headers_of(letter)
     Draft202012Validator(json.loads(schema("dead-letter"))).validate({PREFIX + n: v for n, v in headers.items()})
     assert headers["error.code"] == code
-    assert headers["stage"] == {"unreadable": "read", "too_large": "size"}.get(code, "decode")
+    assert headers["stage"] == {"unreadable": "read", "too_large": "size", "unknown_document": "process"}.get(
+        code, "decode"
+    )
     assert headers["group"] == session.installation.group
     assert headers["attempts"] == "1"
     assert len([name for name, _ in letter.headers if name.startswith(PREFIX)]) == len(headers)

@@ -67,6 +67,7 @@ class TestLookingIn:
             "partners": 1,
             "fences": BANDS,
             "marks": 1,
+            "orders": BANDS,
             # The fingerprint, and the documents of the present slice of time.
             "other": 2,
         }
