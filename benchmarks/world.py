@@ -155,6 +155,8 @@ class World:
         self._client = stack.enter_context(redis.Redis.from_url(self.redis.url))
         self._admin: Any = stack.enter_context(closing(KafkaAdminClient(bootstrap_servers=self.address)))
         self._filled: dict[str, int] = {}
+        #: By input topic, what the last round over it has sent.
+        self.outputs: dict[str, list[Any]] = {}
 
     def servers(self) -> str:
         """Return what the servers are."""
@@ -205,7 +207,8 @@ class World:
             last = self._await(processes, job.group, self._filled[topic])
         if first.committed == last.committed:
             raise ServerError("everything was committed at once; there must be more documents")
-        return Round.between(first, last, len(read_topic(self.address, job.output)))
+        self.outputs[topic] = read_topic(self.address, job.output)
+        return Round.between(first, last, len(self.outputs[topic]))
 
     def _await(self, processes: Sequence[ManagedProcess], group: str, count: int) -> Look:
         """Wait until so many documents are committed, as long as the processes go on."""

@@ -10,18 +10,19 @@ from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from streamdedup.content import decode_sketch
-from streamdedup.detections import DetectorOptions, Outcome, Prepared, pair_key
+from streamdedup.detections import DetectorOptions, Outcome, Prepared, pair_key, pair_side
 from streamdedup.messages import Match
 from streamdedup.minhash import standard_error
-from streamdedup.sketch import Sketcher
+from streamdedup.sketch import Sketch, Sketcher
 from streamdedup.store.base import BucketStore, Fence
 from streamdedup.store.documents import StoredRecord
 
-#: Candidates of a document that met a full bucket, exact copies included. With so few a document in a storm of 50,000
-#: costs 3 to 7 times the ordinary (benchmarks/storm.py), most of it for the pairs of those that fill the buckets.
-STORM_CANDIDATES = 4
+#: Candidates of a document that met a full bucket, exact copies included. With so few a document in a storm costs about
+#: three times the ordinary, alert and all (`python -m benchmarks storm`).
+STORM_CANDIDATES = 3
 #: Exact copies among them, at most.
 STORM_COPIES = 2
 
@@ -152,6 +153,8 @@ class Verifier:
         compared = self._compare(prepared, [pairs.rows[at] for at in first], [pairs.others[at] for at in first])
         partners: dict[int, dict[bytes, Match]] = {}
         made: dict[tuple[int, int], Match] = {}
+        sides = {row: pair_side(records[row]) for row in set(pairs.rows)}
+        sides_of_others = {id(other): pair_side(other) for other in pairs.others}
         for row, other, content in zip(pairs.rows, pairs.others, contents, strict=True):
             at = place[content]
             outcome = compared[at]
@@ -160,7 +163,7 @@ class Verifier:
             match = made.get((other.number, at))
             if match is None:
                 match = made[other.number, at] = self._match(other, *outcome)
-            partners.setdefault(row, {})[pair_key(records[row], other)] = match
+            partners.setdefault(row, {})[pair_key(sides[row], sides_of_others[id(other)])] = match
         return partners
 
     def _compare(
@@ -168,17 +171,28 @@ class Verifier:
     ) -> list[tuple[float, bool, int] | None]:
         """Return for each pair similarity, whether it is exact, and shared bands; None for one that is not near."""
         options = self._options
-        theirs = [decode_sketch(other.content) for other in others]
-        similarities = self._sketcher.similarities([prepared.sketches[row] for row in rows], theirs)
-        near = np.flatnonzero(similarities.values >= options.threshold)
-        banding = options.banding
-        keys = banding.band_keys(self._sketcher.signatures([theirs[at] for at in near], banding.permutations))
-        shared = (keys == prepared.band_keys[np.array(rows)[near]]).sum(axis=1)
+        distinct = {id(other): other for other in others}
+        theirs = {key: decode_sketch(other.content) for key, other in distinct.items()}
+        similarities = self._sketcher.similarities(
+            [prepared.sketches[row] for row in rows], [theirs[id(other)] for other in others]
+        )
+        near = np.flatnonzero(similarities.values >= options.threshold).tolist()
+        shared = self._shared_bands(prepared, [rows[at] for at in near], [theirs[id(others[at])] for at in near])
         compared: list[tuple[float, bool, int] | None] = [None] * len(rows)
-        for at, shared_bands in zip(near.tolist(), shared.tolist(), strict=True):
+        for at, shared_bands in zip(near, shared.tolist(), strict=True):
             if shared_bands >= options.min_shared_bands:
                 compared[at] = float(similarities.values[at]), bool(similarities.exact[at]), shared_bands
         return compared
+
+    def _shared_bands(self, prepared: Prepared, rows: Sequence[int], others: Sequence[Sketch]) -> NDArray[np.int64]:
+        """Count the band keys that the sides of each pair share."""
+        banding = self._options.banding
+        distinct = {id(other): other for other in others}
+        place = {key: at for at, key in enumerate(distinct)}
+        keys = banding.band_keys(self._sketcher.signatures(list(distinct.values()), banding.permutations))
+        theirs = [place[id(other)] for other in others]
+        shared: NDArray[np.int64] = (keys[theirs] == prepared.band_keys[list(rows)]).sum(axis=1)
+        return shared
 
     def _match(self, other: StoredRecord, similarity: float, exact: bool, shared_bands: int) -> Match:
         return Match(

@@ -147,13 +147,14 @@ def document_number(profile: str, document_id: str) -> int:
     return int.from_bytes(blake2b(name, digest_size=8).digest(), "big", signed=True)
 
 
-def pair_key(a: StoredRecord, b: StoredRecord) -> bytes:
-    """Return the 16 bytes that name a pair of versions, whichever of the two is named first.
+def pair_side(record: StoredRecord) -> bytes:
+    """Return what a document contributes to the keys of its pairs: its number and version.
 
     A document that was continued goes by the version under which it was first placed.
     """
-    sides = sorted(
-        record.number.to_bytes(8, "big", signed=True) + (version_of(record.content) or record.digest)
-        for record in (a, b)
-    )
-    return blake2b(b"".join(sides), digest_size=16).digest()
+    return record.number.to_bytes(8, "big", signed=True) + (version_of(record.content) or record.digest)
+
+
+def pair_key(a: bytes, b: bytes) -> bytes:
+    """Return the 16 bytes that name a pair of versions, whichever of its two sides is named first."""
+    return blake2b(a + b if a < b else b + a, digest_size=16).digest()

@@ -46,7 +46,7 @@ from streamdedup.position import Partition, Position
 from streamdedup.store.documents import PutResult, StoredRecord
 
 #: Members of a full bucket that are shown to a document which could not enter it.
-SHOWN_OF_FULL = 4
+SHOWN_OF_FULL = 2
 #: Most members of a bucket of exact copies.
 COPIES_CAP = 8
 

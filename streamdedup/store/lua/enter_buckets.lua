@@ -13,17 +13,17 @@ local result = {full, crowded}
 for i = 1, #ARGV - at do
   local number = ARGV[at + i]
   local key = prefix .. string.sub(band_keys, 4 * i - 3, 4 * i)
-  local added = redis.call('SADD', key, number)
   local count = redis.call('SCARD', key)
-  if cap > 0 and 2 * (count - 1) >= cap then
+  if cap > 0 and count >= cap and redis.call('SISMEMBER', key, number) == 0 then
     crowded[#crowded + 1] = i
-  end
-  if added == 1 and cap > 0 and count > cap then
-    redis.call('SREM', key, number)
     full[#full + 1] = i
     result[#result + 1] = i
     result[#result + 1] = redis.call('SRANDMEMBER', key, shown)
   else
+    count = count + redis.call('SADD', key, number)
+    if cap > 0 and 2 * (count - 1) >= cap then
+      crowded[#crowded + 1] = i
+    end
     if lifetime ~= '0' then
       redis.call('PEXPIRE', key, lifetime)
     end
