@@ -147,10 +147,23 @@ class Changes:
             self._store.replace_records(markers, rights)
 
 
-def placed_again(record: StoredRecord, marker: StoredRecord) -> StoredRecord:
-    """Return the record of a document that was deleted before: another one, whose pairs are alerted anew."""
-    life = blake2b(record.digest + str(marker.position).encode(), digest_size=16).digest()
-    return replace(record, content=replace(contents.decode(record.content), version=life).encoded())
+def of_its_life(record: StoredRecord, before: StoredRecord) -> StoredRecord:
+    """Return a record that names the life of its document.
+
+    A document that is placed after it was deleted is another one, whose pairs are alerted anew; its later versions
+    belong to the same life.
+
+    Args:
+        record: The record to be.
+        before: What stands in its place: the version before, or the marker of the deletion.
+    """
+    if before.deleted:
+        life: bytes | None = blake2b(str(before.position).encode(), digest_size=8).digest()
+    else:
+        _, life = contents.version_and_life(before.content)
+    if life is None:
+        return record
+    return replace(record, content=replace(contents.decode(record.content), life=life).encoded())
 
 
 def collision(result: PutResult) -> MessageError:

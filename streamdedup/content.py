@@ -5,11 +5,11 @@ shingles across a seam are made; no text. A document that is continued comes to 
 
 Binary form, version 1 (little-endian):
 
-    octet 0       0x10, or 0x11 with a version
+    octet 0       0x10, plus 1 with a version, plus 2 with a life
     octets 1-2    tokens, at most 65,535, uint16
     octets 3-4    elements, at most 65,535, uint16
     octet 5       number of values of the tail
-    then          the tail, uint64 each; the version, 16 octets, if there is one; the sketch (`sketch`)
+    then          the tail, uint64 each; the version, 16 octets, and the life, 8, if any; the sketch (`sketch`)
 """
 
 import struct
@@ -29,12 +29,14 @@ from streamdedup.text import ShingleBatch, Shingler
 FORMAT: Final = 1
 _FORMAT: Final = FORMAT << 4
 _WITH_VERSION: Final = 0x01
-_FIRST_WITH_VERSION: Final = bytes([_FORMAT | _WITH_VERSION])
+_WITH_LIFE: Final = 0x02
+_WITH_NEITHER: Final = bytes([_FORMAT])
 _HEADER: Final = struct.Struct("<BHHB")
 #: Most that is told of a number of tokens or elements.
 _MOST: Final = 65_535
-#: Octets of a digest.
-_DIGEST_SIZE: Final = 16
+#: Octets of a version and of a life.
+_VERSION_SIZE: Final = 16
+_LIFE_SIZE: Final = 8
 
 
 class BagTooLarge(ValueError):
@@ -52,6 +54,7 @@ class Content:
         tail: Hashes of the last elements, one fewer than a shingle has, uint64; of all while there are fewer.
         version: Digest of the text under which the document was first placed, if it has been continued since: pairs
             are known by it, so that those alerted before are not alerted again.
+        life: Tells a document that was deleted and placed again from the one before: its pairs are alerted anew.
     """
 
     sketch: Sketch
@@ -59,13 +62,14 @@ class Content:
     element_count: int
     tail: NDArray[np.uint64]
     version: bytes | None = None
+    life: bytes | None = None
 
     def encoded(self) -> bytes:
         """Return the binary form (module docstring)."""
-        flags = _FORMAT | (_WITH_VERSION if self.version is not None else 0)
+        flags = _FORMAT | (_WITH_VERSION if self.version is not None else 0) | (_WITH_LIFE if self.life else 0)
         head = _HEADER.pack(flags, min(self.token_count, _MOST), min(self.element_count, _MOST), len(self.tail))
         tail = self.tail.astype("<u8", copy=False).tobytes()
-        return b"".join((head, tail, self.version or b"", sketches.encode(self.sketch)))
+        return b"".join((head, tail, self.version or b"", self.life or b"", sketches.encode(self.sketch)))
 
 
 #: The content of a document without elements.
@@ -78,10 +82,9 @@ def decode(data: bytes) -> Content:
     Raises:
         ValueError: The octets are no content of this version; the text says why.
     """
-    flags, tokens, elements, tail, version, sketch = _split(data)
-    del flags
+    tokens, elements, tail, version, life, sketch = _split(data)
     values = np.frombuffer(tail, "<u8").astype(np.uint64)
-    return Content(sketches.decode(sketch), tokens, elements, values, version)
+    return Content(sketches.decode(sketch), tokens, elements, values, version, life)
 
 
 def decode_sketch(data: bytes) -> Sketch:
@@ -93,27 +96,28 @@ def decode_sketch(data: bytes) -> Sketch:
     return sketches.decode(_split(data)[-1])
 
 
-def version_of(data: bytes) -> bytes | None:
-    """Return the version alone; None for the many without.
+def version_and_life(data: bytes) -> tuple[bytes | None, bytes | None]:
+    """Return version and life alone; None for the many without.
 
     Raises:
         ValueError: As `decode`.
     """
-    return _split(data)[4] if data[:1] == _FIRST_WITH_VERSION else None
+    return (None, None) if data[:1] == _WITH_NEITHER else _split(data)[3:5]
 
 
-def _split(data: bytes) -> tuple[int, int, int, bytes, bytes | None, bytes]:
+def _split(data: bytes) -> tuple[int, int, bytes, bytes | None, bytes | None, bytes]:
     if len(data) < _HEADER.size:
         raise ValueError(f"a content has at least {_HEADER.size} octets, not {len(data)}")
     flags, tokens, elements, tail_count = _HEADER.unpack_from(data)
     if flags & 0xF0 != _FORMAT:
         raise ValueError(f"a content of version {flags >> 4}; this program reads version {_FORMAT >> 4}")
     tail_end = _HEADER.size + 8 * tail_count
-    sketch_start = tail_end + (_DIGEST_SIZE if flags & _WITH_VERSION else 0)
+    version_end = tail_end + (_VERSION_SIZE if flags & _WITH_VERSION else 0)
+    sketch_start = version_end + (_LIFE_SIZE if flags & _WITH_LIFE else 0)
     if len(data) < sketch_start:
         raise ValueError(f"a content of {len(data)} octets is cut off")
-    version = data[tail_end:sketch_start] or None
-    return flags, tokens, elements, data[_HEADER.size : tail_end], version, data[sketch_start:]
+    version, life = data[tail_end:version_end] or None, data[version_end:sketch_start] or None
+    return tokens, elements, data[_HEADER.size : tail_end], version, life, data[sketch_start:]
 
 
 def contents_of(shingles: ShingleBatch, made: Sequence[Sketch]) -> list[Content]:
@@ -147,7 +151,7 @@ def grown(shingler: Shingler, sketcher: Sketcher, contents: Sequence[Content], t
         texts: What follows each.
 
     Returns:
-        What `contents_of` returns of the whole texts, with the versions kept.
+        What `contents_of` returns of the whole texts, with versions and lives kept.
 
     Raises:
         BagTooLarge: One of them is a bag beyond `exact_limit`.

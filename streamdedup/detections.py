@@ -7,7 +7,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.content import version_of
+from streamdedup.content import version_and_life
 from streamdedup.errors import MessageError
 from streamdedup.lsh import Banding
 from streamdedup.messages import Document, Match
@@ -150,9 +150,11 @@ def document_number(profile: str, document_id: str) -> int:
 def pair_side(record: StoredRecord) -> bytes:
     """Return what a document contributes to the keys of its pairs: its number and version.
 
-    A document that was continued goes by the version under which it was first placed.
+    A document that was continued goes by the version under which it was first placed, one that was placed again after
+    its deletion by its life besides.
     """
-    return record.number.to_bytes(8, "big", signed=True) + (version_of(record.content) or record.digest)
+    version, life = version_and_life(record.content)
+    return record.number.to_bytes(8, "big", signed=True) + (version or record.digest) + (life or b"")
 
 
 def pair_key(a: bytes, b: bytes) -> bytes:

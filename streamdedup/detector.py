@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from streamdedup.candidates import MatchCodec, Met, Verifier
-from streamdedup.changes import Changes, collision, placed_again
+from streamdedup.changes import Changes, collision, of_its_life
 from streamdedup.clusters import StarFinder
 from streamdedup.content import Content, contents_of
 from streamdedup.content import decode as decode_content
@@ -207,8 +207,7 @@ class Detector:
         if rows:
             old = {row: record for row in rows if (record := results[row].previous) is not None}
             for row, record in old.items():
-                if record.deleted:
-                    prepared.records[row] = placed_again(prepared.records[row], record)
+                prepared.records[row] = of_its_life(prepared.records[row], record)
             self._changes.withdraw([record for record in old.values() if not record.deleted], rights)
             self._store.replace_records([prepared.records[row] for row in rows], rights)
 

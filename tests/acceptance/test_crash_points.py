@@ -6,12 +6,15 @@ import signal
 import pytest
 
 from streamdedup.service.crash_points import CRASH_POINTS
+from tests.chaos.stream import a_record, an_operation
 from tests.chaos.verdict import judge_topics
 from tests.daemons import produce_keyed, values_of
 from tests.made_corpus import a_corpus
 
 #: Documents, partitions, and records that no daemon can process.
 DOCUMENTS, PARTITIONS, POISON = 90, 2, 6
+#: Every so many documents one is continued, changed or deleted; the last is sent again when it has been.
+LIVES_EVERY = 6
 #: Points that a daemon which nothing befalls passes once: at its start, or once for each partition, or seldom.
 ONCE = ("open", "mark", "committed", "fence", "enter_copies", "init_transactions")
 #: Committing offsets without a transaction, under at-least-once delivery.
@@ -38,15 +41,32 @@ CASES = [
 
 @pytest.fixture
 def filled(install):
-    """An installation whose input waits to be read: texts with near-copies, some of them sent twice, and poison."""
+    """An installation whose input waits to be read: texts with near-copies, some of them sent twice, and poison.
+
+    Of the documents some are continued, changed, or deleted and placed again.
+    """
     installation = install(PARTITIONS, batch_records=15)
-    corpus = values_of(a_corpus(17, DOCUMENTS))
+    texts = a_corpus(17, DOCUMENTS)
+    corpus = values_of(texts)
+    for at in reversed(range(LIVES_EVERY, DOCUMENTS, LIVES_EVERY)):
+        corpus[at:at] = a_turn(at // LIVES_EVERY, *texts[at - LIVES_EVERY], texts[at][1])
     corpus[30:30] = corpus[:5]
     for number in range(POISON):
         corpus.insert(20 * number, (b"poison-%d" % number, b"not json %d" % number))
     produce_keyed(installation.kafka, installation.topic, corpus)
     installation.records = len(corpus)
     return installation
+
+
+def a_turn(number: int, identity: str, text: str, other: str) -> list[tuple[bytes, bytes | None]]:
+    """What befalls a document; other: the text of another."""
+    return [
+        [an_operation("append", identity, text=other.rpartition(" ")[2])],
+        [a_record(identity, other)],
+        [(identity.encode(), None)],
+        [an_operation("delete", identity), a_record(identity, text)],
+        [a_record(identity, other), a_record(identity, text), an_operation("append", identity, text=other)],
+    ][number % 5]
 
 
 def crash_and_go_on(installation, point: str, passage: int, **settings: str) -> None:

@@ -1,30 +1,61 @@
 """Did a run lose or double anything? Told from its topics alone: input, duplicates, dead letters.
 
-A pair is two documents *in certain versions*, an id and the digest of a content each. Two sets bound what may be
-alerted:
+A document is in a *state* from one of its records to the next that changes it: placed, changed, continued. Records of
+an id stand in one partition, in order. An alert names two states, by the places of their records. Two sets bound what
+may be alerted:
 
-* a pair of the versions that are left at the end was valid ever since the later one came, and must be alerted once;
-* a pair of any two versions that ever were may be alerted, once; anything else must not be.
+* a pair of the states that are left at the end was valid ever since the later one came, and must be alerted once;
+* a pair of any two states that may have stood together may be alerted; anything else must not be.
 
-While no document changes both are P, the pairs that a comparison of all documents finds.
+A pair is alerted once for the two *versions*: what is continued stays the version that was placed, and who is placed
+again after a deletion is another one. While no document changes both sets are P, the pairs that a comparison of all
+documents finds.
 """
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 from streamdedup.messages import content_digest, decode_alert
 from tests.made_corpus import the_expected
 from tests.servers import read_topic
 
-#: A document in one version: its id and the digest of its content, as an alert writes it.
-Version = tuple[str, str]
+#: A document in one version: its id, how often it was deleted before, and the digest of what was placed.
+Version = tuple[str, int, str]
 #: Two versions, sorted.
 VersionPair = tuple[Version, Version]
 #: Topic, partition, offset.
 Place = tuple[str, int, int]
+
+
+@dataclass(slots=True, eq=False)
+class State:
+    """A document from one record to the next.
+
+    Attributes:
+        place: Of the record that brought it about.
+        digest: Of the content, as an alert writes it.
+        text: The whole of it.
+        version: The version that it is a state of.
+        until: Offset of the record that ended it; None when it is left at the end.
+    """
+
+    place: Place
+    digest: str
+    text: str
+    version: Version
+    until: int | None = None
+
+    def together(self, other: "State") -> bool:
+        """Whether both may have stood at the same time: what stands in two partitions has no order."""
+        if self.place[:2] != other.place[:2]:
+            return True
+        first, second = sorted((self, other), key=lambda state: state.place)
+        return first.until is None or first.until > second.place[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +63,11 @@ class History:
     """What the records of an input topic say.
 
     Attributes:
-        texts: Text of every version that ever was.
-        final: The version of each document that is left at the end.
+        states: The state that each record is about, by place; one that is sent again is about the same.
         poison: Key and value of each record that can never be processed, by place.
     """
 
-    texts: dict[Version, str]
-    final: set[Version]
+    states: dict[Place, State]
     poison: dict[Place, tuple[bytes | None, bytes | None]]
 
 
@@ -96,40 +125,118 @@ class Verdict:
         )
 
 
-def history(records: Iterable[Any]) -> History:
-    """Read an input topic: partition by partition, in order of offsets; all records of an id stand in one partition."""
-    texts: dict[Version, str] = {}
-    last: dict[str, Version] = {}
-    poison: dict[Place, tuple[bytes | None, bytes | None]] = {}
-    for record in records:
+class _Reading:
+    """Follows the documents of an input topic."""
+
+    def __init__(self) -> None:
+        self.told = History({}, {})
+        self._last: dict[str, State] = {}
+        self._deletions: Counter[str] = Counter()
+
+    def take(self, record: Any) -> None:
+        """Take in one record."""
+        place = record.topic, record.partition, record.offset
+        if record.value is None:
+            self._delete(record.key.decode(), place)
+            return
         try:
             fields = json.loads(record.value)
-            identity, text = fields["id"], fields["text"]
-        except (ValueError, KeyError, TypeError):
-            poison[record.topic, record.partition, record.offset] = (record.key, record.value)
-            continue
-        version = (identity, content_digest(text).hex())
-        texts[version] = text
-        last[identity] = version
-    return History(texts, set(last.values()), poison)
+            identity, op = fields["id"], fields.get("op", "upsert")
+            text = "" if op == "delete" else fields["text"]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            self.told.poison[place] = (record.key, record.value)
+            return
+        if op == "delete":
+            self._delete(identity, place)
+        elif op == "upsert":
+            self._place(identity, text, place)
+        elif identity in self._last:
+            self._continue(identity, text, place)
+        else:
+            self.told.poison[place] = (record.key, record.value)
+
+    def _delete(self, identity: str, place: Place) -> None:
+        before = self._last.pop(identity, None)
+        if before is not None:
+            before.until = place[2]
+            self._deletions[identity] += 1
+
+    def _place(self, identity: str, text: str, place: Place) -> None:
+        digest = content_digest(text).hex()
+        before = self._last.get(identity)
+        if before is not None and before.digest == digest:
+            self.told.states[place] = before
+        else:
+            self._now(identity, State(place, digest, text, (identity, self._deletions[identity], digest)))
+
+    def _continue(self, identity: str, text: str, place: Place) -> None:
+        before = self._last[identity]
+        digest = blake2b(bytes.fromhex(before.digest) + content_digest(text), digest_size=16).hexdigest()
+        self._now(identity, State(place, digest, f"{before.text}\n{text}", before.version))
+
+    def _now(self, identity: str, state: State) -> None:
+        before = self._last.get(identity)
+        if before is not None:
+            before.until = state.place[2]
+        self._last[identity] = self.told.states[state.place] = state
 
 
-def pairs_among(texts: dict[Version, str]) -> set[VersionPair]:
-    """Compare all versions with each other; a document is no duplicate of itself."""
-    versions = sorted(texts)
-    found = the_expected([(str(at), texts[version]) for at, version in enumerate(versions)])
-    pairs = {tuple(sorted((versions[int(a)], versions[int(b)]))) for a, b in found}
-    return {(a, b) for a, b in pairs if a[0] != b[0]}
+def history(records: Iterable[Any]) -> History:
+    """Read an input topic: partition by partition, in order of offsets; all records of an id stand in one partition."""
+    reading = _Reading()
+    for record in records:
+        reading.take(record)
+    return reading.told
 
 
-def alerted(records: Iterable[Any]) -> Counter[VersionPair]:
-    """Count each pair in the records of a duplicates topic."""
-    seen: Counter[VersionPair] = Counter()
+def near_texts(texts: Iterable[str]) -> set[tuple[str, str]]:
+    """Compare all texts with each other; return those that are near, each pair in both orders, and each with itself."""
+    distinct = sorted(set(texts))
+    found = the_expected([(str(at), text) for at, text in enumerate(distinct)])
+    pairs = {(distinct[int(a)], distinct[int(b)]) for a, b in found}
+    return pairs | {(b, a) for a, b in pairs} | {(text, text) for text in distinct}
+
+
+def _versions(a: State, b: State) -> VersionPair:
+    first, second = sorted((a.version, b.version))
+    return first, second
+
+
+def _sides(records: Iterable[Any]) -> Iterable[tuple[tuple[Place, str, str], tuple[Place, str, str]]]:
+    """Yield the pairs of a duplicates topic: of both sides place, id and digest."""
     for record in records:
         alert = decode_alert(record.value).alert
+        own = (tuple(alert.position), alert.document_id, alert.digest)
         for match in alert.matches:
-            seen[tuple(sorted(((alert.document_id, alert.digest), (match.id, match.digest))))] += 1
-    return seen
+            yield own, (tuple(match.position), match.id, match.digest)
+
+
+def alerted(records: Iterable[Any], told: History, near: set[tuple[str, str]]) -> tuple[Counter[VersionPair], set[Any]]:
+    """Read a duplicates topic.
+
+    Args:
+        records: Of that topic.
+        told: What the input says.
+        near: As of `near_texts`.
+
+    Returns:
+        How often each pair was alerted, and whatever never was a pair.
+    """
+    seen: Counter[VersionPair] = Counter()
+    invented = set()
+    for sides in _sides(records):
+        states = [told.states.get(place) for place, _, _ in sides]
+        a, b = states
+        right = (
+            a is not None
+            and b is not None
+            and all((state.version[0], state.digest) == side[1:] for state, side in zip((a, b), sides, strict=True))
+        )
+        if right and a.version[0] != b.version[0] and (a.text, b.text) in near and a.together(b):
+            seen[_versions(a, b)] += 1
+        else:
+            invented.add(tuple(sorted((identity, 0, digest) for _, identity, digest in sides)))
+    return seen, invented
 
 
 def lettered(records: Iterable[Any]) -> Counter[tuple[Place, bytes | None, bytes | None]]:
@@ -151,9 +258,14 @@ def judge(inputs: Iterable[Any], duplicates: Iterable[Any], letters: Iterable[An
         letters: Records of the dead-letter topic that such a subscriber sees.
     """
     told = history(inputs)
-    may = pairs_among(told.texts)
-    must = {(a, b) for a, b in may if a in told.final and b in told.final}
-    seen = alerted(duplicates)
+    near = near_texts(state.text for state in told.states.values())
+    left = list({id(state): state for state in told.states.values() if state.until is None}.values())
+    must = {
+        _versions(a, b)
+        for a, b in itertools.combinations(left, 2)
+        if (a.text, b.text) in near and a.version[0] != b.version[0]
+    }
+    seen, invented = alerted(duplicates, told, near)
     kept = lettered(letters)
     bad = {(place, *record) for place, record in told.poison.items()}
     return Verdict(
@@ -161,7 +273,7 @@ def judge(inputs: Iterable[Any], duplicates: Iterable[Any], letters: Iterable[An
         poison_count=len(bad),
         lost=sorted(must - seen.keys()),
         doubled=sorted((seen - Counter(seen.keys())).elements()),
-        invented=sorted(seen.keys() - may),
+        invented=sorted(invented),
         letters_lost=sorted(place for place, *_ in bad - kept.keys()),
         letters_doubled=sorted(place for place, *_ in (kept - Counter(kept.keys())).elements()),
         letters_invented=sorted(place for place, *_ in kept.keys() - bad),

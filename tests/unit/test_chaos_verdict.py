@@ -1,6 +1,7 @@
 """The verdict on a run: what is lost, doubled or invented is told from the topics alone."""
 
 import json
+from hashlib import blake2b
 from types import SimpleNamespace
 
 import pytest
@@ -24,16 +25,17 @@ def poison(offset, value=b"nothing"):
     return SimpleNamespace(topic="in", partition=0, offset=offset, key=b"p", value=value)
 
 
-def alert(identity, text, *others):
+def alert(offset, identity, text, *others, digest=None, partition=0):
+    """An alert of the record at an offset; others: offset, id and text of each match."""
     matches = [
-        Match(other, content_digest(other_text).hex(), Position("in", 0, 0), 0.9, "exact", 0.0, 3)
-        for other, other_text in others
+        Match(other, content_digest(other_text).hex(), Position("in", 0, other_offset), 0.9, "exact", 0.0, 3)
+        for other_offset, other, other_text in others
     ]
     found = Alert(
         profile="articles",
         document_id=identity,
-        digest=content_digest(text).hex(),
-        position=Position("in", 0, 1),
+        digest=digest or content_digest(text).hex(),
+        position=Position("in", partition, offset),
         time_ms=0,
         published_at=None,
         source=None,
@@ -52,7 +54,7 @@ def letter(offset, value=b"nothing"):
     return SimpleNamespace(key=b"p", value=value, headers=[*headers, offset_header, ("other", None)])
 
 
-PAIR = alert("b", TWO, ("a", ONE))
+PAIR = alert(1, "b", TWO, (0, "a", ONE))
 PLAIN = [record(0, "a", ONE), record(1, "b", TWO), record(2, "c", FAR)]
 
 
@@ -62,10 +64,10 @@ PLAIN = [record(0, "a", ONE), record(1, "b", TWO), record(2, "c", FAR)]
         ([PAIR], 0, 0, 0),
         ([], 1, 0, 0),
         ([PAIR, PAIR], 0, 1, 0),
-        ([PAIR, alert("a", ONE, ("b", TWO))], 0, 1, 0),
+        ([PAIR, alert(0, "a", ONE, (1, "b", TWO))], 0, 1, 0),
         ([PAIR, PAIR, PAIR], 0, 2, 0),
-        ([PAIR, alert("c", FAR, ("a", ONE))], 0, 0, 1),
-        ([alert("b", FAR, ("a", ONE))], 1, 0, 1),
+        ([PAIR, alert(2, "c", FAR, (0, "a", ONE))], 0, 0, 1),
+        ([alert(1, "b", FAR, (0, "a", ONE))], 1, 0, 1),
     ],
 )
 def test_pairs_are_compared_as_a_multiset(alerts, lost, doubled, invented):
@@ -81,7 +83,7 @@ def test_a_redelivered_record_changes_nothing():
 
 def test_a_pair_with_an_older_version_may_be_alerted_or_not():
     changed = [*PLAIN, record(3, "a", FAR)]
-    final = alert("a", FAR, ("c", FAR))
+    final = alert(3, "a", FAR, (2, "c", FAR))
     assert judge(changed, [final], []).good
     assert judge(changed, [PAIR, final], []).good
     assert judge(changed, [PAIR], []).lost_count == 1
@@ -93,6 +95,61 @@ def test_a_pair_whose_version_comes_back_is_alerted_once():
     assert judge(back, [PAIR], []).good
     assert judge(back, [], []).lost_count == 1
     assert judge(back, [PAIR, PAIR], []).doubled_count == 1
+
+
+def operation(offset, identity, op, text=None, partition=0):
+    value = json.dumps({"id": identity, "op": op} | ({} if text is None else {"text": text})).encode()
+    return SimpleNamespace(topic="in", partition=partition, offset=offset, key=identity.encode(), value=value)
+
+
+def tombstone(offset, identity):
+    return SimpleNamespace(topic="in", partition=0, offset=offset, key=identity.encode(), value=None)
+
+
+#: The first half of a text, and the rest.
+HALF, REST = ONE.rpartition(" zeta")[0], "zeta eta theta iota kappa"
+#: Under the digest of what the two come to.
+WHOLE_DIGEST = blake2b(content_digest(HALF) + content_digest(REST), digest_size=16).hexdigest()
+
+
+def test_what_is_continued_is_compared_as_the_whole_and_stays_the_version_that_was_placed():
+    grown = [record(0, "a", HALF), record(1, "b", TWO), operation(2, "a", "append", REST)]
+    whole = alert(2, "a", None, (1, "b", TWO), digest=WHOLE_DIGEST)
+    assert judge(grown, [whole], []).good
+    assert judge(grown, [], []).lost_count == 1
+    assert judge(grown, [whole, whole], []).doubled_count == 1
+    assert judge(grown, [alert(0, "a", HALF, (1, "b", TWO))], []).invented_count == 1
+    # A third text came when one and two were near already, and was then continued out of everyone's reach.
+    further = [*PLAIN, operation(3, "b", "append", FAR)]
+    assert judge(further, [PAIR], []).good
+    assert judge(further, [], []).good
+
+
+@pytest.mark.parametrize("gone", [tombstone(1, "a"), operation(1, "a", "delete")])
+def test_whoever_comes_after_a_deletion_makes_no_pair_with_what_was_deleted(gone):
+    deleted = [record(0, "a", ONE), gone, record(2, "b", TWO)]
+    assert judge(deleted, [], []).good
+    assert judge(deleted, [alert(2, "b", TWO, (0, "a", ONE))], []).invented_count == 1
+    # In another partition nobody knows which came first.
+    elsewhere = [record(0, "a", ONE), gone, record(0, "b", TWO, partition=1)]
+    assert judge(elsewhere, [], []).good
+    assert judge(elsewhere, [alert(0, "b", TWO, (0, "a", ONE), partition=1)], []).good
+
+
+def test_who_is_placed_again_after_a_deletion_is_another_one():
+    again = [*PLAIN, tombstone(3, "a"), record(4, "a", ONE)]
+    anew = alert(4, "a", ONE, (1, "b", TWO))
+    assert judge(again, [PAIR, anew], []).good
+    assert judge(again, [PAIR], []).lost_count == 1
+    assert judge(again, [PAIR, anew, anew], []).doubled_count == 1
+
+
+def test_what_continues_nothing_is_poison():
+    value = operation(3, "nobody", "append", ONE)
+    told = letter(3, value.value)
+    told.key = b"nobody"
+    assert judge([*PLAIN, value], [PAIR], [told]).good
+    assert judge([*PLAIN, value], [PAIR], []).lost_count == 1
 
 
 @pytest.mark.parametrize(

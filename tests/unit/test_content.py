@@ -1,5 +1,7 @@
 """What is kept of a content: its binary form, and that a continued document comes to the content of the whole text."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -93,8 +95,19 @@ def test_the_version_goes_with_the_document_and_costs_nothing_without():
     named = Content(plain.sketch, plain.token_count, plain.element_count, plain.tail, b"v" * 16)
     assert len(named.encoded()) == len(plain.encoded()) + 16
     (grown,) = content.grown(shingler, sketcher, [named], ["ember"])
-    assert content.version_of(grown.encoded()) == b"v" * 16
-    assert content.version_of(plain.encoded()) is None
+    assert content.version_and_life(grown.encoded()) == (b"v" * 16, None)
+    assert content.version_and_life(plain.encoded()) == (None, None)
+    assert content.decode_sketch(grown.encoded()) == grown.sketch
+
+
+@pytest.mark.parametrize("version", [None, b"v" * 16])
+def test_so_does_the_life(version):
+    shingler, sketcher = Shingler(ShingleOptions()), Sketcher(FAMILY, 512, 8)
+    (plain,) = contents(shingler, sketcher, ["amber birch cedar delta"])
+    again = replace(plain, version=version, life=b"l" * 8)
+    (grown,) = content.grown(shingler, sketcher, [again], ["ember"])
+    assert content.version_and_life(grown.encoded()) == (version, b"l" * 8)
+    assert content.decode(grown.encoded()).encoded() == grown.encoded()
     assert content.decode_sketch(grown.encoded()) == grown.sketch
 
 

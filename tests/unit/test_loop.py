@@ -45,6 +45,7 @@ from streamdedup.dead_letters import read_headers
 from streamdedup.detections import Outcome
 from streamdedup.detector import Detector
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, ProducerFenced, StaleFence, StoreUnavailable
+from streamdedup.messages import content_digest
 from streamdedup.position import Partition
 from streamdedup.service import loop as loop_module
 from streamdedup.service.breaker import BreakerOptions
@@ -111,6 +112,18 @@ def test_what_continues_a_document_that_is_not_there_becomes_a_dead_letter():
     deleted = [gone, Sent("b", "", op="delete"), Sent("b", TEXT, op="append", code="unknown_document")]
     assert World([never, *deleted], partitions=1, batch_size=1).run().wrong() == []
     assert World([never, *deleted], partitions=1).run().wrong() == []
+
+
+@pytest.mark.parametrize("batch_size", [1, 500])
+def test_who_is_placed_again_after_a_deletion_is_alerted_anew_and_once(batch_size):
+    other, far = "knoll lagoon jetty inlet heath", "ember fjord amber cedar grove"
+    records = [
+        Sent("a", TEXT), Sent("b", TEXT), Sent("a", "", op="delete"),
+        Sent("a", TEXT), Sent("a", other), Sent("a", TEXT), Sent("a", far, op="append"), Sent("a", TEXT),
+    ]  # fmt: skip
+    published = World(records, partitions=1, batch_size=batch_size).run().published()
+    digest = content_digest(TEXT).hex()
+    assert published == {(("a", digest), ("b", digest)): 2}
 
 
 @pytest.mark.parametrize("names", ["a", "ab"])
