@@ -142,6 +142,8 @@ class BucketStore(Protocol):
             generation: Our generation.
             committed: Offset that the group has committed, or where it starts; the mark is raised to it.
 
+        Partners saved for positions below the committed offset are forgotten: a daemon may have died before it did so.
+
         Returns:
             The right to write, with the mark as it stands now.
 

@@ -5,6 +5,10 @@ from enum import IntEnum
 
 from streamdedup.position import Position
 
+#: How long the marker of a deletion stands where records live for ever, in milliseconds: 30 days. Offsets set back
+#: further than that may bring a deleted document back for a while, until its deletion is read again too.
+MARKER_LIFETIME_MS = 30 * 86_400_000
+
 
 class PutState(IntEnum):
     """What became of a record that was put."""
@@ -57,7 +61,10 @@ class StoredRecord:
 
 
 def deletion_marker(number: int, position: Position, time_ms: int) -> StoredRecord:
-    """Return what stands in the place of a document that was deleted, for as long as its record would have."""
+    """Return what stands in the place of a document that was deleted, for as long as its record would have.
+
+    Where records live for ever it stands for ``MARKER_LIFETIME_MS``.
+    """
     return StoredRecord(number, "", bytes(16), position, time_ms, number, b"")
 
 

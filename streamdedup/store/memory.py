@@ -23,7 +23,14 @@ from streamdedup.store.base import (
     StoreStats,
     wall_clock_ms,
 )
-from streamdedup.store.documents import RETURNING_STATES, PutResult, PutState, StoredRecord, decide_put
+from streamdedup.store.documents import (
+    MARKER_LIFETIME_MS,
+    RETURNING_STATES,
+    PutResult,
+    PutState,
+    StoredRecord,
+    decide_put,
+)
 from streamdedup.store.fingerprints import compare_fingerprints
 
 K = TypeVar("K")
@@ -50,13 +57,17 @@ class _Expiring(Generic[K, V]):
             return None
         return value
 
-    def set(self, key: K, value: V) -> None:
-        expiry = _NEVER if self._lifetime_ms is None else self._now_ms() + self._lifetime_ms
-        self._entries[key] = (value, expiry)
+    def set(self, key: K, value: V, lifetime_ms: int | None = None) -> None:
+        """Set an entry; ``lifetime_ms`` is for one that must not live for ever where the others do."""
+        lifetime_ms = lifetime_ms if self._lifetime_ms is None else self._lifetime_ms
+        self._entries[key] = (value, _NEVER if lifetime_ms is None else self._now_ms() + lifetime_ms)
 
     def amend(self, key: K, value: V) -> None:
         """Change a value without prolonging its life."""
         self._entries[key] = (value, self._entries[key][1])
+
+    def all_keys(self) -> list[K]:
+        return list(self._entries)
 
     def drop(self, key: K) -> None:
         self._entries.pop(key, None)
@@ -108,6 +119,9 @@ class MemoryBucketStore:
             raise BatchRefused(f"{partition} is fenced by generation {stored}, ours is {generation}")
         self._fences[partition] = generation
         self._marks[partition] = max(self._marks.get(partition, 0), committed)
+        for position in self._partners.all_keys():
+            if position.of == partition and position.offset < committed:
+                self._partners.drop(position)
         return Fence(partition, generation, self._marks[partition])
 
     def mark(self, partition: Partition) -> int | None:
@@ -145,7 +159,7 @@ class MemoryBucketStore:
         self._check(fences)
         for record in records:
             if decide_put(self._records.get(record.number), record) in (PutState.CREATED, PutState.REPLACED):
-                self._records.set(record.number, record)
+                self._records.set(record.number, record, MARKER_LIFETIME_MS if record.deleted else None)
 
     def enter_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> Hits:
         """See ``BucketStore.enter_buckets``."""

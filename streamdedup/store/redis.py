@@ -25,7 +25,7 @@ from streamdedup.store.base import (
     StoreStats,
     wall_clock_ms,
 )
-from streamdedup.store.documents import PutResult, PutState, StoredRecord
+from streamdedup.store.documents import MARKER_LIFETIME_MS, PutResult, PutState, StoredRecord
 from streamdedup.store.fingerprints import compare_fingerprints, decode_fingerprint
 from streamdedup.store.records import decode_record, encode_number, encode_place, encode_record
 from streamdedup.store.redis_figures import DocumentCount, fullest
@@ -36,6 +36,8 @@ from streamdedup.store.redis_servers import Command, Servers
 #: How long a fence stands without being renewed. A daemon frozen for longer could wake up unfenced; a consumer group
 #: that was deleted starts again at generation one and would be refused as long.
 FENCE_LIFETIME_MS = 7 * 86_400_000
+#: Most records of a partition that may have been committed without a note: some of the largest batches.
+_UNNOTED_RECORDS = 20_000
 
 
 class RedisBucketStore:
@@ -110,7 +112,12 @@ class RedisBucketStore:
         )
         fence = Fence(partition, generation, committed)
         (before,) = self._runner.run([self._mark_call(fence, committed)])
-        return Fence(partition, generation, max(int(before or 0), committed))
+        mark = max(int(before or 0), committed)
+        if before:
+            # Committed without a note: the partners of these positions, which name ids, were not forgotten.
+            offsets = range(max(int(before), mark - _UNNOTED_RECORDS), mark)
+            self._forget_partners(Position(*partition, offset) for offset in offsets)
+        return Fence(partition, generation, mark)
 
     def mark(self, partition: Partition) -> int | None:
         """See ``BucketStore.mark``."""
@@ -131,7 +138,7 @@ class RedisBucketStore:
     def put_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> list[PutResult]:
         """See ``BucketStore.put_records``."""
         results = [PutResult(PutState.CREATED)] * len(records)
-        groups, replies = self._store_records("put_records", records, fences)
+        groups, replies = self._store_records("put_records", [self._lifetime], records, fences)
         for members, reply in zip(groups, replies, strict=True):
             count = len(members)
             previous = dict(zip(reply[count::2], reply[count + 1 :: 2], strict=True))
@@ -144,16 +151,17 @@ class RedisBucketStore:
 
     def replace_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> None:
         """See ``BucketStore.replace_records``."""
-        self._store_records("replace_records", records, fences)
+        marker_lifetime = self._lifetime if self._lifetime != b"0" else b"%d" % MARKER_LIFETIME_MS
+        self._store_records("replace_records", [self._lifetime, marker_lifetime], records, fences)
 
     def _store_records(
-        self, script: str, records: Sequence[StoredRecord], fences: Sequence[Fence]
+        self, script: str, lifetimes: Sequence[bytes], records: Sequence[StoredRecord], fences: Sequence[Fence]
     ) -> tuple[list[list[int]], list[Any]]:
-        """Call a script with records; return which of them went into each call, and the replies."""
+        """Call a script; return which of the records went into each call, and the replies."""
         groups = by_slot(self._keys.record_slot(record.number) for record in records)
         calls = []
         for slot, members in groups.items():
-            arguments: list[bytes] = [self._keys.records(slot), self._lifetime]
+            arguments = [self._keys.records(slot), *lifetimes]
             for index in members:
                 arguments += (encode_number(records[index].number), encode_record(records[index]))
             calls.append(self._fenced_call(script, slot, fences, arguments))
@@ -295,7 +303,11 @@ class RedisBucketStore:
     ) -> None:
         """See ``BucketStore.finish``."""
         by_partition = {fence.partition: fence for fence in fences}
+        # Partners first: whoever dies in between leaves a mark from which the next daemon knows where to look.
+        self._forget_partners(positions)
         self._runner.run([self._mark_call(by_partition[partition], offset) for partition, offset in committed.items()])
+
+    def _forget_partners(self, positions: Iterable[Position]) -> None:
         self._unlink(
             self._keys.partners(self._keys.partner_slot(position)) + str(position).encode() for position in positions
         )

@@ -16,7 +16,7 @@ from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch
 from streamdedup.position import Partition, Position
 from streamdedup.store.base import COPIES_CAP, SHOWN_OF_FULL, BucketStore, Fence, Opening
 from streamdedup.store.connection import connect_cluster
-from streamdedup.store.documents import PutState, StoredRecord, deletion_marker
+from streamdedup.store.documents import MARKER_LIFETIME_MS, PutState, StoredRecord, deletion_marker
 from streamdedup.store.memory import MemoryBucketStore
 from streamdedup.store.redis import RedisBucketStore
 from streamdedup.store.redis_servers import OneServer, Servers
@@ -412,6 +412,12 @@ class TestPartnersAndClaims:
         ]
         assert store.save_partners([(position, {})], [fence]) == [{first: b"x", second: b"y"}]
 
+    def test_partners_that_a_daemon_did_not_live_to_forget_are_forgotten_with_the_next_fence(self, store, fence):
+        committed, open_still = Position(*PARTITION, 3), Position(*PARTITION, 4)
+        store.save_partners([(committed, {b"1" * 16: b"x"}), (open_still, {b"2" * 16: b"y"})], [fence])
+        later = store.fence(PARTITION, 2, 4)
+        assert store.save_partners([(committed, {}), (open_still, {})], [later]) == [{}, {b"2" * 16: b"y"}]
+
     def test_partners_are_forgotten_after_the_commit(self, store, fence):
         position = Position(*PARTITION, 3)
         store.save_partners([(position, {b"1" * 16: b"x"})], [fence])
@@ -506,6 +512,17 @@ class TestLoss:
 
 
 class TestExpiry:
+    @pytest.mark.parametrize("lifetime_ms", [None, 40_000])
+    def test_a_marker_never_stands_for_ever(self, redis_client, lifetime_ms):
+        store = _make_redis_store(redis_client)(lifetime_ms=lifetime_ms)
+        store.open(FINGERPRINT)
+        fence = store.fence(PARTITION, 1, 0)
+        before = set(redis_client.keys())
+        store.replace_records([deletion_marker(7, Position(*PARTITION, 5), 50)], [fence])
+        (marker,) = [key for key in set(redis_client.keys()) - before if b"}r" in key]
+        longest = lifetime_ms or MARKER_LIFETIME_MS
+        assert longest - 10_000 < redis_client.pttl(marker) <= longest
+
     def test_everything_about_a_document_leaves_the_server_after_its_lifetime(self, redis_url):
         client = redis.Redis.from_url(redis_url)
         client.flushdb()
