@@ -67,6 +67,17 @@ chaos: $(VENV)/.dev ## Faults on purpose while documents flow: SEED=, KILLS=, BR
 chaos-selftest: $(VENV)/.dev ## Loops that are broken on purpose, each of which the harness must catch
 	$(BIN)/python -m tests.chaos selftest
 
+MESSAGES ?= 1000000
+
+.PHONY: fuzz
+fuzz: $(VENV)/.dev ## MESSAGES damaged messages, stored forms and files, by SEED: each accounted for; see docs/fuzzing.md
+	$(BIN)/python -m tests.fuzz messages --count $(MESSAGES) --seed $(SEED)
+	$(BIN)/python -m tests.fuzz forms --count $(MESSAGES) --seed $(SEED)
+
+.PHONY: fuzz-daemon
+fuzz-daemon: $(VENV)/.dev ## 20,000 damaged messages by SEED through a real Kafka and the daemon
+	$(BIN)/python -m tests.fuzz daemon --seed $(SEED)
+
 .PHONY: bench
 bench: $(VENV)/.bench ## Measure, beside what else one would use; BENCH=--quick for a short run
 	$(BIN)/python -m benchmarks $(BENCH)

@@ -3,6 +3,7 @@
 import re
 import uuid
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -290,7 +291,7 @@ class Kafka(Section):
 def tls_files(ca: File, cert: File, key: File, key_password: str | None = None) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with the files of a TLS client: absent, unusable, or a certificate without its key."""
     files = {"ssl_ca_file": ca, "ssl_cert_file": cert, "ssl_key_file": key}
-    absent = [name for name, path in files.items() if path is not None and not path.is_file()]
+    absent = [name for name, path in files.items() if path is not None and not _is_file(path)]
     for name in absent:
         yield name, f"names no file that can be read: {files[name]}"
     if (cert is None) != (key is None):
@@ -298,3 +299,10 @@ def tls_files(ca: File, cert: File, key: File, key_password: str | None = None) 
         yield missing, f"is missing; {given} needs it"
     if not absent:
         yield from unusable_files(ca, cert, key, key_password)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long, a folder that may not be looked into
+        return False

@@ -61,6 +61,8 @@ def decode_record(number: int, data: bytes) -> StoredRecord:
         topic, _, partition = data[_HEAD.size : at].decode().rpartition(":")
         (id_length,) = _LENGTH.unpack_from(data, at)
         id_end = at + _LENGTH.size + id_length
+        if id_end > len(data):
+            raise ValueError(f"document record {number} is damaged: cut off within the id")
         document_id = data[at + _LENGTH.size : id_end].decode("utf-8", "surrogatepass")
         position = Position(topic, int(partition), offset)
     except (struct.error, UnicodeDecodeError) as error:

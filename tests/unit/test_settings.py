@@ -814,3 +814,8 @@ def test_a_mistake_stays_on_one_line_whatever_is_in_it(tmp_path):
 def test_a_path_is_a_path():
     ca = str(TLS / "certificate.pem")
     assert isinstance(load({"redis.url": "rediss://db", "redis.ssl_ca_file": ca}).redis.ssl_ca_file, Path)
+
+
+@pytest.mark.parametrize("key", ["kafka.ssl_ca_file", "redis.ssl_ca_file"])
+def test_a_file_whose_name_is_too_long_is_absent(key):
+    assert any(line.startswith(f"{key}: names no file that can be read") for line in mistakes({key: "x" * 5_000}))

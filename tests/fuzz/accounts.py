@@ -1,0 +1,284 @@
+"""Messages through the daemon's loop, decoder and detector in this process, and the account of what became of each.
+
+The loop is the real one, and so are decoder and detector; the index is the one in memory, source and sink are a list.
+A message must end in exactly one way: processed, deleted, skipped, or as a dead letter with its bytes as they were; and
+a second reading of it (``reading``) must agree.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import islice
+
+import structlog
+
+from streamdedup.commands.assembly import loop_options, loop_profile
+from streamdedup.dead_letters import MAX_HEADER_BYTES, PREFIX, read_headers
+from streamdedup.detector import Detector
+from streamdedup.messages import ErrorCode, decode_alert
+from streamdedup.metrics import Metrics
+from streamdedup.position import Partition, Position
+from streamdedup.service.loop import Loop
+from streamdedup.service.transport import Batch, Message, Record, SourceStats
+from streamdedup.settings import Settings
+from streamdedup.store.memory import MemoryBucketStore
+from tests.fuzz.fuzzed import Fuzzed
+from tests.fuzz.messages import TOPICS
+from tests.fuzz.reading import read
+
+#: Messages of a batch.
+BATCH_RECORDS = 500
+#: Greatest length of a text, so short that a few thousand words are too many.
+MAX_TEXT_BYTES = 20_000
+#: The settings of the profiles: texts of one field and of two, short ones skipped, characters, bags.
+PROFILES = {
+    "plain": {},
+    "titled": {"text_fields": ["title", "body"]},
+    "strict": {"short_texts": "skip", "min_words": 3, "shingle_size": 5},
+    "reviews": {"shingle_unit": "char", "threshold": 0.7},
+    "bags": {"similarity": "bag", "exact_limit": 100},
+}
+_OVERRIDES = {
+    "kafka.bootstrap_servers": "nowhere:9092",
+    # Dead letters are cut to this, so that some must be.
+    "kafka.max_message_bytes": "64KiB",
+    "redis.url": "redis://nowhere",
+    "service.dead_letter_limit": "none",
+    **{f"profiles.{name}.topics": name for name in TOPICS},
+    **{f"profiles.{name}.max_text_bytes": MAX_TEXT_BYTES for name in TOPICS},
+    **{f"profiles.{name}.{key}": value for name, keys in PROFILES.items() for key, value in keys.items()},
+}
+
+
+class Unaccounted(Exception):
+    """A message that came to no end, or to a wrong one.
+
+    Args:
+        reason: What is wrong.
+        messages: Those that may have brought it about.
+    """
+
+    def __init__(self, reason: str, messages: Sequence[Fuzzed]) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.messages = list(messages)
+
+
+class _Stop:
+    """Stands in for ``StopSignals``: the loop ends with the messages, and never waits."""
+
+    stopping = False
+
+    def wait(self, timeout_s: float) -> bool:
+        raise AssertionError(f"the loop waits for {timeout_s} s")
+
+
+class _Ends:
+    """Source and sink: batches of the messages in, everything published kept."""
+
+    def __init__(self, messages: Sequence[Fuzzed], stop: _Stop) -> None:
+        self.records = list(_records(messages))
+        self.published: list[Message] = []
+        self.at = 0
+        self._stop = stop
+        self._partitions = {record.position.of for record in self.records}
+
+    def open(self) -> "tuple[_Ends, _Ends]":
+        return self, self
+
+    def poll(self, timeout_s: float) -> Batch:
+        first, self.at = self.at, min(self.at + BATCH_RECORDS, len(self.records))
+        self._stop.stopping = self.at == len(self.records)
+        return Batch(tuple(self.records[first : self.at]), generation=1)
+
+    def rewind(self, batch: Batch) -> None:
+        raise AssertionError("a batch was put back")
+
+    def hold(self, timeout_s: float) -> None:
+        raise AssertionError(f"the loop waits for {timeout_s} s")
+
+    def committed(self, partition: Partition) -> int | None:
+        return None
+
+    def assigned(self) -> frozenset[Partition]:
+        return frozenset(self._partitions)
+
+    def stats(self) -> SourceStats:
+        return SourceStats(1, {})
+
+    def publish(self, messages: Sequence[Message], batch: Batch) -> None:
+        self.published += messages
+
+    def close(self) -> None:
+        pass
+
+
+def _records(messages: Sequence[Fuzzed]) -> Iterator[Record]:
+    offsets: Counter[str] = Counter()
+    for message in messages:
+        position = Position(message.topic, 0, offsets[message.topic])
+        offsets[message.topic] += 1
+        yield Record(position, message.timestamp_ms, message.key, message.value, message.headers)
+
+
+@dataclass
+class Account:
+    """What became of messages.
+
+    Attributes:
+        outcomes: How many ended how: ``processed``, ``deleted``, ``skipped REASON``, ``dead letter CODE``.
+        made_by: By what was done to the messages, how many there were and how many became dead letters.
+        pairs_count: Near-duplicates alerted.
+        cut_count: Dead letters that did not fit and were cut.
+        judged_count: Messages about which the second reading had an opinion.
+    """
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    made_by: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    pairs_count: int = 0
+    cut_count: int = 0
+    judged_count: int = 0
+
+    def add(self, other: "Account") -> None:
+        """Take in what became of further messages."""
+        self.outcomes += other.outcomes
+        self.made_by += other.made_by
+        self.pairs_count += other.pairs_count
+        self.cut_count += other.cut_count
+        self.judged_count += other.judged_count
+
+
+class Accountant:
+    """Takes messages through the loop; decoders and detectors are kept, the index is a new one each time.
+
+    Args:
+        detector: Class of the detectors; another one is for tests of the accountant itself.
+    """
+
+    def __init__(self, detector: type[Detector] = Detector) -> None:
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+        self._settings = Settings.load(overrides=_OVERRIDES, environ={})
+        self._stores = {name: MemoryBucketStore(bucket_cap=p.bucket_cap) for name, p in self._settings.profiles.items()}
+        self._profiles = {
+            name: loop_profile(name, profile, self._stores[name]) for name, profile in self._settings.profiles.items()
+        }
+        for profile in self._profiles.values():
+            profile.detector.__class__ = detector
+
+    def settle(self, messages: Sequence[Fuzzed]) -> Account:
+        """Take messages through and account for each.
+
+        Raises:
+            Unaccounted: One of them came to no end, or to a wrong one; it names as few as can be.
+        """
+        try:
+            return self._settle(messages)
+        except Exception as error:
+            raise self._narrowed(messages, error) from error
+
+    def _narrowed(self, messages: Sequence[Fuzzed], error: Exception) -> Unaccounted:
+        """Look for a single message that fails as well."""
+        if isinstance(error, Unaccounted):
+            return error
+        for message in messages if len(messages) > 1 else ():
+            try:
+                self._settle([message])
+            except Exception as own:  # noqa: BLE001  whatever it is, it is what is looked for
+                return Unaccounted(f"{type(own).__name__}: {own}", [message])
+        return Unaccounted(f"{type(error).__name__}: {error}", messages)
+
+    def _settle(self, messages: Sequence[Fuzzed]) -> Account:
+        for name, store in self._stores.items():
+            store.__init__(bucket_cap=self._settings.profiles[name].bucket_cap)  # type: ignore[misc]  empty it
+        metrics, stop = Metrics(), _Stop()
+        ends = _Ends(messages, stop)
+        options = loop_options(self._settings)
+        loop = Loop(transport=ends, profiles=self._profiles, options=options, metrics=metrics, stop=stop)
+        loop.run()
+        account = Account()
+        dead = self._dead_letters(messages, ends, account)
+        self._count(metrics, len(messages), account)
+        for message, record in zip(messages, ends.records, strict=True):
+            is_dead = record.position in dead
+            account.made_by[message.made_by, is_dead] += 1
+            fields = self._settings.profiles[message.topic].text_fields
+            verdict = read(message.key, message.value, tuple(fields), MAX_TEXT_BYTES)
+            account.judged_count += verdict != "either"
+            if (verdict == "dead letter" and not is_dead) or (verdict == "no dead letter" and is_dead):
+                became = f"a dead letter {dead[record.position]}" if is_dead else "none"
+                raise Unaccounted(f"a second reading expects {verdict}; it became {became}", [message])
+        return account
+
+    def _dead_letters(self, messages: Sequence[Fuzzed], ends: _Ends, account: Account) -> dict[Position, str]:
+        """Check all that was published; return the codes of dead letters by the position of their records."""
+        by_position = {record.position: message for record, message in zip(ends.records, messages, strict=True)}
+        dead: dict[Position, str] = {}
+        for published in ends.published:
+            if published.topic == self._settings.kafka.duplicates_topic:
+                account.pairs_count += len(decode_alert(published.value or b"").alert.matches)
+                continue
+            headers = read_headers(published.headers)
+            position = Position(headers["topic"], int(headers["partition"]), int(headers["offset"]))
+            message = by_position[position]
+            if position in dead:
+                raise Unaccounted("two dead letters of one message", [message])
+            dead[position] = code = headers["error.code"]
+            account.outcomes[f"dead letter {code}"] += 1
+            account.cut_count += "truncated" in headers and len(published.value or b"") < len(message.value or b"")
+            if wrong := wrong_letter(message, published):
+                raise Unaccounted(wrong, [message])
+        return dead
+
+    @staticmethod
+    def _count(metrics: Metrics, consumed: int, account: Account) -> None:
+        """Take what the loop counted, and check that it is everything."""
+        figures: Counter[str] = Counter()
+        for family in metrics.registry.collect():
+            for sample in family.samples:
+                name = sample.name.removeprefix("streamdedup_").removesuffix("_total")
+                if name == "skipped":
+                    account.outcomes[f"skipped {sample.labels['reason']}"] += int(sample.value)
+                figures[name] += int(sample.value) if sample.name.endswith("_total") else 0
+        account.outcomes["processed"] = figures["documents_indexed"]
+        account.outcomes["deleted"] = figures["documents_deleted"]
+        account.outcomes = +account.outcomes
+        letters = sum(n for outcome, n in account.outcomes.items() if outcome.startswith("dead letter"))
+        if not figures["records"] == consumed == account.outcomes.total() or letters != figures["dead_letters"]:
+            raise ValueError(f"{consumed} sent, {figures['records']} consumed, but {dict(account.outcomes)}")
+
+
+def wrong_letter(message: Fuzzed, letter: Message) -> str:
+    """Say what is wrong with a dead letter; "" for nothing."""
+    facts = read_headers(letter.headers)
+    if facts["error.code"] == ErrorCode.INTERNAL:
+        return f"a mistake of ours: {facts['error.message']}"
+    if facts["error.code"] not in set(ErrorCode):
+        return f"an error code that is none: {facts['error.code']}"
+    if any(len(value) > MAX_HEADER_BYTES for name, value in letter.headers if name.startswith(PREFIX)):
+        return "a header of ours is too long"
+    whole = message.value if message.key is not None else message.value or b""
+    # A record that was a dead letter before brings these facts along, and knows the whole value better than we do.
+    earlier = read_headers(message.headers)
+    cut = "truncated" in facts and facts.get("sha256") == earlier.get("sha256", _sha(message))
+    if letter.value != whole and not (cut and (whole or b"").startswith(letter.value or b"")):
+        return "its value is another one"
+    if letter.key != message.key and not (facts.get("truncated-key") and (message.key or b"").startswith(letter.key)):
+        return "its key is another one"
+    theirs = [(name, value or b"") for name, value in message.headers if not name.startswith(PREFIX)]
+    kept = [(name, value) for name, value in letter.headers if not name.startswith(PREFIX)]
+    return "" if kept == theirs or facts.get("dropped-headers") == str(len(theirs)) else "its headers are others"
+
+
+def _sha(message: Fuzzed) -> str:
+    return sha256(message.value or b"").hexdigest()
+
+
+def settled_in_chunks(accountant: Accountant, messages: Iterator[Fuzzed], size: int) -> Iterator[tuple[Account, float]]:
+    """Yield the account of each ``size`` messages, and the seconds that it took."""
+    while chunk := list(islice(messages, size)):
+        began = time.perf_counter()
+        account = accountant.settle(chunk)
+        yield account, time.perf_counter() - began

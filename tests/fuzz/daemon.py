@@ -1,0 +1,186 @@
+"""Messages through a real Kafka and the command ``streamdedup run``, and the account of the topics and the metrics."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from streamdedup.dead_letters import read_headers
+from streamdedup.service.transport import Message
+from tests.bad_input import FUTURE_MS
+from tests.daemons import DEADLINE_S, Daemon, Installation
+from tests.fuzz.accounts import MAX_TEXT_BYTES, PROFILES, wrong_letter
+from tests.fuzz.fuzzed import Fuzzed
+from tests.fuzz.memory import growth, rss_bytes
+from tests.fuzz.messages import TOPICS, fuzzed_messages
+from tests.raw_batches import RawRecord, record_batch, send_batch
+from tests.servers import create_topics, fresh_name, read_topic, wait_until
+
+#: Into so many parts the messages are cut; after each the memory is looked at.
+_PARTS = 16
+#: Seconds that the daemon may take for all of them.
+_DEADLINE_S = 600.0
+#: Largest message that the daemon sends, and so the size to which a dead letter is cut.
+_MAX_MESSAGE_BYTES = 65_536
+
+#: Of an input topic: times in the future are taken, and so is a whole part in one batch.
+_TOPIC = {"message.timestamp.after.max.ms": str(2**62), "max.message.bytes": str(8 * 1024 * 1024)}
+
+Place = tuple[str, int, int]
+
+
+@dataclass
+class Report:
+    """What became of the messages.
+
+    Attributes:
+        sent_count: How many there were.
+        figures: The daemon's own counts: consumed, processed, deleted, skipped, dead letters.
+        letters: Dead letters found in their topic, by code.
+        wrong: What is wrong; empty for nothing.
+        rss: Memory of the daemon over time, in bytes.
+        seconds: How long it took.
+    """
+
+    sent_count: int
+    figures: dict[str, int] = field(default_factory=dict)
+    letters: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    rss: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def good(self) -> bool:
+        """Whether all is accounted for."""
+        return not self.wrong
+
+    def lines(self) -> Iterator[str]:
+        """Return it for a terminal."""
+        yield f"{self.sent_count:,} messages through the daemon in {self.seconds:.0f} s"
+        yield "  " + ", ".join(f"{name} {count:,}" for name, count in self.figures.items())
+        yield f"  {self.letters.total():,} dead letters in the topic: " + ", ".join(
+            f"{count:,} {code}" for code, count in self.letters.most_common()
+        )
+        yield f"  RSS {self.rss[0] / 1e6:.1f} to {self.rss[-1] / 1e6:.1f} MB, {growth(self.rss):+.1%} after warming up"
+        yield from (f"  WRONG: {each}" for each in self.wrong[:20])
+
+
+def run(seed: str, count: int, folder: Path, *, kafka: str, redis: str) -> Report:
+    """Send messages, let one daemon work through them, and account for each.
+
+    Args:
+        seed: Of the messages.
+        count: How many.
+        folder: For settings and logs.
+        kafka: Bootstrap servers.
+        redis: Address; what stands there is left alone.
+    """
+    names = {topic: fresh_name(topic) for topic in TOPICS}
+    duplicates = fresh_name("duplicates")
+    create_topics(kafka, [duplicates, f"{duplicates}.dlq"])
+    create_topics(kafka, names.values(), 1, _TOPIC)
+    installation = _install(folder, names, duplicates, kafka=kafka, redis=redis)
+    made = list(fuzzed_messages(seed, count, time.time_ns() // 1_000_000))
+    report, began = Report(len(made)), time.monotonic()
+    with installation.daemon() as daemon:
+        daemon.wait_ready()
+        placed: dict[Place, Fuzzed] = {}
+        size = -(-len(made) // _PARTS)
+        for first in range(0, len(made), size):
+            placed |= _send(kafka, names, made[first : first + size])
+            _wait_consumed(daemon, len(placed))
+            report.rss.append(rss_bytes(daemon.process.pid))
+        report.figures = _figures(daemon)
+        code = daemon.stop()
+    if code != 0:
+        report.wrong.append(f"the daemon ended with {code}")
+    report.seconds = time.monotonic() - began
+    _look(kafka, f"{duplicates}.dlq", placed, report)
+    return report
+
+
+def _install(folder: Path, names: dict[str, str], duplicates: str, *, kafka: str, redis: str) -> Installation:
+    """Return an installation with a profile for each topic."""
+    installation = Installation(
+        folder,
+        kafka=kafka,
+        redis=redis,
+        topic=names["plain"],
+        duplicates=duplicates,
+        group=fresh_name("group"),
+        batch_records=500,
+        shingle_size=3,
+        threshold=0.8,
+    )
+    text = installation.config.read_text(encoding="utf-8").partition("[profiles.")[0]
+    text = text.replace("[redis]", f"max_message_bytes = {_MAX_MESSAGE_BYTES}\n\n[redis]")
+    text = text.replace("[service]", '[service]\ndead_letter_limit = "none"')
+    for topic in TOPICS:
+        keys = {"topics": [names[topic]], "max_text_bytes": MAX_TEXT_BYTES, **PROFILES[topic]}
+        text += f"\n[profiles.{topic}]\n" + "".join(f"{name} = {_toml(value)}\n" for name, value in keys.items())
+    installation.config.write_text(text, encoding="utf-8")
+    return installation
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _send(kafka: str, names: dict[str, str], messages: Sequence[Fuzzed]) -> dict[Place, Fuzzed]:
+    """Append messages, in batches built by hand, for no client writes all of them; return each by its place."""
+    placed: dict[Place, Fuzzed] = {}
+    for topic, name in names.items():
+        those = [message for message in messages if message.topic == topic]
+        if those:
+            offset = send_batch(kafka, name, 0, record_batch([_raw(message) for message in those]))
+            placed |= {(name, 0, at): message for at, message in enumerate(those, offset)}
+    return placed
+
+
+def _raw(message: Fuzzed) -> RawRecord:
+    headers = tuple((name.encode(), value) for name, value in message.headers)
+    return RawRecord(message.value, message.key, headers, max(-1, min(message.timestamp_ms, FUTURE_MS)))
+
+
+def _wait_consumed(daemon: Daemon, count: int) -> None:
+    wait_until(
+        lambda: daemon.alive_or_fail() and daemon.metric("streamdedup_records_total") >= count,
+        _DEADLINE_S,
+        f"{count} messages consumed",
+    )
+
+
+def _figures(daemon: Daemon) -> dict[str, int]:
+    names = {
+        "consumed": "records",
+        "processed": "documents_indexed",
+        "deleted": "documents_deleted",
+        "skipped": "skipped",
+        "dead letters": "dead_letters",
+    }
+    return {name: round(daemon.metric(f"streamdedup_{metric}_total")) for name, metric in names.items()}
+
+
+def _look(kafka: str, topic: str, placed: dict[Place, Fuzzed], report: Report) -> None:
+    """Compare the dead-letter topic with what was sent and with what the daemon has counted."""
+    seen: Counter[Place] = Counter()
+    for record in read_topic(kafka, topic, timeout_s=DEADLINE_S):
+        letter = Message(topic, record.key, record.value, tuple(record.headers))
+        facts = read_headers(letter.headers)
+        place = facts["topic"], int(facts["partition"]), int(facts["offset"])
+        seen[place] += 1
+        report.letters[facts["error.code"]] += 1
+        if place not in placed:
+            report.wrong.append(f"a dead letter of {place}, where nothing was sent")
+        elif wrong := wrong_letter(placed[place], letter):
+            report.wrong.append(f"{place}: {wrong}: {placed[place].as_json()[:300]}")
+    report.wrong += [f"{place} became {count} dead letters" for place, count in seen.items() if count > 1]
+    figures = report.figures
+    parts = [figures[name] for name in ("processed", "deleted", "skipped", "dead letters")]
+    if not figures["consumed"] == report.sent_count == sum(parts):
+        report.wrong.append(f"{report.sent_count} sent, but {figures}")
+    if figures["dead letters"] != report.letters.total():
+        report.wrong.append(f"{report.letters.total()} dead letters in the topic, but {figures}")

@@ -1,0 +1,195 @@
+"""Stored and published forms: sketches, contents, records, fingerprints, alerts, read from bytes that nobody wrote.
+
+Each reader either raises what its docstring names, or returns something whole: written anew and read again it is the
+same, and it can be compared.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from streamdedup import content, sketch
+from streamdedup.errors import DecodeError, StoreMisconfigured
+from streamdedup.messages import Alert, Match, decode_alert, encode_alert
+from streamdedup.minhash import HashFamily
+from streamdedup.position import Position
+from streamdedup.sketch import Sketch, Sketcher
+from streamdedup.store.base import StoredRecord
+from streamdedup.store.records import decode_record, encode_record
+from streamdedup.store.fingerprints import decode_fingerprint
+from tests.fuzz.mutation import mutated
+
+PERMUTATIONS = 16
+#: Most bytes of an alert made here.
+_ALERT_BYTES = 100_000
+
+
+class Undocumented(Exception):
+    """What a reader did with bytes that it may not do.
+
+    Args:
+        reader: Its name.
+        data: What it was given.
+        reason: What happened.
+    """
+
+    def __init__(self, reader: str, data: bytes, reason: str) -> None:
+        super().__init__(f"{reader}: {reason}: {data[:400]!r}{'...' if len(data) > 400 else ''}")
+        self.data = data
+
+
+@dataclass(frozen=True)
+class Form:
+    """One stored form.
+
+    Attributes:
+        examples: Makes bytes as they are written.
+        read: Reads them.
+        error: What it raises for anything else.
+        check: Looks at what was read, and at its bytes; raises AssertionError where it is not whole.
+    """
+
+    examples: Callable[[random.Random], bytes]
+    read: Callable[[bytes], Any]
+    error: type[Exception]
+    check: Callable[[Any, bytes], None]
+
+
+@cache
+def _sketcher() -> Sketcher:
+    return Sketcher(HashFamily(PERMUTATIONS, 7), exact_limit=40, banded=8)
+
+
+def _a_sketch(rng: random.Random) -> Sketch:
+    count = rng.choice((0, 1, 2, 30, 40))
+    hashes = np.array(sorted(rng.sample(range(2**32), count)), np.uint32)
+    if rng.random() < 0.7:
+        return Sketch(count, hashes=hashes)
+    return Sketch(41, signature=np.array([rng.randrange(2**32) for _ in range(PERMUTATIONS)], np.uint32))
+
+
+def _a_content(rng: random.Random) -> content.Content:
+    tail = np.array([rng.randrange(2**64) for _ in range(rng.randrange(4))], np.uint64)
+    version = rng.choice((None, rng.randbytes(16)))
+    return content.Content(_a_sketch(rng), rng.randrange(2**16), rng.randrange(2**16), tail, version)
+
+
+def _a_record(rng: random.Random) -> bytes:
+    position = Position(rng.choice(("articles", "a-b_c.d")), rng.randrange(5), rng.randrange(2**40))
+    document_id = rng.choice(("d1", "größe/老茶馆", "x" * 300))
+    stored = _a_content(rng).encoded()
+    number, cluster, time_ms = rng.randrange(-(2**63), 2**63), rng.randrange(-(2**63), 2**63), rng.randrange(2**42)
+    return encode_record(StoredRecord(number, document_id, rng.randbytes(16), position, time_ms, cluster, stored))
+
+
+def _an_alert(rng: random.Random) -> bytes:
+    matches = tuple(
+        Match(f"m{at}", rng.randbytes(16).hex(), Position("articles", 0, at), 0.9, "exact", 0.0, 3)
+        for at in range(rng.choice((1, 3)))
+    )
+    times = rng.randrange(2**42), rng.randrange(2**42)
+    return encode_alert(
+        Alert("articles", "d", "ab" * 16, Position("articles", 1, 7), times[0], None, "s", matches, "d", 0.8, times[1]),
+        100,
+        _ALERT_BYTES,
+    )[0]
+
+
+def _check_sketch(read: Sketch, _data: bytes) -> None:
+    assert sketch.decode(sketch.encode(read)) == read
+    if read.signature is None or len(read.signature) == PERMUTATIONS:
+        other = Sketch(1, hashes=np.array([5], np.uint32))
+        (similarity,) = _sketcher().similarities([read], [other]).values
+        assert 0 <= similarity <= 1
+
+
+def _check_content(read: content.Content, _data: bytes) -> None:
+    again = content.decode(read.encoded())
+    assert (again.token_count, again.element_count, again.version) == (
+        read.token_count,
+        read.element_count,
+        read.version,
+    )
+    assert np.array_equal(again.tail, read.tail)
+    _check_sketch(read.sketch, b"")
+
+
+def _check_record(read: StoredRecord, data: bytes) -> None:
+    again = encode_record(read)
+    assert decode_record(read.number, again) == read
+    # All but the number of the partition has one spelling.
+    assert again == data or str(read.position.of).encode() not in data
+
+
+def _check_alert(read: Any, _data: bytes) -> None:
+    again = decode_alert(encode_alert(read.alert, 10**6, 10**9)[0]).alert
+    assert set(again.matches) == set(read.alert.matches)
+    assert replace(again, matches=()) == replace(read.alert, matches=())
+
+
+def _check_fingerprint(read: Any, _data: bytes) -> None:
+    assert isinstance(read, dict)
+
+
+def _fingerprint_of(data: bytes) -> dict[str, object]:
+    return decode_fingerprint(b"key", data)
+
+
+FORMS = {
+    "sketch": Form(lambda rng: sketch.encode(_a_sketch(rng)), sketch.decode, ValueError, _check_sketch),
+    "content": Form(lambda rng: _a_content(rng).encoded(), content.decode, ValueError, _check_content),
+    "content, sketch alone": Form(
+        lambda rng: _a_content(rng).encoded(), content.decode_sketch, ValueError, _check_sketch
+    ),
+    "record": Form(_a_record, lambda data: decode_record(3, data), ValueError, _check_record),
+    "fingerprint": Form(
+        lambda _rng: b'{"bands":9,"rows":4,"similarity":"set","seed":1}',
+        _fingerprint_of,
+        StoreMisconfigured,
+        _check_fingerprint,
+    ),
+    "alert": Form(_an_alert, decode_alert, DecodeError, _check_alert),
+}
+
+
+def fuzz_stored(seed: str, count: int) -> Counter[str]:
+    """Read ``count`` damaged forms of each kind.
+
+    Returns:
+        How many of each kind were refused, and how many read all the same.
+
+    Raises:
+        Undocumented: One did neither.
+    """
+    rng = random.Random(seed)
+    outcomes: Counter[str] = Counter()
+    for name, form in FORMS.items():
+        examples = [form.examples(rng) for _ in range(20)]
+        for _ in range(count):
+            data = (
+                mutated(rng, rng.choice(examples), examples) if rng.random() < 0.9 else rng.randbytes(rng.randrange(80))
+            )
+            outcomes[f"{name} {_outcome(name, form, data)}"] += 1
+    return outcomes
+
+
+def _outcome(name: str, form: Form, data: bytes) -> str:
+    try:
+        read = form.read(data)
+    except form.error as error:
+        # A subclass that says nothing of ours, such as UnicodeDecodeError, is a slip and no message.
+        if type(error) is not form.error:
+            raise Undocumented(name, data, f"{type(error).__name__} {error}") from error
+        return "refused"
+    except Exception as error:
+        raise Undocumented(name, data, f"{type(error).__name__} {error}") from error
+    try:
+        form.check(read, data)
+    except Exception as error:
+        raise Undocumented(name, data, f"it was read as {read!r}, which is not whole: {error!r}") from error
+    return "read"

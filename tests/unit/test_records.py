@@ -1,0 +1,25 @@
+"""The stored form of a document record: what is cut off is never taken for a whole one."""
+
+import pytest
+
+from streamdedup.errors import StoreMisconfigured
+from streamdedup.position import Position
+from streamdedup.store.base import StoredRecord
+from streamdedup.store.records import decode_record, encode_record
+from streamdedup.store.fingerprints import decode_fingerprint
+
+RECORD = StoredRecord(3, "article-42", b"d" * 16, Position("articles", 2, 1_041), 1_777_618_931_480, 3, b"")
+
+
+def test_a_record_cut_off_anywhere_is_damaged():
+    data = encode_record(RECORD)
+    assert decode_record(3, data) == RECORD
+    for length in range(len(data)):
+        with pytest.raises(ValueError, match="damaged"):
+            decode_record(3, data[:length])
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"bands": 9, "\xff": 1}', b'{"bands": %s}' % (b"[" * 100_000)])
+def test_what_is_no_fingerprint_is_said_to_be_somebody_elses(data):
+    with pytest.raises(StoreMisconfigured, match="the key somewhere holds no fingerprint"):
+        decode_fingerprint(b"somewhere", data)
