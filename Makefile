@@ -78,6 +78,13 @@ fuzz: $(VENV)/.dev ## MESSAGES damaged messages, stored forms and files, by SEED
 fuzz-daemon: $(VENV)/.dev ## 20,000 damaged messages by SEED through a real Kafka and the daemon
 	$(BIN)/python -m tests.fuzz daemon --seed $(SEED)
 
+MINUTES ?= 60
+RATE ?= 200
+
+.PHONY: soak
+soak: $(VENV)/.dev ## One daemon under a steady load for MINUTES, at RATE documents/s: does anything grow? See docs/soak.md
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --rate $(RATE) --seed $(SEED)
+
 .PHONY: bench
 bench: $(VENV)/.bench ## Measure, beside what else one would use; BENCH=--quick for a short run
 	$(BIN)/python -m benchmarks $(BENCH)
