@@ -4,6 +4,7 @@ Each reader either raises what its docstring names, or returns something whole: 
 same, and it can be compared.
 """
 
+import operator
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -20,8 +21,8 @@ from streamdedup.minhash import HashFamily
 from streamdedup.position import Position
 from streamdedup.sketch import Sketch, Sketcher
 from streamdedup.store.base import StoredRecord
-from streamdedup.store.records import decode_record, encode_record
 from streamdedup.store.fingerprints import decode_fingerprint
+from streamdedup.store.records import decode_record, encode_record
 from tests.fuzz.mutation import mutated
 
 PERMUTATIONS = 16
@@ -75,8 +76,8 @@ def _a_sketch(rng: random.Random) -> Sketch:
 
 def _a_content(rng: random.Random) -> content.Content:
     tail = np.array([rng.randrange(2**64) for _ in range(rng.randrange(4))], np.uint64)
-    version = rng.choice((None, rng.randbytes(16)))
-    return content.Content(_a_sketch(rng), rng.randrange(2**16), rng.randrange(2**16), tail, version)
+    version, life = rng.choice((None, rng.randbytes(16))), rng.choice((None, rng.randbytes(8)))
+    return content.Content(_a_sketch(rng), rng.randrange(2**16), rng.randrange(2**16), tail, version, life)
 
 
 def _a_record(rng: random.Random) -> bytes:
@@ -110,11 +111,8 @@ def _check_sketch(read: Sketch, _data: bytes) -> None:
 
 def _check_content(read: content.Content, _data: bytes) -> None:
     again = content.decode(read.encoded())
-    assert (again.token_count, again.element_count, again.version) == (
-        read.token_count,
-        read.element_count,
-        read.version,
-    )
+    named = operator.attrgetter("token_count", "element_count", "version", "life")
+    assert named(again) == named(read)
     assert np.array_equal(again.tail, read.tail)
     _check_sketch(read.sketch, b"")
 

@@ -5,8 +5,8 @@ import pytest
 from streamdedup.errors import StoreMisconfigured
 from streamdedup.position import Position
 from streamdedup.store.base import StoredRecord
-from streamdedup.store.records import decode_record, encode_record
 from streamdedup.store.fingerprints import decode_fingerprint
+from streamdedup.store.records import decode_record, encode_record
 
 RECORD = StoredRecord(3, "article-42", b"d" * 16, Position("articles", 2, 1_041), 1_777_618_931_480, 3, b"")
 
