@@ -79,7 +79,7 @@ class Verifier:
         Returns:
             By row, its near-duplicates by pair key.
         """
-        chosen = {row: self._promising(met[row], outcome) for row in loud if row in met}
+        chosen = {row: self._promising(prepared.records[row], met[row], outcome) for row in loud if row in met}
         filling = {number for seen in met.values() if seen.crowded and not seen.full for number in seen.candidates}
         found = self._store.get_records(list(filling.union(*chosen.values())))
         self._add_copies(prepared, met, chosen, found, rights)
@@ -97,7 +97,7 @@ class Verifier:
         outcome.rejected_count += sum(len(numbers) for numbers in chosen.values()) - verified_count
         return partners
 
-    def _promising(self, met: Met, outcome: Outcome) -> list[int]:
+    def _promising(self, record: StoredRecord, met: Met, outcome: Outcome) -> list[int]:
         """Choose the candidates to verify: those met in most bands, then by number, which every attempt sorts alike."""
         candidates = met.candidates
         outcome.candidates_count += len(candidates)
@@ -107,6 +107,8 @@ class Verifier:
         if limit is None or len(candidates) <= limit:
             return list(candidates)
         outcome.dropped_candidates_count += len(candidates) - limit
+        if not met.full:
+            outcome.over_candidates.append(record.position)
         return sorted(candidates, key=lambda number: (-candidates[number], number))[:limit]
 
     def _add_copies(

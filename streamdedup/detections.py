@@ -119,6 +119,8 @@ class Outcome:
         verified_count: Candidates compared and found near-duplicates.
         rejected_count: Candidates compared and found different, too far apart in time, or gone.
         full_buckets_count: How often a bucket was full.
+        before_full_buckets: Documents that met a full bucket, by position.
+        over_candidates: Documents that met more candidates than ``max_candidates``, and no full bucket, by position.
     """
 
     detections: list[Detection] = field(default_factory=list)
@@ -134,6 +136,8 @@ class Outcome:
     verified_count: int = 0
     rejected_count: int = 0
     full_buckets_count: int = 0
+    before_full_buckets: list[Position] = field(default_factory=list)
+    over_candidates: list[Position] = field(default_factory=list)
 
     def add(self, other: "Outcome") -> None:
         """Take in what became of a further part of the batch."""

@@ -218,6 +218,7 @@ class Detector:
         numbers = [prepared.records[row].number for row in entering]
         hits = self._store.enter_buckets(numbers, prepared.band_keys[entering], rights)
         outcome.full_buckets_count = hits.full_buckets_count
+        outcome.before_full_buckets = [prepared.records[entering[at]].position for at in sorted(hits.full)]
         return {
             row: Met(met, crowded=at in hits.crowded, full=at in hits.full)
             for at, (row, met) in enumerate(zip(entering, hits.candidates, strict=True))

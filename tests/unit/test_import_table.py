@@ -94,6 +94,16 @@ TABLE: dict[str, set[str]] = {
         "store.documents",
     },
     # level 4
+    "evaluation": {
+        "detections",
+        "detector",
+        "lsh",
+        "messages",
+        "minhash",
+        "shingle_hashes",
+        "store.base",
+        "text",
+    },
     "service.work": {"detections", "messages", "dead_letters", "service.transport"},
     "service.breaker": {"dead_letters", "service.work", "service.transport"},
     "service.isolation": {"dead_letters", "detections", "detector", "messages", "service.work", "service.transport"},

@@ -1,0 +1,207 @@
+"""Recall, precision, reasons and clusters, on small collections of which the answer is known."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from streamdedup.detections import DetectorOptions
+from streamdedup.evaluation import (
+    Findings,
+    FoundPairs,
+    Miss,
+    Pairs,
+    Rate,
+    SetCollector,
+    Trial,
+    Truth,
+    document_at,
+    gathered,
+    grouping,
+    join,
+    lowest_judged,
+    score,
+)
+from streamdedup.lsh import Banding
+from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.text import ShingleOptions
+
+OPTIONS = DetectorOptions(
+    profile="trial",
+    shingles=ShingleOptions(size=1),
+    banding=Banding(32, 4),
+    permutations=128,
+    seed=1,
+    threshold=0.5,
+)
+
+
+def words(*numbers):
+    return " ".join(f"w{number}" for number in numbers)
+
+
+def evaluated(texts, options=OPTIONS, *, bucket_cap=None, times_ms=None, truth=None):
+    store = MemoryBucketStore(bucket_cap=bucket_cap)
+    store.open({})
+    trial = Trial(options, store)
+    times = [0] * len(texts) if times_ms is None else times_ms
+    ids = [f"d{place:04}" for place in range(len(texts))]
+    documents = [document_at(place, *one) for place, one in enumerate(zip(ids, texts, times, strict=True))]
+    for at in range(0, len(documents), 7):
+        trial.add(documents[at : at + 7])
+    collector = SetCollector(options.shingles)
+    collector.add(texts)
+    sets = collector.sets()
+    true = truth or Truth(gathered(join(sets.hashes, sets.offsets, options.threshold)), computed=True)
+    return score(true, trial.findings(), options, sets, ids, np.array(times, np.int64)), trial.findings()
+
+
+def edited(count, *, of, seed=3):
+    """Return texts of 40 words, each a copy of one of a few with some words replaced."""
+    draw = np.random.default_rng(seed)
+    originals = [draw.integers(0, 5000, 40) for _ in range(of)]
+    texts = []
+    for at in range(count):
+        text = originals[at % of].copy()
+        text[draw.choice(40, draw.integers(0, 9), replace=False)] = draw.integers(0, 5000)
+        texts.append(words(*text))
+    return texts
+
+
+def test_all_is_found_where_the_bands_are_many():
+    scores, findings = evaluated(edited(60, of=6))
+    assert scores.recall == scores.exact_recall
+    assert scores.recall.share == 1.0
+    assert scores.recall.total == len(findings.pairs.left) > 100
+    assert scores.precision == scores.exact_precision == Rate(scores.recall.total, scores.recall.total)
+    assert scores.estimated_precision == Rate(0, 0)
+    assert scores.missed == {}
+    assert scores.clusters.b_cubed_recall == scores.clusters.b_cubed_precision == 1.0
+    assert scores.clusters.pairwise_recall == scores.clusters.pairwise_precision == 1.0
+    assert scores.clusters.found_count == scores.clusters.true_count > 1
+
+
+def test_bands_of_similarity_add_up_to_the_whole():
+    texts = edited(60, of=6)
+    scores, _ = evaluated([*texts, texts[0]])
+    assert sum((band.recall for band in scores.bands), Rate(0, 0)) == scores.recall
+    assert scores.bands[0].low >= 0.5
+    assert len(scores.bands) > 3
+    assert (scores.bands[-1].low, scores.bands[-1].high) == (1.0, 1.0)
+    assert all(a.high <= b.low for a, b in itertools.pairwise(scores.bands))
+
+
+def test_a_pair_without_a_shared_band_is_told_from_others():
+    options = replace(OPTIONS, banding=Banding(1, 40))
+    scores, _ = evaluated([words(*range(40)), words(*range(8, 48)), words(*range(40))], options)
+    assert scores.missed == {Miss.NO_SHARED_BAND: 2}
+    assert scores.recall == Rate(1, 3)
+    assert [(one.left, one.right) for one in scores.examples] == [(0, 1), (1, 2)]
+    assert scores.examples[0].similarity == 32 / 48
+
+
+def test_texts_with_too_few_words_are_told():
+    scores, findings = evaluated([words(1, 2), words(1, 2)], replace(OPTIONS, min_words=3))
+    assert scores.missed == {Miss.SKIPPED: 1}
+    assert findings.skipped_counts == {"too_few_words": 2}
+
+
+def test_pairs_outside_the_window_are_told():
+    text = words(*range(20))
+    scores, _ = evaluated([text, text, text], replace(OPTIONS, window_ms=1000), times_ms=[0, 900, 1800])
+    assert scores.missed == {Miss.OUTSIDE_WINDOW: 1}
+    assert scores.recall == Rate(2, 3)
+
+
+def test_a_full_bucket_is_told():
+    texts = [words(*range(20), 100 + at) for at in range(30)]
+    scores, findings = evaluated(texts, bucket_cap=5)
+    assert set(scores.missed) == {Miss.FULL_BUCKET}
+    assert scores.missed[Miss.FULL_BUCKET] == scores.recall.total - scores.recall.hits > 100
+    assert findings.met_full.any()
+
+
+def test_too_many_candidates_are_told():
+    texts = [words(*range(20), 100 + at) for at in range(30)]
+    scores, findings = evaluated(texts, replace(OPTIONS, max_candidates=3))
+    assert set(scores.missed) == {Miss.CANDIDATE_CAP}
+    assert np.count_nonzero(findings.over_candidates) == 26
+
+
+def test_estimates_are_judged_within_their_error():
+    options = replace(OPTIONS, exact_limit=0, threshold=0.7)
+    scores, findings = evaluated(edited(200, of=4), options)
+    assert not findings.pairs.exact.any()
+    assert scores.exact_recall == scores.exact_precision == Rate(0, 0)
+    assert scores.missed.keys() == {Miss.ESTIMATE}
+    assert scores.estimated_recall.share == 1.0
+    assert 0 < scores.estimated_recall.total < scores.recall.total
+    assert scores.estimated_precision.share > 0.99 > scores.precision.share
+    assert scores.estimated_from - 0.7 == pytest.approx(3 * (0.7 * 0.3 / 128) ** 0.5)
+    assert 0.7 - scores.estimated_at == pytest.approx(3 * (0.7 * 0.3 / 128) ** 0.5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_missed_pair_has_a_reason(seed):
+    options = replace(OPTIONS, banding=Banding(4, 6), max_candidates=4, exact_limit=38, permutations=64)
+    scores, _ = evaluated(edited(150, of=3, seed=seed), options, bucket_cap=12)
+    assert sum(scores.missed.values()) == scores.recall.total - scores.recall.hits > 100
+    assert Miss.UNEXPLAINED not in scores.missed
+    assert len(scores.missed) >= 3
+
+
+def test_a_judgement_from_elsewhere_is_taken_as_it_is():
+    texts = [words(*range(20)), words(*range(20)), words(*range(50, 70)), words(*range(80, 99))]
+    judged = Truth(Pairs(np.array([0, 2]), np.array([2, 3]), np.array([1.0, 1.0])), computed=False)
+    scores, _ = evaluated(texts, truth=judged)
+    assert scores.recall == Rate(0, 2)
+    assert scores.precision == Rate(0, 1)
+    assert scores.missed == {Miss.DISSIMILAR: 2}
+
+
+def test_a_wrong_pair_lowers_precision():
+    collector = SetCollector(OPTIONS.shingles)
+    collector.add([words(1, 2, 3), words(1, 2, 3), words(7, 8)])
+    none = np.zeros(3, np.bool_)
+    pairs = FoundPairs(np.array([0, 1]), np.array([1, 2]), np.array([1.0, 0.9]), np.array([True, True]))
+    findings = Findings(pairs, np.array([0, 0, 0]), none, none, none, {}, 0, 1.0)
+    truth = Truth(Pairs(np.array([0]), np.array([1]), np.array([1.0])), computed=True)
+    scores = score(truth, findings, OPTIONS, collector.sets(), ["a", "b", "c"])
+    assert scores.exact_precision == Rate(1, 2)
+    assert scores.clusters.pairwise_precision == 1 / 3
+    assert scores.clusters.b_cubed_precision == pytest.approx((2 / 3 + 2 / 3 + 1 / 3) / 3)
+    assert scores.clusters.b_cubed_recall == 1.0
+
+
+def test_nothing_at_all_is_judged_without_a_figure():
+    scores, _ = evaluated([words(1, 2, 3), words(7, 8, 9)])
+    assert scores.recall.share is scores.precision.share is scores.recall.bounds() is None
+    assert scores.clusters.b_cubed_recall is scores.clusters.pairwise_precision is None
+    assert scores.bands == []
+
+
+def test_true_clusters_are_stars():
+    # A chain 0 - 1 - 2: the last is near the second only.
+    chain = Pairs(np.array([0, 1]), np.array([1, 2]), np.array([0.9, 0.9]))
+    assert grouping.stars(chain, ["a", "b", "c"]).tolist() == [0, 0, 2]
+    # Of equally similar matches the one with the lesser id is the best.
+    fork = Pairs(np.array([0, 1]), np.array([2, 2]), np.array([0.9, 0.9]))
+    assert grouping.stars(fork, ["b", "a", "c"]).tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("rate", "bounds"),
+    [
+        (Rate(99, 100), (0.9455, 0.9982)),
+        (Rate(100, 100), (0.9630, 1.0)),
+        (Rate(0, 10), (0.0, 0.2775)),
+        (Rate(5, 10), (0.2366, 0.7634)),
+    ],
+)
+def test_bounds_are_those_of_wilson(rate, bounds):
+    assert rate.bounds() == pytest.approx(bounds, abs=1e-4)
+
+
+def test_the_lowest_similarity_judged_is_never_negative():
+    assert lowest_judged(replace(OPTIONS, threshold=0.01)) == 0.0
