@@ -41,6 +41,8 @@ COMMANDS = {
     "demo": "Watch documents become alerts, on private servers; nothing to set up.",
     "tail": "Follow the duplicates topic: lines, JSON, or both texts side by side.",
     "scan": "Find all near-duplicate pairs of files; needs no server.",
+    "neighbours": "Find the documents of files that are nearest to one of them.",
+    "evaluate": "Measure what a profile finds in files: recall, precision, what was missed and why.",
     "produce": "Send a corpus into an input topic, each document keyed by its id.",
     "dlq": "Look into the dead-letter topic, and replay what is in it.",
     "topics": "Create the topics that the daemon needs.",

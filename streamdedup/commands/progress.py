@@ -54,6 +54,24 @@ def counting(what: str) -> Iterator[Callable[[int], None]]:
         yield lambda count: progress.update(task, advance=count, visible=True)
 
 
+@contextmanager
+def steps(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show on standard error how much of some work is done; nothing is shown without a terminal.
+
+    Args:
+        what: Name of the work, in front of the bar.
+        total: Steps of it.
+
+    Yields:
+        Takes the number of steps done since the last call.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda count: progress.update(task, advance=count)
+
+
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """Yield lists of at most ``size`` items."""
     batch: list[Item] = []

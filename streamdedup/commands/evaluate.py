@@ -1,0 +1,174 @@
+"""``streamdedup evaluate``: what a profile finds and misses among the documents of files."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from streamdedup.commands.assembly import detector_options
+from streamdedup.commands.collection import (
+    Collection,
+    ConfigOption,
+    ExactLimitOption,
+    FilesArgument,
+    FormatOption,
+    IdFieldOption,
+    LettersOnlyOption,
+    MinRecallOption,
+    MinWordsOption,
+    ProfileOption,
+    RedisOption,
+    ShortTextsOption,
+    SimilarityOption,
+    SizeOption,
+    SkipUnreadableOption,
+    StopWordsOption,
+    TextFieldOption,
+    ThresholdOption,
+    UnitOption,
+    given_settings,
+    scan_profile,
+    temporary_store,
+)
+from streamdedup.commands.output import output_to
+from streamdedup.commands.pairs_file import read_pairs
+from streamdedup.commands.progress import batches, steps
+from streamdedup.commands.quality import Evaluation, as_lines, as_object
+from streamdedup.detections import DetectorOptions
+from streamdedup.errors import CorpusError
+from streamdedup.evaluation import SetCollector, ShingleSets, Trial, Truth, document_at, gathered, join, score
+from streamdedup.messages import Document
+from streamdedup.settings import Profile
+from streamdedup.store.base import BucketStore
+
+#: Documents that are worked on at once.
+_BATCH_DOCUMENTS = 500
+
+
+class _GivenTruth(NamedTuple):
+    """The truth, where it is from, and how many of its pairs name a document that is not there."""
+
+    truth: Truth
+    origin: str
+    unknown_count: int
+
+
+def evaluate_collection(
+    collection: Collection, profile: Profile, store: BucketStore, truth_file: Path | None = None
+) -> Evaluation:
+    """Run the documents of a collection through the detector, and score what it finds.
+
+    Args:
+        collection: The documents; of those with one id the first counts.
+        profile: How to compare them, caps included.
+        store: An empty index, open.
+        truth_file: The true pairs; None to compute them.
+
+    Raises:
+        CorpusError: A file cannot be read as what it should be.
+        StoreUnavailable: The server of the store does not answer.
+    """
+    options = detector_options("evaluate", profile)
+    trial, collector = Trial(options, store), SetCollector(options.shingles)
+    ids: list[str] = []
+    for batch in batches(_documents(collection), _BATCH_DOCUMENTS):
+        trial.add(batch)
+        collector.add([document.text for document in batch])
+        ids += [document.id for document in batch]
+    findings, sets = trial.findings(), collector.sets()
+    given = _computed(sets, options) if truth_file is None else _read(truth_file, ids)
+    return Evaluation(
+        options=options,
+        ids=ids,
+        skipped=dict(findings.skipped_counts),
+        seconds=findings.seconds,
+        truth=given.origin,
+        unknown_count=given.unknown_count,
+        scores=score(given.truth, findings, options, sets, ids),
+    )
+
+
+def _documents(collection: Collection) -> Iterator[Document]:
+    for place, entry in enumerate(collection.first_versions()):
+        yield document_at(place, entry.id, entry.text)
+
+
+def _computed(sets: ShingleSets, options: DetectorOptions) -> _GivenTruth:
+    with steps("comparing all pairs", len(sets.sizes)) as progress:
+        pairs = gathered(join(sets.hashes, sets.offsets, options.threshold, progress))
+    return _GivenTruth(Truth(pairs, computed=True), "all pairs, by an exact join", 0)
+
+
+def _read(file: Path, ids: list[str]) -> _GivenTruth:
+    judged = read_pairs(file, {document_id: place for place, document_id in enumerate(ids)})
+    if judged.unknown_count and not len(judged.pairs.left):
+        raise CorpusError(f"{file}: names none of the documents by their ids")
+    what = "those with at least the threshold's similarity" if judged.has_similarities else "all of its pairs"
+    return _GivenTruth(Truth(judged.pairs, computed=False), f"{file}, {what}", judged.unknown_count)
+
+
+def evaluate(  # noqa: PLR0913  a command line has as many options as it has
+    files: FilesArgument,
+    truth: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PAIRS",
+            help="The true pairs: id, id and perhaps a similarity, with tabs between; else they are computed.",
+        ),
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Where to write the scores; standard output.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
+    config: ConfigOption = None,
+    profile: ProfileOption = "articles",
+    threshold: ThresholdOption = None,
+    min_recall: MinRecallOption = None,
+    unit: UnitOption = None,
+    size: SizeOption = None,
+    similarity: SimilarityOption = None,
+    exact_limit: ExactLimitOption = None,
+    min_words: MinWordsOption = None,
+    short_texts: ShortTextsOption = None,
+    letters_only: LettersOnlyOption = None,
+    stop_words: StopWordsOption = None,
+    id_field: IdFieldOption = None,
+    text_field: TextFieldOption = None,
+    corpus_format: FormatOption = "auto",
+    skip_unreadable: SkipUnreadableOption = False,
+    redis: RedisOption = None,
+) -> None:
+    """Measure what a profile finds in files: recall, precision, what was missed and why.
+
+    All true pairs are found by an exact join, which knows no bucket, unless --truth names them.
+
+    Example:  streamdedup evaluate articles.jsonl.gz --threshold 0.7
+    """
+    overrides = given_settings(
+        threshold=threshold,
+        min_recall=min_recall,
+        unit=unit,
+        size=size,
+        similarity=similarity,
+        exact_limit=exact_limit,
+        min_words=min_words,
+        short_texts=short_texts,
+        letters_only=letters_only,
+        stop_words=stop_words,
+        id_field=id_field,
+        text_field=text_field,
+    )
+    chosen = scan_profile(config, profile, overrides)
+    collection = Collection(files, chosen, corpus_format, id_field, text_field, skip_unreadable, "evaluate")
+    with output_to(output) as target:
+        with temporary_store(redis, chosen, chosen.bucket_cap) as store:
+            result = evaluate_collection(collection, chosen, store, truth)
+        lines = [json.dumps(as_object(result), ensure_ascii=False)] if as_json else as_lines(result)
+        target.write("".join(f"{line}\n" for line in lines))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(evaluate)

@@ -1,0 +1,95 @@
+"""Pairs of ids in a file, as ``scan`` writes them or somebody has judged them."""
+
+import gzip
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from streamdedup.errors import CorpusError
+from streamdedup.evaluation import Pairs
+
+#: How a file that is compressed begins.
+_GZIP: Final = b"\x1f\x8b"
+#: What is wrong with a file that looks compressed and is not, or ends too early.
+_BROKEN: Final = (EOFError, gzip.BadGzipFile)
+
+
+class JudgedPairs(NamedTuple):
+    """Pairs of documents that were read from a file.
+
+    Attributes:
+        pairs: Those of which both documents are known, each once.
+        has_similarities: Whether the file gives similarities; otherwise all pairs have 1.
+        unknown_count: Pairs of which a document is not known.
+    """
+
+    pairs: Pairs
+    has_similarities: bool
+    unknown_count: int
+
+
+def read_pairs(path: Path, places: Mapping[str, int]) -> JudgedPairs:
+    """Read pairs: id, id and perhaps a similarity, with tabs between them; gzip-compressed or not.
+
+    A first line whose third column is no number names the columns. Of a pair that comes again the last line counts.
+
+    Args:
+        path: The file.
+        places: Of the documents, by id.
+
+    Raises:
+        CorpusError: The file cannot be read, or a line is not such a pair; the text names file and line.
+    """
+    found: dict[tuple[int, int], float] = {}
+    unknown_count = 0
+    columns: set[int] = set()
+    for number, line in enumerate(_lines(path), start=1):
+        fields = line.split("\t")
+        if number == 1 and len(fields) == 3 and _similarity(fields[2]) is None:
+            continue
+        similarity = 1.0 if len(fields) == 2 else _similarity(fields[2]) if len(fields) == 3 else None
+        if similarity is None or fields[0] == fields[1]:
+            raise CorpusError(
+                f"{path}:{number}: not a pair: wanted are two different ids and perhaps a similarity from 0 to 1, "
+                f"with tabs between them"
+            )
+        columns.add(len(fields))
+        ends = [places[one] for one in fields[:2] if one in places]
+        if len(ends) == 2:
+            found[min(ends), max(ends)] = similarity
+        else:
+            unknown_count += 1
+    both = np.array(list(found), np.int64).reshape(-1, 2)
+    pairs = Pairs(both[:, 0], both[:, 1], np.array(list(found.values()), np.float64))
+    return JudgedPairs(pairs, 3 in columns, unknown_count)
+
+
+def _similarity(field: str) -> float | None:
+    """Return a similarity, or None for what is none."""
+    try:
+        value = float(field)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and 0.0 <= value <= 1.0 else None
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Yield the lines that are not empty.
+
+    Raises:
+        CorpusError: The file cannot be read.
+    """
+    try:
+        with path.open("rb") as head:
+            compressed = head.read(2) == _GZIP
+        with gzip.open(path, "rt", encoding="utf-8") if compressed else path.open(encoding="utf-8") as file:
+            yield from (stripped for line in file if (stripped := line.rstrip("\r\n")))
+    except OSError as error:
+        raise CorpusError(f"{path}: {error.strerror or error}") from error
+    except EOFError as error:
+        raise CorpusError(f"{path}: the compressed file ends too early") from error
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{path}: not UTF-8 text") from error

@@ -1,0 +1,232 @@
+"""``evaluate`` and ``neighbours`` as a user types them, in this process: no servers."""
+
+import gzip
+import json
+
+import pytest
+
+from streamdedup import cli
+from streamdedup.errors import EXIT_FAILED, EXIT_USAGE
+
+#: Pairs of similarity 1 (a, b) and 0.7 (a, c and b, c); d is alone, f shares a run of words with a.
+TEXTS = {
+    "a": "the harbour lamp burns again tonight over the quiet bay",
+    "b": "The harbour lamp burns again tonight over the quiet bay!",
+    "c": "the harbour lamp burns again tonight over the quiet water of",
+    "d": "nobody has seen a kingfisher near this bridge for years",
+    "f": "we saw the harbour lamp and went home early that evening",
+}
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command line; returns exit code, standard output and standard error."""
+
+    def run_command(*arguments):
+        with pytest.raises(SystemExit) as exited:
+            cli.main([str(argument) for argument in arguments])
+        shown = capsys.readouterr()
+        assert "Traceback" not in shown.err
+        return exited.value.code or 0, shown.out, shown.err
+
+    return run_command
+
+
+def written(path, texts):
+    lines = (json.dumps({"id": name, "text": text}) for name, text in texts)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return written(tmp_path / "corpus.jsonl", TEXTS.items())
+
+
+# evaluate
+
+
+def test_what_is_found_is_measured_against_all_pairs(run, corpus):
+    code, out, _ = run("evaluate", corpus, "--threshold", "0.6", "--json")
+    assert code == 0
+    result = json.loads(out)
+    assert result["documents"] == 5
+    assert result["truth"] == "all pairs, by an exact join"
+    assert (result["recall"]["hits"], result["recall"]["of"], result["recall"]["share"]) == (3, 3, 1.0)
+    assert result["exact"]["precision"]["share"] == 1.0
+    assert result["estimated"]["recall"]["share"] is None
+    assert [(band["from"], band["to"], band["of"]) for band in result["bands_of_similarity"]] == [
+        (0.7, 0.75, 2),
+        (1.0, 1.0, 1),
+    ]
+    assert result["documents_per_second"] > 0
+
+
+def test_a_reader_gets_a_table(run, corpus):
+    code, out, err = run("evaluate", corpus, "--threshold", "0.6")
+    assert (code, err) == (0, "")
+    assert "5 documents, skipped: none; " in out
+    assert "recall                                 3           3   1.0000   0.4385 .. 1.0000" in out
+    assert "clusters: 1 found, 1 by the truth" in out
+    assert "missed: 0 pairs" in out
+
+
+def test_missed_pairs_are_named_with_the_reason(run, tmp_path):
+    corpus = written(tmp_path / "texts.jsonl", [("one", "a b"), ("two", "a b"), ("three", "a b c d")])
+    code, out, _ = run("evaluate", corpus, "--min-words", "3")
+    assert code == 0
+    assert "3 documents, skipped: 2 too_few_words" in out
+    assert "1  document passed over\n       1.0000  one  two" in out
+
+
+def test_the_truth_may_come_from_a_file(run, corpus, tmp_path):
+    pairs = tmp_path / "pairs.tsv.gz"
+    pairs.write_bytes(gzip.compress(b"id1\tid2\tjaccard\nb\ta\t1.0\na\td\t0.9\na\tf\t0.1\na\tnobody\t1\n"))
+    code, out, _ = run("evaluate", corpus, "--truth", pairs, "--json")
+    result = json.loads(out)
+    assert code == 0
+    assert (result["recall"]["hits"], result["recall"]["of"]) == (1, 2)
+    assert result["precision"]["share"] == 1.0
+    assert result["truth_pairs_unknown"] == 1
+    assert result["missed"] == {"similarity below the threshold": 1}
+    assert result["missed_examples"] == [
+        {"id1": "a", "id2": "d", "similarity": 0.9, "reason": "similarity below the threshold"}
+    ]
+
+
+def test_a_truth_without_similarities_counts_whole(run, corpus, tmp_path):
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("a\tb\na\tc\n\n", encoding="utf-8")
+    code, out, _ = run("evaluate", corpus, "--truth", pairs)
+    assert code == 0
+    assert f"truth: {pairs}, all of its pairs" in out
+    assert "recall                                 1           2   0.5000" in out
+
+
+def test_of_documents_with_one_id_the_first_counts(run, tmp_path):
+    corpus = written(tmp_path / "texts.jsonl", [("a", TEXTS["a"]), ("a", TEXTS["d"]), ("b", TEXTS["b"])])
+    code, out, err = run("evaluate", corpus, "--json")
+    assert code == 0
+    assert err == "passed over: 1 document whose id occurred before\n"
+    assert json.loads(out)["recall"]["of"] == 1
+
+
+def test_nothing_to_evaluate_is_said_without_figures(run, tmp_path):
+    (tmp_path / "empty.jsonl").write_text("")
+    code, out, _ = run("evaluate", tmp_path / "empty.jsonl")
+    assert code == 0
+    assert "0 documents" in out
+    assert "recall                                 0           0        -" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["nowhere.jsonl"], EXIT_FAILED, "nowhere.jsonl"),
+        (["{corpus}", "--truth", "nowhere.tsv"], EXIT_FAILED, "nowhere.tsv"),
+        (["{corpus}", "--truth", "{bad}"], EXIT_FAILED, "bad.tsv:2: not a pair"),
+        (["{corpus}", "--truth", "{same}"], EXIT_FAILED, "same.tsv:1: not a pair"),
+        (["{corpus}", "--truth", "{strange}"], EXIT_FAILED, "names none of the documents"),
+        (["{corpus}", "--truth", "{cut}"], EXIT_FAILED, "ends too early"),
+        (["{corpus}", "--truth", "{binary}"], EXIT_FAILED, "not UTF-8"),
+        (["{corpus}", "--threshold", "1.5"], EXIT_USAGE, "profiles.articles.threshold"),
+        (["{corpus}", "--exact-limit", "few"], EXIT_USAGE, "--exact-limit"),
+        (["{corpus}", "--redis", "http://nobody"], EXIT_USAGE, "must begin with redis://"),
+        (["{corpus}", "--redis", "redis://127.0.0.1:1/0"], EXIT_FAILED, "127.0.0.1:1"),
+        ([], EXIT_USAGE, "files"),
+    ],
+)
+def test_wrong_use_of_evaluate_is_answered_in_words(run, corpus, tmp_path, arguments, code, text):
+    files = {
+        "bad": b"a\tb\t0.9\na\tb\tc\td\n",
+        "same": b"a\ta\n",
+        "strange": b"x\ty\n",
+        "cut": gzip.compress(b"a\tb\n" * 99)[:-9],
+        "binary": b"\xff\xfe\x00",
+    }
+    names = {"corpus": corpus}
+    for name, content in files.items():
+        names[name] = tmp_path / f"{name}.tsv"
+        names[name].write_bytes(content)
+    ended, out, err = run("evaluate", *(argument.format(**names) for argument in arguments))
+    assert ended == code
+    assert text.lower() in err.lower()
+    assert out == ""
+
+
+# neighbours
+
+
+def test_the_nearest_come_first(run, corpus):
+    code, out, err = run("neighbours", corpus, "--id", "a", "--top", "2")
+    assert (code, out) == (0, "b\t1.000000\nc\t0.700000\n")
+    assert err == "a: the nearest 2 of 3 that share a shingle, among 4 documents\n"
+
+
+@pytest.mark.parametrize("document", ["a", "f"])
+def test_it_makes_no_difference_where_the_document_stands(run, tmp_path, document):
+    expected = None
+    for order in (sorted(TEXTS), sorted(TEXTS, reverse=True)):
+        corpus = written(tmp_path / "texts.jsonl", [(name, TEXTS[name]) for name in order])
+        _, out, _ = run("neighbours", corpus, "--id", document)
+        assert out == (expected or out)
+        expected = out
+    assert expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines", "said"),
+    [
+        (["--id", "d"], 0, "d: none that shares a shingle, among 4 documents"),
+        (
+            ["--id", "a", "--threshold", "0.9"],
+            1,
+            "a: one with a similarity of at least 0.9, among 4 documents; 10 were",
+        ),
+        (["--id", "a", "--threshold", "0.9", "--top", "1"], 1, "a: one with a similarity of at least 0.9, among 4 doc"),
+        (["--id", "a"], 3, "a: 3 that share a shingle, among 4 documents; fewer than the 10 asked for"),
+        (["--id", "a", "--top", "3"], 3, "a: the nearest 3 of 3 that share a shingle"),
+        (["--id", "a", "--short-texts", "skip", "--size", "40"], 0, "a: none, because its text has no shingle"),
+    ],
+)
+def test_how_many_there_are_is_said_plainly(run, corpus, arguments, lines, said):
+    code, out, err = run("neighbours", corpus, *arguments)
+    assert code == 0
+    assert len(out.splitlines()) == lines
+    assert err.startswith(said)
+
+
+def test_neighbours_as_json(run, corpus):
+    code, out, _ = run("neighbours", corpus, "--id", "a", "--top", "1", "--json")
+    assert code == 0
+    assert json.loads(out) == {
+        "id": "a",
+        "asked_for": 1,
+        "threshold": 0.0,
+        "near": 3,
+        "compared": 4,
+        "neighbours": [{"id": "b", "similarity": 1.0}],
+    }
+
+
+def test_of_several_documents_with_the_id_the_first_is_meant(run, tmp_path):
+    corpus = written(tmp_path / "texts.jsonl", [("b", TEXTS["b"]), ("a", TEXTS["a"]), ("a", TEXTS["d"])])
+    code, out, err = run("neighbours", corpus, "--id", "a")
+    assert (code, out) == (0, "b\t1.000000\n")
+    assert err.startswith("passed over: 1 document whose id occurred before\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["--id", "nobody"], EXIT_FAILED, "--id nobody: none of 5 documents has this id"),
+        (["--id", "a", "--top", "0"], EXIT_USAGE, "--top"),
+        (["--id", "a", "--threshold", "2"], EXIT_USAGE, "--threshold"),
+        ([], EXIT_USAGE, "--id"),
+    ],
+)
+def test_wrong_use_of_neighbours_is_answered_in_words(run, corpus, arguments, code, text):
+    ended, out, err = run("neighbours", corpus, *arguments)
+    assert ended == code
+    assert text in err
+    assert out == ""
