@@ -89,6 +89,13 @@ soak: $(VENV)/.dev ## One daemon under a steady load for MINUTES, at RATE docume
 bench: $(VENV)/.bench ## Measure, beside what else one would use; BENCH=--quick for a short run
 	$(BIN)/python -m benchmarks $(BENCH)
 
+# Folder of the sets that quality is measured on.
+QUALITY_DATA ?= ../shared/data
+
+.PHONY: quality
+quality: $(VENV)/.dev ## Recall and precision on the open sets in QUALITY_DATA=, and daemon = scan; QUALITY=--quick for a short run
+	$(BIN)/python -m benchmarks.quality --data $(QUALITY_DATA) $(QUALITY)
+
 .PHONY: tools
 tools: ## Install what further checks need (as root on Debian): redis-server, promtool, Chromium
 	@deploy/install-tools.sh

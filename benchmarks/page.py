@@ -1,6 +1,8 @@
-"""Renew the tables of docs/performance.md from what the benchmarks have left in build/bench.
+"""Renew the tables of docs/performance.md and docs/quality.md from what the benchmarks have left in build/bench.
 
-    python -m benchmarks.page
+    python -m benchmarks.page [performance] [quality]
+
+Both unless one is named.
 
 A table stands between `<!-- bench: NAME.TABLE -->` and `<!-- end of bench -->`; `NAME.setting` is what was measured
 on, and how. Results of a quick run are refused: they are worth little.
@@ -12,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.places import PAGE, REPOSITORY, RESULTS
+from benchmarks.places import PAGE, QUALITY_PAGE, REPOSITORY, RESULTS
 from benchmarks.report import Table
 
 BLOCK = re.compile(r"(<!-- bench: (\w+)\.(\w+) -->\n).*?(<!-- end of bench -->)", re.DOTALL)
@@ -53,17 +55,21 @@ def setting(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Write the page anew."""
+    """Write the pages anew."""
+    pages = {"performance": PAGE, "quality": QUALITY_PAGE}
+    if unknown := set(sys.argv[1:]) - pages.keys():
+        sys.exit(f"no such page: {', '.join(sorted(unknown))}; there are {', '.join(pages)}")
 
     def result_of(name: str) -> dict[str, Any]:
         result: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
         return result
 
-    try:
-        text = render(PAGE.read_text(encoding="utf-8"), result_of)
-    except (OSError, KeyError, ValueError) as error:
-        sys.exit(f"cannot renew {PAGE.relative_to(REPOSITORY)}: {error}")
-    PAGE.write_text(text, encoding="utf-8")
+    for page in [pages[name] for name in sys.argv[1:] or pages]:
+        try:
+            text = render(page.read_text(encoding="utf-8"), result_of)
+        except (OSError, KeyError, ValueError) as error:
+            sys.exit(f"cannot renew {page.relative_to(REPOSITORY)}: {error}")
+        page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,5 +5,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 #: Where each benchmark leaves its results, as NAME.json.
 RESULTS = REPOSITORY / "build" / "bench"
-#: The page that shows them.
+#: The page that shows most of them.
 PAGE = REPOSITORY / "docs" / "performance.md"
+#: The page that shows those of `benchmarks.quality`.
+QUALITY_PAGE = REPOSITORY / "docs" / "quality.md"

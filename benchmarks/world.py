@@ -10,8 +10,8 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -191,24 +191,39 @@ class World:
 
     def measure(self, topic: str, make: Make) -> Round:
         """Let processes work through a topic, on an empty index, in a new group, with an output of their own."""
-        servers.empty(self._client)
-        job = Job(topic, fresh_name("group"), fresh_name("duplicates"))
-        for name in (job.output, f"{job.output}.dlq"):
-            servers.create_topic(self.address, name, PARTITIONS)
-        with ExitStack() as stack:
-            processes = make(job)
-            for process in processes:
-                stack.enter_context(closing(process))
-                process.choose_ports()
-                process.spawn()
-            for process in processes:
-                process.wait_ready()
+        job = self._job(topic)
+        with self._started(make(job)) as processes:
             first = self._await(processes, job.group, 1)
             last = self._await(processes, job.group, self._filled[topic])
         if first.committed == last.committed:
             raise ServerError("everything was committed at once; there must be more documents")
         self.outputs[topic] = read_topic(self.address, job.output)
         return Round.between(first, last, len(self.outputs[topic]))
+
+    def alerts(self, topic: str, make: Make) -> list[bytes]:
+        """Let processes work through a topic in the same way, and return what a subscriber then sees."""
+        job = self._job(topic)
+        with self._started(make(job)) as processes:
+            self._await(processes, job.group, self._filled[topic])
+        return [record.value for record in read_topic(self.address, job.output)]
+
+    def _job(self, topic: str) -> Job:
+        servers.empty(self._client)
+        job = Job(topic, fresh_name("group"), fresh_name("duplicates"))
+        for name in (job.output, f"{job.output}.dlq"):
+            servers.create_topic(self.address, name, PARTITIONS)
+        return job
+
+    @contextmanager
+    def _started(self, processes: list[ManagedProcess]) -> Iterator[list[ManagedProcess]]:
+        with ExitStack() as stack:
+            for process in processes:
+                stack.enter_context(closing(process))
+                process.choose_ports()
+                process.spawn()
+            for process in processes:
+                process.wait_ready()
+            yield processes
 
     def _await(self, processes: Sequence[ManagedProcess], group: str, count: int) -> Look:
         """Wait until so many documents are committed, as long as the processes go on."""

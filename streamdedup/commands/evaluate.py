@@ -86,6 +86,7 @@ def evaluate_collection(
         seconds=findings.seconds,
         truth=given.origin,
         unknown_count=given.unknown_count,
+        found=findings.pairs,
         scores=score(given.truth, findings, options, sets, ids),
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from streamdedup.commands.differences import printable
 from streamdedup.detections import DetectorOptions
-from streamdedup.evaluation import ClusterQuality, Rate, Scores
+from streamdedup.evaluation import ClusterQuality, FoundPairs, Rate, Scores
 from streamdedup.minhash import standard_error
 from streamdedup.settings.units import counted
 
@@ -25,6 +25,7 @@ class Evaluation:
         seconds: Spent on finding; reading and truth are not in it.
         truth: Where the truth is from, in words.
         unknown_count: True pairs of which a document is in no file.
+        found: The pairs that were found.
         scores: The scores.
     """
 
@@ -34,6 +35,7 @@ class Evaluation:
     seconds: float
     truth: str
     unknown_count: int
+    found: FoundPairs
     scores: Scores
 
     @property

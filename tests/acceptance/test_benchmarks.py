@@ -26,3 +26,20 @@ def test_every_benchmark_runs_and_leaves_its_tables(tmp_path):
         assert all(table["rows"] for table in result["tables"].values())
     storm = json.loads((tmp_path / "storm.json").read_text())
     assert storm["setting"]["alerts of exact copies that name none"].startswith("0 of ")
+
+
+@pytest.mark.long
+def test_on_the_sample_the_daemon_finds_what_scan_finds_and_all_of_it_is_right(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.quality", "--quick", "--output", str(tmp_path)]
+    run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=200, check=False)
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
+    sets = json.loads((tmp_path / "quality.json").read_text())["results"]["sets"]
+    assert [(one["set"], one["profile"]) for one in sets] == [
+        ("articles", "articles"),
+        ("reviews", "reviews"),
+        ("reviews", "articles"),
+    ]
+    for one in sets:
+        assert one["daemon_differs_in"] == 0
+        assert one["daemon_pairs"] == one["recall"]["hits"] > 10
+        assert one["exact"]["precision"]["share"] == 1.0

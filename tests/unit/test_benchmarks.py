@@ -1,16 +1,19 @@
 """What the benchmarks share: their documents, their tables, and the page that shows them. None is run here."""
 
+import gzip
 import itertools
 import json
 import re
+import sys
 
 import pytest
 
-from benchmarks import corpus, page
-from benchmarks.places import PAGE
+from benchmarks import corpus, open_sets, page, quality, quality_tables
+from benchmarks.places import PAGE, QUALITY_PAGE
 from benchmarks.report import Report, Table
 from streamdedup.text import ShingleOptions, Shingler
 
+PAGES = (PAGE, QUALITY_PAGE)
 TABLE = Table(["one core", "documents/s"], [["ours", "12,000"], ["theirs", "900"]])
 
 
@@ -83,9 +86,67 @@ class TestPage:
         with pytest.raises(ValueError, match="--quick"):
             page.render(self.PAGE, lambda _: {**result, "quick": True})
 
-    def test_the_page_shows_something_in_every_place(self):
-        places = page.BLOCK.findall(PAGE.read_text(encoding="utf-8"))
-        assert len(places) == PAGE.read_text(encoding="utf-8").count("<!-- bench: ")
+    @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+    def test_a_page_shows_something_in_every_place(self, path):
+        text = path.read_text(encoding="utf-8")
+        places = page.BLOCK.findall(text)
+        assert len(places) == text.count("<!-- bench: ") > 3
         assert len({(name, table) for _, name, table, _ in places}) == len(places)
-        for match in page.BLOCK.finditer(PAGE.read_text(encoding="utf-8")):
+        for match in page.BLOCK.finditer(text):
             assert re.search(r"^(\| |- )", match[0], re.MULTILINE), match[2]
+
+
+class TestQuality:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        """A folder with a set of long texts and one of short ones, each with a pair, an empty text and an id twice."""
+        long = " ".join(f"word{number}" for number in range(150))
+        for name, text in (("long", long), ("short", "the ferry runs again on the first of May")):
+            texts = [("a", text), ("b", f"{text}!"), ("c", ""), ("b", "something else"), ("d", "nothing of the kind")]
+            lines = "".join(json.dumps({"id": one, "text": words}) + "\n" for one, words in texts * 3)
+            (tmp_path / f"{name}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+        return tmp_path
+
+    def test_short_texts_are_compared_by_both_profiles_and_long_ones_as_articles(self, folder):
+        sets = {one.name: one for one in map(open_sets.read, open_sets.files(folder))}
+        assert sets["long"].profiles == ("articles",)
+        assert sets["short"].profiles == ("reviews", "articles")
+        assert [document.id for document in sets["long"].documents] == ["a", "b", "d"]
+
+    def test_small_sets_are_pooled_and_all_of_it_is_written(self, folder, tmp_path, monkeypatch, capsys):
+        command = ["quality", "--no-daemon", "--data", str(folder), "--output", str(tmp_path / "out")]
+        monkeypatch.setattr(sys, "argv", command)
+        quality.main()
+        result = json.loads((tmp_path / "out" / "quality.json").read_text())
+        assert [row[:4] for row in result["tables"]["exact"]["rows"]] == [
+            ["3 with fewer than 100", "", "0.8", "3"],
+            ["3 with fewer than 100", "", "0.5", "3"],
+        ]
+        assert len(result["tables"]["whole"]["rows"]) == len(result["results"]["sets"]) == 6
+        assert "written: " in capsys.readouterr().out
+
+    def test_a_set_with_enough_pairs_has_a_line_of_its_own(self, folder, monkeypatch):
+        monkeypatch.setattr(quality_tables, "ENOUGH_PAIRS", 1)
+        one = open_sets.read(folder / "long.jsonl.gz")
+        tables = quality_tables.all_tables(quality._measure(one, None, (0.8,)))
+        assert tables["exact"].rows == [
+            ["long", "articles", "0.8", "1", "1.0000", "0.2065 - 1.0000", "1", "1.0000"],
+        ]
+        assert tables["daemon"].rows == []
+
+    def test_what_higher_limits_bring_is_set_side_by_side(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(quality_tables, "ENOUGH_PAIRS", 1)
+        texts = [" ".join(f"word{number}" for number in range(start, 800)) for start in (0, 1)]
+        lines = "".join(json.dumps({"id": str(at), "text": text}) + "\n" for at, text in enumerate(texts))
+        (tmp_path / "long.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+        one = open_sets.read(tmp_path / "long.jsonl.gz")
+        limited = quality._with_limits(one, quality._measure(one, None, (0.8,)))
+        rows = {row[1]: row for row in quality_tables.limits(limited).rows}
+        assert list(rows) == list(quality.EXACT_LIMITS)
+        assert rows["512"][5] == "512"
+        assert rows["1024"][5] == rows["none"][5] == f"{4 * 797.5:,.0f}"
+
+    def test_a_folder_without_sets_is_named(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(sys, "argv", ["quality", "--data", str(tmp_path / "nowhere")])
+        with pytest.raises(SystemExit, match=r"no sets .* in .*nowhere; name a folder: QUALITY_DATA=FOLDER"):
+            quality.main()

@@ -1,0 +1,162 @@
+"""Recall and precision on open sets with default profiles, and whether the daemon finds the pairs that scan finds.
+
+    python -m benchmarks.quality [--quick] [--data FOLDER] [--no-daemon] [NAME ...]
+
+Every set of the folder is compared at the thresholds 0.8 and 0.5; the truth is an exact join. Then a daemon, on servers
+of its own, works through the same documents, and its pairs are held against those found in memory. `--quick` takes the
+project's sample instead, at one threshold.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import open_sets, quality_tables, report
+from benchmarks.open_sets import Set
+from benchmarks.quality_tables import Limited, Measured
+from benchmarks.world import World
+from streamdedup.commands.assembly import detector_options
+from streamdedup.commands.collection import scan_profile, temporary_store
+from streamdedup.commands.progress import batches
+from streamdedup.commands.quality import Evaluation
+from streamdedup.evaluation import SetCollector, Trial, Truth, document_at, gathered, join, score
+from streamdedup.messages import decode_alert
+from streamdedup.settings import Profile
+
+THRESHOLDS = (0.8, 0.5)
+#: Values of `exact_limit` that are set beside each other, for sets in which many pairs are estimated by default.
+EXACT_LIMITS = ("512", "1024", "2048", "4096", "none")
+#: Documents in one batch: the default of `kafka.batch_records`.
+BATCH_DOCUMENTS = 500
+#: Bytes of a value of a sketch.
+VALUE_BYTES = 4
+#: What each profile says in a settings file.
+KEYS = {"articles": {}, "reviews": {"shingle_unit": "char"}}
+
+
+def main() -> None:
+    """Measure, print, write."""
+    arguments = _arguments()
+    files = open_sets.sample_files() if arguments.quick else open_sets.files(arguments.data)
+    files = [file for file in files if not arguments.names or file.name.partition(".")[0] in arguments.names]
+    if not files:
+        sys.exit(
+            f"no sets (NAME.jsonl.gz, reuters21578.tar.gz) in {arguments.data}; name a folder: QUALITY_DATA=FOLDER"
+        )
+    measured: list[Measured] = []
+    limited: list[Limited] = []
+    with ExitStack() as stack:
+        world = None if arguments.no_daemon else World(stack, arguments.redis)
+        for file in files:
+            one = open_sets.read(file)
+            found = _measure(one, world, THRESHOLDS[: 1 if arguments.quick else None])
+            measured += found
+            limited += _with_limits(one, found)
+        setting = {
+            "sets": "the project's sample" if arguments.quick else f"{len(files)} in {arguments.data.name}",
+            "profiles": "as they are by default: word 3-shingles (articles), character 5-shingles (reviews)",
+            "servers": world.servers() if world else "none: pairs of the daemon were not asked for",
+        }
+    results = {
+        "sets": [one.plain() for one in measured],
+        "limits": [{"exact_limit": one.limit, **one.measured.plain()} for one in limited],
+    }
+    tables = quality_tables.all_tables(measured) | {"limits": quality_tables.limits(limited)}
+    report.Report("quality", arguments.quick, setting, results, tables).show(arguments.output)
+    if any(one.differing for one in measured):
+        sys.exit("the daemon's pairs differ from those of scan")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = report.parser(__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these sets")
+    parser.add_argument("--data", type=Path, default=open_sets.DATA, metavar="FOLDER", help="where the sets are")
+    parser.add_argument("--no-daemon", action="store_true", help="leave out the daemon and its servers")
+    parser.add_argument("--redis", metavar="PROGRAM", help="Redis server program")
+    return parser.parse_args()
+
+
+def _measure(one: Set, world: World | None, thresholds: tuple[float, ...]) -> list[Measured]:
+    """Measure one set in every way."""
+    measured = []
+    if world is not None:
+        world.fill(one.name, one.documents)
+    for profile in one.profiles:
+        for threshold in thresholds:
+            found = _evaluated(one, profile, threshold)
+            if world is not None:
+                found = _with_daemon(world, one, found)
+            scores = found.evaluation.scores
+            shown = f"recall {scores.recall.hits:,}/{scores.recall.total:,}, daemon {found.daemon_pairs}"
+            print(f"{one.name}, {profile}, {threshold}: {shown}", flush=True)
+            measured.append(found)
+    return measured
+
+
+def _with_limits(one: Set, measured: list[Measured]) -> list[Limited]:
+    """Measure a set of which enough pairs are estimated with other limits, at the first threshold."""
+    first = measured[0]
+    if first.evaluation.scores.estimated_recall.total < quality_tables.ENOUGH_PAIRS:
+        return []
+    found = [(limit, _evaluated(one, first.profile, first.threshold, exact_limit=limit)) for limit in EXACT_LIMITS]
+    return [Limited(limit, each) for limit, each in found]
+
+
+def _evaluated(one: Set, name: str, threshold: float, **keys: object) -> Measured:
+    """Find the pairs in memory and score them; ``keys`` are further ones of the profile."""
+    profile: Profile = scan_profile(None, name, {"threshold": threshold, **keys})
+    options = detector_options(name, profile)
+    collector = SetCollector(options.shingles)
+    with temporary_store(None, profile, profile.bucket_cap) as store:
+        trial = Trial(options, store)
+        for batch in batches(enumerate(one.documents), BATCH_DOCUMENTS):
+            trial.add([document_at(place, document.id, document.text) for place, document in batch])
+            collector.add([document.text for _, document in batch])
+    sets, findings = collector.sets(), trial.findings()
+    started_s = time.perf_counter()
+    truth = Truth(gathered(join(sets.hashes, sets.offsets, threshold)), computed=True)
+    join_s = time.perf_counter() - started_s
+    ids = [document.id for document in one.documents]
+    evaluation = Evaluation(
+        options=options,
+        ids=ids,
+        skipped=dict(findings.skipped_counts),
+        seconds=findings.seconds,
+        truth="all pairs, by an exact join",
+        unknown_count=0,
+        found=findings.pairs,
+        scores=score(truth, findings, options, sets, ids),
+    )
+    sizes = (
+        sets.sizes
+        if options.exact_limit is None
+        else np.where(sets.sizes > options.exact_limit, options.permutations, sets.sizes)
+    )
+    return Measured(one.name, name, threshold, evaluation, join_s, round(float(sizes.mean()) * VALUE_BYTES))
+
+
+def _with_daemon(world: World, one: Set, found: Measured) -> Measured:
+    """Let a daemon work through the set, and hold its pairs against those found in memory."""
+    keys = KEYS[found.profile] | {"threshold": found.threshold}
+    alerts = world.alerts(one.name, lambda job: [world.daemon(job, profile=keys)])
+    alerted: Counter[tuple[str, ...]] = Counter()
+    for value in alerts:
+        alert = decode_alert(value).alert
+        alerted.update(tuple(sorted((alert.document_id, match.id))) for match in alert.matches)
+    ids, pairs = found.evaluation.ids, found.evaluation.found
+    ours = Counter(
+        tuple(sorted((ids[left], ids[right])))
+        for left, right in zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)
+    )
+    differing = ((alerted - ours) + (ours - alerted)).total()
+    return replace(found, daemon_pairs=alerted.total(), differing=differing)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""What `benchmarks.quality` measures, and its tables."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from benchmarks.report import Table
+from streamdedup.commands.quality import Evaluation, as_object
+from streamdedup.evaluation import Rate, Scores
+
+#: Pairs from which on a set has a line of its own; the others are pooled.
+ENOUGH_PAIRS = 100
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One set, compared by one profile at one threshold.
+
+    Attributes:
+        name: Name of the set.
+        profile: Name of the profile.
+        threshold: The threshold.
+        evaluation: What was found, and how good it is.
+        join_s: How long the truth took, in seconds.
+        sketch_bytes: Mean size of what is kept of a document for comparing it.
+        daemon_pairs: Pairs that the daemon alerted, repetitions included; None where none was asked.
+        differing: Pairs that one of the two found and the other did not, or that were alerted twice.
+    """
+
+    name: str
+    profile: str
+    threshold: float
+    evaluation: Evaluation
+    join_s: float
+    sketch_bytes: int
+    daemon_pairs: int | None = None
+    differing: int = 0
+
+    def plain(self) -> dict[str, Any]:
+        """Return everything as plain values that JSON can hold."""
+        return {
+            "set": self.name,
+            "profile": self.profile,
+            "join_seconds": self.join_s,
+            "sketch_bytes": self.sketch_bytes,
+            "daemon_pairs": self.daemon_pairs,
+            "daemon_differs_in": self.differing,
+            **as_object(self.evaluation),
+        }
+
+
+class Limited(NamedTuple):
+    """One set compared with one value of `exact_limit`."""
+
+    limit: str
+    measured: Measured
+
+
+def all_tables(measured: Sequence[Measured]) -> dict[str, Table]:
+    """Return every table by its name."""
+    return {
+        "exact": _rates(measured, lambda one: (one.exact_recall, one.exact_precision)),
+        "estimated": _rates(measured, lambda one: (one.estimated_recall, one.estimated_precision)),
+        "whole": _whole(measured),
+        "daemon": _daemon(measured),
+    }
+
+
+def _rates(measured: Sequence[Measured], rates_of: Callable[[Scores], tuple[Rate, Rate]]) -> Table:
+    """Return recall and precision of one kind of pairs; small sets of one threshold together."""
+    rows: list[list[str]] = []
+    pooled: dict[float, tuple[int, Rate, Rate]] = {}
+    for one in measured:
+        recall, precision = rates_of(one.evaluation.scores)
+        if recall.total >= ENOUGH_PAIRS:
+            rows.append([one.name, one.profile, f"{one.threshold}", *_cells(recall, precision)])
+        else:
+            count, pooled_recall, pooled_precision = pooled.get(one.threshold, (0, Rate(0, 0), Rate(0, 0)))
+            pooled[one.threshold] = count + 1, pooled_recall + recall, pooled_precision + precision
+    for threshold, (count, recall, precision) in pooled.items():
+        rows.append([f"{count} with fewer than {ENOUGH_PAIRS}", "", f"{threshold}", *_cells(recall, precision)])
+    head = ["set", "profile", "threshold", "true pairs", "recall", "95 % within", "found pairs", "precision"]
+    return Table(head, rows)
+
+
+def _cells(recall: Rate, precision: Rate) -> list[str]:
+    bounds = recall.bounds()
+    within = "" if bounds is None else f"{bounds[0]:.4f} - {bounds[1]:.4f}"
+    return [f"{recall.total:,}", _share(recall), within, f"{precision.total:,}", _share(precision)]
+
+
+def _share(rate: Rate) -> str:
+    return "" if rate.share is None else f"{rate.share:.4f}"
+
+
+def _whole(measured: Sequence[Measured]) -> Table:
+    """Return what was found of everything, and why the rest was not."""
+    rows = []
+    for one in measured:
+        scores = one.evaluation.scores
+        missed = "; ".join(f"{count:,} {reason.value}" for reason, count in scores.missed.items())
+        speed = one.evaluation.documents_per_second
+        rows.append(
+            [
+                one.name,
+                one.profile,
+                f"{one.threshold}",
+                f"{len(one.evaluation.ids):,}",
+                f"{scores.recall.total:,}",
+                _share(scores.recall),
+                _share(scores.precision),
+                missed,
+                "" if speed is None else f"{speed:,.0f}",
+                f"{one.join_s:.1f}",
+            ]
+        )
+    head = ["set", "profile", "threshold", "documents", "true pairs", "recall", "precision", "missed"]
+    return Table([*head, "documents/s", "join, s"], rows)
+
+
+def _daemon(measured: Sequence[Measured]) -> Table:
+    """Return whether the daemon found the same."""
+    rows = []
+    for one in measured:
+        if one.daemon_pairs is not None:
+            pairs = [f"{len(one.evaluation.found.left):,}", f"{one.daemon_pairs:,}"]
+            same = "equal" if not one.differing else f"{one.differing:,} differ"
+            rows.append([one.name, one.profile, f"{one.threshold}", *pairs, same])
+    return Table(["set", "profile", "threshold", "pairs of scan", "pairs of the daemon", ""], rows)
+
+
+def limits(limited: Sequence[Limited]) -> Table:
+    """Return what other values of `exact_limit` bring and cost."""
+    rows = []
+    for limit, one in limited:
+        scores, speed = one.evaluation.scores, one.evaluation.documents_per_second
+        rows.append(
+            [
+                one.name,
+                limit,
+                f"{scores.recall.total:,}",
+                _share(scores.recall),
+                _share(scores.precision),
+                f"{one.sketch_bytes:,}",
+                "" if speed is None else f"{speed:,.0f}",
+            ]
+        )
+    head = ["set", "exact_limit", "true pairs", "recall", "precision", "sketch, bytes a document", "documents/s"]
+    return Table(head, rows)
