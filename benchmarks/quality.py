@@ -9,13 +9,10 @@ project's sample instead, at one threshold.
 
 import argparse
 import sys
-import time
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
 
 from benchmarks import open_sets, quality_tables, report
 from benchmarks.open_sets import Set
@@ -23,19 +20,14 @@ from benchmarks.quality_tables import Limited, Measured
 from benchmarks.world import World
 from streamdedup.commands.assembly import detector_options
 from streamdedup.commands.collection import scan_profile, temporary_store
-from streamdedup.commands.progress import batches
-from streamdedup.commands.quality import Evaluation
-from streamdedup.evaluation import SetCollector, Trial, Truth, document_at, gathered, join, score
+from streamdedup.commands.evaluate import all_pairs, evaluate_documents
+from streamdedup.evaluation import document_at
 from streamdedup.messages import decode_alert
 from streamdedup.settings import Profile
 
 THRESHOLDS = (0.8, 0.5)
 #: Values of `exact_limit` that are set beside each other, for sets in which many pairs are estimated by default.
 EXACT_LIMITS = ("512", "1024", "2048", "4096", "none")
-#: Documents in one batch: the default of `kafka.batch_records`.
-BATCH_DOCUMENTS = 500
-#: Bytes of a value of a sketch.
-VALUE_BYTES = 4
 #: What each profile says in a settings file.
 KEYS = {"articles": {}, "reviews": {"shingle_unit": "char"}}
 
@@ -111,34 +103,10 @@ def _with_limits(one: Set, measured: list[Measured]) -> list[Limited]:
 def _evaluated(one: Set, name: str, threshold: float, **keys: object) -> Measured:
     """Find the pairs in memory and score them; ``keys`` are further ones of the profile."""
     profile: Profile = scan_profile(None, name, {"threshold": threshold, **keys})
-    options = detector_options(name, profile)
-    collector = SetCollector(options.shingles)
+    documents = (document_at(place, *document) for place, document in enumerate(one.documents))
     with temporary_store(None, profile, profile.bucket_cap) as store:
-        trial = Trial(options, store)
-        for batch in batches(enumerate(one.documents), BATCH_DOCUMENTS):
-            trial.add([document_at(place, document.id, document.text) for place, document in batch])
-            collector.add([document.text for _, document in batch])
-    sets, findings = collector.sets(), trial.findings()
-    started_s = time.perf_counter()
-    truth = Truth(gathered(join(sets.hashes, sets.offsets, threshold)), computed=True)
-    join_s = time.perf_counter() - started_s
-    ids = [document.id for document in one.documents]
-    evaluation = Evaluation(
-        options=options,
-        ids=ids,
-        skipped=dict(findings.skipped_counts),
-        seconds=findings.seconds,
-        truth="all pairs, by an exact join",
-        unknown_count=0,
-        found=findings.pairs,
-        scores=score(truth, findings, options, sets, ids),
-    )
-    sizes = (
-        sets.sizes
-        if options.exact_limit is None
-        else np.where(sets.sizes > options.exact_limit, options.permutations, sets.sizes)
-    )
-    return Measured(one.name, name, threshold, evaluation, join_s, round(float(sizes.mean()) * VALUE_BYTES))
+        options = detector_options(name, profile)
+        return Measured(one.name, name, threshold, evaluate_documents(documents, options, store, all_pairs(threshold)))
 
 
 def _with_daemon(world: World, one: Set, found: Measured) -> Measured:

@@ -4,12 +4,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from benchmarks.report import Table
 from streamdedup.commands.quality import Evaluation, as_object
 from streamdedup.evaluation import Rate, Scores
 
 #: Pairs from which on a set has a line of its own; the others are pooled.
 ENOUGH_PAIRS = 100
+#: Bytes of a value of a sketch.
+VALUE_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -21,8 +25,6 @@ class Measured:
         profile: Name of the profile.
         threshold: The threshold.
         evaluation: What was found, and how good it is.
-        join_s: How long the truth took, in seconds.
-        sketch_bytes: Mean size of what is kept of a document for comparing it.
         daemon_pairs: Pairs that the daemon alerted, repetitions included; None where none was asked.
         differing: Pairs that one of the two found and the other did not, or that were alerted twice.
     """
@@ -31,17 +33,22 @@ class Measured:
     profile: str
     threshold: float
     evaluation: Evaluation
-    join_s: float
-    sketch_bytes: int
     daemon_pairs: int | None = None
     differing: int = 0
+
+    @property
+    def sketch_bytes(self) -> int:
+        """Mean size of what is kept of a document for comparing it."""
+        options, counts = self.evaluation.options, self.evaluation.shingle_counts
+        if options.exact_limit is not None:
+            counts = np.where(counts > options.exact_limit, options.permutations, counts)
+        return round(float(counts.mean()) * VALUE_BYTES)
 
     def plain(self) -> dict[str, Any]:
         """Return everything as plain values that JSON can hold."""
         return {
             "set": self.name,
             "profile": self.profile,
-            "join_seconds": self.join_s,
             "sketch_bytes": self.sketch_bytes,
             "daemon_pairs": self.daemon_pairs,
             "daemon_differs_in": self.differing,
@@ -111,7 +118,7 @@ def _whole(measured: Sequence[Measured]) -> Table:
                 _share(scores.precision),
                 missed,
                 "" if speed is None else f"{speed:,.0f}",
-                f"{one.join_s:.1f}",
+                f"{one.evaluation.truth_seconds:.1f}",
             ]
         )
     head = ["set", "profile", "threshold", "documents", "true pairs", "recall", "precision", "missed"]

@@ -1,7 +1,8 @@
 """``streamdedup evaluate``: what a profile finds and misses among the documents of files."""
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -40,74 +41,90 @@ from streamdedup.detections import DetectorOptions
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation import SetCollector, ShingleSets, Trial, Truth, document_at, gathered, join, score
 from streamdedup.messages import Document
-from streamdedup.settings import Profile
 from streamdedup.store.base import BucketStore
 
 #: Documents that are worked on at once.
 _BATCH_DOCUMENTS = 500
 
 
-class _GivenTruth(NamedTuple):
+class GivenTruth(NamedTuple):
     """The truth, where it is from, and how many of its pairs name a document that is not there."""
 
     truth: Truth
     origin: str
-    unknown_count: int
+    unknown_count: int = 0
 
 
-def evaluate_collection(
-    collection: Collection, profile: Profile, store: BucketStore, truth_file: Path | None = None
+#: Makes the truth of the shingles of all documents and their ids.
+MakeTruth = Callable[[ShingleSets, list[str]], GivenTruth]
+
+
+def evaluate_documents(
+    documents: Iterable[Document], options: DetectorOptions, store: BucketStore, make_truth: MakeTruth
 ) -> Evaluation:
-    """Run the documents of a collection through the detector, and score what it finds.
+    """Run documents through the detector, and score what it finds.
 
     Args:
-        collection: The documents; of those with one id the first counts.
-        profile: How to compare them, caps included.
+        documents: Made by ``document_at``, each id once.
+        options: How to compare them.
         store: An empty index, open.
-        truth_file: The true pairs; None to compute them.
+        make_truth: Called when all documents have been read.
 
     Raises:
-        CorpusError: A file cannot be read as what it should be.
+        CorpusError: The documents or their truth cannot be read.
         StoreUnavailable: The server of the store does not answer.
     """
-    options = detector_options("evaluate", profile)
     trial, collector = Trial(options, store), SetCollector(options.shingles)
     ids: list[str] = []
-    for batch in batches(_documents(collection), _BATCH_DOCUMENTS):
+    for batch in batches(documents, _BATCH_DOCUMENTS):
         trial.add(batch)
         collector.add([document.text for document in batch])
         ids += [document.id for document in batch]
     findings, sets = trial.findings(), collector.sets()
-    given = _computed(sets, options) if truth_file is None else _read(truth_file, ids)
+    started = time.perf_counter()
+    given = make_truth(sets, ids)
+    truth_seconds = time.perf_counter() - started
     return Evaluation(
         options=options,
         ids=ids,
         skipped=dict(findings.skipped_counts),
         seconds=findings.seconds,
         truth=given.origin,
+        truth_seconds=truth_seconds,
         unknown_count=given.unknown_count,
+        shingle_counts=sets.sizes,
         found=findings.pairs,
         scores=score(given.truth, findings, options, sets, ids),
     )
 
 
+def all_pairs(threshold: float) -> MakeTruth:
+    """Return what finds all pairs from a threshold on, with a bar on standard error."""
+
+    def make(sets: ShingleSets, _ids: list[str]) -> GivenTruth:
+        with steps("comparing all pairs", len(sets.sizes)) as progress:
+            pairs = gathered(join(sets.hashes, sets.offsets, threshold, progress))
+        return GivenTruth(Truth(pairs, computed=True), "all pairs, by an exact join")
+
+    return make
+
+
+def _pairs_of(file: Path) -> MakeTruth:
+    """Return what reads the true pairs from a file."""
+
+    def make(_sets: ShingleSets, ids: list[str]) -> GivenTruth:
+        judged = read_pairs(file, {document_id: place for place, document_id in enumerate(ids)})
+        if judged.unknown_count and not len(judged.pairs.left):
+            raise CorpusError(f"{file}: names none of the documents by their ids")
+        what = "those with at least the threshold's similarity" if judged.has_similarities else "all of its pairs"
+        return GivenTruth(Truth(judged.pairs, computed=False), f"{file}, {what}", judged.unknown_count)
+
+    return make
+
+
 def _documents(collection: Collection) -> Iterator[Document]:
     for place, entry in enumerate(collection.first_versions()):
         yield document_at(place, entry.id, entry.text)
-
-
-def _computed(sets: ShingleSets, options: DetectorOptions) -> _GivenTruth:
-    with steps("comparing all pairs", len(sets.sizes)) as progress:
-        pairs = gathered(join(sets.hashes, sets.offsets, options.threshold, progress))
-    return _GivenTruth(Truth(pairs, computed=True), "all pairs, by an exact join", 0)
-
-
-def _read(file: Path, ids: list[str]) -> _GivenTruth:
-    judged = read_pairs(file, {document_id: place for place, document_id in enumerate(ids)})
-    if judged.unknown_count and not len(judged.pairs.left):
-        raise CorpusError(f"{file}: names none of the documents by their ids")
-    what = "those with at least the threshold's similarity" if judged.has_similarities else "all of its pairs"
-    return _GivenTruth(Truth(judged.pairs, computed=False), f"{file}, {what}", judged.unknown_count)
 
 
 def evaluate(  # noqa: PLR0913  a command line has as many options as it has
@@ -165,7 +182,8 @@ def evaluate(  # noqa: PLR0913  a command line has as many options as it has
     collection = Collection(files, chosen, corpus_format, id_field, text_field, skip_unreadable, "evaluate")
     with output_to(output) as target:
         with temporary_store(redis, chosen, chosen.bucket_cap) as store:
-            result = evaluate_collection(collection, chosen, store, truth)
+            make_truth = all_pairs(chosen.threshold) if truth is None else _pairs_of(truth)
+            result = evaluate_documents(_documents(collection), detector_options("evaluate", chosen), store, make_truth)
         lines = [json.dumps(as_object(result), ensure_ascii=False)] if as_json else as_lines(result)
         target.write("".join(f"{line}\n" for line in lines))
 

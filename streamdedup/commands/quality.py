@@ -4,6 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from streamdedup.commands.differences import printable
 from streamdedup.detections import DetectorOptions
 from streamdedup.evaluation import ClusterQuality, FoundPairs, Rate, Scores
@@ -24,7 +27,9 @@ class Evaluation:
         skipped: Documents passed over, by reason.
         seconds: Spent on finding; reading and truth are not in it.
         truth: Where the truth is from, in words.
+        truth_seconds: Spent on the truth.
         unknown_count: True pairs of which a document is in no file.
+        shingle_counts: int64 (n_documents,); distinct shingles of each document.
         found: The pairs that were found.
         scores: The scores.
     """
@@ -34,7 +39,9 @@ class Evaluation:
     skipped: dict[str, int]
     seconds: float
     truth: str
+    truth_seconds: float
     unknown_count: int
+    shingle_counts: NDArray[np.int64]
     found: FoundPairs
     scores: Scores
 
@@ -57,6 +64,7 @@ def as_object(one: Evaluation) -> dict[str, Any]:
         "permutations": options.permutations,
         "exact_limit": options.exact_limit,
         "truth": one.truth,
+        "truth_seconds": one.truth_seconds,
         "truth_pairs_unknown": one.unknown_count,
         "recall": _rate(scores.recall),
         "precision": _rate(scores.precision),

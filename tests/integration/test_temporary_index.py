@@ -38,6 +38,7 @@ def test_evaluate_scores_in_redis_as_in_memory(printed, redis_url, redis_client)
     ]
     for result in results:
         assert result.pop("documents_per_second") > 0
+        assert result.pop("truth_seconds") > 0
     assert results[0] == results[1]
     assert results[0]["recall"]["of"] > 10
     assert redis_client.dbsize() == 0
