@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup import unicode_tables
-from streamdedup.shingle_hashes import PADDING, Elements, character_hashes, offsets_of, token_hashes
+from streamdedup.shingle_hashes import PADDING, Elements, character_hashes, offsets_of, token_hashes, wide_token_hashes
 from streamdedup.unicode_tables import CODE_POINT, LETTER, MARK, NUMBER, SOLO, SPACE, Folded
 
 
@@ -31,6 +31,8 @@ _ASCII_LETTERS = _ascii_table(letters_only=True)
 _ASCII_HASHES = character_hashes(np.arange(128, dtype=np.uint32))
 
 
+#: Marks in a row that are passed over one step at a time, each step being for the whole batch.
+_MARK_STEPS = 4
 #: Hash of the one space that stands for what separates words, where characters are the elements.
 SPACE_HASH = _ASCII_HASHES[SPACE : SPACE + 1]
 
@@ -86,15 +88,9 @@ class ElementReader:
         """Return the tokens of any texts, whatever the unit."""
         folded = unicode_tables.fold(texts)
         inside = (folded.packed & self._token_bits()) != 0
-        begins = _token_begins(folded, inside)
-        ends = inside.copy()
-        ends[:-1] &= begins[1:] | ~inside[1:]
-        data = utf8(folded.packed, inside)
-        at = np.flatnonzero((np.frombuffer(data, np.uint8) & 0xC0) != 0x80)
-        begin = np.flatnonzero(begins)
-        starts = at.take(begin)
-        hashes = token_hashes(data + PADDING, starts, at.take(np.flatnonzero(ends) + 1) - starts)
-        counts = np.diff(np.searchsorted(begin, folded.starts))
+        starts, lengths = _token_places(folded, inside)
+        hashes = wide_token_hashes(_points(folded.packed, inside), starts, lengths)
+        counts = np.diff(np.searchsorted(starts, folded.starts))
         return Elements(hashes, counts, counts, counts)
 
     def _general_characters(self, texts: Sequence[str]) -> Elements:
@@ -146,13 +142,39 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
         begins |= solo
         begins[1:] |= solo[:-1] & inside[1:]
         return begins
-    # Marks continue what they follow, so they are passed over when asking what a character comes after.
-    base = np.flatnonzero((folded.packed & MARK) == 0)
-    alone = solo.take(base)
-    new = alone.copy()
-    new[1:] |= alone[:-1] & inside.take(base[1:])
-    begins[base[new]] = True
+    mark = (folded.packed & MARK) != 0
+    begins |= solo
+    begins[1:] |= _continued_by_marks(solo, mark)[:-1] & inside[1:] & ~mark[1:]
     return begins
+
+
+def _continued_by_marks(solo: NDArray[np.bool_], mark: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which characters are in `solo`, or marks that follow one of these."""
+    reached = solo.copy()
+    for _ in range(_MARK_STEPS):
+        further = reached[:-1] & mark[1:]
+        further &= ~reached[1:]
+        if not further.any():
+            return reached
+        reached[1:] |= further
+    base = np.flatnonzero(~mark)
+    length = np.diff(np.append(base, mark.size))
+    reached[base[0] :] = np.repeat(solo.take(base), length)
+    return reached
+
+
+def _token_places(folded: Folded, inside: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where tokens begin, and how many code points each has."""
+    if not folded.bits & SOLO:
+        edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
+        return edges[::2].copy(), edges[1::2] - edges[::2]
+    begins = _token_begins(folded, inside)
+    edge = begins.copy()
+    edge[1:] |= inside[:-1] & ~inside[1:]
+    edges = np.flatnonzero(edge)
+    first = np.flatnonzero(begins.take(edges))
+    starts = edges.take(first)
+    return starts, edges.take(first + 1) - starts
 
 
 def _points(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> NDArray[np.uint32]:

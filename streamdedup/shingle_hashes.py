@@ -2,7 +2,7 @@
 
     hash64(bytes)   = sum over j of MULTIPLIER^j * mix(w_j), where w_j are the bytes' 8-byte little-endian words, the
                       last one padded with zeros (no token contains a NUL, so padding is unambiguous)
-    token           = hash64(its UTF-8)
+    token           = hash64(its ASCII); of one beyond ASCII hash64(its UTF-16, little-endian) + WIDE
     character       = mix(mix(its code point))
     shingle         = finish(sum over j of COMBINER^j * hash of its element j)
     mix(x)          = y ^ (y >> 29), y = (x ^ (x >> 32)) * MIX
@@ -14,6 +14,7 @@ every output bit; a sum of element hashes alone would be linear, which MinHash d
 Nothing here knows what a text is. A change to any formula needs a new `text.ALGORITHM`.
 """
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,16 @@ _COMBINER = 0x3C6EF372FE94F82B
 _FINISH_1 = 0xA54FF53A5F1D36F1
 _FINISH_2 = 0x510E527FADE682D1
 _REPETITION = 0x9B05688C2B3E6C1F
+_WIDE = 0x1F83D9ABFB41BD6B
 
+#: Words of a token beyond the first that are hashed in a pass of their own, for all tokens that have them. Few tokens
+#: have more.
+_WORD_PASSES = 4
+#: Elements of a document from which on it is sorted by itself; below, the calls would cost more than they save.
+_SORTED_ALONE = 64
+
+#: Last code point that is one unit of UTF-16.
+_LAST_UNIT = 0xFFFF
 #: Zero bytes that must follow the last slice, so that a word can be read at every position.
 PADDING = bytes(16)
 #: Mask of the first n bytes of a little-endian word, by n from 0 to 8.
@@ -65,28 +75,109 @@ def ranges(first: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.in
     return np.arange(total) + np.repeat(first - ends + length, length)
 
 
-def token_hashes(data: bytes | bytearray, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return hash64 of slices of bytes.
+def token_hashes(
+    data: bytes | NDArray[np.uint16], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return hash64 of slices of bytes or of UTF-16.
 
     Args:
-        data: The bytes, PADDING behind them.
-        starts: int64 (n,); where each slice starts.
-        lengths: int64 (n,); bytes of each slice, at least 1.
+        data: The bytes or units, PADDING behind them.
+        starts: int64 (n,); where each slice starts, in units.
+        lengths: int64 (n,); units of each slice, at least 1.
     """
-    words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
+    size = 1 if isinstance(data, bytes) else data.itemsize
+    per_word = 8 // size
+    count = (len(data) * size - 8) // size + 1
+    words = np.ascontiguousarray(np.ndarray((count,), "<u8", data, strides=(size,)))
+    masks = _MASKS[::size]
     hashes = words.take(starts)
-    hashes &= _MASKS.take(lengths, mode="clip")
+    hashes &= masks.take(lengths, mode="clip")
     _mix(hashes)
-    long = np.flatnonzero(lengths > 8)
+    nth, power = 0, 1
+    long = np.flatnonzero(lengths > per_word)
+    while long.size and nth < _WORD_PASSES:
+        nth, power = nth + 1, power * _MULTIPLIER & (1 << 64) - 1
+        left = lengths.take(long) - per_word * nth
+        word = words.take(starts.take(long) + per_word * nth)
+        word &= masks.take(left, mode="clip")
+        _mix(word)
+        word *= np.uint64(power)
+        hashes[long] += word
+        long = long.take(np.flatnonzero(left > per_word))
+    if long.size:
+        hashes[long] += _further_words(words, masks, starts.take(long), lengths.take(long))
+    return hashes
+
+
+def _further_words(
+    words: NDArray[np.uint64], masks: NDArray[np.uint64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return what the words after the first `_WORD_PASSES` + 1 of long tokens add to their hashes."""
+    per_word = masks.size - 1
+    more = (lengths - 1) // per_word - _WORD_PASSES
+    nth = ranges(np.full_like(more, _WORD_PASSES + 1), more)
+    rest = words.take(np.repeat(starts, more) + per_word * nth)
+    rest &= masks.take(np.repeat(lengths, more) - per_word * nth, mode="clip")
+    _mix(rest)
+    rest *= _powers(_MULTIPLIER, int(nth.max()) + 1)[nth]
+    return np.add.reduceat(rest, offsets_of(more)[:-1])
+
+
+def wide_token_hashes(
+    points: NDArray[np.uint32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return the hashes of tokens of any characters.
+
+    Args:
+        points: uint32; code points, a separator before the first token.
+        starts: int64 (n,), ascending; where each token starts.
+        lengths: int64 (n,); code points of each token, at least 1.
+    """
+    singles = _single_hashes()
+    hashes = singles.take(points.take(starts), mode="clip")
+    wide = points >= 0x80
+    astral = int(points.max()) > _LAST_UNIT
+    beyond = points > _LAST_UNIT if astral else wide
+    long = np.flatnonzero(lengths > 1)
+    if astral:
+        long = np.flatnonzero((lengths > 1) | beyond.take(starts))
     if not long.size:
         return hashes
-    more = (lengths[long] - 1) >> 3
-    nth = ranges(np.ones_like(more), more)
-    rest = words.take(np.repeat(starts[long], more) + 8 * nth)
-    rest &= _MASKS.take(np.repeat(lengths[long], more) - 8 * nth, mode="clip")
-    _mix(rest)
-    rest *= _powers(_MULTIPLIER, int(more.max()) + 1)[nth]
-    hashes[long] += np.add.reduceat(rest, offsets_of(more)[:-1])
+    starts, lengths = starts.take(long), lengths.take(long)
+    before = np.cumsum(wide, dtype=np.int32)
+    is_wide = before.take(starts + lengths - 1) != before.take(starts - 1)
+    narrow = np.flatnonzero(~is_wide)
+    if narrow.size:
+        data = points.astype(np.uint8).tobytes() + PADDING
+        hashes[long.take(narrow)] = token_hashes(data, starts.take(narrow), lengths.take(narrow))
+        kept = np.flatnonzero(is_wide)
+        long, starts, lengths = long.take(kept), starts.take(kept), lengths.take(kept)
+    if long.size:
+        if astral:
+            shift = np.cumsum(beyond)
+            lengths = lengths + shift.take(starts + lengths - 1) - shift.take(starts - 1)
+            starts = starts + shift.take(starts - 1)
+        wides = token_hashes(_utf16(points, astral=astral), starts, lengths)
+        wides += np.uint64(_WIDE)
+        hashes[long] = wides
+    return hashes
+
+
+def _utf16(points: NDArray[np.uint32], *, astral: bool) -> NDArray[np.uint16]:
+    """Return code points as UTF-16, PADDING behind them."""
+    if not astral:
+        units = np.zeros(points.size + len(PADDING) // 2, "<u2")
+        units[: points.size] = points
+        return units
+    text = str(points.astype("<u4", copy=False).data, "utf-32-le")
+    return np.frombuffer(text.encode("utf-16-le") + PADDING, "<u2")
+
+
+@functools.cache
+def _single_hashes() -> NDArray[np.uint64]:
+    """Return the hash of each token of one code point, for those that UTF-16 writes in one unit."""
+    hashes = _mix(np.arange(_LAST_UNIT + 1, dtype=np.uint64))
+    hashes[0x80:] += np.uint64(_WIDE)
     return hashes
 
 
@@ -95,52 +186,80 @@ def character_hashes(points: NDArray[np.uint32]) -> NDArray[np.uint64]:
     return _mix(_mix(points.astype(np.uint64)))
 
 
-def shingle_keys(elements: Elements, documents: NDArray[np.int64], size: int, *, whole: bool) -> NDArray[np.uint64]:
-    """Return document << 32 | shingle hash of every shingle, ascending, repetitions included.
+def sorted_hashes(
+    elements: Elements, documents: NDArray[np.int64], size: int, *, whole: bool
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Return the hashes of all shingles, ascending within each document, repetitions included, and their numbers.
 
     Args:
         elements: The elements of all documents.
-        documents: int64 (n_docs,); the number of each document, below 2^31.
+        documents: int64 (n_docs,); the number of each document, of 0 ... n_docs - 1; so they are ordered.
         size: Elements of one shingle, at least 1.
         whole: A document with fewer elements is one shingle of all of them; otherwise it has none.
     """
     hashes, stored, used, _ = elements
     first = offsets_of(stored)[:-1]
     valid = np.maximum(used - (size - 1), 0)
-    keys = _window_sums(hashes, size)
+    sums = _window_sums(hashes, size)
     if whole:
         short = np.flatnonzero((used > 0) & (used < size))
-        keys[first[short]] = _short_sums(hashes, first[short], used[short])
+        sums[first[short]] = _short_sums(hashes, first[short], used[short])
         valid[short] = 1
-    _finish(keys)
-    keys |= np.repeat(documents.astype(np.uint64) << 32, stored)
-    keys[ranges(first + valid, stored - valid)] = _NO_SHINGLE
-    keys.sort()
-    return keys[: int(valid.sum())]
+    _finish(sums)
+    order = np.empty_like(documents)
+    order[documents] = np.arange(documents.size)
+    counts = valid[order]
+    if sums.size >= _SORTED_ALONE * documents.size:
+        return _sorted_alone(sums.astype(np.uint32), first[order], counts), counts
+    sums |= np.repeat(documents.astype(np.uint64) << 32, stored)
+    sums[ranges(first + valid, stored - valid)] = _NO_SHINGLE
+    sums.sort()
+    return sums[: int(valid.sum())].astype(np.uint32), counts
 
 
-def numbered_repetitions(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return sorted keys in which the second, third ... of equal ones have hashes of their own, ascending again."""
-    first = first_of_equals(keys)
+def _sorted_alone(
+    hashes: NDArray[np.uint32], first: NDArray[np.int64], counts: NDArray[np.int64]
+) -> NDArray[np.uint32]:
+    """Return the runs of hashes that start at `first`, each sorted, one behind the other."""
+    offsets = offsets_of(counts)
+    result = np.empty(int(offsets[-1]), np.uint32)
+    for start, count, target in zip(first.tolist(), counts.tolist(), offsets.tolist(), strict=False):
+        part = result[target : target + count]
+        part[:] = hashes[start : start + count]
+        part.sort()
+    return result
+
+
+def distinct(
+    hashes: NDArray[np.uint32], counts: NDArray[np.int64]
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Return the hashes without repetitions, and how many each document has, of runs that ascend."""
+    first = np.ones(hashes.size, np.bool_)
+    np.not_equal(hashes[1:], hashes[:-1], out=first[1:])
+    offsets = offsets_of(counts)
+    first[offsets[:-1][counts > 0]] = True
+    at = np.flatnonzero(first)
+    return hashes.take(at), np.diff(np.searchsorted(at, offsets))
+
+
+def numbered_repetitions(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Return hashes of which the second, third ... of equal ones have hashes of their own, runs ascending again."""
+    keys = np.repeat(np.arange(counts.size, dtype=np.uint64) << np.uint64(32), counts)
+    keys |= hashes
+    first = np.ones(keys.size, np.bool_)
+    np.not_equal(keys[1:], keys[:-1], out=first[1:])
     at = np.flatnonzero(first)
     number = np.arange(keys.size) - np.repeat(at, np.diff(np.append(at, keys.size)))
     again = np.flatnonzero(~first)
     keys[again] = (keys[again] >> 32 << 32) | repetitions(keys[again] & np.uint64(0xFFFFFFFF), number[again])
     keys.sort()
-    return keys
+    return keys.astype(np.uint32)
 
 
 def repetitions(hashes: NDArray[np.uint64], numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return the hashes of the second (1), third (2) ... occurrences of shingles; the first has the shingle's own."""
     again: NDArray[np.uint64] = _finish(_mix(hashes + numbers.astype(np.uint64) * np.uint64(_REPETITION)))
     return np.where(numbers == 0, hashes, again)
-
-
-def first_of_equals(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return which sorted keys differ from the one before."""
-    first = np.ones(keys.size, np.bool_)
-    np.not_equal(keys[1:], keys[:-1], out=first[1:])
-    return first
 
 
 def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

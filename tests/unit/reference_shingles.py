@@ -137,9 +137,15 @@ def hash64(data: bytes) -> int:
     return sum(0xBB67AE8584CAA73B**j * mix(word) for j, word in enumerate(words)) & MASK
 
 
+def token_hash(token: str) -> int:
+    if token.isascii():
+        return hash64(token.encode())
+    return hash64(token.encode("utf-16-le")) + 0x1F83D9ABFB41BD6B & MASK
+
+
 def shingle_hash(shingle: tuple[str, ...], unit: str) -> int:
     """The 32-bit hash of a tuple of tokens, or of one string of characters."""
-    elements = [mix(mix(ord(c))) for c in shingle[0]] if unit == "char" else [hash64(part.encode()) for part in shingle]
+    elements = [mix(mix(ord(c))) for c in shingle[0]] if unit == "char" else [token_hash(part) for part in shingle]
     return finish(sum(0x3C6EF372FE94F82B**j * element for j, element in enumerate(elements)) & MASK)
 
 
