@@ -1,6 +1,6 @@
 """From texts to the hashed elements that shingles are made of: tokens, or characters.
 
-ASCII texts are read as bytes, any others as code points through `unicode_tables`. For an ASCII text both ways come to
+ASCII texts are read as bytes, any others as code points through `folding`. For an ASCII text both ways come to
 the same elements.
 """
 
@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup import unicode_tables
+from streamdedup.folding import Folded, fold
 from streamdedup.shingle_hashes import PADDING, Elements, character_hashes, offsets_of, token_hashes, wide_token_hashes
-from streamdedup.unicode_tables import CODE_POINT, LETTER, MARK, NUMBER, SOLO, SPACE, Folded
+from streamdedup.unicode_tables import CODE_POINT, LETTER, MARK, NUMBER, SOLO, SPACE
 
 
 def _ascii_table(*, letters_only: bool) -> bytes:
@@ -45,11 +45,13 @@ class ElementReader:
         unit: Elements are tokens, or characters.
         letters_only: Digits separate.
         keep_white_space: Character unit: separators count as one space between words; otherwise not at all.
+        fold_marks: Accents and vowel signs are left out.
     """
 
     unit: Literal["word", "char"]
     letters_only: bool
     keep_white_space: bool
+    fold_marks: bool
 
     def read(self, texts: Sequence[str], *, ascii_only: bool) -> Elements:
         """Return the elements of texts.
@@ -86,7 +88,7 @@ class ElementReader:
 
     def tokens(self, texts: Sequence[str]) -> Elements:
         """Return the tokens of any texts, whatever the unit."""
-        folded = unicode_tables.fold(texts)
+        folded = fold(texts, fold_marks=self.fold_marks)
         inside = (folded.packed & self._token_bits()) != 0
         starts, lengths = _token_places(folded, inside)
         hashes = wide_token_hashes(_points(folded.packed, inside), starts, lengths)
@@ -94,7 +96,7 @@ class ElementReader:
         return Elements(hashes, counts, counts, counts)
 
     def _general_characters(self, texts: Sequence[str]) -> Elements:
-        folded = unicode_tables.fold(texts)
+        folded = fold(texts, fold_marks=self.fold_marks)
         inside = (folded.packed & self._token_bits()) != 0
         kept, stored, used = self._kept(inside, folded.starts)
         begin = np.flatnonzero(_token_begins(folded, inside))

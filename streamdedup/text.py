@@ -3,13 +3,13 @@
 A shingle is a run of k consecutive tokens or of k consecutive characters of the normalised text. What is computed is
 said again, slowly and plainly, in `tests/unit/reference_shingles.py`; for any Unicode text both agree exactly.
 
-1. Characters that are not to be seen (soft hyphen, zero-width, variation selectors) are removed, the rest is put into
-   NFKC and case-folded, to a fixed point.
+1. Characters that are not to be seen (soft hyphen, zero-width, variation selectors, tatweel) are removed, with
+   `fold_marks` accents and vowel signs as well; the rest is put into NFKC and case-folded, to a fixed point.
 2. Runs of letters, combining marks and digits are tokens. In scripts without spaces each character is a token, with
    the marks that follow it. Everything else separates.
 3. Tokens or characters get 64-bit hashes (`elements`), runs of them 32-bit hashes (`shingle_hashes`).
 
-ASCII documents are handled as bytes, the others as code points through `unicode_tables`; which of the two ways a
+ASCII documents are handled as bytes, the others as code points through `folding`; which of the two ways a
 document takes can never be seen in its hashes, nor can what else is in its batch. This module does no input or output.
 """
 
@@ -20,8 +20,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup import unicode_tables
 from streamdedup.elements import SPACE_HASH, ElementReader, utf8
+from streamdedup.folding import fold
 from streamdedup.shingle_hashes import (
     Elements,
     distinct,
@@ -61,6 +61,7 @@ class ShingleOptions:
         unit: Shingles are made of words (tokens) or of characters.
         size: Number of tokens or characters in one shingle, at least 1.
         letters_only: Only letters and marks make tokens; digits separate.
+        fold_marks: Accents (Latin, Greek, Cyrillic) and vowel signs (Arabic, Hebrew, Syriac) are left out.
         stop_words: Tokens to leave out, word unit only. Normalised like the text; an entry of several tokens
             ("don't") stands for each of them.
         keep_white_space: Character unit: separators count as one space between words; otherwise not at all.
@@ -74,6 +75,7 @@ class ShingleOptions:
     unit: Literal["word", "char"] = "word"
     size: int = 3
     letters_only: bool = False
+    fold_marks: bool = False
     stop_words: frozenset[str] = frozenset()
     keep_white_space: bool = True
     bag: bool = False
@@ -124,7 +126,7 @@ class Shingler:
 
     def __init__(self, options: ShingleOptions) -> None:
         self.options = options
-        self._reader = ElementReader(options.unit, options.letters_only, options.keep_white_space)
+        self._reader = ElementReader(options.unit, options.letters_only, options.keep_white_space, options.fold_marks)
         self._stop_hashes = np.empty(0, np.uint64)
         self._maybe_stop = np.zeros(1 << _STOP_BITS, np.bool_)
         if options.stop_words:
@@ -250,12 +252,12 @@ def _tails(
     return ranges(ends - counts, counts), counts
 
 
-def normalise(text: str, *, letters_only: bool = False) -> str:
+def normalise(text: str, *, letters_only: bool = False, fold_marks: bool = False) -> str:
     """Return the text that shingles are made of: folded tokens, each run of separators one space, none at the ends.
 
     No space is put between the characters of scripts that are written without. Applying it twice changes nothing.
     """
-    folded = unicode_tables.fold([text])
+    folded = fold([text], fold_marks=fold_marks)
     inside = (folded.packed & (LETTER if letters_only else LETTER | NUMBER)) != 0
     return " ".join(utf8(folded.packed, inside).decode().split())
 

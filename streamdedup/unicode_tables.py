@@ -1,25 +1,17 @@
-"""What Unicode says about each code point, as NumPy tables: the part of `text` for texts beyond ASCII.
-
-Normalising code point by code point with a table is many times faster than `unicodedata.normalize`, but right only
-where neighbours do not matter. Unicode Standard Annex 15 (section 9, "Detecting Normalization Forms") says where that
-is: a text is in normal form when no code point is excluded from the form, combining classes never decrease, and
-nothing composes. So `fold` maps by table, tests those conditions, and sends only the documents that fail them through
-`_canonical`, which is slow and always right. Both give the same result; nobody can tell from it which one ran.
+"""What Unicode says about each code point, as NumPy tables: what `folding` looks up.
 
 The tables follow the Unicode version of the running Python. They take 9 MB and about 0.1 s, once, when the first text
-beyond ASCII arrives. Nothing here may depend on what else is in a batch.
+beyond ASCII arrives, and as much again for profiles that fold marks.
 """
 
 import functools
-import itertools
 import unicodedata
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.shingle_hashes import offsets_of, ranges
+from streamdedup.shingle_hashes import offsets_of
 
 #: Bits of a packed code point that hold the code point itself.
 CODE_POINT = np.uint32(0x1FFFFF)
@@ -32,31 +24,41 @@ MARK = np.uint32(1 << 23)
 #: A character of a script without spaces: a token of its own.
 SOLO = np.uint32(1 << 24)
 #: Not to be seen in the text: removed before anything else.
-_IGNORED = np.uint32(1 << 25)
-#: Becomes several code points; the low bits are then an index into `_Tables.first` and `_Tables.length`.
-_EXPANDS = np.uint32(1 << 26)
+IGNORED = np.uint32(1 << 25)
+#: Becomes several code points; the low bits are then an index into `Tables.first` and `Tables.length`.
+EXPANDS = np.uint32(1 << 26)
 #: The table alone may be wrong here: look at the neighbour before it.
-_CHECK = np.uint32(1 << 27)
+CHECK = np.uint32(1 << 27)
 
-#: Bits of `_Tables.context`: the combining class of this code point.
-_OWN_CLASS = np.uint32(0xFF)
+#: Bits of `Tables.context`: the combining class of this code point.
+OWN_CLASS = np.uint32(0xFF)
 #: This code point composes with certain code points before it.
-_COMPOSES_BACKWARD = np.uint32(1 << 8)
-#: Only `_canonical` knows what this code point becomes.
-_COMPLEX = np.uint32(1 << 9)
+COMPOSES_BACKWARD = np.uint32(1 << 8)
+#: Only `canonical` knows what this code point becomes.
+COMPLEX = np.uint32(1 << 9)
 #: Where the combining class that a following mark meets starts.
-_LAST_CLASS_SHIFT = 16
-#: This code point composes with certain code points after it (Hangul only; for the others see `_Tables.pairs`).
-_COMPOSES_FORWARD = np.uint32(1 << 24)
+LAST_CLASS_SHIFT = 16
+#: This code point composes with certain code points after it (Hangul only; for the others see `Tables.pairs`).
+COMPOSES_FORWARD = np.uint32(1 << 24)
 
 #: What separates tokens in folded text.
 SPACE = np.uint32(0x20)
 
-#: Default-ignorable code points (DerivedCoreProperties.txt) that are not of category Cf, first and last of each range:
-#: grapheme joiner, Hangul fillers, Khmer inherent vowels, Mongolian and other variation selectors, reserved ranges.
+#: Code points that are not of category Cf and yet not to be seen, first and last of each range. The default-ignorable
+#: ones (DerivedCoreProperties.txt): grapheme joiner, Hangul fillers, Khmer inherent vowels, Mongolian and other
+#: variation selectors, reserved ranges. And what only stretches a word: Arabic tatweel, N'Ko lajanyalan.
 _IGNORED_RANGES = (
-    *((0x034F, 0x034F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2065, 0x2065)),
+    *((0x034F, 0x034F), (0x0640, 0x0640), (0x07FA, 0x07FA), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2065, 0x2065)),
     *((0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0xE0000, 0xE0FFF)),
+)
+
+#: Where the marks are that a profile may fold, first and last code point of each range: accents (Latin, Greek,
+#: Cyrillic), points and vowel signs (Hebrew, Arabic, Syriac), whatever encloses. In other scripts marks make the word.
+_FOLDED_RANGES = (
+    *((0x0300, 0x036F), (0x0483, 0x0489), (0x0591, 0x05C7), (0x0610, 0x061A), (0x064B, 0x065F), (0x0670, 0x0670)),
+    *((0x06D6, 0x06ED), (0x0711, 0x0711), (0x0730, 0x074A), (0x0890, 0x08FF), (0x1AB0, 0x1AFF), (0x1DC0, 0x1DFF)),
+    *((0x20D0, 0x20FF), (0x2DE0, 0x2DFF), (0xA66F, 0xA67D), (0xA69E, 0xA69F), (0xFB1E, 0xFB1E), (0xFE20, 0xFE2F)),
+    (0x10EC0, 0x10EFF),
 )
 
 #: Scripts written without spaces, first and last code point of each range. What is no letter, mark or number there
@@ -90,7 +92,7 @@ _CANDIDATES = (*range(0x40000), *range(0xE0000, 0xE1000))
 _CATEGORY_BITS = {"L": int(LETTER), "M": int(LETTER | MARK), "N": int(NUMBER)}
 
 
-class _Tables(NamedTuple):
+class Tables(NamedTuple):
     """The tables, each over all 0x110000 code points unless said otherwise.
 
     Attributes:
@@ -99,8 +101,10 @@ class _Tables(NamedTuple):
         expansions: uint32, packed; what the expanding code points become, one after the other.
         first: int64, by expanding code point; where in `expansions` it starts.
         length: int64, by expanding code point; how many code points it becomes.
-        pairs: uint64 (n,), ascending; pairs of code points, the second of which composes with what the first becomes
-            (Hangul apart, which has too many).
+        pairs: uint64 (n,), ascending; keys of pairs of code points, the second of which composes with what the first
+            becomes (Hangul apart, which has too many).
+        composites: uint32 (n,), by pair; what it is written as, where that alone decides what becomes of it, else 0.
+        ignored: All characters that are not to be seen.
     """
 
     packed: NDArray[np.uint32]
@@ -109,139 +113,47 @@ class _Tables(NamedTuple):
     first: NDArray[np.int64]
     length: NDArray[np.int64]
     pairs: NDArray[np.uint64]
+    composites: NDArray[np.uint32]
+    ignored: frozenset[str]
 
 
-class Folded(NamedTuple):
-    """Documents after normalisation, all in one array, a separator before each and one at the end.
-
-    Attributes:
-        packed: uint32 (n_code_points,); code point and bits; separators are SPACE without bits.
-        starts: int64 (n_docs + 1,); where each document starts; the last entry is the length of `packed`.
-        bits: All bits that occur in `packed`.
-    """
-
-    packed: NDArray[np.uint32]
-    starts: NDArray[np.int64]
-    bits: int
-
-
-def fold(texts: Sequence[str]) -> Folded:
-    """Normalise and classify documents.
-
-    Args:
-        texts: At least one text; any code points, lone surrogates and NUL included.
-    """
-    points, starts = _concatenate(texts)
-    packed = tables().packed.take(points)
-    bits = int(np.bitwise_or.reduce(packed))
-    if bits & _IGNORED:
-        visible = np.flatnonzero((packed & _IGNORED) == 0)
-        starts = np.searchsorted(visible, starts)
-        packed, points = packed.take(visible), points.take(visible)
-    if bits & _CHECK:
-        doubtful = _context_matters(packed, points, starts)
-        if doubtful.size:
-            packed, starts = _replace(packed, points, starts, doubtful)
-            bits = int(np.bitwise_or.reduce(packed))
-    return _expand(packed, starts, bits)
-
-
-def _canonical(text: str) -> str:
-    """Return a text without ignorable characters in NFKC and case-folded, to a fixed point; separators stay."""
-    while True:
-        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-        if folded == text:
-            return folded
-        text = folded
-
-
-def _replace(
-    packed: NDArray[np.uint32], points: NDArray[np.uint32], starts: NDArray[np.int64], documents: NDArray[np.int64]
-) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Put some documents' canonical form in their place; return the new `packed` and `starts`."""
-    pieces, end = [], 0
-    lengths = np.diff(starts)
-    for document in documents.tolist():
-        first, last = int(starts[document]), int(starts[document + 1]) - 1
-        text = str(points[first:last].data, "utf-32-le", "surrogatepass")
-        piece = tables().packed.take(np.frombuffer(_canonical(text).encode("utf-32-le", "surrogatepass"), "<u4"))
-        lengths[document] += piece.size - (last - first)
-        pieces += [packed[end:first], piece]
-        end = last
-    pieces.append(packed[end:])
-    return np.concatenate(pieces), starts[0] + offsets_of(lengths)
-
-
-def _concatenate(texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Return the code points of all texts, a line feed before each and after the last, and where each text starts."""
-    joined = "\n".join(["", *texts, ""])
-    starts = np.fromiter(itertools.accumulate((len(text) + 1 for text in texts), initial=1), np.int64, len(texts) + 1)
-    return np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4"), starts
-
-
-def _context_matters(
-    packed: NDArray[np.uint32], points: NDArray[np.uint32], starts: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return the documents in which the table alone may be wrong, ascending.
-
-    A mark is reordered when its combining class is below that of what it follows. It may compose when it makes a pair
-    with what it follows, or follows another mark, so that it could reach over it.
-    """
-    at = np.flatnonzero((packed & _CHECK) != 0)
-    table = tables()
-    after, here = points.take(at - 1), points.take(at)
-    before, context = table.context.take(after), table.context.take(here)
-    own_class = context & _OWN_CLASS
-    doubtful = (context & _COMPLEX) != 0
-    doubtful |= (own_class != 0) & (before >> _LAST_CLASS_SHIFT & _OWN_CLASS > own_class)
-    backward = np.flatnonzero((context & _COMPOSES_BACKWARD) != 0)
-    if backward.size:
-        before, keys = before.take(backward), _pair_keys(after.take(backward), here.take(backward))
-        composes = table.pairs.take(np.searchsorted(table.pairs, keys), mode="clip") == keys
-        doubtful[backward] |= composes | ((before & (_OWN_CLASS | _COMPOSES_FORWARD)) != 0)
-    return np.unique(np.searchsorted(starts, at[doubtful], side="right") - 1)
-
-
-def _pair_keys(first: NDArray[np.uint32], second: NDArray[np.uint32]) -> NDArray[np.uint64]:
+def pair_keys(first: NDArray[np.uint32], second: NDArray[np.uint32]) -> NDArray[np.uint64]:
     """Return one number for each pair of code points."""
     return (first.astype(np.uint64) << np.uint64(32)) | second
 
 
-def _expand(packed: NDArray[np.uint32], starts: NDArray[np.int64], bits: int) -> Folded:
-    """Put the code points that become several in their place."""
-    if not bits & _EXPANDS:
-        return Folded(packed, starts, bits)
-    table = tables()
-    at = np.flatnonzero(packed & _EXPANDS)
-    which = packed[at] & CODE_POINT
-    first, length = table.first[which], table.length[which]
-    counts = np.ones(packed.size, np.int64)
-    counts[at] = length
-    grown = np.repeat(packed, counts)
-    added = np.concatenate(([0], np.cumsum(length - 1)))
-    targets = ranges(at + added[:-1], length)
-    grown[targets] = table.expansions[ranges(first, length)]
-    starts = starts + added[np.searchsorted(at, starts)]
-    return Folded(grown, starts, int(np.bitwise_or.reduce(grown)))
-
-
 @functools.cache
-def tables() -> _Tables:
-    """Return the tables; built at the first call."""
+def tables(*, fold_marks: bool) -> Tables:
+    """Return the tables; built at the first call.
+
+    Args:
+        fold_marks: Accents and vowel signs are not to be seen either.
+    """
     characters = list(map(chr, _CANDIDATES))
     categories = list(map(unicodedata.category, characters))
-    ignored = _ignored(characters, categories)
+    ignored = _ignored(characters, categories, fold_marks=fold_marks)
     changing = [c for c in characters if unicodedata.decomposition(c) or c.casefold() != c]
-    forms = {c: _forms(c) for c in changing if c not in ignored}
+    forms = {c: _forms(c, ignored, fold_marks=fold_marks) for c in changing if c not in ignored}
+    ignored |= {c for c, steps in forms.items() if not steps[-1]}
+    forms = {c: steps for c, steps in forms.items() if steps[-1]}
     packed = _kinds(categories)
     pairs = _composing_pairs(forms)
-    context = _context(characters, categories, forms, pairs)
+    context = _context(characters, categories, forms, list(pairs))
     expansions = _fold_changing(packed, forms)
-    packed[context & (_OWN_CLASS | _COMPOSES_BACKWARD | _COMPLEX) != 0] |= _CHECK
-    packed[list(map(ord, ignored))] = SPACE | _IGNORED
+    packed[context & (OWN_CLASS | COMPOSES_BACKWARD | COMPLEX) != 0] |= CHECK
+    packed[list(map(ord, ignored))] = SPACE | IGNORED
     length = np.array([part.size for part in expansions], np.int64)
-    flat = np.concatenate(expansions)
-    return _Tables(packed, context, flat, offsets_of(length)[:-1], length, _pairs_with_forms(pairs, forms))
+    keys, composites = _pairs_with_forms(pairs, forms)
+    composites[(packed.take(composites) & CHECK) != 0] = 0
+    first = offsets_of(length)[:-1]
+    return Tables(packed, context, np.concatenate(expansions), first, length, keys, composites, ignored)
+
+
+def without_ignored(text: str, ignored: frozenset[str], *, fold_marks: bool) -> str:
+    """Return a text without what is not to be seen, marks that are folded found inside of characters, too."""
+    if fold_marks:
+        text = unicodedata.normalize("NFD", text)
+    return "".join(c for c in text if c not in ignored)
 
 
 def _kinds(categories: list[str]) -> NDArray[np.uint32]:
@@ -256,20 +168,28 @@ def _kinds(categories: list[str]) -> NDArray[np.uint32]:
     return packed
 
 
-def _ignored(characters: list[str], categories: list[str]) -> set[str]:
-    """Return the characters that are not to be seen: all format characters and the other default-ignorable ones."""
-    formats = {c for c, category in zip(characters, categories, strict=True) if category == "Cf"}
-    return formats | {chr(c) for first, last in _IGNORED_RANGES for c in range(first, last + 1)}
+def _ignored(characters: list[str], categories: list[str], *, fold_marks: bool) -> frozenset[str]:
+    """Return the characters that are not to be seen: all format characters, and those of `_IGNORED_RANGES`."""
+    ignored = {c for c, category in zip(characters, categories, strict=True) if category == "Cf"}
+    ignored.update(chr(c) for first, last in _IGNORED_RANGES for c in range(first, last + 1))
+    if fold_marks:
+        marks = (chr(c) for first, last in _FOLDED_RANGES for c in range(first, last + 1))
+        ignored.update(c for c in marks if unicodedata.category(c)[0] == "M")
+    return frozenset(ignored)
 
 
-def _forms(character: str) -> list[str]:
+def _forms(character: str, ignored: frozenset[str], *, fold_marks: bool) -> list[str]:
     """Return what a character becomes by each NFKC on the way to its fixed point; the last is the fixed point."""
-    forms = [unicodedata.normalize("NFKC", character)]
+    forms: list[str] = []
+    text = character
     while True:
-        folded = unicodedata.normalize("NFKC", forms[-1].casefold())
-        if len(forms) > 1 and folded == forms[-1]:
+        visible = without_ignored(text, ignored, fold_marks=fold_marks)
+        first = unicodedata.normalize("NFKC", visible)
+        folded = unicodedata.normalize("NFKC", first.casefold())
+        if forms and folded == text:
             return forms
-        forms.append(folded)
+        forms += [first, folded] if not forms else [folded]
+        text = folded
 
 
 def _fold_changing(packed: NDArray[np.uint32], forms: dict[str, list[str]]) -> list[NDArray[np.uint32]]:
@@ -283,7 +203,7 @@ def _fold_changing(packed: NDArray[np.uint32], forms: dict[str, list[str]]) -> l
         if entry.size == 1:
             packed[point] = entry[0]
         else:
-            packed[point] = np.uint32(len(expansions)) | _EXPANDS
+            packed[point] = np.uint32(len(expansions)) | EXPANDS
             expansions.append(entry)
     return expansions
 
@@ -294,43 +214,54 @@ def _without_repeated_spaces(packed: NDArray[np.uint32]) -> NDArray[np.uint32]:
     return packed[np.concatenate(([True], ~repeated))]
 
 
-def _composing_pairs(forms: dict[str, list[str]]) -> list[tuple[int, int]]:
-    """Return all pairs of code points that NFC makes into one, Hangul apart."""
-    pairs = []
+def _composing_pairs(forms: dict[str, list[str]]) -> dict[tuple[int, int], int]:
+    """Return all pairs of code points that NFC makes into one, and which, Hangul apart."""
+    pairs = {}
     for character in forms:
         decomposition = unicodedata.decomposition(character).split()
         if len(decomposition) == 2 and decomposition[0][0] != "<" and unicodedata.is_normalized("NFC", character):
-            pairs.append((int(decomposition[0], 16), int(decomposition[1], 16)))
+            pairs[int(decomposition[0], 16), int(decomposition[1], 16)] = ord(character)
     return pairs
 
 
-def _pairs_with_forms(pairs: list[tuple[int, int]], forms: dict[str, list[str]]) -> NDArray[np.uint64]:
-    """Return the keys of all pairs, also with the characters that become the first of a pair on their way."""
+def _pairs_with_forms(
+    pairs: dict[tuple[int, int], int], forms: dict[str, list[str]]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    """Return the keys of all pairs, also with the characters that become the first of a pair on their way.
+
+    Beside them what each pair composes to, 0 where it does not in the text as it is written.
+    """
     seconds: dict[int, list[int]] = {}
     for first, second in pairs:
         seconds.setdefault(first, []).append(second)
-    found = set(pairs)
-    for character, steps in forms.items():
-        for step in steps:
-            found.update((ord(character), second) for second in seconds.get(ord(step[-1]), ()))
-    both = np.array(sorted(found), np.uint32)
-    return _pair_keys(both[:, 0], both[:, 1])
+    found = dict.fromkeys(
+        (
+            (ord(character), second)
+            for character, steps in forms.items()
+            for step in steps
+            for second in seconds.get(ord(step[-1]), ())
+        ),
+        0,
+    )
+    found.update(pairs)
+    both = np.array(sorted((*pair, composite) for pair, composite in found.items()), np.uint32)
+    return pair_keys(both[:, 0], both[:, 1]), both[:, 2].copy()
 
 
 def _context(
     characters: list[str], categories: list[str], forms: dict[str, list[str]], pairs: list[tuple[int, int]]
 ) -> NDArray[np.uint32]:
-    """Return the table of what the tests on neighbours need (see `_Tables.context`)."""
+    """Return the table of what the tests on neighbours need (see `Tables.context`)."""
     context = np.zeros(0x110000, np.uint32)
     for first, last in _HANGUL_FORWARD:
-        context[first : last + 1] |= _COMPOSES_FORWARD
+        context[first : last + 1] |= COMPOSES_FORWARD
     for first, last in _HANGUL_BACKWARD:
-        context[first : last + 1] |= _COMPOSES_BACKWARD
-    context[[second for _, second in pairs]] |= _COMPOSES_BACKWARD
+        context[first : last + 1] |= COMPOSES_BACKWARD
+    context[[second for _, second in pairs]] |= COMPOSES_BACKWARD
     for character, category in zip(characters, categories, strict=True):
         if category[0] == "M":
             own_class = unicodedata.combining(character)
-            context[ord(character)] |= own_class | own_class << _LAST_CLASS_SHIFT
+            context[ord(character)] |= own_class | own_class << LAST_CLASS_SHIFT
     stable = context.copy()
     for character, steps in forms.items():
         context[ord(character)] = _context_of(character, steps, stable)
@@ -341,9 +272,9 @@ def _context_of(character: str, steps: list[str], stable: NDArray[np.uint32]) ->
     """Return the context bits of a character that normalisation or case folding may change."""
     inside = stable[[ord(c) for step in steps for c in step]]
     own = stable[ord(character)]
-    if np.any(inside & (_OWN_CLASS | _COMPOSES_BACKWARD)) or own & _OWN_CLASS:
-        return np.uint32(own | _COMPLEX)
+    if np.any(inside & (OWN_CLASS | COMPOSES_BACKWARD)) or own & OWN_CLASS:
+        return np.uint32(own | COMPLEX)
     ends = [step[-1] for step in steps]
-    forward = np.bitwise_or.reduce(stable[[ord(c) for c in ends]]) & _COMPOSES_FORWARD
+    forward = np.bitwise_or.reduce(stable[[ord(c) for c in ends]]) & COMPOSES_FORWARD
     last_class = max(unicodedata.combining(unicodedata.normalize("NFD", c)[-1]) for c in ends)
-    return np.uint32(own | forward | last_class << _LAST_CLASS_SHIFT)
+    return np.uint32(own | forward | last_class << LAST_CLASS_SHIFT)

@@ -11,6 +11,7 @@ MASK = 2**64 - 1
 
 #: Default-ignorable code points besides category Cf (DerivedCoreProperties.txt, Default_Ignorable_Code_Point).
 OTHER_IGNORABLE = {
+    *(0x0640, 0x07FA),  # what stretches words: Arabic tatweel, N'Ko lajanyalan
     *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2065, 0x3164, 0xFFA0),
     *range(0x180B, 0x1810),
     *range(0xFE00, 0xFE10),
@@ -52,19 +53,39 @@ def is_ignorable(character: str) -> bool:
     return unicodedata.category(character) == "Cf" or ord(character) in OTHER_IGNORABLE
 
 
-def fold(text: str) -> str:
-    """NFKC, case folding, NFKC, without ignorable characters, again and again until nothing changes."""
+#: How the names of marks begin that can be folded, and words in the names of those that cannot.
+FOLDED_NAMES = ("COMBINING ", "ARABIC ", "HEBREW ", "SYRIAC ")
+KEPT_NAMES = {"KATAKANA-HIRAGANA", "DEVANAGARI", "GRANTHA", "GLAGOLITIC", "PERMIC", "BINDU", "MUSICAL"}
+
+
+@functools.cache
+def is_folded(character: str) -> bool:
+    name = unicodedata.name(character, "")
+    mark = unicodedata.category(character)[0] == "M"
+    return mark and name.startswith(FOLDED_NAMES) and KEPT_NAMES.isdisjoint(name.split())
+
+
+def visible(text: str, *, fold_marks: bool) -> str:
+    seen = [c for c in text if not is_ignorable(c)]
+    if not fold_marks:
+        return "".join(seen)
+    return "".join(c for c in unicodedata.normalize("NFD", "".join(seen)) if not is_folded(c))
+
+
+def fold(text: str, *, fold_marks: bool = False) -> str:
+    """NFKC, case folding, NFKC, without what is not to be seen, again and again until nothing changes."""
     while True:
-        visible = "".join(c for c in text if not is_ignorable(c))
-        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
+        nfkc = unicodedata.normalize("NFKC", visible(text, fold_marks=fold_marks))
+        folded = unicodedata.normalize("NFKC", nfkc.casefold())
         if folded == text:
             return folded
         text = folded
 
 
-def normalise(text: str, *, letters_only: bool = False) -> str:
+def normalise(text: str, *, letters_only: bool = False, fold_marks: bool = False) -> str:
     kept = "LM" if letters_only else "LMN"
-    return " ".join("".join(c if unicodedata.category(c)[0] in kept else " " for c in fold(text)).split())
+    folded = fold(text, fold_marks=fold_marks)
+    return " ".join("".join(c if unicodedata.category(c)[0] in kept else " " for c in folded).split())
 
 
 @functools.cache
@@ -74,9 +95,9 @@ def stands_alone(character: str) -> bool:
     return tangut or unicodedata.name(character, "").startswith(SOLO_NAMES)
 
 
-def tokens(text: str, *, letters_only: bool = False) -> list[str]:
+def tokens(text: str, *, letters_only: bool = False, fold_marks: bool = False) -> list[str]:
     found = []
-    for run in normalise(text, letters_only=letters_only).split(" "):
+    for run in normalise(text, letters_only=letters_only, fold_marks=fold_marks).split(" "):
         after_solo = False
         for i, character in enumerate(run):
             if i > 0 and unicodedata.category(character)[0] == "M":
@@ -103,23 +124,24 @@ def shingle_texts(
     unit: str = "word",
     size: int = 3,
     letters_only: bool = False,
+    fold_marks: bool = False,
     stop_words: Iterable[str] = (),
     keep_white_space: bool = True,
     short_texts: str = "whole",
 ) -> list[tuple[str, ...]]:
     """Every shingle of a text, in order and with repetitions: a tuple of tokens, or of one string of characters."""
     if unit == "char":
-        characters = normalise(text, letters_only=letters_only)
+        characters = normalise(text, letters_only=letters_only, fold_marks=fold_marks)
         if not keep_white_space:
             characters = characters.replace(" ", "")
         return [(str(window),) for window in windows(characters, size, short_texts)]
-    words = without_stop_words(text, letters_only=letters_only, stop_words=stop_words)
+    words = without_stop_words(text, stop_words, letters_only=letters_only, fold_marks=fold_marks)
     return [tuple(window) for window in windows(words, size, short_texts)]
 
 
-def without_stop_words(text: str, *, letters_only: bool = False, stop_words: Iterable[str] = ()) -> list[str]:
-    stopped = {token for word in stop_words for token in tokens(word, letters_only=letters_only)}
-    return [token for token in tokens(text, letters_only=letters_only) if token not in stopped]
+def without_stop_words(text: str, stop_words: Iterable[str] = (), **options: bool) -> list[str]:
+    stopped = {token for word in stop_words for token in tokens(word, **options)}
+    return [token for token in tokens(text, **options) if token not in stopped]
 
 
 def mix(x: int) -> int:
@@ -163,5 +185,5 @@ def shingle_hashes(text: str, *, bag: bool = False, unit: str = "word", **option
     return sorted(elements)
 
 
-def token_count(text: str, *, letters_only: bool = False, stop_words: Iterable[str] = ()) -> int:
-    return len(without_stop_words(text, letters_only=letters_only, stop_words=stop_words))
+def token_count(text: str, *, stop_words: Iterable[str] = (), **options: bool) -> int:
+    return len(without_stop_words(text, stop_words, **options))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdedup import unicode_tables
+from streamdedup import folding, unicode_tables
 from streamdedup.text import (
     ENGLISH_STOP_WORDS,
     ShingleOptions,
@@ -41,7 +41,9 @@ OPTIONS = [
     {"size": 2, "bag": True},
     {"size": 7, "short_texts": "skip"},
     {"size": 2, "stop_words": frozenset({"Don't", "\u7684", "e", "\u0301"})},
+    {"size": 1, "fold_marks": True, "stop_words": frozenset({"\u0430\u0301"})},
     {"unit": "char", "size": 5},
+    {"unit": "char", "size": 3, "fold_marks": True},
     {"unit": "char", "size": 1, "bag": True},
     {"unit": "char", "size": 9, "letters_only": True},
     {"unit": "char", "size": 2, "keep_white_space": False},
@@ -63,7 +65,7 @@ def hashes_of(batch, document):
 
 
 def assert_like_reference(batch, given_texts, options):
-    counted = {key: value for key, value in options.items() if key in {"letters_only", "stop_words"}}
+    counted = {key: value for key, value in options.items() if key in {"letters_only", "fold_marks", "stop_words"}}
     for i, text in enumerate(given_texts):
         assert hashes_of(batch, i) == reference.shingle_hashes(text, **options), (options, ascii(text))
         assert batch.token_counts[i] == reference.token_count(text, **counted), (options, ascii(text))
@@ -92,6 +94,7 @@ def test_normalise_is_that_of_the_reference_and_idempotent(text):
     assert once == reference.normalise(text)
     assert normalise(once) == once
     assert normalise(text, letters_only=True) == reference.normalise(text, letters_only=True)
+    assert normalise(text, fold_marks=True) == reference.normalise(text, fold_marks=True)
 
 
 @settings(deadline=None, max_examples=50)
@@ -117,24 +120,25 @@ POINTS = [*range(0x33480), *range(0x33480, 0xE0000, 997), *range(0xE0000, 0xE020
 POINTS.remove(ord("\n"))
 
 
-def words_by_table(given_texts):
-    folded = unicode_tables.fold(given_texts)
+def words_by_table(given_texts, *, fold_marks):
+    folded = folding.fold(given_texts, fold_marks=fold_marks)
     inside = (folded.packed & (unicode_tables.LETTER | unicode_tables.NUMBER)) != 0
     points = np.where(inside, folded.packed & unicode_tables.CODE_POINT, 0x20).astype("<u4")
     pairs = zip(folded.starts[:-1], folded.starts[1:] - 1, strict=True)
     return [points[first:last].tobytes().decode("utf-32-le").split() for first, last in pairs]
 
 
+@pytest.mark.parametrize("fold_marks", [False, True])
 @pytest.mark.parametrize("frame", ["{}", "a{}b", "e{}\u0301"])
-def test_each_code_point_in_context_folds_by_table_as_in_the_reference_and_only_once(frame):
+def test_each_code_point_in_context_folds_by_table_as_in_the_reference_and_only_once(frame, fold_marks):
     for first in range(0, len(POINTS), 4096):
         framed = [frame.format(chr(point)) for point in POINTS[first : first + 4096]]
         # A line feed stays what it is and keeps apart what it separates, so one call serves many texts.
-        folded = reference.fold("\n".join(framed)).split("\n")
+        folded = reference.fold("\n".join(framed), fold_marks=fold_marks).split("\n")
         kept = ["".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in text) for text in folded]
         expected = [text.split() for text in kept]
-        assert words_by_table(framed) == expected
-        assert words_by_table(kept) == expected
+        assert words_by_table(framed, fold_marks=fold_marks) == expected
+        assert words_by_table(kept, fold_marks=fold_marks) == expected
 
 
 def test_folding_every_code_point_twice_changes_nothing():
@@ -149,7 +153,7 @@ def test_no_code_point_outside_the_tabulated_planes_is_part_of_a_token():
 
 
 def test_which_characters_are_tokens_of_their_own_agrees_with_their_names():
-    packed = unicode_tables.tables().packed
+    packed = unicode_tables.tables(fold_marks=False).packed
     for point in range(0x40000):
         character = chr(point)
         if unicodedata.category(character)[0] in "LN" and packed[point] & unicode_tables.CODE_POINT == point:
