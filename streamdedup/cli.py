@@ -89,6 +89,18 @@ class _Commands(TyperGroup):
             _hide_types_of_flags(command, ctx)
         return name, command, rest
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that is called; what is wrong with its arguments is told without the validator's own words.
+
+        Raises:
+            typer.BadParameter: Something is.
+        """
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options that stand before any command."""
         params: list[Any] = super().get_params(ctx)

@@ -2,7 +2,19 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+# Else the client adds a series to each counter and histogram that says when it was made: as many again, and
+# ``process_start_time_seconds`` says the same.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 #: Bounds for the stages of a batch, in seconds.
 _STAGE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

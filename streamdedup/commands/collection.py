@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from streamdedup.commands.assembly import decoder_of
+from streamdedup.commands.bad_lines import BadLines
 from streamdedup.commands.completion import profile_names
 from streamdedup.commands.progress import counting, read_with_progress
 from streamdedup.corpora import Columns, CorpusReader, Entry
@@ -68,7 +69,6 @@ TextFieldOption = Annotated[
     typer.Option("--text-field", "--text-column", help="Field or column of the text; may be repeated."),
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="What the files hold.")]
-SkipUnreadableOption = Annotated[bool, typer.Option(help="Report lines that cannot be read and go on.")]
 RedisOption = Annotated[
     str | None,
     typer.Option(
@@ -140,7 +140,7 @@ class Collection:
         format: What the files hold.
         id_field: The column of the id, if it was named.
         text_fields: The columns of the text, if they were named.
-        skip_unreadable: A line that is no document is reported and passed over.
+        skip_unreadable: Lines that are no documents are left out; the first are named, and all counted at the end.
         command: Name of the command, for what it reports.
     """
 
@@ -159,6 +159,7 @@ class Collection:
             CorpusError: A file cannot be read; or a line is no document, and unreadable ones are not to be skipped.
         """
         columns = Columns(self.id_field, tuple(self.text_fields or ()), tables_only=False)
+        bad_lines = BadLines()
         for file in self.files:
             reader = CorpusReader(
                 file,
@@ -169,11 +170,13 @@ class Collection:
             )
             for entry in read_with_progress(reader, file):
                 if entry.problem is not None:
-                    typer.echo(f"{entry.file}:{entry.line}: {entry.problem}", err=True)
+                    bad_lines.note(entry)
                 elif entry.op != "upsert":
                     typer.echo(f"{entry.file}:{entry.line}: op {entry.op} is passed over by {self.command}", err=True)
                 else:
                     yield entry
+        if self.skip_unreadable:
+            typer.echo(f"{counted(bad_lines.count, 'line')} left out: no documents", err=True)
 
     def first_versions(self) -> Iterator[Entry]:
         """Yield the same, of entries with one id the first only; the others are counted on standard error.

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from streamdedup.commands.asking import YesOption, ask, refuse_unasked
 from streamdedup.commands.assembly import kafka_options
 from streamdedup.commands.completion import topic_names
 from streamdedup.commands.config import BootstrapServersOption, ConfigOption, SetOption, load_settings
@@ -26,6 +27,7 @@ from streamdedup.commands.letters import (
     parse_offsets,
     parse_since,
 )
+from streamdedup.commands.pace import RateOption
 from streamdedup.commands.show import make_console
 from streamdedup.errors import SettingsError
 from streamdedup.messages import ErrorCode
@@ -115,10 +117,10 @@ def replay_letters(  # noqa: PLR0913  a command line has as many options as it h
     offsets: OffsetsOption = None,
     max_attempts: Annotated[int, typer.Option(min=1, help="Leave out records that have failed so often.")] = 3,
     limit: Annotated[int | None, typer.Option(min=1, help="Replay at most so many.")] = None,
-    rate: Annotated[float | None, typer.Option(min=0.001, help="Records a second; as fast as it goes without.")] = None,
+    rate: RateOption = 0.0,
     again: Annotated[bool, typer.Option("--again", help="Also those that were replayed before.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
 ) -> None:
     """Send dead letters back to the topics that their records came from, after the cause was mended.
 
@@ -134,6 +136,8 @@ def replay_letters(  # noqa: PLR0913  a command line has as many options as it h
     wanted = _wanted(code, topic, partition, offsets, None)
     options = kafka_options(settings)
     _refuse_other_topics(wanted, options.topics)
+    if not dry_run:
+        refuse_unasked("sends records to input topics", yes=yes)
     counts = check_topics(options, ())
     choice = Choice(Rules(wanted, counts, max_attempts), again, limit, rate)
     with Replay(replace(options, topics=(settings.kafka.dead_letter_topic,)), choice) as replay:
@@ -144,7 +148,7 @@ def replay_letters(  # noqa: PLR0913  a command line has as many options as it h
             _report(f"to replay: {tally.replayed()}", tally)
             if dry_run or not tally.replayed_count:
                 return
-            typer.confirm("Replay them?", abort=True, err=True)
+            ask("Replay them?", yes=yes)
             total: int | None = tally.replayed_count
         else:
             total = limit

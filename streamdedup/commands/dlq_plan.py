@@ -20,9 +20,9 @@ class Verdict(StrEnum):
     """What becomes of a dead letter; all but the first are left out, and the text says why."""
 
     REPLAY = "replayed"
-    NOT_WANTED = "not asked for"
-    BEFORE = "replayed before"
-    EXHAUSTED = "failed too often"
+    NOT_WANTED = "not asked for by code, topic or place"
+    BEFORE = "dealt with by an earlier run"
+    EXHAUSTED = "failed as often as --max-attempts allows"
     TRUNCATED = "cut, so the record cannot be restored"
     UNREAD = "never read by the Kafka client, so only the place is known"
     NULL = "neither key nor value, which cannot be sent"
@@ -156,13 +156,17 @@ class Tally:
     Attributes:
         verdicts: By verdict.
         topics: Those replayed, by topic.
+        has_earlier: Whether there are letters that an earlier run has dealt with. How many is not known: most are not
+            even read.
     """
 
     verdicts: Counter[Verdict] = field(default_factory=Counter)
     topics: Counter[str] = field(default_factory=Counter)
+    has_earlier: bool = False
 
     def add(self, verdict: Verdict, letter: Letter) -> None:
         """Count one."""
+        self.has_earlier |= verdict is Verdict.BEFORE
         self.verdicts[verdict] += 1
         if verdict is Verdict.REPLAY:
             self.topics[letter.topic] += 1
@@ -180,7 +184,10 @@ class Tally:
 
     def left_out(self) -> list[str]:
         """Say how many are left out, a line for each reason."""
+        uncounted = (Verdict.REPLAY, Verdict.BEFORE)
         others = sorted(
-            (verdict, count) for verdict, count in self.verdicts.items() if count and verdict is not Verdict.REPLAY
+            (verdict, count) for verdict, count in self.verdicts.items() if count and verdict not in uncounted
         )
-        return [f"{count:,} left out: {verdict}" for verdict, count in others]
+        lines = [f"{count:,} left out: {verdict}" for verdict, count in others]
+        earlier = ["left out and not counted: those that an earlier run has dealt with; --again takes them too"]
+        return lines + (earlier if self.has_earlier else [])

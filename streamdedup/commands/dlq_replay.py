@@ -27,13 +27,13 @@ class Choice:
         rules: Which dead letters.
         again: Take also those that were replayed before.
         limit: Most dead letters to replay; None for all.
-        rate: Most dead letters a second; None for no limit.
+        rate: Most dead letters a second; 0 for no limit.
     """
 
     rules: Rules
     again: bool
     limit: int | None
-    rate: float | None
+    rate: float
 
     @property
     def remembers(self) -> bool:
@@ -126,6 +126,7 @@ class Replay:
         """Yield each letter with what becomes of it, up to the ends or the limit; count those that cannot be read."""
         mindful, replayed_count = self._choice.remembers and not self._choice.again, 0
         starts = {partition: replayed.offset for partition, replayed in self._replayed.items()}
+        tally.has_earlier = mindful and any(start > self._reader.beginnings[one] for one, start in starts.items())
         self._reader.start_at(starts if mindful else {})
         for batch in self._reader.batches():
             tally.verdicts[Verdict.UNREADABLE] += len(batch.unreadable)

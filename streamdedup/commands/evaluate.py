@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from streamdedup.commands.assembly import detector_options
+from streamdedup.commands.bad_lines import SkipUnreadableOption
 from streamdedup.commands.collection import (
     Collection,
     ConfigOption,
@@ -24,7 +25,6 @@ from streamdedup.commands.collection import (
     ShortTextsOption,
     SimilarityOption,
     SizeOption,
-    SkipUnreadableOption,
     StopWordsOption,
     TextFieldOption,
     ThresholdOption,

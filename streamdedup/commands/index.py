@@ -1,12 +1,12 @@
 """``streamdedup index``: operate on the indexes in Redis."""
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
+from streamdedup.commands.asking import YesOption, ask, refuse_unasked
 from streamdedup.commands.assembly import connect_store, index_upkeep, kafka_options, redis_store
 from streamdedup.commands.completion import profile_names
 from streamdedup.commands.config import ConfigOption, SetOption, load_settings
@@ -28,8 +28,6 @@ ProfileOption = Annotated[
         "--profile", "-p", metavar="NAME", help="Only this profile; may be repeated.", autocompletion=profile_names
     ),
 ]
-#: Option of the commands that ask first.
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def chosen_profiles(settings: Settings, names: Sequence[str] | None) -> list[str]:
@@ -88,16 +86,14 @@ def drop(
     """
     settings = load_settings(config, assignments)
     names = chosen_profiles(settings, profile)
-    if not yes and not sys.stdin.isatty():
-        raise SettingsError("--yes: is needed where nobody can be asked, because this deletes")
+    refuse_unasked("deletes", yes=yes)
     if not force:
         _refuse_while_daemons_run(settings)
     with connect_store(settings) as servers:
         read_facts(servers)
         counts = {name: redis_store(settings, name, servers).count_documents() for name in names}
         what = ", ".join(f"{name} (about {counted(count, 'document')})" for name, count in counts.items())
-        if not yes:
-            typer.confirm(f"Delete the index of {what} at {settings.redis.shown_url}?", abort=True, err=True)
+        ask(f"Delete the index of {what} at {settings.redis.shown_url}?", yes=yes)
         for name in names:
             with counting(f"deleting {name}") as on_keys:
                 deleted = index_upkeep(settings, name, servers).drop(on_keys)
@@ -116,17 +112,27 @@ def _refuse_while_daemons_run(settings: Settings) -> None:
     Raises:
         StreamdedupError: It has, or Kafka does not say.
     """
-    group = settings.kafka.group_id
     try:
-        members = describe_group(kafka_options(settings)).members
+        _refuse_members(settings, "Or add --force, and they end by themselves")
     except BrokerUnavailable as error:
         raise BrokerUnavailable(
-            f"{error}\nwithout Kafka nobody knows whether daemons of the group {group} run; if none does, add --force"
+            f"{error}\nwithout Kafka nobody knows whether daemons of the group {settings.kafka.group_id} run; if none "
+            "does, add --force"
         ) from error
+
+
+def _refuse_members(settings: Settings, otherwise: str) -> None:
+    """Raise when the group has members.
+
+    Raises:
+        StreamdedupError: It has; the text says what to do, ``otherwise`` last.
+        BrokerUnavailable: Kafka does not say.
+    """
+    members = describe_group(kafka_options(settings)).members
     if members:
         raise StreamdedupError(
-            f"daemons of the group {group} are running: {', '.join(members)}\nstop them first; one that ended without "
-            f"a word stays a member for kafka.session_timeout. Or add --force, and they end by themselves"
+            f"daemons of the group {settings.kafka.group_id} are running: {', '.join(members)}\nstop them first; one "
+            f"that ended without a word stays a member for kafka.session_timeout. {otherwise}"
         )
 
 
@@ -138,14 +144,16 @@ def unfence(
 ) -> None:
     """Let a consumer group that was deleted, and counts its generations anew, write to the index again.
 
-    Stop all daemons of the group first: one that is still running could no longer be told from its successor.
+    Stop all daemons of the group first: one that is still running could no longer be told from its successor. It
+    refuses while the group has members.
 
     Example:  streamdedup index unfence --config streamdedup.toml
     """
     settings = load_settings(config, assignments)
-    if not yes:
-        typer.confirm(f"Are all daemons of the group {settings.kafka.group_id} stopped?", abort=True, err=True)
+    refuse_unasked("lets a daemon that still runs write beside its successor", yes=yes)
     counts = check_topics(kafka_options(settings), ())
+    _refuse_members(settings, "There is no way around: it could no longer be told from its successor")
+    ask(f"Let the group {settings.kafka.group_id} begin anew in its index?", yes=yes)
     with connect_store(settings) as servers:
         for name, profile in settings.profiles.items():
             store = redis_store(settings, name, servers)

@@ -5,6 +5,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from streamdedup.commands.bad_lines import SkipUnreadableOption
 from streamdedup.commands.collection import (
     Collection,
     ConfigOption,
@@ -16,7 +17,6 @@ from streamdedup.commands.collection import (
     ShortTextsOption,
     SimilarityOption,
     SizeOption,
-    SkipUnreadableOption,
     StopWordsOption,
     TextFieldOption,
     UnitOption,

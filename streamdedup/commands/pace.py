@@ -2,6 +2,9 @@
 
 import time
 from collections.abc import Callable
+from typing import Annotated
+
+import typer
 
 #: Seconds ahead of its schedule from which on a paced sender waits; a shorter sleep costs more than it orders.
 _AHEAD_S = 0.005
@@ -10,20 +13,27 @@ _AHEAD_S = 0.005
 _BEHIND_S = 1.0
 
 
+#: Option of the commands that send: records a second.
+RateOption = Annotated[
+    float,
+    typer.Option("--rate", min=0, help="Records a second, 0 for no limit: as fast as it goes.", show_default=False),
+]
+
+
 class Pace:
     """A schedule that begins with the first record.
 
     No rounding adds up: the n-th record is due n / ``rate`` seconds after the first, however long each took.
 
     Args:
-        rate: Records a second; None for no limit.
+        rate: Records a second; 0 for no limit.
         clock: Seconds that never go back.
         sleep: Waits so many seconds.
     """
 
     def __init__(
         self,
-        rate: float | None,
+        rate: float,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -35,7 +45,7 @@ class Pace:
 
     def wait(self) -> None:
         """Wait until the next record is due."""
-        if self._rate is None:
+        if not self._rate:
             return
         now = self._clock()
         if self._start is None:

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from streamdedup.commands.assembly import decoder_of, kafka_options
+from streamdedup.commands.bad_lines import BadLines, SkipUnreadableOption
 from streamdedup.commands.completion import topic_names
 from streamdedup.commands.config import ConfigOption, SetOption, load_settings
-from streamdedup.commands.pace import Pace
+from streamdedup.commands.pace import Pace, RateOption
 from streamdedup.commands.progress import read_with_progress
 from streamdedup.commands.variation import Variation
 from streamdedup.corpora import STDIN, Columns, CorpusReader, Entry
@@ -20,9 +21,6 @@ from streamdedup.messages import Decoder
 from streamdedup.service.kafka.feeder import Feeder
 from streamdedup.settings import Settings
 from streamdedup.settings.units import counted
-
-#: Lines that are no documents which are named one by one.
-_NAMED_LINES = 5
 
 #: Options of the commands that send tables.
 IdColumnOption = Annotated[str | None, typer.Option("--id-column", help="Column of the id, in a table.")]
@@ -44,14 +42,17 @@ class _Passes:
     """The entries of several files, again and again, each with its changes.
 
     Attributes:
-        unreadable_count: Lines so far that are no documents.
+        bad_lines: Lines so far that are no documents.
     """
 
-    def __init__(self, readers: list[tuple[str, CorpusReader]], repeat: int, variation: Variation) -> None:
+    def __init__(
+        self, readers: list[tuple[str, CorpusReader]], repeat: int, variation: Variation, *, skip_unreadable: bool
+    ) -> None:
         self._readers = readers
         self._repeat = repeat
         self._variation = variation
-        self.unreadable_count = 0
+        self._skip_unreadable = skip_unreadable
+        self.bad_lines = BadLines()
 
     def __iter__(self) -> Iterator[Entry]:
         for number in range(1, self._repeat + 1):
@@ -59,17 +60,10 @@ class _Passes:
                 label = file if self._repeat == 1 else f"{file} ({number} of {self._repeat})"
                 for entry in read_with_progress(reader, label):
                     if entry.problem is not None:
-                        self._note(entry, number)
+                        self.bad_lines.note(entry, is_known=number > 1)
+                        if self._skip_unreadable:
+                            continue
                     yield self._variation.of(entry, number)
-
-    def _note(self, entry: Entry, number: int) -> None:
-        self.unreadable_count += 1
-        if number > 1 or self.unreadable_count > _NAMED_LINES + 1:
-            return
-        if self.unreadable_count > _NAMED_LINES:
-            typer.echo("streamdedup: further ones are only counted", err=True)
-        else:
-            typer.echo(f"streamdedup: no document: {entry.file}:{entry.line}: {entry.problem}", err=True)
 
 
 def produce(  # noqa: PLR0913  a command line has as many options as it has
@@ -81,7 +75,7 @@ def produce(  # noqa: PLR0913  a command line has as many options as it has
     ],
     config: ConfigOption = None,
     assignments: SetOption = None,
-    rate: Annotated[float | None, typer.Option(min=0.001, help="Records a second; as fast as it goes without.")] = None,
+    rate: RateOption = 0.0,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after so many records.")] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Send all files so many times, with new ids each time.")] = 1,
     same_ids: Annotated[bool, typer.Option("--same-ids", help="Keep the ids when repeating.")] = False,
@@ -94,12 +88,13 @@ def produce(  # noqa: PLR0913  a command line has as many options as it has
     text_column: TextColumnOption = None,
     source_column: Annotated[str | None, typer.Option(help="Column of the source, in a table.")] = None,
     published_at_column: Annotated[str | None, typer.Option(help="Column of the time of publication.")] = None,
+    skip_unreadable: SkipUnreadableOption = False,
 ) -> None:
     """Send a corpus into an input topic, each document keyed by its id.
 
-    JSON lines are sent untouched, also those that are no documents: the daemon makes dead letters of them. Rows of a
-    table become JSON objects with the field names of the profile; its columns have these names too, unless options say
-    otherwise.
+    JSON lines are sent untouched, also those that are no documents: the daemon makes dead letters of them, unless
+    --skip-unreadable leaves them out. Rows of a table become JSON objects with the field names of the profile; its
+    columns have these names too, unless options say otherwise.
 
     For load tests, --repeat sends everything several times, under ids that end in #2, #3 ..., and --vary changes the
     texts.
@@ -119,7 +114,7 @@ def produce(  # noqa: PLR0913  a command line has as many options as it has
         (file, CorpusReader(file, format=corpus_format, on_bad="pass", decoder=decoder, columns=columns))
         for file in files
     ]
-    entries = _Passes(readers, repeat, Variation(vary, seed, same_ids=same_ids))
+    entries = _Passes(readers, repeat, Variation(vary, seed, same_ids=same_ids), skip_unreadable=skip_unreadable)
     pace, started = Pace(rate), time.monotonic()
     with Feeder(kafka_options(settings)) as feeder:
         for entry in islice(entries, limit):
@@ -127,10 +122,8 @@ def produce(  # noqa: PLR0913  a command line has as many options as it has
             feeder.send(topic, entry.key, entry.value(decoder))
     duration_s = time.monotonic() - started
     sent = counted(feeder.delivered_count, "record")
-    typer.echo(
-        f"{sent} sent to {topic}, {entries.unreadable_count:,} of them no documents, in {duration_s:.1f} s",
-        err=True,
-    )
+    bad_lines = "lines that are no documents left out" if skip_unreadable else "of them no documents"
+    typer.echo(f"{sent} sent to {topic}, {entries.bad_lines.count:,} {bad_lines}, in {duration_s:.1f} s", err=True)
 
 
 def register(app: typer.Typer) -> None:

@@ -1,16 +1,23 @@
 """What the sections of the settings have in common: frozen, strict, and every contradiction found at once."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Self
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, ConfigDict, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, SecretStr, ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
 
 from streamdedup.settings.units import WORD, Kind, write_text
 
 #: What TOML puts around a text.
 QUOTE = '"'
+
+
+#: Looks for contradictions; yields key and text of each.
+Check = Callable[[], Iterable[tuple[str, str]]]
+
+#: Context of a validation that looks at each value by itself.
+VALUES_ONLY = object()
 
 
 class Contradictions(ValueError):
@@ -25,20 +32,78 @@ class Contradictions(ValueError):
         self.found = found
 
 
+class WrongItem(ValueError):
+    """One of several values in a list is wrong.
+
+    Attributes:
+        index: Which one, counted from 0.
+        item: Its value.
+    """
+
+    def __init__(self, index: int, item: object) -> None:
+        super().__init__("one of the values is wrong")
+        self.index = index
+        self.item = item
+
+
+def check_items(items: Iterable[str], check: Callable[[str], object]) -> tuple[str, ...]:
+    """Return ``items`` if ``check`` raises for none of them.
+
+    Raises:
+        WrongItem: It raises a ValueError for one.
+    """
+    items = tuple(items)
+    for index, item in enumerate(items):
+        try:
+            check(item)
+        except ValueError:
+            raise WrongItem(index, item) from None
+    return items
+
+
+def check_different(items: tuple[str, ...]) -> tuple[str, ...]:
+    """Return ``items`` if none is there twice.
+
+    Raises:
+        WrongItem: One is.
+    """
+    for index, item in enumerate(items):
+        if item in items[:index]:
+            raise WrongItem(index, item)
+    return items
+
+
 class Section(BaseModel):
     """One table of the settings file; immutable, unknown keys refused, values never repeated in errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield key and text for everything that is wrong although each value is right; overridden by sections."""
+    def checks(self) -> tuple[Check, ...]:
+        """Return what looks for values that are right one by one and wrong together; sections add theirs."""
+        return (self._unread_secrets,)
+
+    def contradictions(self, mistaken: Collection[str] = ()) -> Iterator[tuple[str, str]]:
+        """Yield key and text for everything that is wrong although each value is right.
+
+        Args:
+            mistaken: Names of attributes that are not there, because their values are wrong by themselves. A check
+                ends where it comes upon one.
+        """
+        for check in self.checks():
+            try:
+                yield from check()
+            except AttributeError as error:
+                if error.name not in mistaken:
+                    raise
+
+    def _unread_secrets(self) -> Iterator[tuple[str, str]]:
         for name in secrets_of(type(self)):
             if getattr(self, f"{name}_file") is not None and getattr(self, name) is None:
                 yield f"{name}_file", "is read by Settings.load; a section built in code takes the secret itself"
 
     @model_validator(mode="after")
-    def _refuse_contradictions(self) -> Self:
-        found = list(self.contradictions())
+    def _refuse_contradictions(self, info: ValidationInfo) -> Self:
+        found = [] if info.context is VALUES_ONLY else list(self.contradictions())
         if found:
             raise Contradictions(found)
         return self

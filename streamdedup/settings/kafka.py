@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from streamdedup.settings.base import Section
+from streamdedup.settings.base import Check, Section, check_items
 from streamdedup.settings.tls import unusable_files
 from streamdedup.settings.units import Duration, File, Flag, Names, Secret, Size, Text, Version, Whole
 
@@ -45,12 +45,13 @@ def check_servers(servers: Iterable[str]) -> tuple[str, ...]:
     Raises:
         ValueError: One is not.
     """
-    servers = tuple(servers)
-    for server in servers:
-        match = _SERVER.fullmatch(server)
-        if match is None or not 0 < int(match[2]) < 65536:
-            raise ValueError("not a server")
-    return servers
+    return check_items(servers, _check_server)
+
+
+def _check_server(server: str) -> None:
+    match = _SERVER.fullmatch(server)
+    if match is None or not 0 < int(match[2]) < 65536:
+        raise ValueError("not a server")
 
 
 def split_server(server: str) -> tuple[str, int]:
@@ -244,15 +245,28 @@ class Kafka(Section):
                 options["ssl_password"] = self.ssl_key_password.get_secret_value()
         return options
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield what contradicts within the section."""
-        yield from super().contradictions()
-        yield from self._times()
-        yield from self._security()
+    def checks(self) -> tuple[Check, ...]:
+        """Return what looks for contradictions within the section."""
+        return (
+            *super().checks(),
+            self._times,
+            self._sasl,
+            self._tls,
+            self._plaintext,
+            self._outputs,
+            self._names,
+            self._version,
+        )
+
+    def _outputs(self) -> Iterator[tuple[str, str]]:
         if self.dead_letter_topic == self.duplicates_topic:
             yield "dead_letter_topic", "is the duplicates_topic too; alerts and dead letters need a topic each"
+
+    def _names(self) -> Iterator[tuple[str, str]]:
         if self.group_instance_id is not None and self.exactly_once and "instance_id" not in self.model_fields_set:
             yield "instance_id", "is missing; without it the partitions of group_instance_id wait after a crash"
+
+    def _version(self) -> Iterator[tuple[str, str]]:
         if self.api_version is not None:
             if self.exactly_once and self.api_version < _TRANSACTIONS_SINCE:
                 yield "api_version", 'is below 2.5, which delivery = "exactly-once" needs'
@@ -267,22 +281,26 @@ class Kafka(Section):
         if self.session_timeout_s > self.max_poll_interval_s:
             yield "session_timeout", "must not be above max_poll_interval"
 
-    def _security(self) -> Iterator[tuple[str, str]]:
-        sasl, tls = self.security_protocol.startswith("SASL"), self.security_protocol.endswith("SSL")
+    def _sasl(self) -> Iterator[tuple[str, str]]:
+        sasl = self.security_protocol.startswith("SASL")
         for name in ("sasl_mechanism", "sasl_username", "sasl_password"):
             given = getattr(self, name) is not None
             if sasl and not given:
                 yield name, f"is missing; security_protocol = {self.security_protocol} needs it"
             elif given and not sasl:
                 yield name, f"is given, but security_protocol = {self.security_protocol} does not log in"
+
+    def _tls(self) -> Iterator[tuple[str, str]]:
         for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file", "ssl_key_password"):
-            if getattr(self, name) is not None and not tls:
+            if getattr(self, name) is not None and not self.security_protocol.endswith("SSL"):
                 yield name, f"is given, but security_protocol = {self.security_protocol} does not use TLS"
         key_password = self.ssl_key_password.get_secret_value() if self.ssl_key_password else None
         yield from tls_files(self.ssl_ca_file, self.ssl_cert_file, self.ssl_key_file, key_password)
         if self.ssl_key_password is not None and self.ssl_key_file is None:
             yield "ssl_key_password", "is given, but there is no ssl_key_file that it could belong to"
-        if sasl and not tls and not self.allow_plaintext:
+
+    def _plaintext(self) -> Iterator[tuple[str, str]]:
+        if self.security_protocol == "SASL_PLAINTEXT" and not self.allow_plaintext:
             hosts = [server.rpartition(":")[0] for server in self.bootstrap_servers]
             if not all(is_loopback(host) for host in hosts):
                 yield "security_protocol", f"is SASL_PLAINTEXT to another machine; use SASL_SSL, or {ALLOW_PLAINTEXT}"

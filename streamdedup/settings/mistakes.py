@@ -6,12 +6,13 @@ No line repeats the value of a secret, of an unknown key, or a password inside a
 import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any
 
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from streamdedup.settings.base import Contradictions, allowed, is_secret, keys_of
+from streamdedup.settings.base import Contradictions, WrongItem, allowed, is_secret, keys_of
 from streamdedup.settings.sources import CONFIG_VARIABLE, Schema, Sources, Steps
 from streamdedup.settings.units import write_text
 
@@ -27,18 +28,25 @@ _CONSEQUENCES = {"default_factory_not_called"}
 _ABSENT = "is missing"
 
 
-def describe_mistakes(errors: Iterable[ErrorDetails], schema: Schema, sources: Sources) -> list[str]:
-    """Return one line for each mistake, those of the sources first."""
+def describe_mistakes(
+    errors: Iterable[ErrorDetails], schema: Schema, sources: Sources, further: Iterable[tuple[Steps, str]] = ()
+) -> list[str]:
+    """Return one line for each mistake, those of the sources first.
+
+    Args:
+        errors: What the validator found.
+        schema: The sections there are.
+        sources: Where the values came from.
+        further: Where and what, for contradictions that the validator did not come to.
+    """
     lines: dict[tuple[Steps, str], str] = {}
     errors = list(errors)
     if not sources.has_file and any(error["type"] == "missing" for error in errors):
         lines[(), ""] = f"no settings file; name one with --config or {CONFIG_VARIABLE}"
-    for error in errors:
-        if error["type"] in _CONSEQUENCES:
-            continue
-        for steps, text in _explain(error, schema):
-            if steps not in sources.settled and not (sources.is_unread and text.startswith(_ABSENT)):
-                lines[steps, text] = f"{_name(steps, sources)}: {text}"
+    found = [_explain(error, schema) for error in errors if error["type"] not in _CONSEQUENCES]
+    for steps, text in chain(*found, further):
+        if steps not in sources.settled and not (sources.is_unread and text.startswith(_ABSENT)):
+            lines[steps, text] = f"{_name(steps, sources)}: {text}"
     return [_CONTROLS.sub(" ", line) for line in (*sources.mistakes, *lines.values())]
 
 
@@ -50,7 +58,7 @@ def _explain(error: ErrorDetails, schema: Schema) -> Iterator[tuple[Steps, str]]
         for key, text in cause.found:
             yield (*steps, *key.split(".")), text
         return
-    steps, declared = _locate(steps, schema)
+    inside, (steps, declared) = steps, _locate(steps, schema)
     if error["type"] == "missing":
         needed = "a table [profiles.NAME] with its topics" if declared is None else allowed(declared)
         yield steps, f"is missing; needed: {needed}"
@@ -63,8 +71,16 @@ def _explain(error: ErrorDetails, schema: Schema) -> Iterator[tuple[Steps, str]]
         example = "[profiles.NAME]" if steps == ("profiles",) else f"[{'.'.join(steps)}]"
         yield steps, f"{what}; needed: keys under {example}"
     else:
-        given = "the value (not shown)" if is_secret(declared) else shown(error["input"])
-        yield steps, f"{given} is not valid; allowed: {allowed(declared)}"
+        item, value = _item(inside[len(steps) :], cause, error["input"])
+        given = "the value (not shown)" if is_secret(declared) else shown(value)
+        yield (*steps[:-1], steps[-1] + item), f"{given} is not valid; allowed: {allowed(declared)}"
+
+
+def _item(inside: Steps, cause: object, value: object) -> tuple[str, object]:
+    """Return which item of a list is wrong, as it follows the key, and its value; nothing for what is no list."""
+    if isinstance(cause, WrongItem):
+        return f"[{cause.index}]", cause.item
+    return (f"[{inside[0]}]" if inside and inside[0].isdigit() else ""), value
 
 
 def _locate(steps: Steps, schema: Schema) -> tuple[Steps, FieldInfo | None]:
@@ -79,8 +95,9 @@ def _locate(steps: Steps, schema: Schema) -> tuple[Steps, FieldInfo | None]:
 
 def _name(steps: Steps, sources: Sources) -> str:
     """Return the variable that a value came from, else the key's dotted name."""
-    if steps in sources.origins:
-        return sources.origins[steps]
+    key, bracket, rest = steps[-1].partition("[")
+    if (*steps[:-1], key) in sources.origins:
+        return sources.origins[*steps[:-1], key] + bracket + rest
     name = ".".join(steps)
     named_by = [
         variable for way, variable in sources.origins.items() if way[:2] == steps[:2] and steps[0] == "profiles"

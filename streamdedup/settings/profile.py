@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 
 from streamdedup import content, minhash, text
 from streamdedup.lsh import Banding, choose_banding
-from streamdedup.settings.base import Section
+from streamdedup.settings.base import Check, Section, check_different, check_items
 from streamdedup.settings.kafka import check_topic
 from streamdedup.settings.units import Duration, Flag, Limit, Names, Number, Size, Text, Whole, read_utf8
 from streamdedup.text import ENGLISH_STOP_WORDS, ShingleOptions, normalise, parse_stop_words
@@ -31,9 +31,7 @@ _NO_STOP_WORDS, _ENGLISH = "none", "english"
 
 
 def _check_topics(topics: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(topics)) != len(topics):
-        raise ValueError("a topic twice")
-    return tuple(check_topic(topic) for topic in topics)
+    return check_different(check_items(topics, check_topic))
 
 
 def _check_field(name: str) -> str:
@@ -43,9 +41,7 @@ def _check_field(name: str) -> str:
 
 
 def _check_fields(fields: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(fields)) != len(fields):
-        raise ValueError("a name twice")
-    return tuple(_check_field(field) for field in fields)
+    return check_different(check_items(fields, _check_field))
 
 
 #: The name of a field of the input.
@@ -245,11 +241,11 @@ class Profile(Section):
             return Banding(self.bands, self.rows)
         return choose_banding(self.threshold, self.min_recall, self.permutations, self.min_shared_bands)
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield what contradicts within the section."""
-        yield from super().contradictions()
-        yield from self._unit()
-        yield from self._names()
+    def checks(self) -> tuple[Check, ...]:
+        """Return what looks for contradictions within the section."""
+        return (*super().checks(), self._white_space, self._stop_list, self._names, self._bands)
+
+    def _bands(self) -> Iterator[tuple[str, str]]:
         if (self.bands is None) != (self.rows is None):
             yield (
                 ("bands", "is missing; rows needs it") if self.bands is None else ("rows", "is missing; bands needs it")
@@ -262,9 +258,11 @@ class Profile(Section):
             except ValueError as error:
                 yield "min_recall", f"cannot be reached: {error}"
 
-    def _unit(self) -> Iterator[tuple[str, str]]:
+    def _white_space(self) -> Iterator[tuple[str, str]]:
         if self.shingle_unit == "word" and "keep_white_space" in self.model_fields_set:
             yield "keep_white_space", 'is for shingle_unit = "char" only'
+
+    def _stop_list(self) -> Iterator[tuple[str, str]]:
         if self.shingle_unit == "char" and self.stop_words != _NO_STOP_WORDS:
             yield "stop_words", 'is for shingle_unit = "word" only'
         try:

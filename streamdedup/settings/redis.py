@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from streamdedup.settings.base import Section
+from streamdedup.settings.base import Check, Section
 from streamdedup.settings.kafka import ALLOW_PLAINTEXT, check_servers, is_loopback, split_server, tls_files
 from streamdedup.settings.units import Duration, File, Flag, Kind, Names, Secret, Text, Whole
 
@@ -204,12 +204,9 @@ class Redis(Section):
         if self.shards > 1 and self.mode != "cluster":
             yield "shards", f"is {self.shards}, which costs time and helps on a cluster only"
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield what contradicts within the section."""
-        yield from super().contradictions()
-        yield from self._place()
-        yield from self._login()
-        yield from self._encryption()
+    def checks(self) -> tuple[Check, ...]:
+        """Return what looks for contradictions within the section."""
+        return (*super().checks(), self._place, self._sentinels, self._login, self._tls_files, self._plaintext)
 
     def _place(self) -> Iterator[tuple[str, str]]:
         """Yield what does not fit the mode."""
@@ -222,7 +219,6 @@ class Redis(Section):
                 yield "nodes", f"is missing; needed: {NODES_ALLOWED}"
         if self.mode == "cluster" and self.database:
             yield "database", f"is {self.database}, but a cluster has database 0 only"
-        yield from self._sentinels()
 
     def _single(self) -> Iterator[tuple[str, str]]:
         if self.nodes:
@@ -255,7 +251,7 @@ class Redis(Section):
         if self.username is not None and self.password is None and not url_password:
             yield "password", "is missing; username needs it"
 
-    def _encryption(self) -> Iterator[tuple[str, str]]:
+    def _tls_files(self) -> Iterator[tuple[str, str]]:
         for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file", "ssl_key_password"):
             if getattr(self, name) is not None and not self._uses_tls:
                 cure = "url does not use TLS; write rediss://" if self.mode == "single" else "tls is false"
@@ -264,6 +260,8 @@ class Redis(Section):
         yield from tls_files(self.ssl_ca_file, self.ssl_cert_file, self.ssl_key_file, key_password)
         if self.ssl_key_password is not None and self.ssl_key_file is None:
             yield "ssl_key_password", "is given, but there is no ssl_key_file that it could belong to"
+
+    def _plaintext(self) -> Iterator[tuple[str, str]]:
         if self._uses_tls or self.allow_plaintext:
             return
         parts = urlsplit(self._url)

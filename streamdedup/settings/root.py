@@ -8,9 +8,10 @@ from typing import Annotated, Any, Self
 from pydantic import Field, StringConstraints, ValidationError
 
 from streamdedup.errors import SettingsError
-from streamdedup.settings.base import Section
+from streamdedup.settings.base import Check, Section
 from streamdedup.settings.kafka import Kafka
 from streamdedup.settings.mistakes import describe_mistakes
+from streamdedup.settings.partial import overlooked
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
 from streamdedup.settings.service import Service
@@ -58,22 +59,25 @@ class Settings(Section):
             settings = cls.model_validate(sources.tree)
         except ValidationError as error:
             errors = error.errors(include_url=False)
-        mistakes = describe_mistakes(errors, SCHEMA, sources)
+        further = overlooked(cls, errors, SCHEMA, sources) if errors else ()
+        mistakes = describe_mistakes(errors, SCHEMA, sources, further)
         # Raised outside the handler: the validator's own error holds the values, and ours must not lead to them.
         if mistakes or settings is None:
             raise SettingsError("\n".join(mistakes))
         return settings
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield what contradicts between sections."""
-        yield from super().contradictions()
-        yield from self._topics()
+    def checks(self) -> tuple[Check, ...]:
+        """Return what looks for contradictions between sections."""
+        return (*super().checks(), self._topics, self._slow_commit, self._silent_store)
+
+    def _slow_commit(self) -> Iterator[tuple[str, str]]:
         if self.service.watchdog_s <= self.kafka.transaction_timeout_s:
             yield (
                 "service.watchdog",
                 "must be above kafka.transaction_timeout, or a slow commit would look like a standstill",
             )
 
+    def _silent_store(self) -> Iterator[tuple[str, str]]:
         request_s = (self.redis.timeout_s + self.redis.connect_timeout_s) * _STORE_ATTEMPTS
         if self.service.watchdog_s <= request_s:
             limit = f"{_STORE_ATTEMPTS} times redis.timeout and redis.connect_timeout together"

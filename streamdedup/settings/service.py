@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from streamdedup.settings.base import Section
+from streamdedup.settings.base import Check, Section
 from streamdedup.settings.units import Duration, Limit, Text, Whole
 
 
@@ -60,8 +60,10 @@ class Service(Section):
         "an empty one and misses the pairs with what was lost.",
     )
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield what contradicts within the section."""
-        yield from super().contradictions()
+    def checks(self) -> tuple[Check, ...]:
+        """Return what looks for contradictions within the section."""
+        return (*super().checks(), self._breaker)
+
+    def _breaker(self) -> Iterator[tuple[str, str]]:
         if self.dead_letter_limit is not None and self.dead_letter_limit >= self.dead_letter_window:
             yield "dead_letter_limit", "must be below dead_letter_window, or it could never be passed"

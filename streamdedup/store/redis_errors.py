@@ -1,5 +1,6 @@
 """What an error of the Redis client means for the service: come back later, or ask an operator."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -37,6 +38,8 @@ _PASSING_REPLIES = (
 _REFUSALS = (exceptions.AuthenticationError, exceptions.NoPermissionError)
 #: How newer and older servers say that a script may not call a command, or touch a key.
 _SCRIPT_REFUSALS = ("ACL failure in script", "The user executing the script can't")
+#: How servers say that it is the key, not the command, that is not allowed.
+_KEYS_REFUSED = re.compile(r"\baccess (a|the|one of the|at least one of the) (\S+ )?keys?\b")
 
 #: How a server answers somebody who has not logged in; the client's first command is HELLO.
 _NO_LOGIN = ("HELLO must be called with the client already authenticated", "Authentication required")
@@ -50,8 +53,16 @@ def _refusal(error: BaseException) -> StoreMisconfigured | None:
             "the store wants a login: set redis.password, and redis.username unless it is that of the default user"
         )
     if isinstance(error, exceptions.AuthenticationError):
-        return StoreMisconfigured(f"the store refuses the login: check redis.username and redis.password: {text}")
+        return StoreMisconfigured(
+            "the store refuses the login: check redis.username and redis.password, or user and password in redis.url "
+            f"(redis.url_file): {text}"
+        )
     if isinstance(error, _REFUSALS) or any(said in text for said in _SCRIPT_REFUSALS):
+        if _KEYS_REFUSED.search(text):
+            return StoreMisconfigured(
+                "the store refuses us: the user (redis.username) lacks rights on the keys of the index; grant "
+                f"~{{PREFIX:* with redis.key_prefix as PREFIX: {text}"
+            )
         return StoreMisconfigured(f"the store refuses us: the user (redis.username) lacks rights: {text}")
     return None
 

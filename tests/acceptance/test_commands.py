@@ -41,6 +41,7 @@ class TestScan:
         assert done.returncode == 0, done.stderr
         assert [(a, b) for a, b, _ in rows(done.stdout)] == expected_sample_pairs(profile)
         assert "pairs with similarity of at least 0.8" in done.stderr
+        assert "left out: no documents" in done.stderr
 
     def test_an_unreadable_line_is_named_and_ends_it_unless_told_otherwise(self):
         done = streamdedup("scan", SAMPLE / "articles.jsonl")

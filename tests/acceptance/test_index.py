@@ -69,6 +69,10 @@ def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, in
         refused = index("drop", "--yes", *config)
         assert refused.returncode == 1
         assert f"daemons of the group {installation.group} are running: streamdedup at" in refused.stderr
+        refused = index("unfence", "--yes", *config)
+        assert refused.returncode == 1
+        assert f"daemons of the group {installation.group} are running: streamdedup at" in refused.stderr
+        assert "--force" not in refused.stderr
         assert daemon.stop() == 0
 
     found = json.loads(index("status", "--json", "--exact", *config).stdout)
@@ -106,6 +110,7 @@ def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, in
         (["status", "--profile", "reviews"], 2, "--profile reviews: the settings have no such profile; they have art"),
         (["drop", "--profile", "reviews", "--yes"], 2, "they have articles"),
         (["drop"], 2, "--yes: is needed where nobody can be asked"),
+        (["unfence"], 2, "--yes: is needed where nobody can be asked"),
         (["status", "--set", "redis.mode=cluster"], 2, "redis.nodes: is missing"),
         (["status", "--set", "redis.url=redis://127.0.0.1:{port}/0"], 1, "the store does not serve us now"),
         (["drop", "--yes", "--force", "--set", "redis.url=redis://127.0.0.1:{port}/0"], 1, "does not serve us now"),

@@ -14,6 +14,7 @@ from kafka import KafkaProducer
 from typer.testing import CliRunner
 
 from streamdedup import cli
+from streamdedup.commands import asking
 from streamdedup.commands import dlq as dlq_commands
 from streamdedup.dead_letters import PREFIX, Daemon, Failure, Stage, dead_letter
 from streamdedup.errors import EXIT_PIPE, BrokerMisconfigured, SettingsError
@@ -34,6 +35,10 @@ url = "redis://127.0.0.1:1/0"
 [profiles.articles]
 topics = ["{articles}", "{reviews}"]
 """
+
+
+#: What is said of letters that are not counted.
+EARLIER = "left out and not counted: those that an earlier run has dealt with; --again takes them too"
 
 
 class NotUtf8(str):
@@ -183,8 +188,12 @@ def test_replay_leaves_out_what_cannot_be_sent_and_says_so(world):
     assert world.arrived() == []
 
 
-def test_replay_asks_first_and_does_nothing_without_a_yes(world):
+def test_replay_asks_first_and_does_nothing_without_a_yes(world, monkeypatch):
     world.fill("not_json")
+    with pytest.raises(SettingsError, match="--yes: is needed where nobody can be asked"):
+        world.run("replay")
+    assert world.run("replay", "--dry-run").startswith("to replay: 1 dead letter")
+    monkeypatch.setattr(asking, "is_somebody_there", lambda: True)
     world.run("replay", text="", code=1)
     world.run("replay", text="n\n", code=1)
     assert world.arrived() == []
@@ -201,10 +210,10 @@ def test_what_was_replayed_is_remembered_across_filters_limits_and_new_letters(w
     world.fill("not_json", first=5)
     world.run("replay", "--yes")
     assert [number for number, _ in world.arrived()] == [0, 1, 2, 3, 4, 5]
-    assert world.run("replay", "--yes") == "replayed: 0 dead letters\n"
+    assert world.run("replay", "--yes").splitlines() == ["replayed: 0 dead letters", EARLIER]
     world.run("replay", "--yes", "--again", "--code", "too_large")
     assert [number for number, _ in world.arrived()] == [0, 1, 1, 2, 3, 3, 4, 5]
-    assert world.run("replay", "--yes") == "replayed: 0 dead letters\n"
+    assert world.run("replay", "--yes").splitlines() == ["replayed: 0 dead letters", EARLIER]
 
 
 def test_letters_that_are_named_by_their_places_are_always_sent_and_not_remembered(world):

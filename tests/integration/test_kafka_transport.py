@@ -232,7 +232,7 @@ def test_a_call_that_takes_too_long_is_left_behind_and_its_error_is_kept_otherwi
         (kafka_errors.KafkaError("error state: ProducerFencedError"), ProducerFenced, "instance_id"),
         (kafka_errors.SaslAuthenticationFailedError("no"), BrokerMisconfigured, "password"),
         (kafka_errors.TopicAuthorizationFailedError({"t"}), BrokerMisconfigured, "rights"),
-        (kafka_errors.MessageSizeTooLargeError(), BrokerMisconfigured, "max.message.bytes"),
+        (kafka_errors.MessageSizeTooLargeError(), BrokerMisconfigured, "larger than the topic takes"),
         (kafka_errors.InvalidTransactionTimeoutError(), BrokerMisconfigured, "transaction.max.timeout.ms"),
         (kafka_errors.KafkaError("x: [Error 50] InvalidTransactionTimeoutError"), BrokerMisconfigured, "max.timeout"),
         (kafka_errors.KafkaConnectionError("[SSL: CERTIFICATE_VERIFY_FAILED]"), BrokerMisconfigured, "ssl_ca_file"),

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from streamdedup import cli
-from streamdedup.errors import CorpusError, SettingsError
+from streamdedup.errors import BrokerMisconfigured, CorpusError, SettingsError
 from tests import servers
 
 SETTINGS = """
@@ -88,6 +88,25 @@ def test_json_lines_arrive_untouched_bad_ones_too_and_these_are_named(world):
     assert said.count("no document: ") == 5
     assert "bad.jsonl:2: the value is not JSON" in said
     assert "further ones are only counted" in said
+
+
+def test_bad_lines_are_left_out_on_request_and_counted(world):
+    lines = ['{"nr": "a", "body": "x"}', "{", '{"nr": "b", "body": "y"}', "not json"]
+    said = world.produce(world.file("bad.jsonl", "\n".join(lines)), "--skip-unreadable")
+    assert [key for key, _ in world.arrived()] == ["a", "b"]
+    assert "2 records sent" in said
+    assert "2 lines that are no documents left out" in said
+    assert "bad.jsonl:2: the value is not JSON" in said
+
+
+def test_a_record_beyond_our_own_limit_names_our_setting_not_the_topics(world):
+    long = world.file("long.txt", "word " * 20_000)
+    with pytest.raises(BrokerMisconfigured, match=r"kafka\.max_message_bytes"):
+        world.produce(long, "--set", "kafka.max_message_bytes=64KiB")
+
+
+def test_no_rate_is_no_limit(world):
+    assert "20 records sent" in world.produce(world.corpus, "--rate", "0")
 
 
 def test_repeating_sends_all_again_under_new_ids_up_to_the_limit(world):

@@ -241,6 +241,8 @@ class TestRights:
         # Redis 7.0 does not name what a script may not call.
         name = rf"({re.escape(right.removeprefix('+'))}|executing the script)" if right[0] == "+" else "(a|the) key"
         refused = rf"refuses us: the user \(redis\.username\) lacks rights.*{name}"
+        if right[0] == "~":
+            refused = rf"lacks rights on the keys.*redis\.key_prefix.*{name}"
         with connect(server.url, security=LOGIN) as servers, pytest.raises(StoreMisconfigured, match=refused):
             self.work(servers)
 

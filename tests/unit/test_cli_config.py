@@ -251,3 +251,4 @@ def test_schema_of_anything_else_is_wrong_use(run):
     code, _, err = run("schema", "tweet")
     assert code == errors.EXIT_USAGE
     assert "'document', 'alert', 'dead-letter'" in " ".join(err.replace("│", " ").split())
+    assert "Value error" not in err

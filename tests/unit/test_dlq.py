@@ -310,9 +310,19 @@ def test_a_tally_says_what_was_replayed_and_what_was_left_out_and_why():
         tally.add(verdict, letter())
     assert tally.replayed() == "1 dead letter (articles 1)"
     assert sorted(tally.left_out()) == [
-        "1 left out: failed too often",
+        "1 left out: failed as often as --max-attempts allows",
         "2 left out: cut, so the record cannot be restored",
     ]
+
+
+def test_a_tally_counts_none_of_those_that_earlier_runs_dealt_with_and_says_how_to_have_them():
+    tally = Tally()
+    for verdict in (Verdict.NOT_WANTED, Verdict.BEFORE, Verdict.BEFORE):
+        tally.add(verdict, letter())
+    first, last = tally.left_out()
+    assert first == "1 left out: not asked for by code, topic or place"
+    assert "an earlier run" in last
+    assert "--again" in last
 
 
 # The pace
@@ -365,7 +375,7 @@ def test_after_a_long_hold_up_a_pace_makes_up_for_one_second():
 
 def test_without_a_rate_nothing_waits():
     clock = Clock()
-    pace = Pace(None, clock, clock.sleep)
+    pace = Pace(0, clock, clock.sleep)
     for _ in range(10):
         pace.wait()
     assert clock.now == 100.0

@@ -77,6 +77,31 @@ def test_a_login_that_is_missing_or_refused_is_told_with_the_settings_that_hold_
         check_reply(error)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "this user has no permissions to access one of the keys used as arguments",
+        "No permissions to access a key",
+        "User u has no permissions to access the 'x' key",
+        "The user executing the script can't access at least one of the keys mentioned in the command arguments",
+        "ACL failure in script: No permissions to access a key script: on @user_script:1.",
+    ],
+)
+def test_a_right_that_is_missing_on_the_keys_is_told_with_the_setting_that_begins_them(text):
+    with pytest.raises(StoreMisconfigured, match=r"lacks rights on the keys.*redis\.key_prefix"):
+        check_reply(exceptions.NoPermissionError(text) if "script" not in text else exceptions.ResponseError(text))
+    with pytest.raises(StoreMisconfigured, match=r"lacks rights: ") as refused:
+        check_reply(exceptions.NoPermissionError("User u has no permissions to run the 'get' command"))
+    assert "key_prefix" not in str(refused.value)
+
+
+def test_a_refused_login_names_every_place_where_it_may_stand():
+    refused = exceptions.AuthenticationError("WRONGPASS invalid username-password pair or user is disabled.")
+    for setting in ("redis.username", "redis.password", "redis.url", "redis.url_file"):
+        with pytest.raises(StoreMisconfigured, match=setting.replace(".", r"\.")):
+            check_reply(refused)
+
+
 def test_whatever_led_to_an_ordinary_error_does_not_count():
     error = exceptions.ConnectionError("Connection refused")
     error.__context__ = exceptions.AuthenticationError("of an earlier call")

@@ -179,7 +179,7 @@ topics = "y"
             "kafka.bootstrap_server: unknown key; did you mean bootstrap_servers?",
             "kafka.threshold: unknown key here; did you mean profiles.NAME.threshold?",
             f"redis.url: the value (not shown) is not valid; allowed: {URLS}",
-            f"profiles.a.topics: 3 is not valid; allowed: {TOPICS}",
+            f"profiles.a.topics[1]: 3 is not valid; allowed: {TOPICS}",
             "profiles.a.threshold: 1.5 is not valid; allowed: a number above 0 up to 1",
             f"profiles.a.retention: 30 is not valid; allowed: a duration from 1s up to 36500d{EXAMPLES}",
             'profiles: "B!" is not a profile\'s name; allowed: 1 to 32 of a-z, 0-9, _ and -',
@@ -247,8 +247,59 @@ def test_a_wrong_value_is_answered_by_what_is_allowed(key, value, said):
         Settings.load(None, {**base, key: value}, {})
     lines = [line for line in str(raised.value).splitlines() if "is missing" not in line and "no settings" not in line]
     assert len(lines) == 1
-    assert lines[0].startswith(f"{key}: ")
+    assert lines[0].startswith((f"{key}: ", f"{key}["))
     assert said in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "begins"),
+    [
+        ("profiles.a.topics", ["x", "a b"], 'profiles.a.topics[1]: "a b" is not valid'),
+        ("profiles.a.topics", "x,y,x", 'profiles.a.topics[2]: "x" is not valid'),
+        ("profiles.a.text_fields", ["title", ""], 'profiles.a.text_fields[1]: "" is not valid'),
+        ("profiles.a.text_fields", ["title", 3], "profiles.a.text_fields[1]: 3 is not valid"),
+        ("kafka.bootstrap_servers", "h:1,h", 'kafka.bootstrap_servers[1]: "h" is not valid'),
+    ],
+)
+def test_of_a_list_the_item_is_named_that_is_wrong(key, value, begins):
+    base = {name: kept for name, kept in BASE.items() if name != key}
+    with pytest.raises(SettingsError) as raised:
+        Settings.load(None, {**base, key: value}, {})
+    (line,) = [line for line in str(raised.value).splitlines() if " is not valid" in line]
+    assert line.startswith(begins)
+
+
+def test_an_item_that_came_from_a_variable_is_named_by_it():
+    base = {name: kept for name, kept in BASE.items() if name != "profiles.a.topics"}
+    with pytest.raises(SettingsError, match=r'STREAMDEDUP_PROFILES__A__TOPICS\[1\]: "a b" is not valid'):
+        Settings.load(None, base, {"STREAMDEDUP_PROFILES__A__TOPICS": "x,a b"})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "keys"),
+    [
+        ({"kafka.batch_records": 0, "kafka.dead_letter_topic": "duplicates"}, {"kafka.dead_letter_topic"}),
+        ({"kafka.batch_records": 0, "service.watchdog": "30s"}, {"service.watchdog"}),
+        ({"redis.shards": 0, "redis.username": "u"}, {"redis.password"}),
+        ({"profiles.a.threshold": 2, "profiles.b.topics": "articles"}, {"profiles.b.topics"}),
+        ({"profiles.a.seed": -1, "profiles.a.bands": 8, "profiles.a.min_words": -1}, {"profiles.a.rows"}),
+        ({"kafka": 3, "redis.timeout": "39s", "profiles.a.bands": 8}, {"profiles.a.rows", "service.watchdog"}),
+        # What is said of a wrong value is enough, and nothing is made of what it may have been meant to be.
+        ({"profiles.a.bands": 8, "profiles.a.rows": "x"}, set()),
+        ({"redis.mode": "sentinell", "redis.url": None, "redis.nodes": "n:1"}, set()),
+        ({"kafka.security_protocol": "SASL", "kafka.sasl_username": "u"}, set()),
+        ({"kafka.group_instance_id": "a", "kafka.instance_id": "/"}, set()),
+        ({"redis.timeout": "soon", "service.watchdog": "1h"}, set()),
+    ],
+)
+def test_contradictions_are_told_beside_values_that_are_wrong_by_themselves(overrides, keys):
+    base = {key: value for key, value in BASE.items() if not any(key.startswith(f"{name}.") for name in overrides)}
+    with pytest.raises(SettingsError) as raised:
+        Settings.load(None, {**base, **overrides}, {})
+    plain = (" is not valid", "not a table")
+    lines = [line for line in str(raised.value).splitlines() if not any(text in line for text in plain)]
+    assert sorted(line.partition(":")[0] for line in lines) == sorted(keys)
+    assert len(lines) < len(str(raised.value).splitlines())
 
 
 @pytest.mark.parametrize(
@@ -808,6 +859,7 @@ def test_a_mistake_stays_on_one_line_whatever_is_in_it(tmp_path):
         "kafka.ssl_ca_file",
         "kafka.ssl_ca_file",
         "profiles.articles.x y",
+        "profiles.articles.stop_words",
     ]
 
 

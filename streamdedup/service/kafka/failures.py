@@ -73,6 +73,12 @@ CAUSES: tuple[tuple[str, str], ...] = (
 
 #: A record larger than a topic takes.
 TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
+#: How the client names its own limit, which refuses a record before any broker sees it.
+_CLIENTS_LIMIT = "max_request_size"
+_OURS_TOO_LARGE = (
+    "a record is larger than kafka.max_message_bytes; raise it, and the topic's max.message.bytes where it is below"
+)
+_TOPICS_TOO_LARGE = "a record is larger than the topic takes; raise its max.message.bytes"
 
 #: What each other error means that only an operator can cure.
 ADVICE: tuple[tuple[type[Exception], str], ...] = (
@@ -162,7 +168,7 @@ def _advice(error: Exception, text: str) -> str | None:
     if _is_tls_alert(text):
         return "the listener uses TLS; set kafka.security_protocol to SSL or SASL_SSL"
     if isinstance(error, TOO_LARGE):
-        return "a record is too large; raise max.message.bytes"
+        return _OURS_TOO_LARGE if _CLIENTS_LIMIT in text else _TOPICS_TOO_LARGE
     for kind, advice in (*REFUSALS, *ADVICE):
         if _is(error, kind):
             return advice
