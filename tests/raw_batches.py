@@ -45,7 +45,7 @@ def record_batch(records: Sequence[RawRecord], codec: int = NO_CODEC) -> bytes:
     first_ms = records[0].timestamp_ms
     body = b"".join(_record(record, offset, record.timestamp_ms - first_ms) for offset, record in enumerate(records))
     if codec == SNAPPY:
-        body = _stored_as_snappy(body)
+        body = stored_as_snappy(body)
     last_ms = max(record.timestamp_ms for record in records)
     # Attributes, last offset, first and greatest time, no producer (id, epoch, sequence), number of records.
     tail = struct.pack(">hiqqqhii", codec, len(records) - 1, first_ms, last_ms, -1, -1, -1, len(records)) + body
@@ -104,7 +104,7 @@ def _varint(number: int) -> bytes:
     return bytes([*out, rest])
 
 
-def _stored_as_snappy(body: bytes) -> bytes:
+def stored_as_snappy(body: bytes) -> bytes:
     """Frame ``body`` as snappy-java does, with one block that holds it uncompressed; no codec is needed for that."""
     if not 60 < len(body) <= 1 << 16:
         raise ValueError(f"{len(body)} bytes do not go into a literal with a length of two bytes")

@@ -37,6 +37,7 @@ def kafka_options(settings: Settings) -> KafkaOptions:
         compression=None if kafka.compression == "none" else kafka.compression,
         max_poll_records=kafka.batch_records,
         max_request_bytes=kafka.max_message_bytes,
+        max_batch_bytes=kafka.max_batch_bytes,
         session_timeout_s=kafka.session_timeout_s,
         heartbeat_interval_s=min(3.0, kafka.session_timeout_s / 3),
         max_poll_interval_s=kafka.max_poll_interval_s,

@@ -146,6 +146,13 @@ class Kafka(Section):
         le=64 * 1024 * 1024,
         description="Largest message to send. Not above the topics' `max.message.bytes`.",
     )
+    max_batch_bytes: Size = Field(
+        default=64 * 1024 * 1024,
+        ge=1024 * 1024,
+        le=1024 * 1024 * 1024,
+        description="Largest batch of input records, decompressed. A larger one is treated as unreadable, so that a "
+        "few bytes that grow to gigabytes do no harm.",
+    )
     compression: Literal["zstd", "lz4", "gzip", "none"] = Field(
         default="zstd", description="Compression of alerts and dead letters; any input is read."
     )

@@ -365,6 +365,18 @@ class TestT8T9RecordsThatTheClientCannotParse:
         sink.publish([], batch)
         assert values(next_batch(source)) == [b"after"]
 
+    def test_a_batch_that_would_grow_beyond_the_limit_is_stepped_over(self, lab):
+        options = {"compression_type": "gzip", "max_request_size": 10_000_000}
+        with contextlib.closing(KafkaProducer(bootstrap_servers=lab.bootstrap, **options)) as producer:
+            producer.send(lab.input, value=b"x" * 3_000_000).get(servers.DEADLINE_S)
+        lab.produce(b"after")
+        source, sink = lab.open(max_batch_bytes=2_000_000)
+        batch = next_batch(source)
+        assert [entry.position.offset for entry in batch.unreadable] == [0]
+        assert "more than 2,000,000 bytes (kafka.max_batch_bytes)" in batch.unreadable[0].reason
+        sink.publish([], batch)
+        assert values(next_batch(source)) == [b"after"]
+
     def test_aborted_records_are_not_reported(self, lab):
         producer = KafkaProducer(bootstrap_servers=lab.bootstrap, transactional_id=servers.fresh_name("input"))
         with contextlib.closing(producer):

@@ -12,6 +12,7 @@ from kafka.errors import KafkaTimeoutError
 from kafka.net.compat import KafkaNetClient
 
 from streamdedup.errors import BrokerUnavailable
+from streamdedup.service.kafka.decompression import bound_decompression
 from streamdedup.service.kafka.failures import CLIENT_ERRORS, is_final, not_connected, translated
 from streamdedup.service.kafka.options import KafkaOptions
 
@@ -61,6 +62,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
         BrokerUnavailable: Nothing answers.
         FatalError: The broker refuses us for good.
     """
+    bound_decompression(options.max_batch_bytes)
     network: list[Any] = []
     reasons: list[Exception] = []
 

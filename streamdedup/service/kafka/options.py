@@ -53,6 +53,7 @@ class KafkaOptions:
         compression: Codec of output records, or None.
         max_poll_records: Most records in one batch.
         max_request_bytes: Largest output record.
+        max_batch_bytes: Most bytes that one record batch may decompress to.
         fetch_max_bytes: Most bytes of one fetch from one broker.
         max_partition_fetch_bytes: Most bytes of one fetch from one partition.
         connect_timeout_s: How long opening a client may take.
@@ -88,6 +89,7 @@ class KafkaOptions:
     compression: Literal["gzip", "lz4", "zstd"] | None = "lz4"
     max_poll_records: int = 500
     max_request_bytes: int = 1_048_576
+    max_batch_bytes: int = 64 * 1_048_576
     fetch_max_bytes: int = 16 * 1_048_576
     max_partition_fetch_bytes: int = 2 * 1_048_576
     connect_timeout_s: float = 10.0
