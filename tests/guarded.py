@@ -19,8 +19,8 @@ from tests.guarded_kafka import GuardedKafka, Right
 
 #: Seconds that a command may take to end.
 ANSWER_S = 20.0
-#: Users, each with all rights of the daemon but those that the name says.
-USERS = ("whole", "no-input", "no-duplicates", "no-group", "no-transactions", "no-settings")
+#: Users, each with all rights of the daemon but those that the name says; "whole" has more.
+USERS = ("whole", "least", "no-input", "no-duplicates", "no-group", "no-transactions", "no-settings")
 #: Consumer group that the users have their rights for.
 GROUP = "articles-group"
 #: Topics that they have their rights for.
@@ -129,6 +129,7 @@ def guarded(folder: Path, passwords: dict[str, str], redis_program: str | None) 
         kafka.create_topics(INPUT, DUPLICATES, LETTERS)
         for user in USERS:
             kafka.grant(user, rights_of(user))
+        kafka.let_in_by_scram("least")
         # Who also creates topics, fills the input topic and reads the alerts.
         kafka.grant("whole", [(ResourceType.TOPIC, "*", ACLOperation.ALL)])
         setup = Guarded(folder, kafka, store, passwords)
@@ -141,14 +142,17 @@ def guarded(folder: Path, passwords: dict[str, str], redis_program: str | None) 
         yield setup
 
 
-def rights_of(user: str) -> list[Right]:
-    """Return what a user of that name is granted."""
-    topic, group, transaction = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
+def rights_of(
+    user: str, group: str = GROUP, topics: tuple[str, str, str] = (INPUT, DUPLICATES, LETTERS)
+) -> list[Right]:
+    """Return what a user of that name is granted, for a group and the topics of input, alerts and dead letters."""
+    given, *outputs = topics
+    topic, transaction = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
     granted = {
-        "no-input": [(topic, INPUT, ACLOperation.READ)],
-        "no-duplicates": [(topic, name, ACLOperation.WRITE) for name in (DUPLICATES, LETTERS)],
-        "no-settings": [(topic, name, ACLOperation.DESCRIBE_CONFIGS) for name in (DUPLICATES, LETTERS)],
-        "no-group": [(group, GROUP, ACLOperation.READ)],
-        "no-transactions": [(transaction, f"streamdedup-{GROUP}-a", ACLOperation.WRITE)],
+        "no-input": [(topic, given, ACLOperation.READ)],
+        "no-duplicates": [(topic, name, ACLOperation.WRITE) for name in outputs],
+        "no-settings": [(topic, name, ACLOperation.DESCRIBE_CONFIGS) for name in outputs],
+        "no-group": [(ResourceType.GROUP, group, ACLOperation.READ)],
+        "no-transactions": [(transaction, f"streamdedup-{group}-a", ACLOperation.WRITE)],
     }
     return [right for lacking, those in granted.items() if lacking != user for right in those]

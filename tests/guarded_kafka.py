@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from kafka import KafkaAdminClient
-from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
+from kafka.admin import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    ResourcePattern,
+    ResourceType,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from kafka.errors import KafkaError
 
 from streamdedup.embedded import KafkaServer
@@ -41,7 +49,7 @@ class GuardedKafka:
         return self.server.bootstrap_servers
 
     def login(self, user: str = ADMIN) -> dict[str, Any]:
-        """Return the client's options with which a user logs in."""
+        """Return the client's options with which a user logs in, by ``PLAIN``."""
         return {
             "security_protocol": "SASL_SSL",
             "ssl_cafile": str(TLS / "certificate.pem"),
@@ -73,6 +81,14 @@ class GuardedKafka:
         with self.admin() as admin:
             admin.create_acls(acls)
 
+    def let_in_by_scram(self, user: str) -> None:
+        """Let a user log in by ``SCRAM-SHA-512``, with the password given for it."""
+        credential = UserScramCredentialUpsertion(user, ScramMechanism.SCRAM_SHA_512, self._passwords[user])
+        with self.admin() as admin:
+            problems = admin.alter_user_scram_credentials([credential])
+        if any(problems.values()):
+            raise RuntimeError(f"the broker takes no SCRAM login: {problems}")
+
     def _properties(self) -> dict[str, str]:
         """Return what makes a broker ask for passwords and refuse whatever is not granted."""
         users = " ".join(f'user_{name}="{password}"' for name, password in self._passwords.items())
@@ -85,7 +101,10 @@ class GuardedKafka:
             "ssl.keystore.location": str(self._keystore),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(TLS / "certificate.pem"),
-            "sasl.enabled.mechanisms": "PLAIN",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+            "listener.name.plaintext.scram-sha-512.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            ),
             "sasl.mechanism.inter.broker.protocol": "PLAIN",
             "listener.name.plaintext.plain.sasl.jaas.config": f"{module} required {own} {users};",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

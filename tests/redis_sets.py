@@ -1,16 +1,23 @@
-"""Several Redis servers of the tests' own: a cluster, and a master with a replica and a Sentinel."""
+"""Redis servers of the tests' own: a cluster, a master with a replica and a Sentinel, one that speaks TLS only."""
 
 import contextlib
 import itertools
+import re
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import redis
 
 from streamdedup.embedded import ManagedProcess, RedisServer, find_redis, free_ports
-from streamdedup.embedded.process import LOOPBACK
+from streamdedup.embedded.process import LOOPBACK, accepts
+from tests.canaries import TLS
 from tests.servers import make_redis, wait_until
 
+#: Where a server can be reached by an address that is not in its certificate.
+OTHER_LOOPBACK = "127.0.0.2"
+#: The page that says how Redis is run.
+PAGE = Path(__file__).parents[1] / "docs" / "redis.md"
 #: Slots of a cluster.
 SLOTS_COUNT = 16384
 #: Milliseconds without an answer after which nodes of a cluster and Sentinels take a server for dead.
@@ -36,17 +43,27 @@ class ClusterNode(RedisServer):
 
 
 class Cluster:
-    """Masters that share the slots evenly, and spare nodes without slots.
+    """Masters that share the slots evenly, spare nodes without slots, and a replica of each master or none.
 
     Attributes:
-        nodes: The masters, then the spare nodes.
+        nodes: The masters, then the spare nodes, then the replicas in the order of their masters.
         clients: A client of each.
         program: The server program.
     """
 
-    def __init__(self, stack: contextlib.ExitStack, program: str | None, masters: int, spares: int, **options: str):
+    def __init__(
+        self,
+        stack: contextlib.ExitStack,
+        program: str | None,
+        masters: int,
+        spares: int,
+        *,
+        replicated: bool = False,
+        **options: str,
+    ):
         self.program = program
-        self.nodes = [stack.enter_context(ClusterNode(program, **options)) for _ in range(masters + spares)]
+        nodes_count = masters + spares + (masters if replicated else 0)
+        self.nodes = [stack.enter_context(ClusterNode(program, **options)) for _ in range(nodes_count)]
         self.clients = [stack.enter_context(redis.Redis(port=node.port)) for node in self.nodes]
         for at, client in enumerate(self.clients):
             client.cluster("SET-CONFIG-EPOCH", at + 1)
@@ -55,6 +72,10 @@ class Cluster:
         for node in self.nodes[1:]:
             self.clients[0].cluster("MEET", LOOPBACK, node.port, node.bus_port)
         wait_until(self.is_settled, what="the cluster")
+        for at in range(masters if replicated else 0):
+            replica = self.clients[masters + spares + at]
+            replica.cluster("REPLICATE", self.clients[at].cluster("MYID"))
+            wait_until(lambda one=replica: one.info("replication").get("master_link_status") == "up", what="a copy")
 
     def is_settled(self) -> bool:
         """Tell whether every node knows all of them and has all slots served."""
@@ -97,7 +118,8 @@ class Cluster:
     def move_keys(self, slot: int, to: int, count: int = 1_000_000) -> None:
         """Move keys of a slot."""
         source = self.clients[self.owner(slot)]
-        for key in source.cluster("GETKEYSINSLOT", slot, count):
+        # In two words: of the one command the client makes texts of the keys, which are bytes.
+        for key in source.execute_command("CLUSTER", "GETKEYSINSLOT", slot, count):
             source.migrate(LOOPBACK, self.nodes[to].port, key, 0, 5000)
 
     def end_move(self, slot: int, to: int) -> None:
@@ -110,10 +132,12 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def redis_cluster(program: str | None, masters: int = 3, spares: int = 0, **options: str) -> Iterator[Cluster]:
+def redis_cluster(
+    program: str | None, masters: int = 3, spares: int = 0, *, replicated: bool = False, **options: str
+) -> Iterator[Cluster]:
     """Start a cluster, and stop it at the end."""
     with contextlib.ExitStack() as stack:
-        yield Cluster(stack, program, masters, spares, **options)
+        yield Cluster(stack, program, masters, spares, replicated=replicated, **options)
 
 
 class SentinelServer(ManagedProcess):
@@ -158,9 +182,9 @@ class SentinelSet:
         sentinel: The Sentinel.
     """
 
-    def __init__(self, stack: contextlib.ExitStack, program: str | None):
+    def __init__(self, stack: contextlib.ExitStack, program: str | None, **directives: str):
         # A second of waiting for further replicas before the first copy is sent would be waited for in vain.
-        options = {"repl-diskless-sync-delay": "0"}
+        options = {"repl-diskless-sync-delay": "0", **directives}
         self.master: RedisServer = stack.enter_context(make_redis(program, options=options))
         copying = {**options, "replicaof": f"{LOOPBACK} {self.master.port}"}
         self.replica: RedisServer = stack.enter_context(make_redis(program, options=copying))
@@ -172,7 +196,29 @@ class SentinelSet:
 
 
 @contextlib.contextmanager
-def redis_sentinel(program: str | None) -> Iterator[SentinelSet]:
-    """Start a master, a replica and a Sentinel, and stop them at the end."""
+def redis_sentinel(program: str | None, **directives: str) -> Iterator[SentinelSet]:
+    """Start a master, a replica and a Sentinel, and stop them at the end; directives are for both servers."""
     with contextlib.ExitStack() as stack:
-        yield SentinelSet(stack, program)
+        yield SentinelSet(stack, program, **directives)
+
+
+class TlsServer(RedisServer):
+    """A server that speaks nothing but TLS, also at an address that its certificate does not carry."""
+
+    def __init__(self, **options: str) -> None:
+        files = {"tls-cert-file": "certificate.pem", "tls-key-file": "plain.key", "tls-ca-cert-file": "certificate.pem"}
+        paths = {name: str(TLS / file) for name, file in files.items()}
+        # The wheel's server speaks no TLS.
+        super().__init__("redis-server", options={**paths, "bind": f"{LOOPBACK} {OTHER_LOOPBACK}", **options})
+
+    def command(self) -> list[str]:
+        return [*super().command(), "--port", "0", "--tls-port", str(self.port)]
+
+    def is_ready(self) -> bool:
+        return accepts(self.port)
+
+
+def acl_line(name: str) -> list[str]:
+    """Return the rules of a line of the page, as ``ACL SETUSER`` takes them; the password is "secret"."""
+    (line,) = re.findall(rf"^```acl {name}\nACL SETUSER streamdedup (.+)\n```$", PAGE.read_text("utf-8"), re.MULTILINE)
+    return line.replace(">PASSWORD", ">secret").split()

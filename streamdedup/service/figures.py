@@ -13,11 +13,15 @@ from streamdedup.metrics import WAITING_FOR, Metrics
 from streamdedup.position import Partition
 from streamdedup.service.transport import Batch, Source
 from streamdedup.service.work import Work
-from streamdedup.store.base import BucketStore
+from streamdedup.store.base import BucketStore, StoreStats
 
 #: Between two lines of summary in the log, and between two looks at the store's memory, in seconds. The second is also
 #: how late a daemon to which nothing comes may notice that its store is away.
 _SUMMARY_S, _STATS_S = 60.0, 10.0
+
+#: Share of the store's memory limit beyond which a warning is logged, and below which the next one may follow. The
+#: first is that of the alert rule.
+NEARLY_FULL, ROOM_AGAIN = 0.85, 0.8
 
 log = structlog.get_logger("streamdedup.loop")
 
@@ -41,6 +45,7 @@ class Figures:
         self._lagging: set[Partition] = set()
         self._stats_at = 0.0
         self._rebalances_count = 0
+        self._nearly_full = False
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -115,6 +120,7 @@ class Figures:
 
         Raises:
             StoreUnavailable: The store was to be asked and does not answer.
+            StoreMisconfigured: It has come to lose keys.
         """
         stats = source.stats()
         self._metrics.rebalances.inc(stats.rebalances_count - self._rebalances_count)
@@ -145,6 +151,14 @@ class Figures:
             stats = store.stats()
             self._metrics.store_used_bytes.set(stats.used_bytes or 0)
             self._metrics.store_limit_bytes.set(stats.limit_bytes or 0)
+            self._warn_of_memory(stats)
+
+    def _warn_of_memory(self, stats: StoreStats) -> None:
+        """Say once that the memory is nearly full, and again only after there was room in between."""
+        fullness = (stats.used_bytes or 0) / stats.limit_bytes if stats.limit_bytes else 0.0
+        if fullness > NEARLY_FULL and not self._nearly_full:
+            log.warning("store_nearly_full", used_bytes=stats.used_bytes, limit_bytes=stats.limit_bytes)
+        self._nearly_full = fullness > (ROOM_AGAIN if self._nearly_full else NEARLY_FULL)
 
     def waits_for(self, what: str | None) -> None:
         """Note what the daemon waits for, one of ``metrics.WAITING_FOR``; None while it is at work.

@@ -11,14 +11,21 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
 from streamdedup.errors import SettingsError, StoreMisconfigured, StoreUnavailable
-from streamdedup.store.redis_servers import BACKOFF, RETRIES, ClusterServers, OneServer, Servers
+from streamdedup.store.redis_servers import (
+    BACKOFF,
+    KEEPING,
+    POLICY_ADVICE,
+    RETRIES,
+    ClusterServers,
+    OneServer,
+    Servers,
+    refuse_eviction,
+)
 
 #: Oldest server version: SET with NX and GET together came with it.
 _OLDEST_VERSION = (7, 0)
 #: A connection that was idle for so many seconds is tried before it is used.
 _IDLE_S = 30
-#: How to have the policy that keeps everything.
-_POLICY_ADVICE = "set it to noeviction (CONFIG SET maxmemory-policy noeviction)"
 
 
 def connect(
@@ -175,13 +182,10 @@ def _check_kind(servers: Servers, info: Mapping[str, Any]) -> None:
 
 def _check_policy(what: str, info: Mapping[str, Any]) -> Iterable[str]:
     """Yield a warning, or raise, when a server would drop keys."""
-    policy = info.get("maxmemory_policy", "noeviction")
-    if policy == "noeviction":
-        return
-    advice = f"maxmemory-policy is {policy}: {_POLICY_ADVICE}"
-    if info.get("maxmemory"):
-        raise StoreMisconfigured(f"{what} would drop keys when full and pairs would be missed; its {advice}")
-    yield f"{what} would drop keys if a memory limit were set; its {advice}"
+    refuse_eviction(what, info)
+    policy = info.get("maxmemory_policy", KEEPING)
+    if policy != KEEPING:
+        yield f"{what} would drop keys if a memory limit were set; its maxmemory-policy is {policy}: {POLICY_ADVICE}"
 
 
 def _check_sentinels(pool: SentinelConnectionPool) -> None:

@@ -31,7 +31,7 @@ from streamdedup.store.records import decode_record, encode_number, encode_place
 from streamdedup.store.redis_figures import DocumentCount, fullest
 from streamdedup.store.redis_keys import Keys, by_slot
 from streamdedup.store.redis_runner import Call, ScriptRunner, portions
-from streamdedup.store.redis_servers import Command, Servers
+from streamdedup.store.redis_servers import Command, Servers, refuse_eviction
 
 #: How long a fence stands without being renewed. A daemon frozen for longer could wake up unfenced; a consumer group
 #: that was deleted starts again at generation one and would be refused as long.
@@ -318,7 +318,10 @@ class RedisBucketStore:
 
     def stats(self) -> StoreStats:
         """See ``BucketStore.stats``."""
-        return fullest(self._servers.on_masters("INFO", "memory").values())
+        masters = self._servers.on_masters("INFO", "memory")
+        for name, info in masters.items():
+            refuse_eviction(f"the store {name}", info)
+        return fullest(masters.values())
 
     def count_documents(self) -> int:
         """See ``BucketStore.count_documents``."""

@@ -5,7 +5,7 @@ for a server that is away for longer than a call may take: that is the loop's bu
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
@@ -15,8 +15,12 @@ from redis.backoff import ExponentialWithJitterBackoff
 from redis.cluster import ClusterNode, PipelineCommand, RedisCluster
 from redis.sentinel import SentinelConnectionPool
 
+from streamdedup.errors import StoreMisconfigured
 from streamdedup.store.redis_errors import check_reply, translated
 
+#: The policy that keeps every key, and how to have it.
+KEEPING = "noeviction"
+POLICY_ADVICE = "set it to noeviction (CONFIG SET maxmemory-policy noeviction)"
 #: Tries after the first one within a call, and the pauses between them in seconds.
 RETRIES = 2
 BACKOFF = ExponentialWithJitterBackoff(base=0.02, cap=0.3)
@@ -234,3 +238,21 @@ def _exchange(client: RedisCluster, letters: Sequence[_Letter]) -> list[Any]:
     pipeline: Any = client.pipeline()
     replies: list[Any] = pipeline.send_cluster_commands(stack, raise_on_error=False, allow_redirections=False)
     return replies
+
+
+def refuse_eviction(what: str, info: Mapping[str, Any]) -> None:
+    """Raise when a server drops keys as soon as it is full.
+
+    Args:
+        what: Which server, as a noun.
+        info: What it says of its memory.
+
+    Raises:
+        StoreMisconfigured: It has a memory limit and a policy that evicts.
+    """
+    policy = info.get("maxmemory_policy", KEEPING)
+    if policy != KEEPING and info.get("maxmemory"):
+        raise StoreMisconfigured(
+            f"{what} would drop keys when full and pairs would be missed; its maxmemory-policy is {policy}: "
+            f"{POLICY_ADVICE}"
+        )

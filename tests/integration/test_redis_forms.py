@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import redis
 
-from streamdedup.embedded import MissingToolError, RedisServer
-from streamdedup.embedded.process import LOOPBACK, accepts, free_ports
+from streamdedup.embedded import MissingToolError
+from streamdedup.embedded.process import LOOPBACK, free_ports
 from streamdedup.errors import IndexLost, StoreMisconfigured, StoreUnavailable
 from streamdedup.position import Partition, Position
 from streamdedup.store.connection import check_server, connect, connect_cluster, connect_sentinel
@@ -187,12 +187,6 @@ class TestCluster:
                 client.config_set("maxmemory-policy", "noeviction")
 
 
-def acl_line(name):
-    """Return the rules of a line of the page, as ``ACL SETUSER`` takes them; the password is "secret"."""
-    (line,) = re.findall(rf"^```acl {name}\nACL SETUSER streamdedup (.+)\n```$", PAGE.read_text("utf-8"), re.MULTILINE)
-    return line.replace(">PASSWORD", ">secret").split()
-
-
 def let_in(clients, *rules):
     """Make the user anew, with these rules, on each server."""
     for client in clients:
@@ -216,6 +210,29 @@ def guarded(redis_program):
         unavailable(error)
 
 
+class TestEviction:
+    @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-lru", "allkeys-random", "volatile-ttl", "allkeys-lfu"])
+    def test_a_policy_that_loses_keys_is_warned_of_refused_with_a_limit_and_seen_while_the_store_is_used(
+        self, guarded, policy
+    ):
+        server, client = guarded
+        try:
+            with connect(server.url) as servers:
+                store = open_store(servers)
+                assert store.stats().used_bytes
+                client.config_set("maxmemory-policy", policy)
+                assert [policy in warning for warning in check_server(servers)] == [True]
+                assert store.stats().used_bytes
+                client.config_set("maxmemory", "500mb")
+                for look in (lambda: check_server(servers), store.stats):
+                    with pytest.raises(StoreMisconfigured, match=rf"{policy}: set it to noeviction"):
+                        look()
+        finally:
+            client.config_set("maxmemory", 0)
+            client.config_set("maxmemory-policy", "noeviction")
+            client.flushall()
+
+
 class TestRights:
     @staticmethod
     def work(servers):
@@ -230,14 +247,14 @@ class TestRights:
 
     def test_the_rights_of_the_page_are_enough(self, guarded):
         server, client = guarded
-        let_in([client], *acl_line("daemon"))
+        let_in([client], *redis_sets.acl_line("daemon"))
         with connect(server.url, security=LOGIN) as servers:
             self.work(servers)
 
-    @pytest.mark.parametrize("right", [rule for rule in acl_line("daemon") if rule[0] in "+~"])
+    @pytest.mark.parametrize("right", [rule for rule in redis_sets.acl_line("daemon") if rule[0] in "+~"])
     def test_none_of_them_is_too_many_and_a_missing_one_is_named(self, guarded, right):
         server, client = guarded
-        let_in([client], *(rule for rule in acl_line("daemon") if rule != right))
+        let_in([client], *(rule for rule in redis_sets.acl_line("daemon") if rule != right))
         # Redis 7.0 does not name what a script may not call.
         name = rf"({re.escape(right.removeprefix('+'))}|executing the script)" if right[0] == "+" else "(a|the) key"
         refused = rf"refuses us: the user \(redis\.username\) lacks rights.*{name}"
@@ -247,12 +264,12 @@ class TestRights:
             self.work(servers)
 
     def test_a_cluster_needs_its_two_more(self, cluster_of_redis):
-        let_in(cluster_of_redis.clients, *acl_line("daemon"), *acl_line("cluster"))
+        let_in(cluster_of_redis.clients, *redis_sets.acl_line("daemon"), *redis_sets.acl_line("cluster"))
         with connect_cluster(cluster_of_redis.addresses[:1], security=LOGIN) as servers:
             self.work(servers)
-        for right in acl_line("cluster"):
-            rest = [rule for rule in acl_line("cluster") if rule != right]
-            let_in(cluster_of_redis.clients, *acl_line("daemon"), *rest)
+        for right in redis_sets.acl_line("cluster"):
+            rest = [rule for rule in redis_sets.acl_line("cluster") if rule != right]
+            let_in(cluster_of_redis.clients, *redis_sets.acl_line("daemon"), *rest)
             with (
                 connect_cluster(cluster_of_redis.addresses[:1], security=LOGIN) as servers,
                 pytest.raises(StoreMisconfigured, match="refuses us"),
@@ -261,7 +278,7 @@ class TestRights:
 
     def test_an_operator_needs_two_more_to_look_in_and_to_delete(self, guarded):
         server, client = guarded
-        let_in([client], *acl_line("daemon"), *acl_line("operator"))
+        let_in([client], *redis_sets.acl_line("daemon"), *redis_sets.acl_line("operator"))
         with connect(server.url, security=LOGIN) as servers:
             self.work(servers)
             upkeep = IndexUpkeep(servers, NAMESPACE)
@@ -271,7 +288,7 @@ class TestRights:
 
     def test_a_wrong_password_is_told_without_repeating_it(self, guarded):
         server, client = guarded
-        let_in([client], *acl_line("daemon"))
+        let_in([client], *redis_sets.acl_line("daemon"))
         for open_servers in (
             lambda login: connect(server.url, security=login),
             lambda login: connect_cluster([(LOOPBACK, server.port)], security=login),
@@ -282,35 +299,17 @@ class TestRights:
             assert "canary" not in str(caught.value)
 
 
-class TlsServer(RedisServer):
-    """A server that speaks nothing but TLS, also at an address that its certificate does not carry."""
-
-    def __init__(self, **options):
-        files = {"tls-cert-file": "certificate.pem", "tls-key-file": "plain.key", "tls-ca-cert-file": "certificate.pem"}
-        paths = {name: str(TLS / file) for name, file in files.items()}
-        # The wheel's server speaks no TLS.
-        super().__init__("redis-server", options={**paths, "bind": f"{LOOPBACK} {OTHER_LOOPBACK}", **options})
-
-    def command(self):
-        return [*super().command(), "--port", "0", "--tls-port", str(self.port)]
-
-    def is_ready(self):
-        return accepts(self.port)
-
-
 @pytest.fixture
 def tls_server():
     """A server that asks its clients for a certificate."""
     try:
-        server = TlsServer()
+        server = redis_sets.TlsServer()
     except MissingToolError as error:
         unavailable(error)
     with server:
         yield server
 
 
-#: Where a server can be reached by an address that is not in its certificate.
-OTHER_LOOPBACK = "127.0.0.2"
 #: What a client of these servers needs.
 OURS = {
     "ssl_ca_certs": str(TLS / "certificate.pem"),
@@ -325,7 +324,7 @@ class TestTls:
     def test_a_server_is_reached_by_tls_and_its_name_is_checked(self, tls_server):
         with connect(f"rediss://localhost:{tls_server.port}/0", security=OURS) as servers:
             exercise(open_store(servers), [1])
-        elsewhere = f"rediss://{OTHER_LOOPBACK}:{tls_server.port}/0"
+        elsewhere = f"rediss://{redis_sets.OTHER_LOOPBACK}:{tls_server.port}/0"
         with (
             connect(elsewhere, security=OURS) as servers,
             pytest.raises(StoreMisconfigured, match=r"redis\.ssl_ca_file"),
@@ -348,7 +347,7 @@ class TestTls:
         options = {"cluster-enabled": "yes", "cluster-port": str(free_ports()[0]), "tls-cluster": "yes"}
         security = {"ssl": True, "ssl_check_hostname": True, **OURS}
         try:
-            server = TlsServer(**options)
+            server = redis_sets.TlsServer(**options)
         except MissingToolError as error:
             unavailable(error)
         with server:

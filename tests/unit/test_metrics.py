@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import Counter, Gauge, Histogram, Info
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 
 import streamdedup
 from streamdedup.detections import Detection, Outcome, Skip
@@ -302,3 +303,29 @@ def test_what_is_shown_can_be_read_back(metrics):
     # The build is an info metric, whose name is read back with its ending.
     assert {f"streamdedup_{name}" for name in declared() if name != "build"} <= families
     assert "streamdedup_build_info" in families
+
+
+def test_memory_that_is_nearly_full_is_said_once_until_there_was_room_again(metrics, monkeypatch):
+    monkeypatch.setattr(figures_module, "_STATS_S", 0.0)
+    used = [84, 86, 100, 81, 86, 79, 86]
+    store = Stats(*(StoreStats(used_bytes, 100) for used_bytes in used))
+    figures, said = Figures(metrics), []
+    for _ in used:
+        with capture_logs() as logs:
+            figures.look_at(Stats(SourceStats(1)), {"news": store})
+        said.append(
+            [(line["used_bytes"], line["limit_bytes"]) for line in logs if line["event"] == "store_nearly_full"]
+        )
+    assert said == [[], [(86, 100)], [], [], [], [], [(86, 100)]]
+
+
+def test_without_a_limit_no_memory_is_full(metrics):
+    with capture_logs() as logs:
+        Figures(metrics).look_at(Stats(SourceStats(1)), {"news": Stats(StoreStats(10**12, None))})
+    assert [line["event"] for line in logs] == []
+
+
+def test_what_is_nearly_full_is_the_same_for_the_log_and_the_alert_rule():
+    rules = (Path(__file__).parents[2] / "deploy/prometheus/rules/streamdedup.yml").read_text(encoding="utf-8")
+    (limit,) = re.findall(r"streamdedup_store_limit_bytes > 0\)\) > (\S+)", rules)
+    assert float(limit) == figures_module.NEARLY_FULL

@@ -1,0 +1,148 @@
+"""Redis as it is run, failing while documents flow: the topics tell that no pair was lost and none doubled."""
+
+import contextlib
+import threading
+
+import pytest
+import redis
+
+from streamdedup.embedded import MissingToolError
+from streamdedup.embedded.process import LOOPBACK
+from streamdedup.store.redis_keys import Keys
+from tests import redis_sets, servers
+from tests.daemons import produce_keyed, values_of
+from tests.made_corpus import a_corpus, the_expected
+
+#: Documents of a run, and how many are sent at once; a chunk follows as soon as the one before is half done.
+DOCUMENTS, CHUNK = 900, 30
+#: Partitions of the input topic, and daemons that share them.
+PARTITIONS, DAEMONS = 4, "ab"
+#: So that a server that is away is noticed soon.
+IMPATIENT = {"redis.timeout": "500ms", "redis.connect_timeout": "500ms"}
+
+
+class Load:
+    """Documents that flow, from the beginning of a ``with`` block on, at the pace at which they are committed."""
+
+    def __init__(self, installation, corpus):
+        self._installation, self._corpus = installation, corpus
+        self._thread = threading.Thread(target=self._send)
+        self._stopped = threading.Event()
+        self.sent_count = 0
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error):
+        self._stopped.set()
+        self._thread.join()
+
+    def _send(self):
+        for start in range(0, len(self._corpus), CHUNK):
+            chunk = self._corpus[start : start + CHUNK]
+            produce_keyed(self._installation.kafka, self._installation.topic, values_of(chunk))
+            self.sent_count += len(chunk)
+            while self._installation.committed_count() < self.sent_count - CHUNK // 2:
+                if self._stopped.wait(0.01):
+                    return
+
+    def wait_flowing(self, further=2 * CHUNK):
+        """Wait until so many further documents are committed, and check that not all have been."""
+        start = self._installation.committed_count()
+        self._installation.wait_committed(start + further)
+        assert self._installation.committed_count() < len(self._corpus), "too fast for the fault to hit anything"
+
+
+@contextlib.contextmanager
+def running(installation):
+    """Run the daemons; at the end all documents must be committed, and the pairs be those of the reference."""
+    corpus = a_corpus(DOCUMENTS, DOCUMENTS)
+    with contextlib.ExitStack() as stack:
+        daemons = [stack.enter_context(installation.daemon(name, **IMPATIENT)) for name in DAEMONS]
+        for daemon in daemons:
+            daemon.wait_ready()
+        load = stack.enter_context(Load(installation, corpus))
+        load.wait_flowing()
+        yield daemons, load
+        installation.wait_committed(len(corpus), 120)
+        assert [daemon.stop() for daemon in daemons] == [0] * len(daemons)
+    expected = the_expected(corpus)
+    assert len(expected) > 200
+    assert installation.pairs() == expected
+
+
+def on(installation, *lines):
+    """Let the settings file of an installation name another store."""
+    text = installation.config.read_text(encoding="utf-8")
+    url = next(line for line in text.splitlines() if line.startswith("url ="))
+    installation.config.write_text(text.replace(url, "\n".join(lines)), encoding="utf-8")
+    return installation
+
+
+def wait_waiting(daemons, count=1):
+    """Wait until every daemon has been kept waiting by the store so often."""
+
+    def kept_waiting():
+        return all(
+            sum(event["what"] == "the store" for event in daemon.events("waiting")) >= count for daemon in daemons
+        )
+
+    servers.wait_until(kept_waiting, 60, "daemons that wait for the store")
+
+
+@pytest.mark.long
+def test_sentinel_fails_over_while_documents_flow(install, redis_program):
+    # As docs/redis.md advises: a master that has no replica takes no writes.
+    careful = {"min-replicas-to-write": "1", "min-replicas-max-lag": "2"}
+    try:
+        servers_of = redis_sets.redis_sentinel(redis_program, **careful)
+        with servers_of as watched:
+            nodes = f'nodes = ["{LOOPBACK}:{watched.sentinel.port}"]'
+            installation = on(
+                install(PARTITIONS, batch_records=15), 'mode = "sentinel"', nodes, 'sentinel_service = "index"'
+            )
+            with running(installation) as (daemons, load), redis.Redis(port=watched.replica.port) as replica:
+                watched.master.kill()
+                wait_waiting(daemons)
+                servers.wait_until(lambda: replica.info("replication")["role"] == "master", 30, "the failover")
+                # Alone the new master takes no writes; the old one comes back as its replica.
+                watched.master.start()
+                load.wait_flowing()
+    except MissingToolError as error:
+        servers.unavailable(error)
+
+
+@pytest.mark.long
+def test_a_cluster_moves_slots_and_fails_over_while_documents_flow(install, redis_program):
+    try:
+        with redis_sets.redis_cluster(redis_program, replicated=True) as cluster:
+            nodes = ", ".join(f'"{host}:{port}"' for host, port in cluster.addresses[:2])
+            installation = on(install(PARTITIONS, batch_records=15), 'mode = "cluster"', f"nodes = [{nodes}]")
+            with running(installation) as (daemons, load):
+                keys = Keys(f"{installation.group}:articles", 9)
+                slots = [cluster.slot(keys.buckets(band)) for band in (0, 1)]
+                for slot in slots:
+                    move(cluster, slot, daemons)
+                    load.wait_flowing()
+                victim = cluster.owner(slots[0])
+                cluster.nodes[victim].kill()
+                wait_waiting(daemons, count=2)
+                load.wait_flowing()
+                other = cluster.clients[(victim + 1) % 3]
+                roles = other.cluster("NODES")
+                assert sum("master" in node["flags"] and "fail" not in node["flags"] for node in roles.values()) == 3
+    except MissingToolError as error:
+        servers.unavailable(error)
+
+
+def move(cluster, slot, daemons):
+    """Move a slot key by key to the next master, as a resharding does, and make sure that it is missed meanwhile."""
+    target = (cluster.owner(slot) + 1) % 3
+    waited = sum(len(daemon.events("waiting")) for daemon in daemons)
+    cluster.begin_move(slot, target)
+    servers.wait_until(
+        lambda: sum(len(daemon.events("waiting")) for daemon in daemons) > waited, 30, "a daemon that waits"
+    )
+    cluster.move_keys(slot, target)
+    cluster.end_move(slot, target)
