@@ -129,7 +129,8 @@ def _composed(written: _Written, table: Tables) -> tuple[_Written, NDArray[np.in
 
 def _alone(packed: NDArray[np.uint32], marks: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which marks have neighbours that have nothing to do with their own, so that nothing else can compose."""
-    return (packed.take(marks - 1) | packed.take(marks + 1)) & CHECK == 0
+    alone: NDArray[np.bool_] = (packed.take(marks - 1) | packed.take(marks + 1)) & CHECK == 0
+    return alone
 
 
 def _only_reordered(written: _Written, marks: NDArray[np.int64], table: Tables) -> NDArray[np.bool_]:
@@ -138,7 +139,8 @@ def _only_reordered(written: _Written, marks: NDArray[np.int64], table: Tables) 
     both = table.context.take(points.take(marks)) | table.context.take(points.take(marks - 1))
     # A mark that decomposes has a last class that is not its own; none of those that change places does.
     plain = (both & (COMPLEX | COMPOSES_BACKWARD | COMPOSES_FORWARD) == 0) & (packed.take(marks - 1) & MARK != 0)
-    return plain & ((packed.take(marks - 2, mode="clip") | packed.take(marks + 1)) & CHECK == 0)
+    only: NDArray[np.bool_] = plain & ((packed.take(marks - 2, mode="clip") | packed.take(marks + 1)) & CHECK == 0)
+    return only
 
 
 def _with_exchanged(written: _Written, marks: NDArray[np.int64]) -> _Written:

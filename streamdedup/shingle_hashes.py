@@ -230,9 +230,7 @@ def _sorted_alone(
     return result
 
 
-def distinct(
-    hashes: NDArray[np.uint32], counts: NDArray[np.int64]
-) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+def distinct(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """Return the hashes without repetitions, and how many each document has, of runs that ascend."""
     first = np.ones(hashes.size, np.bool_)
     np.not_equal(hashes[1:], hashes[:-1], out=first[1:])

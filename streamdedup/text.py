@@ -179,9 +179,9 @@ class Shingler:
         if not self.options.bag:
             hashes, counts = distinct(hashes, counts)
         ends, tail_counts = _tails(elements, self.options.size)
-        tails = elements.hashes[ends]
+        own_tails = elements.hashes[ends]
         return ShingleBatch(
-            hashes, offsets_of(counts), added.token_counts, elements.used, tails, offsets_of(tail_counts)
+            hashes, offsets_of(counts), added.token_counts, elements.used, own_tails, offsets_of(tail_counts)
         )
 
     def _joined(self, tails: Sequence[NDArray[np.uint64]], empty: Sequence[bool], added: Elements) -> Elements:
@@ -200,9 +200,7 @@ class Shingler:
         counts = np.array(lengths, np.int64)
         return Elements(np.concatenate([SPACE_HASH[:0], *parts]), counts, counts, added.token_counts)
 
-    def _sorted(
-        self, elements: Elements, documents: NDArray[np.int64]
-    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    def _sorted(self, elements: Elements, documents: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         return sorted_hashes(elements, documents, self.options.size, whole=self.options.short_texts == "whole")
 
     def _pass(self, texts: Sequence[str]) -> "_Pass":

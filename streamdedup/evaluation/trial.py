@@ -113,7 +113,7 @@ class Trial:
             self._pairs += [
                 (place, match.position.offset, match.similarity, match.method == "exact") for match in detection.matches
             ]
-        passed_over = [*outcome.skipped, *((document, "collided") for document, _ in outcome.collided)]
+        passed_over = [*outcome.skipped, *((document, error.code) for document, error in outcome.refused)]
         self._skipped += [document.position.offset for document, _ in passed_over]
         self._skipped_counts.update(str(reason) for _, reason in passed_over)
         self._met_full += [position.offset for position in outcome.before_full_buckets]
