@@ -96,6 +96,14 @@ QUALITY_DATA ?= ../shared/data
 quality: $(VENV)/.dev ## Recall and precision on the open sets in QUALITY_DATA=, and daemon = scan; QUALITY=--quick for a short run
 	$(BIN)/python -m benchmarks.quality --data $(QUALITY_DATA) $(QUALITY)
 
+.PHONY: experiments
+experiments: $(VENV)/.dev ## The figures of docs/experiments.md; EXPERIMENTS_DATA= names the folder of open sets
+	$(BIN)/python -m experiments
+
+.PHONY: robustness
+robustness: $(VENV)/.dev ## The figures of docs/robustness.md: what edits do to a copy, and whether it is found
+	$(BIN)/python -m experiments robustness confusables containment
+
 .PHONY: tools
 tools: ## Install what further checks need (as root on Debian): redis-server, promtool, Chromium
 	@deploy/install-tools.sh

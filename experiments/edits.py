@@ -1,0 +1,201 @@
+"""Edits that copiers make, each at several strengths, drawn by a seed.
+
+An edit turns a text into a copy. Words are what stands between white space; where a text is written without any, each
+character is taken for a word.
+"""
+
+import random
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from experiments import glyphs, spinning
+
+#: Mean length of what stands between white space from which a text counts as written without.
+_NO_SPACES = 15
+_SENTENCE = re.compile(r"(?<=[.!?;\u3002\uff01\uff1f\u061f\u0964])\s*")
+_PUNCTUATION = re.compile(r"[^\w\s]|_")
+_VOWELS = frozenset("aeiouAEIOU")
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+class Tools(NamedTuple):
+    """What edits draw from: chance, and the other texts of the set."""
+
+    chance: random.Random
+    others: Sequence[str]
+
+    def words(self, count: int) -> list[str]:
+        """Return so many words as they stand in other texts."""
+        found: list[str] = []
+        while len(found) < count:
+            found += parts_of(self.chance.choice(self.others))[0]
+        return found[:count]
+
+
+class Edit(NamedTuple):
+    """A kind of edit: what it is called, how strong it may be, and what it does to a text."""
+
+    name: str
+    strengths: tuple[tuple[str, float], ...]
+    apply: Callable[[str, float, Tools], str]
+
+
+def parts_of(text: str) -> tuple[list[str], str]:
+    """Return the words of a text and what joins them; of a text written without spaces all its characters."""
+    words = text.split()
+    if words and sum(map(len, words)) / len(words) >= _NO_SPACES:
+        return list(text), ""
+    return words, " "
+
+
+def _each_word(text: str, share: float, tools: Tools, change: Callable[[str], str]) -> str:
+    """Change this share of the words, each by chance."""
+    words, joint = parts_of(text)
+    return joint.join(change(word) if tools.chance.random() < share else word for word in words)
+
+
+def _each_letter(text: str, share: float, tools: Tools, change: Callable[[str], str]) -> str:
+    """Change this share of the letters, each by chance."""
+    return "".join(change(letter) if letter.isalpha() and tools.chance.random() < share else letter for letter in text)
+
+
+def cut_end(text: str, share: float, _: Tools) -> str:
+    """Leave out the end."""
+    words, joint = parts_of(text)
+    return joint.join(words[: len(words) - round(share * len(words))])
+
+
+def put_in_front(text: str, share: float, tools: Tools) -> str:
+    """Begin with words of others, this share of the text's own."""
+    words, joint = parts_of(text)
+    return joint.join(tools.words(round(share * len(words)))) + "\n" + text
+
+
+def quote(text: str, share: float, tools: Tools) -> str:
+    """Put this share of the text between words of others, as many as it has itself."""
+    words, joint = parts_of(text)
+    length = round(share * len(words))
+    start = tools.chance.randint(0, len(words) - length)
+    around = tools.words(len(words))
+    middle = len(around) // 2
+    return joint.join(around[:middle] + words[start : start + length] + around[middle:])
+
+
+def reorder(text: str, share: float, tools: Tools) -> str:
+    """Swap two neighbouring sentences (0), or put all of them into another order (1)."""
+    sentences = [sentence for sentence in _SENTENCE.split(text) if sentence]
+    if share == 1:
+        tools.chance.shuffle(sentences)
+    elif len(sentences) > 1:
+        at = tools.chance.randrange(len(sentences) - 1)
+        sentences[at : at + 2] = sentences[at + 1], sentences[at]
+    return parts_of(text)[1].join(sentences)
+
+
+def replace_words(text: str, share: float, tools: Tools) -> str:
+    """Put words of others in the place of words, as somebody does who knows a synonym for each."""
+    return _each_word(text, share, tools, lambda _: tools.words(1)[0])
+
+
+def synonyms(text: str, share: float, tools: Tools) -> str:
+    """Replace words that a list of synonyms knows."""
+    return spinning.with_synonyms(text, share, tools.chance)
+
+
+def drop_words(text: str, share: float, tools: Tools) -> str:
+    """Leave words out."""
+    words, joint = parts_of(text)
+    return joint.join(word for word in words if tools.chance.random() >= share)
+
+
+def _misspelt(word: str, chance: random.Random) -> str:
+    """Return a word with one letter swapped with the next, dropped, doubled, or another."""
+    at = chance.randrange(len(word))
+    kind = chance.randrange(4)
+    if kind == 0 and at + 1 < len(word):
+        return word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+    middle = ("", "", word[at] * 2, chance.choice(_LETTERS))[kind]
+    return word[:at] + middle + word[at + 1 :]
+
+
+def misspell_words(text: str, share: float, tools: Tools) -> str:
+    """Make one mistake in words."""
+    return _each_word(text, share, tools, lambda word: _misspelt(word, tools.chance))
+
+
+def misspell_letters(text: str, share: float, tools: Tools) -> str:
+    """Make a mistake at letters: many in a long word."""
+    return _each_letter(text, share, tools, lambda letter: _misspelt(letter, tools.chance))
+
+
+def look_alike(text: str, share: float, tools: Tools) -> str:
+    """Write Cyrillic letters for the Latin ones that look the same."""
+    return _each_letter(text, share, tools, lambda letter: glyphs.LOOK_ALIKES.get(letter, letter))
+
+
+def unseen(text: str, share: float, tools: Tools) -> str:
+    """Put characters that cannot be seen behind letters."""
+    return _each_letter(text, share, tools, lambda letter: letter + tools.chance.choice(glyphs.UNSEEN))
+
+
+def accents(text: str, share: float, tools: Tools) -> str:
+    """Put accents on vowels."""
+    return _each_letter(text, share, tools, lambda letter: glyphs.with_accent(letter) if letter in _VOWELS else letter)
+
+
+def full_width(text: str, share: float, tools: Tools) -> str:
+    """Write letters in their full-width forms."""
+    return _each_letter(text, share, tools, lambda letter: chr(ord(letter) + 0xFEE0) if letter.isascii() else letter)
+
+
+def capitals(text: str, share: float, tools: Tools) -> str:
+    """Write words in capitals."""
+    return _each_word(text, share, tools, str.upper)
+
+
+def no_punctuation(text: str, _share: float, _: Tools) -> str:
+    """Leave out all punctuation, so that what it parted is one word."""
+    return _PUNCTUATION.sub("", text)
+
+
+def commas(text: str, share: float, tools: Tools) -> str:
+    """Put commas behind words."""
+    return _each_word(text, share, tools, lambda word: f"{word},")
+
+
+def white_space(text: str, share: float, tools: Tools) -> str:
+    """Break lines behind words."""
+    return _each_word(text, share, tools, lambda word: f"{word}\n\t ")
+
+
+def run_together(text: str, share: float, tools: Tools) -> str:
+    """Leave out spaces."""
+    return re.sub(r"\s+", lambda gap: "" if tools.chance.random() < share else gap[0], text)
+
+
+def _shares(*shares: float) -> tuple[tuple[str, float], ...]:
+    return tuple((f"{round(100 * share)} %", share) for share in shares)
+
+
+#: Every edit, in the order of the tables.
+EDITS = (
+    Edit("end cut off", _shares(0.1, 0.2, 0.3, 0.4, 0.5), cut_end),
+    Edit("words of others in front", _shares(0.1, 0.25, 0.5, 1.0), put_in_front),
+    Edit("part quoted in as many words of others", _shares(0.25, 0.5, 1.0), quote),
+    Edit("sentences reordered", (("two swapped", 0), ("all", 1)), reorder),
+    Edit("words replaced", _shares(0.01, 0.02, 0.05, 0.1, 0.2), replace_words),
+    Edit("synonyms, where a list has one", _shares(0.5, 1.0), synonyms),
+    Edit("words left out", _shares(0.01, 0.02, 0.05, 0.1), drop_words),
+    Edit("a typo in words", _shares(0.01, 0.02, 0.05, 0.1), misspell_words),
+    Edit("typos at letters", _shares(0.01, 0.02, 0.05), misspell_letters),
+    Edit("spaces left out", _shares(0.02, 0.1, 1.0), run_together),
+    Edit("accents on vowels", _shares(0.02, 0.1, 1.0), accents),
+    Edit("Cyrillic look-alikes of letters", _shares(0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0), look_alike),
+    Edit("unseen characters behind letters", _shares(0.1, 1.0), unseen),
+    Edit("full-width letters", _shares(0.1, 1.0), full_width),
+    Edit("capitals", _shares(0.2, 1.0), capitals),
+    Edit("punctuation left out", (("all", 1),), no_punctuation),
+    Edit("commas behind words", _shares(0.02, 0.2, 1.0), commas),
+    Edit("lines broken behind words", _shares(0.02, 0.2, 1.0), white_space),
+)

@@ -1,0 +1,73 @@
+"""What every experiment is told and what it finds: tables, and pictures as SVG."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.report import Table
+
+__all__ = ["Findings", "Scale", "Table", "percent", "table"]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large an experiment is.
+
+    Attributes:
+        data: Folder of the texts.
+        trials: Constructed pairs of each similarity, and texts of each set that edits are tried on.
+        seeds: Families of hash functions that averages are taken over.
+        sizes: Shingle sizes of the Reuters experiment.
+    """
+
+    data: Path
+    trials: int = 2_000
+    seeds: int = 20
+    sizes: Sequence[int] = (1, 2, 3, 4, 5, 6, 7)
+
+
+@dataclass
+class Findings:
+    """What an experiment found.
+
+    Attributes:
+        name: Its name, and that of its file.
+        tables: The figures, by the name under which a page shows them.
+        pictures: SVG, by the name of their file without its ending.
+    """
+
+    name: str
+    tables: dict[str, Table] = field(default_factory=dict)
+    pictures: dict[str, str] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """Return everything for a screen."""
+        parts = [f"## {self.name}"]
+        parts += [f"{name}\n\n{one.text()}" for name, one in self.tables.items()]
+        parts += [f"picture: {name}.svg" for name in self.pictures]
+        return "\n\n".join(parts) + "\n"
+
+    def write(self, folder: Path) -> None:
+        """Write NAME.json and the pictures into a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        content = {name: {"columns": one.columns, "rows": one.rows} for name, one in self.tables.items()}
+        (folder / f"{self.name}.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        for name, picture in self.pictures.items():
+            (folder / f"{name}.svg").write_text(picture, "utf-8")
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """Return a table of numbers and texts; whole numbers get commas."""
+    return Table(list(columns), [[_cell(value) for value in row] for row in rows])
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Return a share as a percentage; a dash for a share of nothing."""
+    return "-" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else str(value)

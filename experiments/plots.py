@@ -1,0 +1,75 @@
+"""Pictures as SVG: the same octets for the same figures, on a white ground, so that they read on any page.
+
+Lines are theory, points are measured; each colour has a marker of its own, for those who see no difference of colours.
+"""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+#: Colour and marker of each series.
+SERIES = (("#0550ae", "o"), ("#b35900", "s"), ("#116329", "^"), ("#8250df", "D"))
+GREY = "#57606a"
+
+_STYLE: Any = {
+    # A salt makes the ids of the SVG the same in each run; texts stay texts, which any browser can find.
+    "svg.hashsalt": "streamdedup",
+    "svg.fonttype": "none",
+    "font.family": "DejaVu Sans",
+    "font.size": 11,
+    "text.color": "#24292f",
+    "axes.labelcolor": "#24292f",
+    "axes.edgecolor": GREY,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": "#d8dee4",
+    "xtick.color": "#24292f",
+    "ytick.color": "#24292f",
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+}
+
+
+class Picture:
+    """One plot; what is drawn into `axes` is in the project's style.
+
+    Args:
+        title: What is to be seen, for readers and for those who are read to.
+        x: What the horizontal axis shows.
+        y: What the vertical axis shows.
+        height: In inches; it is 8 wide.
+    """
+
+    def __init__(self, title: str, x: str, y: str, height: float = 5.0) -> None:
+        self.title = title
+        with mpl.rc_context(_STYLE):
+            self.figure = Figure(figsize=(8.0, height), layout="constrained")
+            self.axes: Axes = self.figure.add_subplot()
+            self.axes.set(xlabel=x, ylabel=y)
+            self.axes.set_title(title, loc="left", fontsize=12)
+
+    def legend(self, place: str) -> None:
+        """Say which line is what, in a corner such as "upper left" or, in two columns, "below" the plot."""
+        with mpl.rc_context(_STYLE):
+            if place == "below":
+                self.figure.legend(fontsize=10, loc="outside lower center", ncols=2)
+            else:
+                self.axes.legend(fontsize=10, loc=place)  # type: ignore[call-overload]
+
+    def band(self, x: Sequence[float], low: Sequence[float], high: Sequence[float], colour: str) -> None:
+        """Shade what chance alone may do."""
+        self.axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
+
+    def svg(self) -> str:
+        """Return the picture."""
+        written = io.StringIO()
+        with mpl.rc_context(_STYLE):
+            self.figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None, "Title": self.title})
+        return "\n".join(line.rstrip() for line in written.getvalue().splitlines()) + "\n"

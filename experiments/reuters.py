@@ -1,0 +1,236 @@
+"""The experiment of the source material on Reuters-21578.
+
+Letters only, articles of at least eight words, word k-shingles for k from 1 to 7, signatures of 100 functions in bands,
+candidates verified by signature and by the original sets, the nearest neighbours of a chosen article.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments import source
+from experiments.exact import Pairs, all_pairs
+from experiments.findings import Findings, Scale, Table, percent, table
+from experiments.places import read
+from streamdedup.lsh import Banding
+
+#: The set.
+NAME = "reuters21578"
+#: Fewest words of an article that takes part.
+MIN_WORDS = 8
+#: Functions of the signatures, and the shingle size where bands are varied.
+FUNCTIONS, SIZE = 100, 3
+#: Bands and rows of the comparison over shingle sizes, and the others at `SIZE`.
+BANDING = Banding(20, 5)
+BANDINGS = (Banding(25, 4), BANDING, Banding(16, 6), Banding(12, 8), Banding(10, 10), Banding(5, 20))
+#: Similarities at which candidates are counted as found.
+NEAR, RELATED = 0.8, 0.5
+#: Neighbours asked for.
+TOP = 5
+#: What the functions are drawn by.
+SEED = 21578
+
+
+class Cleaned(NamedTuple):
+    """The articles that take part: ids, words, and how many there were at each step."""
+
+    ids: list[str]
+    words: list[list[str]]
+    articles: int
+    with_body: int
+
+
+class Signed(NamedTuple):
+    """The articles as shingles of one size.
+
+    Attributes:
+        sets: The shingles of each.
+        distinct: Number of distinct shingles.
+        family: The functions.
+        signatures: int64, shape (n, FUNCTIONS).
+        truth: All pairs from `RELATED` on.
+    """
+
+    sets: list[frozenset[str]]
+    distinct: int
+    family: source.Family
+    signatures: NDArray[np.int64]
+    truth: Pairs
+
+
+class Verified(NamedTuple):
+    """Candidates and what they are worth: how many bands each shares, and its similarities, in one order."""
+
+    pairs: list[source.Pair]
+    shared: NDArray[np.int64]
+    by_signature: NDArray[np.float64]
+    by_original: NDArray[np.float64]
+
+
+def run(scale: Scale) -> Findings:
+    """Run it.
+
+    Raises:
+        Absent: The collection is not there.
+    """
+    cleaned = clean(scale)
+    found = Findings("reuters", {"articles": counts(cleaned)})
+    by_size = []
+    for size in scale.sizes:
+        signed = prepare(cleaned.words, size)
+        candidates = verify(signed, BANDING)
+        by_size.append(_size_row(size, signed, candidates))
+        if size == SIZE:
+            found.tables["bands"] = over_bandings(signed)
+            found.tables["neighbours"] = neighbours_table(cleaned.ids, candidates)
+            found.tables["forms"] = forms(signed)
+    columns = ("k", "distinct shingles", "c", "shingles an article", "pairs from 0.5", "pairs from 0.8", "candidates")
+    checks = ("from 0.8 by signature", "from 0.8 by original", "found of those from 0.8", "found of those from 0.5")
+    found.tables["sizes"] = table(columns + checks, by_size)
+    return found
+
+
+def clean(scale: Scale) -> Cleaned:
+    """Read the articles and keep the letters of those that have enough words."""
+    ids, words, articles, with_body = [], [], 0, 0
+    for entry in read(scale.data, NAME):
+        articles += 1
+        with_body += bool(entry.text)
+        own = source.words_of(entry.text)
+        if len(own) >= MIN_WORDS:
+            ids.append(entry.id)
+            words.append(own)
+    return Cleaned(ids, words, articles, with_body)
+
+
+def counts(cleaned: Cleaned) -> Table:
+    """Return how many articles there are at each step, beside the known numbers."""
+    left = len(cleaned.ids)
+    rows = [
+        ("articles", cleaned.articles, 21_578),
+        ("without BODY", cleaned.articles - cleaned.with_body, 2_535),
+        ("with BODY", cleaned.with_body, 19_043),
+        (f"fewer than {MIN_WORDS} words of letters", cleaned.with_body - left, 25),
+        ("left", left, 19_018),
+    ]
+    return table(("", "counted", "known answer"), rows)
+
+
+def prepare(words: Sequence[Sequence[str]], size: int) -> Signed:
+    """Make shingles, signatures and the truth for one shingle size."""
+    sets = [source.shingles_of(own, size) for own in words]
+    hashes, offsets = source.hash_sets(sets)
+    distinct = len(set().union(*sets))
+    family = source.draw_family(FUNCTIONS, distinct, SEED)
+    return Signed(sets, distinct, family, source.sign(family, hashes, offsets), all_pairs(hashes, offsets, RELATED))
+
+
+def verify(signed: Signed, banding: Banding) -> Verified:
+    """Find the candidates of a banding and compare each in both ways."""
+    shared = source.shared_bands(source.band_keys(signed.signatures, banding.bands, banding.rows))
+    pairs = sorted(shared)
+    return Verified(
+        pairs,
+        np.array([shared[pair] for pair in pairs], np.int64),
+        source.by_signature(signed.signatures, pairs),
+        source.by_original(signed.sets, pairs),
+    )
+
+
+def _size_row(size: int, signed: Signed, candidates: Verified) -> list[object]:
+    mean = np.mean([len(one) for one in signed.sets])
+    return [
+        size,
+        signed.distinct,
+        signed.family.c,
+        f"{mean:.1f}",
+        len(signed.truth.first),
+        len(signed.truth.at_least(NEAR).first),
+        len(candidates.pairs),
+        int(np.sum(candidates.by_signature >= NEAR)),
+        int(np.sum(candidates.by_original >= NEAR)),
+        recall(signed.truth, candidates, NEAR),
+        recall(signed.truth, candidates, RELATED),
+    ]
+
+
+def recall(truth: Pairs, candidates: Verified, threshold: float, least_shared: int = 1) -> str:
+    """Return the share of the true pairs from a similarity on that share enough bands."""
+    wanted = truth.at_least(threshold).as_set()
+    chosen = (candidates.shared >= least_shared) & (candidates.by_original >= threshold)
+    met = {pair for pair, one in zip(candidates.pairs, chosen.tolist(), strict=True) if one}
+    return percent(len(wanted & met) / len(wanted) if wanted else None)
+
+
+def over_bandings(signed: Signed) -> Table:
+    """Return what one and two shared bands bring, for each banding."""
+    rows = []
+    for banding in BANDINGS:
+        candidates = verify(signed, banding)
+        for least in (1, 2):
+            enough = candidates.shared >= least
+            near = candidates.by_original[enough] >= NEAR
+            expected = [banding.probability(one, least) for one in signed.truth.at_least(NEAR).similarity.tolist()]
+            rows.append(
+                [
+                    f"{banding.bands} x {banding.rows}",
+                    f"{banding.threshold:.3f}",
+                    least,
+                    int(enough.sum()),
+                    percent(float(near.mean()) if near.size else None),
+                    percent(banding.probability(NEAR, least)),
+                    percent(float(np.mean(expected)) if expected else None),
+                    recall(signed.truth, candidates, NEAR, least),
+                    recall(signed.truth, candidates, RELATED, least),
+                ]
+            )
+    columns = ("bands x rows", "(1/b)^(1/r)", "shared bands", "candidates", "of these from 0.8", "theory at 0.8")
+    return table((*columns, "theory from 0.8", "found from 0.8", "found from 0.5"), rows)
+
+
+def neighbours(candidates: Verified, document: int) -> list[tuple[int, float, float]]:
+    """Return (other, similarity by original, by signature) of the related candidates of a document, nearest first."""
+    found = [
+        (one if other == document else other, original, estimated)
+        for (one, other), original, estimated in zip(
+            candidates.pairs, candidates.by_original.tolist(), candidates.by_signature.tolist(), strict=True
+        )
+        if document in (one, other) and original >= RELATED
+    ]
+    return sorted(found, key=lambda one: (-one[1], one[0]))
+
+
+def neighbours_table(ids: Sequence[str], candidates: Verified) -> Table:
+    """Return the nearest neighbours of four articles: the first ones in each situation."""
+    near = [pair for pair, one in zip(candidates.pairs, candidates.by_original.tolist(), strict=True) if one >= RELATED]
+    degrees = np.bincount(np.array(near, np.int64).ravel(), minlength=len(ids))
+    situations = {
+        f"{TOP} found": degrees >= TOP,
+        f"fewer than {TOP}": (degrees > 1) & (degrees < TOP),
+        "one": degrees == 1,
+        "none": degrees == 0,
+    }
+    rows = []
+    for situation, fits in situations.items():
+        if not fits.any():
+            continue
+        document = int(np.argmax(fits))
+        all_of_them = neighbours(candidates, document)
+        shown = [f"{ids[other]}: {original:.3f} ({estimated:.2f})" for other, original, estimated in all_of_them[:TOP]]
+        rows.append([situation, ids[document], len(all_of_them), ", ".join(shown) or "none"])
+    return table(("situation", "article", "neighbours", f"nearest {TOP}: similarity (estimate)"), rows)
+
+
+def forms(signed: Signed) -> Table:
+    """Return what bands hashed as text and as octets have in common."""
+    text = source.band_keys(signed.signatures, BANDING.bands, BANDING.rows)
+    octets = BANDING.band_keys(signed.signatures.astype(np.uint32)).astype(np.int64)
+    by_text, by_octets = source.shared_bands(text), source.shared_bands(octets)
+    rows = [
+        ("text: 15_355_89_2", len(np.unique(text)), len(by_text)),
+        ("octets: 4 for each value", len(np.unique(octets)), len(by_octets)),
+        ("pairs in both", "", len(by_text.keys() & by_octets.keys())),
+    ]
+    return table(("CRC-32 of a band's values as", "distinct keys", "candidates"), rows)
