@@ -1,0 +1,274 @@
+"""The loop as a state machine: hypothesis chooses what is sent, who works, what fails and when.
+
+The world is that of ``loop_world``: the real loop and detector over the broker in memory, which models the traps of the
+real one, and the index in memory. Where ``test_loop`` draws whole runs by seed, here every step depends on the ones
+before, so that a story that loses or doubles a pair comes out in its fewest steps.
+"""
+
+import logging
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+import structlog
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from loop_world import (
+    CLOCK,
+    DUPLICATES,
+    GROUP,
+    Act,
+    Daemon,
+    Sent,
+    World,
+    a_text,
+    batch_refused,
+    broker_fails,
+    edited,
+    frozen,
+    killed,
+    rebalanced,
+    slow,
+    store_fails,
+)
+
+from streamdedup.service import loop as loop_module
+from streamdedup.service.breaker import BreakerOptions
+from streamdedup.store.memory import MemoryBucketStore
+
+PARTITIONS = 2
+#: Daemons at most: one more than there are partitions stands by.
+MOST_DAEMONS = 3
+#: Texts that documents have: some resemble each other, and two are the same.
+_RNG = random.Random(11)
+_FIRST, _OTHER = a_text(_RNG), a_text(_RNG)
+TEXTS = [_FIRST, _FIRST, edited(_RNG, _FIRST), edited(_RNG, _FIRST), _OTHER, edited(_RNG, _OTHER), " "]
+ADDITIONS = [a_text(_RNG, 3), "…"]
+#: Ids, each in one partition.
+IDS = [f"d{number}" for number in range(5)]
+POISON = ("not_json", "null_without_key", "unreadable")
+
+ACTS: dict[str, Act] = {
+    "the store fails": store_fails,
+    "the batch is refused": batch_refused,
+    "kafka fails": broker_fails,
+    "the process is killed": killed,
+    "the group rebalances": rebalanced,
+    "others overtake": slow(3),
+    "the session ends and others take over": frozen(4),
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_time_and_no_log() -> Iterator[None]:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop_module, "time", CLOCK)
+        yield
+    structlog.reset_defaults()
+
+
+class LoopMachine(RuleBasedStateMachine):
+    """A topic, daemons that come, work, fail and go, and whoever reads what they publish."""
+
+    make_index: Callable[[World], MemoryBucketStore] = staticmethod(lambda _world: MemoryBucketStore())
+    sent = Bundle("sent")
+    published_count = 0
+
+    @initialize(batch_size=st.sampled_from([1, 2, 4]), daemons=st.integers(1, 2))
+    def begin(self, batch_size: int, daemons: int) -> None:
+        self.world = World(
+            [],
+            partitions=PARTITIONS,
+            names=["a", "b"][:daemons],
+            batch_size=batch_size,
+            make_index=self.make_index,
+            breaker=BreakerOptions(limit=None),
+        )
+        self.placed: set[str] = set()
+
+    # What comes in
+
+    def _send(self, *records: Sent) -> None:
+        world = self.world
+        world.records = [*world.records, *records]
+        for record in records:
+            position = world._produce(record)
+            world.positions.append(position)
+            world.ends[position.of] = position.offset + 1
+
+    @rule(
+        target=sent, documents=st.lists(st.tuples(st.sampled_from(IDS), st.sampled_from(TEXTS)), min_size=1, max_size=4)
+    )
+    def documents_are_placed_or_changed(self, documents):
+        records = [Sent(identity, text, IDS.index(identity)) for identity, text in documents]
+        self.placed.update(record.id for record in records)
+        self._send(*records)
+        return multiple(*records)
+
+    @rule(record=sent)
+    def a_document_is_sent_again(self, record):
+        """By a producer that retries, or as a return to what it was."""
+        self.placed.add(record.id)
+        self._send(record)
+
+    @precondition(lambda self: self.placed)
+    @rule(data=st.data(), addition=st.sampled_from(ADDITIONS))
+    def a_document_is_continued(self, data, addition):
+        identity = data.draw(st.sampled_from(sorted(self.placed)))
+        self._send(Sent(identity, addition, IDS.index(identity), op="append"))
+
+    @rule(identity=st.sampled_from(IDS))
+    def a_document_is_deleted(self, identity):
+        self.placed.discard(identity)
+        self._send(Sent(identity, "", IDS.index(identity), op="delete"))
+
+    @rule(code=st.sampled_from(POISON), partition=st.integers(0, PARTITIONS - 1))
+    def a_record_comes_that_is_no_document(self, code, partition):
+        self._send(Sent("x", None if code == "null_without_key" else "", partition, code))
+
+    # Who works
+
+    def _daemon(self, number: int) -> Daemon:
+        return self.world.daemons[number % len(self.world.daemons)]
+
+    @rule(number=st.integers(0, MOST_DAEMONS - 1), turns=st.integers(1, 3))
+    def a_daemon_works(self, number, turns):
+        for _ in range(turns):
+            self.world.turn(self._daemon(number))
+
+    @rule(
+        number=st.integers(0, MOST_DAEMONS - 1),
+        act=st.sampled_from(sorted(ACTS)),
+        after=st.integers(0, 30),
+        lasting=st.booleans(),
+    )
+    def a_daemon_works_and_something_happens(self, number, act, after, lasting):
+        """At the next moment but so many; and if it lasts, at the next one too."""
+        at = len(self.world.trace) + after
+        self.world.plan = lambda moment: ACTS[act] if moment in (at, at + lasting) else None
+        self.world.turn(self._daemon(number))
+        self.world.plan = lambda _moment: None
+
+    @precondition(lambda self: len(self.world.daemons) < MOST_DAEMONS)
+    @rule()
+    def a_daemon_joins(self):
+        self.world.turn(self.world.start(f"joined{len(self.world.everyone)}"))
+
+    @precondition(lambda self: len(self.world.daemons) > 1)
+    @rule(number=st.integers(0, MOST_DAEMONS - 1))
+    def a_daemon_is_stopped(self, number):
+        daemon = self._daemon(number)
+        daemon.stop.stopping = True
+        daemon.loop.run()
+        self.world.daemons.remove(daemon)
+
+    @rule(number=st.integers(0, MOST_DAEMONS - 1))
+    def a_daemon_is_restarted(self, number):
+        daemon = self._daemon(number)
+        daemon.leave_group()
+        self.world.restart(daemon)
+
+    # What happens around them
+
+    @rule()
+    def the_group_rebalances(self):
+        self.world.broker.rebalance(GROUP)
+
+    @rule(point=st.sampled_from(["before commit", "after commit"]))
+    def the_next_publication_fails(self, point):
+        self.world.broker.publish_failures.append(point)
+
+    @rule(turns=st.integers(1, 3))
+    def kafka_is_away_for_a_while(self, turns):
+        self.world.broker.away = True
+        for number in range(turns):
+            self.world.turn(self._daemon(number))
+        self.world.broker.away = False
+
+    @rule()
+    def transactions_time_out(self):
+        self.world.broker.time_out_transactions()
+
+    @rule(data=st.data())
+    def an_operator_stops_all_and_sets_offsets_back(self, data):
+        """As one may when everything is committed and known to be: then what was published stays as it is."""
+        self.everything_is_worked_through()
+        self.world.stop_all()
+        if self.world.index._marks == self.world.broker.committed(GROUP) and not self._poisoned():
+            offsets = {p: data.draw(st.integers(0, end)) for p, end in self.world.ends.items()}
+            self.world.broker.commit(GROUP, offsets)
+        self.world.turn(self.world.start(f"later{len(self.world.everyone)}"))
+
+    def _poisoned(self) -> bool:
+        return any(record.code is not None for record in self.world.records)
+
+    # What must be so
+
+    @rule()
+    def everything_is_worked_through(self):
+        self.world.run()
+        assert self.world.wrong() == []
+
+    @invariant()
+    def nothing_is_doubled_or_invented(self):
+        published = len(self.world.broker.records(DUPLICATES)) if hasattr(self, "world") else 0
+        if published > self.published_count:
+            self.published_count = published
+            assert [text for text in self.world.wrong() if text.startswith(("doubled", "invented"))] == []
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.everything_is_worked_through()
+
+
+#: Few examples in every run of the tests.
+QUICK = settings(deadline=None, max_examples=30, stateful_step_count=25, suppress_health_check=[HealthCheck.too_slow])
+
+
+def test_no_story_loses_or_doubles_a_pair():
+    run_state_machine_as_test(LoopMachine, settings=QUICK)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_no_longer_story_does_either():
+    run_state_machine_as_test(LoopMachine, settings=settings(QUICK, max_examples=250, stateful_step_count=50))
+
+
+class WithoutClaim(MemoryBucketStore):
+    def claim_pairs(self, claims, fences):
+        return [True] * len(claims)
+
+
+class WithoutClaims(LoopMachine):
+    make_index = staticmethod(lambda _world: WithoutClaim())
+
+
+def a_story(machine: LoopMachine, after: int) -> None:
+    """Tell one by the rules: a daemon is frozen at some moment, others do its work again, and it wakes up."""
+    machine.begin(batch_size=1, daemons=2)
+    machine.documents_are_placed_or_changed([(IDS[0], TEXTS[0]), (IDS[1], TEXTS[1])])
+    machine.a_daemon_works_and_something_happens(0, "the session ends and others take over", after, lasting=False)
+    machine.teardown()
+
+
+def test_the_machine_notices_a_loop_without_claims():
+    found = []
+    for after in range(24):
+        a_story(LoopMachine(), after)
+        try:
+            a_story(WithoutClaims(), after)
+        except AssertionError as error:
+            found.append(str(error))
+    assert any("doubled" in text for text in found)
