@@ -57,11 +57,13 @@ model: $(VENV)/.dev ## The model of the delivery rules under SEEDS random runs, 
 SEED ?= 1
 KILLS ?= 12
 BROKERS ?= 1
+CHANGES ?= 0
+ENDS ?= 0
 REPORT ?= chaos-report.json
 
 .PHONY: chaos
-chaos: $(VENV)/.dev ## Faults on purpose while documents flow: SEED=, KILLS=, BROKERS=1 or 3, REPORT=; see docs/chaos.md
-	$(BIN)/python -m tests.chaos storm --seed $(SEED) --kills $(KILLS) --brokers $(BROKERS) --report $(REPORT)
+chaos: $(VENV)/.dev ## Faults on purpose while documents flow: SEED=, KILLS=, BROKERS=1 or 3, CHANGES=, ENDS=, REPORT=; see docs/chaos.md
+	$(BIN)/python -m tests.chaos storm --seed $(SEED) --kills $(KILLS) --brokers $(BROKERS) --changes $(CHANGES) --ends $(ENDS) --report $(REPORT)
 
 .PHONY: chaos-selftest
 chaos-selftest: $(VENV)/.dev ## Loops that are broken on purpose, each of which the harness must catch

@@ -21,6 +21,10 @@ from streamdedup.store.base import BucketStore, Fence
 from streamdedup.store.documents import PutResult, PutState, StoredRecord, decide_put, deletion_marker
 from streamdedup.text import Shingler
 
+#: Stands among the saved partners of an addition that met no document: the batch done again may find one that a later
+#: record has placed.
+_UNKNOWN = b"unknown document"
+
 
 @dataclass(slots=True)
 class Continued:
@@ -66,32 +70,62 @@ class Changes:
 
     # Continue
 
-    def continued(self, appends: Sequence[Document], outcome: Outcome) -> Continued:
+    def continued(self, appends: Sequence[Document], rights: Sequence[Fence], outcome: Outcome) -> Continued:
         """Continue documents, each at most once.
 
         Args:
             appends: What follows each.
+            rights: Rights to write.
             outcome: Takes those that can never be processed.
         """
         numbers = [document_number(self._options.profile, document.id) for document in appends]
         found = self._store.get_records(numbers)
         continued = Continued()
         growing: list[tuple[Document, StoredRecord]] = []
+        unknown: list[Document] = []
+        overtaken: list[tuple[Document, StoredRecord]] = []
         for document, number in zip(appends, numbers, strict=True):
             stored = found.get(number)
             state = _state(document, stored)
             if stored is None or (stored.deleted and state is PutState.REPLACED):
-                outcome.refused.append((document, _unknown()))
+                unknown.append(document)
             elif state is PutState.COLLIDED:
                 outcome.refused.append((document, collision(PutResult(state, stored))))
             elif state is PutState.REPLAYED:
                 continued.add(document, stored, PutResult(state, stored))
             elif state is PutState.SUPERSEDED:
-                continued.add(document, _at(document, stored), PutResult(state))
+                overtaken.append((document, stored))
             else:
                 growing.append((document, stored))
+        refused = self._note_unknown(unknown, [document for document, _ in overtaken], rights)
+        outcome.refused += [(document, _unknown()) for document in refused]
+        outcome.saved_positions += [document.position for document in refused]
+        for document, stored in overtaken:
+            if document not in refused:
+                continued.add(document, _at(document, stored), PutResult(PutState.SUPERSEDED))
         self._grow(growing, continued, outcome)
         return continued
+
+    def _note_unknown(
+        self, unknown: Sequence[Document], overtaken: Sequence[Document], rights: Sequence[Fence]
+    ) -> list[Document]:
+        """Note which additions met no document, before any later record of the batch can place one.
+
+        Args:
+            unknown: Those that meet none now.
+            overtaken: Those that meet a later version, perhaps of a document that was not there at first.
+            rights: Rights to write.
+
+        Returns:
+            Those that met none, now or in an earlier attempt.
+        """
+        documents = [*unknown, *overtaken]
+        if not documents:
+            return []
+        notes = [{_UNKNOWN: b""}] * len(unknown) + [{}] * len(overtaken)
+        positions = [document.position for document in documents]
+        saved = self._store.save_partners(list(zip(positions, notes, strict=True)), rights)
+        return [document for document, notes in zip(documents, saved, strict=True) if _UNKNOWN in notes]
 
     def _grow(self, growing: Sequence[tuple[Document, StoredRecord]], continued: Continued, outcome: Outcome) -> None:
         for document, stored in growing:

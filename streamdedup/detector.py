@@ -150,7 +150,7 @@ class Detector:
         outcome = Outcome()
         # 1. Record first; leave before change.
         results = self._put(prepared.records, rights)
-        prepared, results = self._continue(prepared, results, outcome)
+        prepared, results = self._continue(prepared, results, rights, outcome)
         self._replace(prepared, results, rights)
         states = [result.state for result in results]
         _take_first_attempts(prepared.records, results)
@@ -163,7 +163,7 @@ class Detector:
         # 4. Save the partners.
         partners = self._save_partners(prepared, loud, states, verified, rights)
         # 5. Claim.
-        outcome.saved_positions = [prepared.records[row].position for row, saved in partners.items() if saved]
+        outcome.saved_positions += [prepared.records[row].position for row, saved in partners.items() if saved]
         owned = self._claim(prepared, partners, rights)
         # 6. Clusters.
         self._detect(prepared, owned, rights, outcome)
@@ -179,12 +179,12 @@ class Detector:
         return [results[row] for row in range(len(records))]
 
     def _continue(
-        self, prepared: Prepared, results: list[PutResult], outcome: Outcome
+        self, prepared: Prepared, results: list[PutResult], rights: list[Fence], outcome: Outcome
     ) -> tuple[Prepared, list[PutResult]]:
         """Add to a batch what comes of those that continue a document."""
         if not prepared.appends:
             return prepared, results
-        continued = self._changes.continued(prepared.appends, outcome)
+        continued = self._changes.continued(prepared.appends, rights, outcome)
         contents = [decode_content(record.content) for record in continued.records]
         sketches = [content.sketch for content in contents]
         skips = {

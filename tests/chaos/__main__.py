@@ -31,6 +31,7 @@ def storm(arguments: argparse.Namespace) -> bool:
         arguments.daemons,
         kinds=tuple(kind for kind in kinds if kind != "kill"),
         changes=arguments.changes,
+        ends=arguments.ends,
         broken=arguments.broken,
     )
     print(f"seed {options.seed}: {options.kills} kills and {', '.join(options.kinds)}", flush=True)
@@ -102,6 +103,7 @@ def main() -> None:
     run.add_argument("--redis", metavar="PROGRAM", default="redis-server", help="Redis server to start")
     run.add_argument("--kinds", help=f"of {','.join(KINDS)}; all, if not given")
     run.add_argument("--changes", type=float, default=0.0, help="share of records that change a document")
+    run.add_argument("--ends", type=float, default=0.0, help="share that continue a document or delete it")
     run.add_argument("--break", dest="broken", choices=sorted(BREAKS), help="with a loop that is broken on purpose")
     run.add_argument("--no-traps", action="store_true", help="leave out the stories with documents placed")
     run.add_argument("--report", type=Path, help="write it here too, as JSON")

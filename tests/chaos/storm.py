@@ -46,6 +46,7 @@ class Options:
         kinds: Other kinds of faults; each strikes once in every stage.
         per_second: Records produced.
         changes: Share of them that change a document.
+        ends: Share of them that continue a document or delete it, or place it again.
         broken: Which rule the daemons break; None is the right loop.
     """
 
@@ -55,6 +56,7 @@ class Options:
     kinds: tuple[str, ...] = tuple(kind for kind in KINDS if kind != "kill")
     per_second: float = 30.0
     changes: float = 0.0
+    ends: float = 0.0
     broken: str | None = None
 
 
@@ -223,7 +225,7 @@ class Storm:
         try:
             for daemon in self._daemons:
                 daemon.start()
-            records = endless(self._options.seed, self._options.changes)
+            records = endless(self._options.seed, self._options.changes, self._options.ends)
             with Producing(kafka, topic, records, self._options.per_second):
                 for daemon in self._daemons:
                     daemon.wait_passed("after_poll", timeout_s=60)

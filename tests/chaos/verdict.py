@@ -70,6 +70,16 @@ class History:
     states: dict[Place, State]
     poison: dict[Place, tuple[bytes | None, bytes | None]]
 
+    def together(self, a: State, b: State) -> bool:
+        """Whether two contents may have stood at the same time.
+
+        A change and the return from it that come in one batch are none: the index keeps the place of the first.
+        """
+        return any(one.together(other) for one in self._alike(a) for other in self._alike(b))
+
+    def _alike(self, state: State) -> list[State]:
+        return [one for one in self.states.values() if (one.version, one.digest) == (state.version, state.digest)]
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -232,7 +242,7 @@ def alerted(records: Iterable[Any], told: History, near: set[tuple[str, str]]) -
             and b is not None
             and all((state.version[0], state.digest) == side[1:] for state, side in zip((a, b), sides, strict=True))
         )
-        if right and a.version[0] != b.version[0] and (a.text, b.text) in near and a.together(b):
+        if right and a.version[0] != b.version[0] and (a.text, b.text) in near and told.together(a, b):
             seen[_versions(a, b)] += 1
         else:
             invented.add(tuple(sorted((identity, 0, digest) for _, identity, digest in sides)))

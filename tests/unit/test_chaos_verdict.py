@@ -136,6 +136,13 @@ def test_whoever_comes_after_a_deletion_makes_no_pair_with_what_was_deleted(gone
     assert judge(elsewhere, [alert(0, "b", TWO, (0, "a", ONE), partition=1)], []).good
 
 
+def test_a_return_from_a_change_may_be_alerted_by_the_place_that_it_returned_to():
+    returned = [record(0, "a", ONE), record(1, "a", FAR), record(2, "b", TWO), record(3, "a", ONE)]
+    for at in (0, 3):
+        assert judge(returned, [alert(2, "b", TWO, (at, "a", ONE))], []).good
+    assert judge(returned, [alert(2, "b", TWO, (1, "a", ONE))], []).invented_count == 1
+
+
 def test_who_is_placed_again_after_a_deletion_is_another_one():
     again = [*PLAIN, tombstone(3, "a"), record(4, "a", ONE)]
     anew = alert(4, "a", ONE, (1, "b", TWO))

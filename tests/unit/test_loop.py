@@ -139,6 +139,21 @@ def test_no_schedule_of_faults_harms_documents_that_are_continued_changed_and_de
         assert a_random_run(seed, ends=0.5).wrong() == [], seed
 
 
+def test_whatever_fails_an_addition_to_nothing_stays_one_when_the_document_comes_in_the_same_batch():
+    records = [
+        Sent("a", TEXT, op="append", code="unknown_document"),
+        Sent("a", TEXT),
+        Sent("b", TEXT, op="append", code="unknown_document"),
+        Sent("b", "", op="delete"),
+        Sent("c", TEXT),
+    ]
+    moments = len(World(records, partitions=1).run().trace)
+    for number in range(moments):
+        for act in (killed, store_fails):
+            world = World(records, partitions=1, plan=plan({number: act})).run()
+            assert world.wrong() == [], (number, act)
+
+
 # Dead letters without end
 
 
