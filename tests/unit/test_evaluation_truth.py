@@ -48,6 +48,14 @@ def test_the_join_is_the_comparison_of_all_pairs(sets, threshold):
     assert joined(sets, threshold) == brute_force(sets, threshold)
 
 
+@given(st.lists(st.frozensets(ELEMENTS, max_size=14), max_size=25), THRESHOLDS, st.integers(1, 5), st.integers(1, 50))
+def test_it_is_so_however_many_elements_the_prefixes_must_share(sets, threshold, per_need, few):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(truth, "_ELEMENTS_PER_NEED", per_need)
+        patched.setattr(truth, "_FEW", few)
+        assert joined(sets, threshold) == brute_force(sets, threshold)
+
+
 @pytest.mark.parametrize("threshold", [0.3, 0.5, 0.8])
 def test_it_is_so_however_small_the_steps_are(monkeypatch, threshold):
     monkeypatch.setattr(truth, "_STEP_ELEMENTS", 3)
