@@ -16,6 +16,7 @@ from streamdedup.errors import BrokerUnavailable, FatalError
 from streamdedup.position import Partition
 from streamdedup.service.kafka.client import build, close_quietly
 from streamdedup.service.kafka.failures import CLIENT_ERRORS, translated
+from streamdedup.service.kafka.fencing import FencingWatch
 from streamdedup.service.kafka.options import KafkaOptions
 from streamdedup.service.kafka.records import named, offsets_of, places, records_of, unreadable_of
 from streamdedup.service.kafka.silence import SilenceWatch
@@ -42,6 +43,7 @@ class KafkaSource:
         self._options = options
         self._notes = listener
         self._silence = SilenceWatch(consumer, options)
+        self._fencing = FencingWatch(consumer, options)
         self._broken: str | None = None
         self._closed = False
 
@@ -72,6 +74,7 @@ class KafkaSource:
         if batch:
             self._silence.heard()
         else:
+            self._fencing.look()
             self._silence.look()
         return batch
 
@@ -106,6 +109,7 @@ class KafkaSource:
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0:
                 return
+            self._fencing.look()
             self._hold_step(min(remaining_s, HOLD_STEP_S))
 
     def committed(self, partition: Partition) -> int | None:

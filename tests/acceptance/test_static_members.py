@@ -1,0 +1,104 @@
+"""Static membership: a daemon that is back within its session keeps its partitions; two under one name are refused."""
+
+import contextlib
+import signal
+
+import pytest
+
+from tests import servers
+from tests.daemons import produce_keyed, values_of
+from tests.made_corpus import a_corpus, the_expected
+
+#: Documents, and partitions of their topic.
+DOCUMENTS, PARTITIONS = 900, 4
+#: Long enough for a process to be started anew.
+SESSION = {"kafka.session_timeout": "20s"}
+
+
+def static(installation, name, log=None):
+    """Return a daemon with a member id that stays; ``log`` tells two of one name apart."""
+    settings = {"kafka.instance_id": name, "kafka.group_instance_id": f"member-{name}", **SESSION}
+    return installation.daemon(log or name, **settings)
+
+
+def send(installation, corpus):
+    produce_keyed(installation.kafka, installation.topic, values_of(corpus))
+
+
+def judged(installation, corpus):
+    """Check that what was alerted are exactly the pairs of the reference."""
+    installation.wait_committed(len(corpus))
+    expected = the_expected(corpus)
+    assert len(expected) > 200
+    assert installation.pairs() == expected
+
+
+@pytest.mark.long
+def test_killed_and_back_within_its_session_it_keeps_its_partitions_and_the_others_notice_nothing(install):
+    installation = install(PARTITIONS, batch_records=15)
+    corpus = a_corpus(21, DOCUMENTS)
+    with static(installation, "a") as first, static(installation, "b") as second:
+        first.wait_ready()
+        second.wait_ready()
+        servers.wait_until(lambda: owned(first) and owned(second), what="partitions for both")
+        rebalances, partitions = second.metric("streamdedup_rebalances_total"), owned(first)
+        send(installation, corpus[: DOCUMENTS // 3])
+        installation.wait_committed(DOCUMENTS // 20)
+        first.kill()
+        send(installation, corpus[DOCUMENTS // 3 :])
+        first.start()
+        judged(installation, corpus)
+        assert owned(first) == partitions
+        assert second.metric("streamdedup_rebalances_total") == rebalances
+        assert [first.stop(), second.stop()] == [0, 0]
+
+
+@pytest.mark.long
+def test_a_frozen_process_that_wakes_after_its_successor_took_over_is_refused(install):
+    installation = install(PARTITIONS, batch_records=15)
+    corpus = a_corpus(22, DOCUMENTS)
+    with contextlib.ExitStack() as stack:
+        old = stack.enter_context(static(installation, "a"))
+        old.wait_ready()
+        send(installation, corpus[: DOCUMENTS // 3])
+        installation.wait_committed(DOCUMENTS // 20)
+        old.signal(signal.SIGSTOP)
+        assert installation.committed_count() < DOCUMENTS // 3, "too fast to be stopped at work"
+        new = stack.enter_context(static(installation, "a", log="successor"))
+        new.wait_ready()
+        send(installation, corpus[DOCUMENTS // 3 : 2 * DOCUMENTS // 3])
+        new.wait_growth("streamdedup_records_total")
+        old.signal(signal.SIGCONT)
+        assert old.wait() == 78
+        send(installation, corpus[2 * DOCUMENTS // 3 :])
+        judged(installation, corpus)
+        assert new.stop() == 0
+    reason = old.events("fatal")[-1]["reason"]
+    assert "instance_id" in reason
+
+
+@pytest.mark.long
+def test_of_two_that_live_under_one_name_one_ends_with_the_advice(install):
+    installation = install(2, batch_records=15)
+    corpus = a_corpus(23, 600)
+    with static(installation, "a") as first:
+        first.wait_ready()
+        send(installation, corpus[:300])
+        with static(installation, "a", log="twin") as second:
+            codes = servers.wait_until(lambda: ended(first, second), 60, "the end of one")
+            assert codes == [78]
+            loser, winner = (first, second) if second.process.poll() is None else (second, first)
+            assert "give each its own" in loser.events("fatal")[-1]["reason"]
+            send(installation, corpus[300:])
+            judged(installation, corpus)
+            assert winner.stop() == 0
+
+
+def ended(*daemons):
+    """Exit codes of those that have ended."""
+    return [daemon.process.returncode for daemon in daemons if daemon.process.poll() is not None]
+
+
+def owned(daemon):
+    """How many partitions a daemon has."""
+    return daemon.metric("streamdedup_partitions_assigned")
