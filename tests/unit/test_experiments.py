@@ -13,11 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments import __main__ as command
-from experiments import constructed, edits, glyphs, page, source, spinning, worked
+from experiments import constructed, edits, glyphs, page, places, source, spinning, worked
 from experiments.exact import all_pairs
 from experiments.findings import Scale
 from experiments.trials import Judge
+from streamdedup.commands.scan import Scan
 from streamdedup.lsh import Banding
+from streamdedup.messages import Document
+from streamdedup.position import Position
+from streamdedup.store.memory import MemoryBucketStore
 from tests.made_corpus import WORDS
 
 FERRY = "Port Alder will have a ferry to Kestrel Bay again. Crossings take half an hour, and run six times a day."
@@ -59,7 +63,7 @@ class TestSource:
         assert {*family.a.tolist(), *family.b.tolist()} <= set(range(1, 61))
         assert family.c == 61
 
-    @settings(max_examples=50)
+    @settings(max_examples=50, deadline=None)
     @given(
         st.lists(st.sets(st.integers(0, 2**32 - 1), min_size=1, max_size=9), min_size=1, max_size=5),
         st.integers(2, 3_000_000_000),
@@ -93,6 +97,7 @@ class TestSource:
 
 
 class TestExactPairs:
+    @settings(deadline=None)
     @given(st.lists(st.sets(st.integers(0, 12), max_size=8), max_size=12), st.sampled_from([0.1, 0.5, 0.6, 0.8, 1.0]))
     def test_they_are_those_of_comparing_every_pair(self, sets, least):
         hashes = np.array([value for one in sets for value in one], np.int64)
@@ -201,6 +206,20 @@ class TestJudge:
         assert verdicts.similarities[0] == 1
         assert 0 < verdicts.similarities[1] < 0.8
         assert verdicts.similarities[2] == 0
+
+    @pytest.mark.parametrize("kind", ["articles", "reviews"])
+    def test_a_pair_is_found_exactly_when_scan_reports_it(self, kind):
+        judge = Judge(kind)
+        originals = [entry.text for entry in places.sample(kind)[::6]]
+        copies = [EDITS["words replaced"].apply(text, 0.05, TOOLS) for text in originals]
+        reported = []
+        for texts in zip(originals, copies, strict=True):
+            documents = [Document(str(at), text, Position("scan", 0, at), 0) for at, text in enumerate(texts)]
+            store = MemoryBucketStore()
+            store.open(judge.profile.fingerprint())
+            reported.append(bool(list(Scan(judge.profile, store).pairs(documents))))
+        assert judge.judge(originals, copies).found.tolist() == reported
+        assert set(reported) == {True, False}
 
 
 def made_texts(count, seed):
