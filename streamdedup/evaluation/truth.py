@@ -247,7 +247,8 @@ def _met(
     """
     if lengths.sum() < len(needed) // _FEW:
         met, counts = np.unique(postings[ranges(begins, lengths)] & 0xFFFFFFFF, return_counts=True)
-        return met[counts >= needed[met]]
+        often: NDArray[np.int64] = met[counts >= needed[met]]
+        return often
     counts = np.zeros(len(needed), np.int64)
     for low, high in _steps(lengths):
         found = postings[ranges(begins[low:high], lengths[low:high])] & 0xFFFFFFFF
