@@ -19,7 +19,9 @@ _STYLE: Any = {
     # A salt makes the ids of the SVG the same in each run; texts stay texts, which any browser can find.
     "svg.hashsalt": "streamdedup",
     "svg.fonttype": "none",
-    "font.family": "DejaVu Sans",
+    "font.family": "sans-serif",
+    # The first one decides how wide texts are here; the others are for readers who do not have it.
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Helvetica", "Arial"],
     "font.size": 11,
     "text.color": "#24292f",
     "axes.labelcolor": "#24292f",
