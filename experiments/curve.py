@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from experiments import constructed, places
 from experiments.exact import Pairs, all_pairs
@@ -12,6 +13,7 @@ from experiments.plots import GREY, SERIES, Picture
 from experiments.profiles import profile
 from streamdedup.lsh import Banding, shared_bands
 from streamdedup.minhash import HashFamily
+from streamdedup.shingle_hashes import offsets_of, ranges
 from streamdedup.text import ShingleBatch, Shingler
 
 #: Bands and rows that are drawn: those of the default settings, and those for larger indexes.
@@ -83,7 +85,8 @@ def on_real(scale: Scale, name: str, kind: str) -> Iterator[Bin]:
     texts = [entry.text for entry in places.read(scale.data, name) if entry.text]
     batch = Shingler(profile(kind).shingle_options()).shingle(texts)
     found = all_pairs(batch.hashes, batch.offsets, BINS[0][0])
-    met = np.stack([candidates(batch, found, seed) for seed in range(1, scale.seeds + 1)])
+    paired = Paired(batch, found)
+    met = np.stack([paired.candidates(seed) for seed in range(1, scale.seeds + 1)])
     for low, high in BINS:
         inside = (found.similarity >= low) & (found.similarity < high)
         if not inside.any():
@@ -95,11 +98,27 @@ def on_real(scale: Scale, name: str, kind: str) -> Iterator[Bin]:
         yield Bin(int(inside.sum()), float(similarities.mean()), float(expected), float(by_seed.mean()), error)
 
 
-def candidates(batch: ShingleBatch, found: Pairs, seed: int) -> np.ndarray:
-    """Return which pairs share a band of the default banding under one seed, bool, shape (n,)."""
-    banding = BANDINGS[0]
-    keys = banding.band_keys(HashFamily(banding.permutations, seed).sign(batch.hashes, batch.offsets))
-    return shared_bands(keys[found.first], keys[found.second]) > 0
+class Paired:
+    """The documents of a batch that are in a pair; the others need no signatures.
+
+    Args:
+        batch: All documents.
+        found: The pairs.
+    """
+
+    def __init__(self, batch: ShingleBatch, found: Pairs) -> None:
+        own, places_of = np.unique(np.concatenate((found.first, found.second)), return_inverse=True)
+        self._left, self._right = np.split(places_of, 2)
+        counts = np.diff(batch.offsets)[own]
+        self._hashes = batch.hashes[ranges(batch.offsets[own], counts)]
+        self._offsets = offsets_of(counts)
+
+    def candidates(self, seed: int) -> NDArray[np.bool_]:
+        """Return which pairs share a band of the default banding under one seed, shape (n_pairs,)."""
+        banding = BANDINGS[0]
+        keys = banding.band_keys(HashFamily(banding.permutations, seed).sign(self._hashes, self._offsets))
+        met: NDArray[np.bool_] = shared_bands(keys[self._left], keys[self._right]) > 0
+        return met
 
 
 def constructed_table(points: Sequence[Point]) -> Table:

@@ -23,7 +23,7 @@ class Scale:
 
     data: Path
     trials: int = 2_000
-    seeds: int = 20
+    seeds: int = 100
     sizes: Sequence[int] = (1, 2, 3, 4, 5, 6, 7)
 
 
