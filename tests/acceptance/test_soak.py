@@ -1,10 +1,13 @@
-"""A soak of seconds: load, samples, and an index that levels off; ``make soak`` takes longer."""
+"""A soak of seconds: load, samples, and an index that levels off, and one that does not; ``make soak`` takes longer."""
 
 import json
 import subprocess
 import sys
 
 import pytest
+
+from tests.soak.backlog import FIRST, WINDOWS, bytes_after_windows
+from tests.soak.daemon import a_daemon
 
 
 @pytest.mark.long
@@ -22,3 +25,12 @@ def test_an_endless_stream_is_sampled_and_its_index_levels_off(tmp_path):
     assert verdicts.keys() == {"RSS", "file", "Redis"}
     assert done.returncode == (0 if all(verdicts.values()) else 1)
     assert (tmp_path / "soak.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+@pytest.mark.long
+def test_a_backlog_read_faster_than_time_passes_is_in_the_index_as_a_whole(tmp_path, kafka, redis_url, redis_client):
+    """As docs/guarantees.md says: what is kept of it has its time to live from its writing."""
+    with a_daemon(tmp_path, 3_600, kafka, redis_url) as (installation, daemon):
+        sizes = dict(bytes_after_windows(installation, daemon, redis_client, 3_600, seed=1, documents_count=200))
+        assert daemon.stop() == 0
+    assert sizes[WINDOWS] / sizes[FIRST] == pytest.approx(WINDOWS / FIRST, rel=0.3)

@@ -1,29 +1,27 @@
 """``python -m tests.soak``: one daemon under a steady load, and whether anything grows; see docs/soak.md."""
 
 import argparse
-import contextlib
 import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import redis
 
 from streamdedup.embedded import RedisServer
-from tests.daemons import Daemon, Installation
-from tests.servers import create_topics, fresh_name, make_kafka, wait_until
+from tests.servers import make_kafka, wait_until
+from tests.soak.backlog import WINDOWS as WINDOWS_READ
+from tests.soak.backlog import bytes_after_windows
+from tests.soak.daemon import a_daemon
 from tests.soak.picture import draw
 from tests.soak.samples import Looker, Sample, judged
 from tests.soak.stream import Sender
 
 #: Windows in a run: it shows whether memory levels off.
 WINDOWS = 12
-#: What is kept beyond the window, as a share of it.
-SLACK_SHARE = 0.1
-PARTITIONS = 4
 #: Most seconds between two samples, and least samples of a run.
 SAMPLE_S, SAMPLES_COUNT = 5.0, 240
 #: Seconds between two lines on the terminal.
@@ -48,33 +46,6 @@ def line(sample: Sample) -> str:
         f"{sample.redis_keys_count:,}",
     )
     return "".join(f"{cell:>10}" for cell in cells)
-
-
-@contextlib.contextmanager
-def a_daemon(folder: Path, window_s: float, kafka: str, redis_url: str) -> Iterator[tuple[Installation, Daemon]]:
-    """Run one daemon that keeps documents for a short window."""
-    topic, duplicates = fresh_name("articles"), fresh_name("duplicates")
-    create_topics(kafka, [topic], PARTITIONS)
-    create_topics(kafka, [duplicates, f"{duplicates}.dlq"])
-    options = {"batch_records": 500, "shingle_size": 3, "threshold": 0.8}
-    installation = Installation(
-        folder,
-        kafka=kafka,
-        redis=redis_url,
-        topic=topic,
-        duplicates=duplicates,
-        group=fresh_name("group"),
-        **options,
-    )
-    kept = {
-        "profiles.articles.retention": f"{round(window_s * 1_000)}ms",
-        "profiles.articles.retention_slack": f"{round(window_s * SLACK_SHARE * 1_000)}ms",
-        "profiles.articles.bucket_cap": "500",
-        "profiles.articles.max_candidates": "500",
-    }
-    with installation.daemon(**kept) as daemon:
-        daemon.wait_ready()
-        yield installation, daemon
 
 
 def soak(arguments: argparse.Namespace, folder: Path, kafka: str, redis_url: str) -> tuple[list[Sample], list[str]]:
@@ -125,6 +96,24 @@ def write(folder: Path, samples: Sequence[Sample], arguments: argparse.Namespace
     print(f"written: {folder / 'soak.json'}, {folder / 'soak.svg'}")
 
 
+def backlog(arguments: argparse.Namespace, folder: Path, kafka: str, redis_url: str) -> None:
+    """Read ten windows at full speed; print what Redis holds after two and after all of them."""
+    window_s = arguments.minutes * 60
+    with (
+        a_daemon(folder, window_s, kafka, redis_url) as (installation, daemon),
+        redis.Redis.from_url(redis_url) as client,
+    ):
+        began = time.monotonic()
+        sizes = dict(bytes_after_windows(installation, daemon, client, window_s, seed=arguments.seed))
+        seconds = time.monotonic() - began
+        daemon.stop()
+    print(f"a backlog of {WINDOWS_READ} windows of {window_s / 60:g} min, read in {seconds:.0f} s")
+    for windows, size in sizes.items():
+        print(f"  after {windows} windows: {size / 1e6:.1f} MB in Redis")
+    first, last = sizes.values()
+    print(f"  {last / first:.2f} times as much; {seconds / window_s:.2f} windows have passed by the clock")
+
+
 def main() -> None:
     """Run; exit with 1 when something grew or went wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
@@ -132,9 +121,13 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=200.0, help="documents a second")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--redis", metavar="PROGRAM", default="redis-server", help="Redis server to start")
+    parser.add_argument("--backlog", action="store_true", help="read a backlog of ten windows of MINUTES each instead")
     parser.add_argument("--into", type=Path, default=Path("build/soak"), help="folder for what is written")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, make_kafka() as kafka, RedisServer(arguments.redis) as server:
+        if arguments.backlog:
+            backlog(arguments, Path(folder), kafka.bootstrap_servers, server.url)
+            return
         samples, wrong = soak(arguments, Path(folder), kafka.bootstrap_servers, server.url)
     found = list(judged(samples, arguments.minutes * 60 / WINDOWS))
     verdict = [f"{'ok  ' if good else 'FAIL'} {text}" for text, good in found] + [f"FAIL {text}" for text in wrong]
