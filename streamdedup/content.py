@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup import sketch as sketches
+from streamdedup.errors import StoreMisconfigured
 from streamdedup.shingle_hashes import repetitions
 from streamdedup.sketch import Sketch, Sketcher
 from streamdedup.text import ShingleBatch, Shingler
@@ -37,6 +38,13 @@ _MOST: Final = 65_535
 #: Octets of a version and of a life.
 _VERSION_SIZE: Final = 16
 _LIFE_SIZE: Final = 8
+
+
+class ContentDamaged(StoreMisconfigured, ValueError):
+    """What the index keeps of a document is not what we have written; going on would miss its pairs."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"what is kept of a document is damaged: {reason}; another program writes to the index")
 
 
 class BagTooLarge(ValueError):
@@ -80,42 +88,49 @@ def decode(data: bytes) -> Content:
     """Decode what `Content.encoded` made; the result owns its memory.
 
     Raises:
-        ValueError: The octets are no content of this version; the text says why.
+        ContentDamaged: The octets are no content of this version; the text says why.
     """
     tokens, elements, tail, version, life, sketch = _split(data)
     values = np.frombuffer(tail, "<u8").astype(np.uint64)
-    return Content(sketches.decode(sketch), tokens, elements, values, version, life)
+    return Content(_sketch(sketch), tokens, elements, values, version, life)
 
 
 def decode_sketch(data: bytes) -> Sketch:
     """Decode the sketch alone, for comparing.
 
     Raises:
-        ValueError: As `decode`.
+        ContentDamaged: As `decode`.
     """
-    return sketches.decode(_split(data)[-1])
+    return _sketch(_split(data)[-1])
 
 
 def version_and_life(data: bytes) -> tuple[bytes | None, bytes | None]:
     """Return version and life alone; None for the many without.
 
     Raises:
-        ValueError: As `decode`.
+        ContentDamaged: As `decode`.
     """
     return (None, None) if data[:1] == _WITH_NEITHER else _split(data)[3:5]
 
 
+def _sketch(data: bytes) -> Sketch:
+    try:
+        return sketches.decode(data)
+    except ValueError as error:
+        raise ContentDamaged(str(error)) from error
+
+
 def _split(data: bytes) -> tuple[int, int, bytes, bytes | None, bytes | None, bytes]:
     if len(data) < _HEADER.size:
-        raise ValueError(f"a content has at least {_HEADER.size} octets, not {len(data)}")
+        raise ContentDamaged(f"a content has at least {_HEADER.size} octets, not {len(data)}")
     flags, tokens, elements, tail_count = _HEADER.unpack_from(data)
     if flags & 0xF0 != _FORMAT:
-        raise ValueError(f"a content of version {flags >> 4}; this program reads version {_FORMAT >> 4}")
+        raise ContentDamaged(f"a content of version {flags >> 4}; this program reads version {_FORMAT >> 4}")
     tail_end = _HEADER.size + 8 * tail_count
     version_end = tail_end + (_VERSION_SIZE if flags & _WITH_VERSION else 0)
     sketch_start = version_end + (_LIFE_SIZE if flags & _WITH_LIFE else 0)
     if len(data) < sketch_start:
-        raise ValueError(f"a content of {len(data)} octets is cut off")
+        raise ContentDamaged(f"a content of {len(data)} octets is cut off")
     version, life = data[tail_end:version_end] or None, data[version_end:sketch_start] or None
     return tokens, elements, data[_HEADER.size : tail_end], version, life, data[sketch_start:]
 

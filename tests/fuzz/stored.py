@@ -140,9 +140,9 @@ def _fingerprint_of(data: bytes) -> dict[str, object]:
 
 FORMS = {
     "sketch": Form(lambda rng: sketch.encode(_a_sketch(rng)), sketch.decode, ValueError, _check_sketch),
-    "content": Form(lambda rng: _a_content(rng).encoded(), content.decode, ValueError, _check_content),
+    "content": Form(lambda rng: _a_content(rng).encoded(), content.decode, content.ContentDamaged, _check_content),
     "content, sketch alone": Form(
-        lambda rng: _a_content(rng).encoded(), content.decode_sketch, ValueError, _check_sketch
+        lambda rng: _a_content(rng).encoded(), content.decode_sketch, content.ContentDamaged, _check_sketch
     ),
     "record": Form(_a_record, lambda data: decode_record(3, data), ValueError, _check_record),
     "fingerprint": Form(
