@@ -12,7 +12,8 @@ from tests.soak.daemon import a_daemon
 
 @pytest.mark.long
 def test_an_endless_stream_is_sampled_and_its_index_levels_off(tmp_path):
-    command = [sys.executable, "-m", "tests.soak", "--minutes", "0.3", "--rate", "150", "--into", str(tmp_path)]
+    options = ["--minutes", "0.3", "--rate", "150", "--redis", "", "--into", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.soak", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     report = json.loads((tmp_path / "soak.json").read_text(encoding="utf-8"))
     samples = report["samples"]

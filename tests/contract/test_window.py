@@ -66,7 +66,7 @@ def pairs_of(store: BucketStore, window_ms: int, batches: Sequence[Sequence[Docu
     return sorted(found)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     window_ms=st.sampled_from([1, 1_000, MONTH_MS, YEAR_MS]),
     # Now, long past, and the beginning of time.
@@ -105,7 +105,7 @@ def test_a_backlog_read_at_once_yields_the_pairs_within_the_window_and_no_others
     assert pairs_of(make_store(), 100, batches) == sorted(near)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(
     gaps=st.lists(st.integers(0, 150), min_size=1, max_size=15),
     lags=st.data(),

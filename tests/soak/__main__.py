@@ -120,11 +120,16 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--rate", type=float, default=200.0, help="documents a second")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--redis", metavar="PROGRAM", default="redis-server", help="Redis server to start")
+    parser.add_argument(
+        "--redis",
+        metavar="PROGRAM",
+        default="redis-server",
+        help="Redis server to start; empty for the one in the wheel",
+    )
     parser.add_argument("--backlog", action="store_true", help="read a backlog of ten windows of MINUTES each instead")
     parser.add_argument("--into", type=Path, default=Path("build/soak"), help="folder for what is written")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, make_kafka() as kafka, RedisServer(arguments.redis) as server:
+    with tempfile.TemporaryDirectory() as folder, make_kafka() as kafka, RedisServer(arguments.redis or None) as server:
         if arguments.backlog:
             backlog(arguments, Path(folder), kafka.bootstrap_servers, server.url)
             return
