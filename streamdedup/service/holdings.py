@@ -54,11 +54,18 @@ class Holdings:
             BrokerUnavailable: One was read from a place behind what is committed by now: open new clients.
             BrokerMisconfigured: New clients did not help.
         """
-        for partition, start in batch.starts().items():
-            held = self._fences.get(partition)
-            if held is None or held.generation != batch.generation:
-                self._fences[partition] = self._fence(partition, batch.generation, start, source)
+        starts = batch.starts()
+        new = [partition for partition in starts if not self._is_held(partition, batch.generation)]
+        for partition in new:
+            self._fences[partition] = self._fence(partition, batch.generation, starts[partition], source)
+        if new:
+            # After the fences, never before: of two processes with one place in the group, one may sleep in between.
+            source.confirm()
         return {partition: self._fences[partition] for partition in batch.starts()}
+
+    def _is_held(self, partition: Partition, generation: int) -> bool:
+        held = self._fences.get(partition)
+        return held is not None and held.generation == generation
 
     def _fence(self, partition: Partition, generation: int, start: int, source: Source) -> Fence:
         committed = source.committed(partition)

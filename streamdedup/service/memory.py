@@ -107,6 +107,9 @@ class MemorySource:
         self._broker.refuse_if_away()
         return self._group.committed.get(partition)
 
+    def confirm(self) -> None:
+        """Do nothing: each member that joins begins a new generation."""
+
     def commit(self, batch: Batch) -> None:
         """Commit ``batch``.
 

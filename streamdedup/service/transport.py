@@ -153,6 +153,17 @@ class Source(Protocol):
             BrokerUnavailable: Kafka did not answer in time.
         """
 
+    def confirm(self) -> None:
+        """Return if the group counts us among its members at this moment.
+
+        Where each process that joins begins a new generation there is nothing to ask. A static member does not: until
+        it asks, it may be a process that was frozen, whose place and generation another one has by now.
+
+        Raises:
+            BrokerUnavailable: It does not, or did not answer; close the source, open a new one.
+            FatalError: Another process has our place.
+        """
+
     def commit(self, batch: Batch) -> None:
         """Commit ``batch`` outside any transaction; only for at-least-once delivery.
 

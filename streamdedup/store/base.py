@@ -20,7 +20,8 @@ Each has its place:
    that were stored for it before.
 5. *claim*: ``claim_pairs`` gives a pair to the position that asks first, for ever.
 6. *mark*: ``fence`` returns the offset below which records are indexed but emit nothing; ``finish`` moves it.
-7. *fence*: every write names the generation under which it happens; one below the stored generation is refused.
+7. *fence*: every write names the generation under which it happens, and the store that it comes from; it is refused
+   when another generation or, under the same one, another store has taken the partition over.
 8. *claims seeded*: after the index was lost, claims are restored with ``claim_pairs`` before the daemon goes on.
 9. *leave before change*: the old version of a document leaves its buckets while its record, from which they are known,
    still stands; only then is the record replaced. Nobody takes out another's document: a member is a hint, checked

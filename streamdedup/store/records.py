@@ -68,3 +68,13 @@ def decode_record(number: int, data: bytes) -> StoredRecord:
     except (struct.error, UnicodeDecodeError) as error:
         raise ValueError(f"document record {number} is damaged: {error}") from error
     return StoredRecord(number, document_id, digest, position, time_ms, cluster, data[id_end:])
+
+
+def holding(generation: int, store: bytes) -> str:
+    """Return what a fence holds: the generation, and which store has set it."""
+    return f"{generation}:{store.hex()}"
+
+
+def generation_of(fence: bytes) -> int:
+    """Return the generation under which a fence was set."""
+    return int(fence.partition(b":")[0])

@@ -27,7 +27,7 @@ from streamdedup.store.base import (
 )
 from streamdedup.store.documents import MARKER_LIFETIME_MS, PutResult, PutState, StoredRecord
 from streamdedup.store.fingerprints import compare_fingerprints, decode_fingerprint
-from streamdedup.store.records import decode_record, encode_number, encode_place, encode_record
+from streamdedup.store.records import decode_record, encode_number, encode_place, encode_record, holding
 from streamdedup.store.redis_figures import DocumentCount, fullest
 from streamdedup.store.redis_keys import Keys, by_slot
 from streamdedup.store.redis_runner import Call, ScriptRunner, portions
@@ -78,7 +78,7 @@ class RedisBucketStore:
 
     def _fenced_call(self, name: str, slot: int, fences: Sequence[Fence], arguments: Iterable[Any]) -> Call:
         keys = [self._keys.guard(slot), *(self._keys.fence(slot, fence.partition) for fence in fences)]
-        arguments = [*(fence.generation for fence in fences), self._runner.number, *arguments]
+        arguments = [*(holding(fence.generation, self._name) for fence in fences), self._runner.number, *arguments]
         return name, [*keys, self._keys.order(slot, self._name)], arguments
 
     # The contract
@@ -105,7 +105,7 @@ class RedisBucketStore:
                 (
                     "set_fence",
                     [self._keys.guard(slot), self._keys.fence(slot, partition)],
-                    [generation, FENCE_LIFETIME_MS],
+                    [holding(generation, self._name), FENCE_LIFETIME_MS],
                 )
                 for slot in range(self._keys.slots_count)
             ]

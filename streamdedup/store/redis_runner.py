@@ -91,7 +91,9 @@ class ScriptRunner:
             return
         text = str(reply)
         if text.startswith("FENCED"):
-            _, stored, ours = text.split()[:3]
+            stored, ours = (fence.partition(":")[0] for fence in text.split()[1:3])
+            if stored == ours:
+                raise BatchRefused("a partition of the batch is fenced by another process with our place in the group")
             raise BatchRefused(f"a partition of the batch is fenced by generation {stored}, ours is {ours}")
         if text.startswith("LATE"):
             raise BatchRefused("a later call of this daemon has overtaken one of the batch's")

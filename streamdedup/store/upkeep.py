@@ -13,6 +13,7 @@ from typing import Any
 from streamdedup.position import Partition
 from streamdedup.store.base import Fingerprint
 from streamdedup.store.fingerprints import decode_fingerprint
+from streamdedup.store.records import generation_of
 from streamdedup.store.redis_keys import Keys
 from streamdedup.store.redis_servers import Command, Servers
 
@@ -101,16 +102,16 @@ class IndexUpkeep:
         every = {Partition(topic, number) for topic in topics for number in range(_PARTITIONS_COUNT)} | set(also)
         places = sorted(every)
         marks = self._numbers([self._keys.mark(partition) for partition in places])
-        fences = self._numbers([self._keys.fence(0, partition) for partition in places])
+        fences = self._numbers([self._keys.fence(0, partition) for partition in places], generation_of)
         return {
             partition: PartitionFacts(mark, generation)
             for partition, mark, generation in zip(places, marks, fences, strict=True)
             if mark is not None or generation is not None
         }
 
-    def _numbers(self, keys: Sequence[bytes]) -> list[int | None]:
+    def _numbers(self, keys: Sequence[bytes], read: Callable[[bytes], int] = int) -> list[int | None]:
         values = self._servers.ask(keys[0], "MGET", *keys)
-        return [None if value is None else int(value) for value in values]
+        return [None if value is None else read(value) for value in values]
 
     def survey(self, on_keys: Callable[[int], None] = lambda _count: None) -> dict[str, KindFigures]:
         """Walk over all keys of the index.

@@ -472,3 +472,21 @@ def test_t15_a_rebalance_whose_end_falls_between_two_polls_is_finished(lab, monk
 
 def test_the_private_parts_of_the_client_that_are_relied_on_exist():
     assert isinstance(SubscriptionState("earliest").assignment, dict)
+
+
+def test_of_two_processes_with_one_static_place_the_later_one_is_confirmed_and_the_other_told(lab):
+    lab.produce(b"a")
+    old, _ = lab.open("old", group_instance_id="member", heartbeat_interval_s=1.9)
+    assert values(next_batch(old)) == [b"a"]
+    old.confirm()
+    new, _ = lab.open("new", group_instance_id="member")
+    assert values(next_batch(new)) == [b"a"]
+    new.confirm()
+    with pytest.raises(BrokerMisconfigured, match=r"kafka\.group_instance_id"):
+        old.confirm()
+
+
+def test_a_dynamic_member_has_nothing_to_ask(lab, monkeypatch):
+    source, _ = lab.open()
+    monkeypatch.setattr(source._consumer._coordinator, "_send_heartbeat_request", None)
+    source.confirm()

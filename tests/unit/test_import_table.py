@@ -70,7 +70,7 @@ TABLE: dict[str, set[str]] = {
         "store.redis_runner",
         "store.redis_servers",
     },
-    "store.upkeep": {"store.base", "store.fingerprints", "store.redis_keys", "store.redis_servers"},
+    "store.upkeep": {"store.base", "store.fingerprints", "store.records", "store.redis_keys", "store.redis_servers"},
     "service.memory_broker": {"service.transport"},
     "service.crash_points": {"service.transport", "store.base"},
     "service.memory": {"service.transport", "service.memory_broker"},

@@ -1,4 +1,4 @@
-"""Notices that another process has taken over our place in the group, under the same static member id.
+"""Tells whether another process has taken over our place in the group, under the same static member id.
 
 The client learns of it by its next heartbeat, writes that to its log, and goes on polling as if nothing were: without
 heartbeats, without records, and at full speed.
@@ -6,9 +6,9 @@ heartbeats, without records, and at full speed.
 
 from typing import Any
 
-from kafka.errors import FencedInstanceIdError
+from kafka.errors import FencedInstanceIdError, RebalanceInProgressError
 
-from streamdedup.service.kafka.failures import translated
+from streamdedup.service.kafka.failures import CLIENT_ERRORS, translated
 from streamdedup.service.kafka.options import KafkaOptions
 
 
@@ -23,8 +23,12 @@ class FencingWatch:
     def __init__(self, consumer: Any, options: KafkaOptions) -> None:
         self._options = options
         self._error: FencedInstanceIdError | None = None
-        coordinator = consumer._coordinator  # noqa: SLF001  no public method tells
-        handle = coordinator._handle_heartbeat_response  # noqa: SLF001  see above
+        self._coordinator = consumer._coordinator  # noqa: SLF001  no public method tells
+        if options.group_instance_id is not None:
+            self._watch_heartbeats()
+
+    def _watch_heartbeats(self) -> None:
+        handle = self._coordinator._handle_heartbeat_response  # noqa: SLF001  see above
 
         def handle_and_note(*answer: Any) -> Any:
             try:
@@ -33,7 +37,7 @@ class FencingWatch:
                 self._error = error
                 raise
 
-        coordinator._handle_heartbeat_response = handle_and_note  # noqa: SLF001  see above
+        self._coordinator._handle_heartbeat_response = handle_and_note  # noqa: SLF001  see above
 
     def look(self) -> None:
         """Raise when somebody else has our place.
@@ -43,3 +47,20 @@ class FencingWatch:
         """
         if self._error is not None:
             raise translated(self._error, "stay in the group", self._options.secrets())
+
+    def confirm(self) -> None:
+        """Ask the group by a heartbeat whether we have our place; a dynamic member has a generation of its own.
+
+        Raises:
+            BrokerUnavailable: We have not, or the group does not answer.
+            BrokerMisconfigured: Somebody else has it.
+        """
+        if self._options.group_instance_id is None:
+            return
+        coordinator = self._coordinator
+        try:
+            coordinator._net.run(coordinator._send_heartbeat_request)  # noqa: SLF001  the client's own way to ask
+        except RebalanceInProgressError:
+            return  # so we are a member
+        except CLIENT_ERRORS as error:
+            raise translated(error, "stay in the group", self._options.secrets()) from error

@@ -9,7 +9,7 @@ from typing import Any, Never
 
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
-from kafka.errors import CorruptRecordError, KafkaError, UnsupportedCodecError
+from kafka.errors import KafkaError
 from kafka.structs import MemberState, TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, FatalError
@@ -20,7 +20,7 @@ from streamdedup.service.kafka.fencing import FencingWatch
 from streamdedup.service.kafka.options import KafkaOptions
 from streamdedup.service.kafka.records import named, offsets_of, places, records_of, unreadable_of
 from streamdedup.service.kafka.silence import SilenceWatch
-from streamdedup.service.kafka.unreadable import UnreadableRange, find_unreadable
+from streamdedup.service.kafka.unreadable import UnreadableRange, find_unreadable, may_be_unreadable
 from streamdedup.service.transport import Batch, Record, SourceStats, Unreadable
 
 logger = logging.getLogger(__name__)
@@ -126,6 +126,10 @@ class KafkaSource:
             raise translated(error, f"read the committed offset of {partition}", self._options.secrets()) from error
         return offset
 
+    def confirm(self) -> None:
+        """See ``Source.confirm``."""
+        self._fencing.confirm()
+
     def commit(self, batch: Batch) -> None:
         """Commit ``batch`` outside any transaction.
 
@@ -192,7 +196,7 @@ class KafkaSource:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
         except Exception as error:
             self._forget_fetched()
-            if not _may_be_unreadable(error) and not _is_retriable(error):
+            if not may_be_unreadable(error) and not _is_retriable(error):
                 self._broken = "a poll failed"
                 raise translated(error, "poll", self._options.secrets()) from error
             # Left to the next poll, which meets it again and steps past it.
@@ -208,7 +212,7 @@ class KafkaSource:
             logger.info("A poll failed and is repeated", extra={"event": "poll_retried", "error": repr(error)})
             time.sleep(RETRY_PAUSE_S)
             return Batch()
-        if _may_be_unreadable(error):
+        if may_be_unreadable(error):
             return self._step_past_unreadable(error)
         # The client keeps the half-parsed fetch, and the next poll of the same consumer would spin on it for ever,
         # whatever its timeout.
@@ -341,8 +345,3 @@ def _await_metadata(consumer: Any, options: KafkaOptions) -> None:
 def _is_retriable(error: Exception) -> bool:
     """Whether the client goes on by itself when polled again."""
     return isinstance(error, KafkaError) and bool(error.retriable)
-
-
-def _may_be_unreadable(error: Exception) -> bool:
-    """Whether ``error`` may come from parsing: the client's own names for it, or whatever a codec raises."""
-    return isinstance(error, (CorruptRecordError, UnsupportedCodecError)) or not isinstance(error, KafkaError)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka.consumer.fetcher import Fetcher
-from kafka.errors import KafkaError, for_code
+from kafka.errors import CorruptRecordError, KafkaError, UnsupportedCodecError, for_code
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer import FetchRequest, IsolationLevel
 from kafka.record import MemoryRecords
@@ -40,6 +40,11 @@ class UnreadableRange:
     first: int
     last: int
     reason: str
+
+
+def may_be_unreadable(error: Exception) -> bool:
+    """Whether ``error`` may come from parsing: the client's own names for it, or whatever a codec raises."""
+    return isinstance(error, (CorruptRecordError, UnsupportedCodecError)) or not isinstance(error, KafkaError)
 
 
 def find_unreadable(options: KafkaOptions, positions: Mapping[Partition, int]) -> dict[Partition, UnreadableRange]:

@@ -1,10 +1,10 @@
--- Put in front of every script that writes: refuse when a later generation owns one of the partitions concerned, or when a
+-- Put in front of every script that writes: refuse when somebody else owns one of the partitions concerned by now, or when a
 -- later call of the same store has been here already.
 --
 -- KEYS[1]       a key that is never there, in the slot that the script works on: see store/redis_keys.py
 -- KEYS[2..n+1]  the fences of those partitions, in the same slot
 -- KEYS[n+2]     number of the store's last call in this slot
--- ARGV[1..n]    our generation for each of them
+-- ARGV[1..n]    what we have set for each of them: generation and store
 -- ARGV[n+1]     number of this call
 -- Leaves behind: `at`, the index of the last argument used up.
 --
@@ -14,7 +14,7 @@ for i = 2, #KEYS - 1 do
   if not stored then
     return redis.error_reply('UNFENCED ' .. KEYS[i])
   end
-  if tonumber(stored) > tonumber(ARGV[i - 1]) then
+  if stored ~= ARGV[i - 1] then
     return redis.error_reply('FENCED ' .. stored .. ' ' .. ARGV[i - 1])
   end
 end

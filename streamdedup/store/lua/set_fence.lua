@@ -2,10 +2,14 @@
 --
 -- KEYS[1]  a key that is never there, in the slot: see store/redis_keys.py
 -- KEYS[2]  the fence
--- ARGV[1]  our generation
+-- ARGV[1]  our generation and store, '<generation>:<store>'. A static member that comes back finds the generation
+--          unchanged, so the generation alone would not tell it from the process before.
 -- ARGV[2]  time to live in milliseconds: a deleted consumer group counts from one again
 local stored = redis.call('GET', KEYS[2])
-if stored and tonumber(stored) > tonumber(ARGV[1]) then
+local function generation(fence)
+  return tonumber(string.match(fence, '^%d+'))
+end
+if stored and generation(stored) > generation(ARGV[1]) then
   return redis.error_reply('FENCED ' .. stored .. ' ' .. ARGV[1])
 end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])

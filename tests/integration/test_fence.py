@@ -1,0 +1,45 @@
+"""The fence of the real store: two processes to which one generation has given the same partition."""
+
+import pytest
+
+from streamdedup.errors import BatchRefused
+from streamdedup.position import Partition, Position
+from streamdedup.store.connection import connect
+from streamdedup.store.redis import RedisBucketStore
+
+PARTITION = Partition("articles", 0)
+#: A pair, and the position that claims it.
+CLAIM = [(b"p" * 16, Position(*PARTITION, 3))]
+
+
+@pytest.fixture
+def processes(redis_client, redis_url):
+    """The store as each of two processes has it."""
+    with connect(redis_url) as one, connect(redis_url) as other:
+        stores = [RedisBucketStore(servers, namespace="sd:articles", bands=4) for servers in (one, other)]
+        for store in stores:
+            store.open({})
+        yield stores
+
+
+def test_under_one_generation_the_last_to_take_over_writes_and_the_other_is_refused(processes):
+    old, new = processes
+    old_fence = old.fence(PARTITION, 7, 0)
+    new_fence = new.fence(PARTITION, 7, 0)
+    for write in (lambda: old.claim_pairs(CLAIM, [old_fence]), lambda: old.finish({PARTITION: 5}, [], [old_fence])):
+        with pytest.raises(BatchRefused, match="another process with our place in the group"):
+            write()
+    assert new.claim_pairs(CLAIM, [new_fence]) == [True]
+    again = old.fence(PARTITION, 7, 0)
+    with pytest.raises(BatchRefused, match="another process"):
+        new.claim_pairs(CLAIM, [new_fence])
+    assert old.claim_pairs(CLAIM, [again]) == [True]
+
+
+def test_a_later_generation_is_told_by_its_number(processes):
+    old, new = processes
+    fence = old.fence(PARTITION, 7, 0)
+    new.fence(PARTITION, 10, 0)
+    for write in (lambda: old.claim_pairs(CLAIM, [fence]), lambda: old.fence(PARTITION, 9, 0)):
+        with pytest.raises(BatchRefused, match="fenced by generation 10, ours is"):
+            write()
