@@ -5,7 +5,7 @@ shingles across a seam are made; no text. A document that is continued comes to 
 
 Binary form, version 1 (little-endian):
 
-    octet 0       0x10, plus 1 with a version, plus 2 with a life
+    octet 0       0x10, plus 1 with a version, plus 2 with a life, plus 4 if it consists of stop shingles only
     octets 1-2    tokens, at most 65,535, uint16
     octets 3-4    elements, at most 65,535, uint16
     octet 5       number of values of the tail
@@ -31,6 +31,7 @@ FORMAT: Final = 1
 _FORMAT: Final = FORMAT << 4
 _WITH_VERSION: Final = 0x01
 _WITH_LIFE: Final = 0x02
+_FRAME_ONLY: Final = 0x04
 _WITH_NEITHER: Final = bytes([_FORMAT])
 _HEADER: Final = struct.Struct("<BHHB")
 #: Most that is told of a number of tokens or elements.
@@ -63,6 +64,8 @@ class Content:
         version: Digest of the text under which the document was first placed, if it has been continued since: pairs
             are known by it, so that those alerted before are not alerted again.
         life: Tells a document that was deleted and placed again from the one before: its pairs are alerted anew.
+        frame_only: It consists of stop shingles only, so that these are what is compared, until something else is
+            added.
     """
 
     sketch: Sketch
@@ -71,10 +74,12 @@ class Content:
     tail: NDArray[np.uint64]
     version: bytes | None = None
     life: bytes | None = None
+    frame_only: bool = False
 
     def encoded(self) -> bytes:
         """Return the binary form (module docstring)."""
         flags = _FORMAT | (_WITH_VERSION if self.version is not None else 0) | (_WITH_LIFE if self.life else 0)
+        flags |= _FRAME_ONLY if self.frame_only else 0
         head = _HEADER.pack(flags, min(self.token_count, _MOST), min(self.element_count, _MOST), len(self.tail))
         tail = self.tail.astype("<u8", copy=False).tobytes()
         return b"".join((head, tail, self.version or b"", self.life or b"", sketches.encode(self.sketch)))
@@ -92,7 +97,7 @@ def decode(data: bytes) -> Content:
     """
     tokens, elements, tail, version, life, sketch = _split(data)
     values = np.frombuffer(tail, "<u8").astype(np.uint64)
-    return Content(_sketch(sketch), tokens, elements, values, version, life)
+    return Content(_sketch(sketch), tokens, elements, values, version, life, bool(data[0] & _FRAME_ONLY))
 
 
 def decode_sketch(data: bytes) -> Sketch:
@@ -144,13 +149,14 @@ def contents_of(shingles: ShingleBatch, made: Sequence[Sketch]) -> list[Content]
     """
     bounds = shingles.tail_offsets.tolist()
     return [
-        Content(sketch, tokens, elements, shingles.tails[first:last].copy())
-        for sketch, tokens, elements, first, last in zip(
+        Content(sketch, tokens, elements, shingles.tails[first:last].copy(), frame_only=frame_only)
+        for sketch, tokens, elements, first, last, frame_only in zip(
             made,
             shingles.token_counts.tolist(),
             shingles.element_counts.tolist(),
             bounds[:-1],
             bounds[1:],
+            shingles.frame_only.tolist(),
             strict=True,
         )
     ]
@@ -182,6 +188,11 @@ def grown(shingler: Shingler, sketcher: Sketcher, contents: Sequence[Content], t
         hashes = more.hashes[bounds[at] : bounds[at + 1]]
         # A tail of all elements so far was joined to the text, and whatever single shingle it made is one no more.
         before = content.sketch if content.element_count >= shingler.options.size else None
+        frame_only = bool(more.frame_only[at])
+        if before is not None and before.count and content.frame_only != frame_only:
+            # Stop shingles count no more, on whichever side of the seam they are.
+            before, hashes = (None, hashes) if content.frame_only else (before, hashes[:0])
+            frame_only = False
         results.append(
             replace(
                 content,
@@ -189,6 +200,7 @@ def grown(shingler: Shingler, sketcher: Sketcher, contents: Sequence[Content], t
                 token_count=content.token_count + int(more.token_counts[at]),
                 element_count=content.element_count + int(more.element_counts[at]) - len(content.tail),
                 tail=more.tails[tails[at] : tails[at + 1]].copy(),
+                frame_only=frame_only,
             )
         )
     return results

@@ -240,6 +240,34 @@ def distinct(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[NDA
     return hashes.take(at), np.diff(np.searchsorted(at, offsets))
 
 
+def without_stops(
+    hashes: NDArray[np.uint32], counts: NDArray[np.int64], stops: NDArray[np.uint32], maybe: NDArray[np.bool_]
+) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.bool_]]:
+    """Leave stop shingles out of runs of hashes; a document of which nothing would be left keeps them all.
+
+    Args:
+        hashes: uint32 (n_total,); one document behind the other.
+        counts: int64 (n_docs,); hashes of each document.
+        stops: uint32 (n_stops,), ascending, at least one.
+        maybe: bool (a power of two,), by the top bits of a hash; whether a stop shingle has these.
+
+    Returns:
+        The hashes that are left; how many each document has; which documents consist of stop shingles only.
+    """
+    bits = maybe.size.bit_length() - 1
+    keep = ~maybe.take(hashes >> np.uint32(32 - bits))
+    at = np.flatnonzero(~keep)
+    nearest = np.searchsorted(stops, hashes.take(at))
+    keep[at] = stops.take(nearest, mode="clip") != hashes.take(at)
+    offsets = offsets_of(counts)
+    left = np.diff(np.searchsorted(np.flatnonzero(keep), offsets))
+    frame_only = (left == 0) & (counts > 0)
+    if frame_only.any():
+        keep |= np.repeat(frame_only, counts)
+        left = np.where(frame_only, counts, left)
+    return hashes.take(np.flatnonzero(keep)), left, frame_only
+
+
 def numbered_repetitions(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
     """Return hashes of which the second, third ... of equal ones have hashes of their own, runs ascending again."""
     keys = np.repeat(np.arange(counts.size, dtype=np.uint64) << np.uint64(32), counts)

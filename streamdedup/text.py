@@ -29,6 +29,7 @@ from streamdedup.shingle_hashes import (
     offsets_of,
     ranges,
     sorted_hashes,
+    without_stops,
 )
 from streamdedup.unicode_tables import LETTER, NUMBER
 
@@ -39,6 +40,8 @@ ALGORITHM = 2
 _PASS_CHARACTERS = 1 << 17
 #: Top bits of a token hash that index the first, coarse test for stop words.
 _STOP_BITS = 12
+#: Top bits of a shingle hash that index the first test for stop shingles, of which there may be tens of thousands.
+_FRAME_BITS = 20
 
 _ENGLISH = """
 a about above after again against all also am among an and any are as at be because been before being below between
@@ -67,6 +70,8 @@ class ShingleOptions:
         keep_white_space: Character unit: separators count as one space between words; otherwise not at all.
         bag: A shingle that occurs n times counts as n elements (multiset Jaccard), not as one.
         short_texts: A text with fewer than `size` tokens or characters is one shingle as a whole, or none.
+        stop_shingles: Hashes of shingles that are left out, in a bag every occurrence. A text of which nothing would be
+            left keeps them all.
 
     Raises:
         ValueError: A size below 1, or stop words with the character unit.
@@ -80,6 +85,7 @@ class ShingleOptions:
     keep_white_space: bool = True
     bag: bool = False
     short_texts: Literal["whole", "skip"] = "whole"
+    stop_shingles: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -100,6 +106,7 @@ class ShingleBatch:
         tails: uint64 (n_tails,); of each document the hashes of its last `size` - 1 elements, of all while it has
             fewer: what a text that continues it needs to know.
         tail_offsets: int64 (n_docs + 1,); document i has tails[tail_offsets[i]:tail_offsets[i + 1]].
+        frame_only: bool (n_docs,); documents that consist of stop shingles only, and so keep them.
     """
 
     hashes: NDArray[np.uint32]
@@ -108,6 +115,7 @@ class ShingleBatch:
     element_counts: NDArray[np.int64]
     tails: NDArray[np.uint64]
     tail_offsets: NDArray[np.int64]
+    frame_only: NDArray[np.bool_]
 
 
 class _Pass(NamedTuple):
@@ -119,6 +127,7 @@ class _Pass(NamedTuple):
     element_counts: NDArray[np.int64]
     tails: NDArray[np.uint64]
     tail_counts: NDArray[np.int64]
+    frame_only: NDArray[np.bool_]
 
 
 class Shingler:
@@ -132,6 +141,9 @@ class Shingler:
         if options.stop_words:
             self._stop_hashes = np.unique(self._reader.tokens(sorted(options.stop_words)).hashes)
             self._maybe_stop[self._stop_hashes >> (64 - _STOP_BITS)] = True
+        self._stops = np.array(sorted(options.stop_shingles), np.uint32)
+        self._maybe_frame = np.zeros(1 << _FRAME_BITS, np.bool_)
+        self._maybe_frame[self._stops >> np.uint32(32 - _FRAME_BITS)] = True
 
     def shingle(self, texts: Sequence[str]) -> ShingleBatch:
         """Return the distinct shingle hashes of each text.
@@ -145,7 +157,8 @@ class Shingler:
         passes = [self._pass(texts[first:last]) for first, last in _passes(texts)]
         if not passes:
             none, nobody = np.empty(0, np.int64), np.zeros(1, np.int64)
-            return ShingleBatch(np.empty(0, np.uint32), nobody, none, none, np.empty(0, np.uint64), nobody)
+            no_tail, no_frame = np.empty(0, np.uint64), np.empty(0, np.bool_)
+            return ShingleBatch(np.empty(0, np.uint32), nobody, none, none, no_tail, nobody, no_frame)
         joined = passes[0] if len(passes) == 1 else _Pass(*map(np.concatenate, zip(*passes, strict=True)))
         return ShingleBatch(
             joined.hashes,
@@ -154,6 +167,7 @@ class Shingler:
             joined.element_counts,
             joined.tails,
             offsets_of(joined.tail_counts),
+            joined.frame_only,
         )
 
     def continued(
@@ -170,18 +184,25 @@ class Shingler:
             texts: What follows each.
 
         Returns:
-            Hashes ascending, and in a bag as often as they occur; the tails of the whole; of tokens those that were
-            added, of elements those that were added and the tail's.
+            Hashes ascending, and in a bag as often as they occur, stop shingles among them only where there is nothing
+            else; the tails of the whole; of tokens those that were added, of elements those that were added and the
+            tail's.
         """
         added = self._elements(texts, ascii_only=False)
         elements = self._joined(tails, empty, added)
-        hashes, counts = self._sorted(elements, np.arange(len(texts)))
+        hashes, counts, frame_only = self._sorted(elements, np.arange(len(texts)))
         if not self.options.bag:
             hashes, counts = distinct(hashes, counts)
         ends, tail_counts = _tails(elements, self.options.size)
-        own_tails = elements.hashes[ends]
+        new_tails = elements.hashes[ends]
         return ShingleBatch(
-            hashes, offsets_of(counts), added.token_counts, elements.used, own_tails, offsets_of(tail_counts)
+            hashes,
+            offsets_of(counts),
+            added.token_counts,
+            elements.used,
+            new_tails,
+            offsets_of(tail_counts),
+            frame_only,
         )
 
     def _joined(self, tails: Sequence[NDArray[np.uint64]], empty: Sequence[bool], added: Elements) -> Elements:
@@ -200,8 +221,15 @@ class Shingler:
         counts = np.array(lengths, np.int64)
         return Elements(np.concatenate([SPACE_HASH[:0], *parts]), counts, counts, added.token_counts)
 
-    def _sorted(self, elements: Elements, documents: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        return sorted_hashes(elements, documents, self.options.size, whole=self.options.short_texts == "whole")
+    def _sorted(
+        self, elements: Elements, documents: NDArray[np.int64]
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.bool_]]:
+        """Return sorted hashes, how many each document has, and which consist of stop shingles only."""
+        whole = self.options.short_texts == "whole"
+        hashes, counts = sorted_hashes(elements, documents, self.options.size, whole=whole)
+        if not self._stops.size:
+            return hashes, counts, np.zeros(counts.size, np.bool_)
+        return without_stops(hashes, counts, self._stops, self._maybe_frame)
 
     def _pass(self, texts: Sequence[str]) -> "_Pass":
         """Return what a batch is made of, for texts that are worked on together."""
@@ -214,7 +242,7 @@ class Shingler:
             groups.append(self._elements([texts[i] for i in other], ascii_only=False))
         documents = np.array(plain + other, np.int64)
         elements = groups[0] if len(groups) == 1 else Elements(*map(np.concatenate, zip(*groups, strict=True)))
-        hashes, counts = self._sorted(elements, documents)
+        hashes, counts, frame_only = self._sorted(elements, documents)
         if self.options.bag:
             hashes = numbered_repetitions(hashes, counts)
         hashes, counts = distinct(hashes, counts)
@@ -223,7 +251,8 @@ class Shingler:
         place[documents] = np.arange(len(texts))
         ends, tail_counts = _tails(elements, self.options.size, place)
         tails = elements.hashes[ends]
-        return _Pass(hashes, counts, elements.token_counts[place], elements.used[place], tails, tail_counts)
+        tokens, used = elements.token_counts[place], elements.used[place]
+        return _Pass(hashes, counts, tokens, used, tails, tail_counts, frame_only)
 
     def _elements(self, texts: Sequence[str], *, ascii_only: bool) -> Elements:
         """Return the elements of texts that are all ASCII, or handled as any Unicode."""

@@ -4,10 +4,10 @@ A profile also turns itself into what the core works with: options for shingles,
 index.
 """
 
-import hashlib
 import re
 import unicodedata
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,7 +19,8 @@ from streamdedup.lsh import Banding, choose_banding
 from streamdedup.settings.base import Check, Section, check_different, check_items
 from streamdedup.settings.kafka import check_topic
 from streamdedup.settings.units import Duration, Flag, Limit, Names, Number, Size, Text, Whole, read_utf8
-from streamdedup.text import ENGLISH_STOP_WORDS, ShingleOptions, normalise, parse_stop_words
+from streamdedup.stop_shingles import differences, digest_of_hashes, digest_of_words, parse_stop_shingles
+from streamdedup.text import ENGLISH_STOP_WORDS, ShingleOptions, parse_stop_words
 
 #: Shingle size where none is given, by unit.
 DEFAULT_SIZES = {"word": 3, "char": 5}
@@ -28,6 +29,8 @@ _NAME_ALLOWED = "without quotes, backslashes and control characters"
 _NAME = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]+')
 #: Names of the stop-word lists that need no file.
 _NO_STOP_WORDS, _ENGLISH = "none", "english"
+#: What stands for no file of stop shingles.
+_NO_STOP_SHINGLES = "none"
 
 
 def _check_topics(topics: tuple[str, ...]) -> tuple[str, ...]:
@@ -95,12 +98,24 @@ class Profile(Section):
     letters_only: Flag = Field(
         default=False, description="Drop digits: texts that differ in their figures only become equal."
     )
+    fold_marks: Flag = Field(
+        default=False,
+        description="Drop accents (Latin, Greek, Cyrillic) and vowel signs (Arabic, Hebrew, Syriac): texts with and "
+        "without them match.",
+    )
     stop_words: Text = Field(
         default=_NO_STOP_WORDS,
         min_length=1,
         description="Words to leave out, for the unit `word`: the project's own list, or a file (UTF-8) with one "
         "word a line.",
         json_schema_extra={"allowed": '"none", "english" or the path of a file', "path": True},
+    )
+    stop_shingles: Text = Field(
+        default=_NO_STOP_SHINGLES,
+        min_length=1,
+        description="Shingles to leave out because too many documents share them: a file that "
+        "`streamdedup stop-shingles` wrote.",
+        json_schema_extra={"allowed": '"none" or the path of a file', "path": True},
     )
     keep_white_space: Flag = Field(
         default=True, description="For the unit `char`: whether the space between words belongs to the text."
@@ -184,10 +199,15 @@ class Profile(Section):
 
     def shingle_options(self) -> ShingleOptions:
         """Return how texts of this profile become shingles."""
+        return replace(self.every_shingle(), stop_shingles=self._stop_shingles)
+
+    def every_shingle(self) -> ShingleOptions:
+        """Return the same without stop shingles."""
         return ShingleOptions(
             unit=self.shingle_unit,
             size=self.shingle_size,
             letters_only=self.letters_only,
+            fold_marks=self.fold_marks,
             stop_words=self._stop_words,
             keep_white_space=self.keep_white_space,
             bag=self.similarity == "bag",
@@ -216,7 +236,9 @@ class Profile(Section):
             "shingle_unit": self.shingle_unit,
             "shingle_size": self.shingle_size,
             "letters_only": self.letters_only,
-            "stop_words": _digest(self._stop_words),
+            "fold_marks": self.fold_marks,
+            "stop_words": digest_of_words(self._stop_words),
+            "stop_shingles": digest_of_hashes(self._stop_shingles),
             "keep_white_space": self.keep_white_space,
             "similarity": self.similarity,
             "short_texts": self.short_texts,
@@ -234,6 +256,15 @@ class Profile(Section):
         if self.stop_words == _ENGLISH:
             return ENGLISH_STOP_WORDS
         return parse_stop_words(read_utf8(Path(self.stop_words)))
+
+    @cached_property
+    def _stop_shingles(self) -> frozenset[int]:
+        if self.stop_shingles == _NO_STOP_SHINGLES:
+            return frozenset()
+        found = parse_stop_shingles(read_utf8(Path(self.stop_shingles)))
+        if wrong := differences(found, self.every_shingle()):
+            raise ValueError(f"holds other shingles than those of the profile: {', '.join(wrong)}")
+        return found.hashes
 
     @cached_property
     def _banding(self) -> Banding:
@@ -272,6 +303,17 @@ class Profile(Section):
         else:
             if not words and self.stop_words != _NO_STOP_WORDS:
                 yield "stop_words", f"{self.stop_words} holds no word"
+            else:
+                yield from self._frames()
+
+    def _frames(self) -> Iterator[tuple[str, str]]:
+        try:
+            found = self._stop_shingles
+        except ValueError as error:
+            yield "stop_shingles", f"{self.stop_shingles} {error}"
+        else:
+            if not found and self.stop_shingles != _NO_STOP_SHINGLES:
+                yield "stop_shingles", f"{self.stop_shingles} holds no shingle"
 
     def _names(self) -> Iterator[tuple[str, str]]:
         owners = dict.fromkeys(self.text_fields, "text_fields")
@@ -294,11 +336,3 @@ class Profile(Section):
                     "min_recall",
                     f"is {self.min_recall}, but {used} reach {reached:.4f} at threshold {self.threshold}",
                 )
-
-
-def _digest(words: frozenset[str]) -> str:
-    """Return 16 bytes of BLAKE2b, in hexadecimal, of a stop list as it works; "none" for an empty one."""
-    if not words:
-        return "none"
-    lines = "\n".join(sorted({token for word in words for token in normalise(word).split(" ")}))
-    return hashlib.blake2b(lines.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

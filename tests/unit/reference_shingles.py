@@ -171,9 +171,12 @@ def shingle_hash(shingle: tuple[str, ...], unit: str) -> int:
     return finish(sum(0x3C6EF372FE94F82B**j * element for j, element in enumerate(elements)) & MASK)
 
 
-def shingle_hashes(text: str, *, bag: bool = False, unit: str = "word", **options: object) -> list[int]:
+def shingle_hashes(
+    text: str, *, bag: bool = False, unit: str = "word", stop_shingles: Iterable[int] = (), **options: object
+) -> list[int]:
     """The sorted, distinct hashes of one text."""
-    hashes = [shingle_hash(shingle, unit) for shingle in shingle_texts(text, unit=unit, **options)]
+    every = [shingle_hash(shingle, unit) for shingle in shingle_texts(text, unit=unit, **options)]
+    hashes = [value for value in every if value not in stop_shingles] or every
     if not bag:
         return sorted(set(hashes))
     seen: dict[int, int] = {}

@@ -35,16 +35,33 @@ PIECES = [
     "ไทย",
 ]
 PIECES += ["кот", "\u200d", "👩", "\ud83d", "\x00", "ك\u064e", "ﬁ", "①", "がぎ", "か\u3099"]
-TEXTS = st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
+FEW = st.lists(st.sampled_from(["a", "b", "amber", " ", "42", "中"]), max_size=6).map("".join)
+TEXTS = FEW | st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
 OPTIONS = st.builds(
     ShingleOptions,
     unit=st.sampled_from(["word", "char"]),
     size=st.integers(1, 5),
     letters_only=st.booleans(),
+    fold_marks=st.booleans(),
     keep_white_space=st.booleans(),
     bag=st.booleans(),
     short_texts=st.sampled_from(["whole", "skip"]),
 ) | st.builds(ShingleOptions, stop_words=st.just(frozenset({"a", "amber"})), size=st.integers(1, 3))
+
+
+def stops(unit: str, size: int) -> frozenset[int]:
+    """Return the hashes of a few shingles that texts of these pieces often have."""
+    texts = ["a", "amber b", "42 amber", "a a a a a", "b amber", "中文", "a42b", "ab", "ba 中"]
+    return frozenset(Shingler(ShingleOptions(unit=unit, size=size)).shingle(texts).hashes.tolist())
+
+
+#: With stop shingles, which take away most of a text, or all of it.
+OPTIONS |= st.builds(
+    lambda unit, size, bag: ShingleOptions(unit=unit, size=size, bag=bag, stop_shingles=stops(unit, size)),
+    st.sampled_from(["word", "char"]),
+    st.integers(1, 3),
+    st.booleans(),
+)
 
 
 def contents(shingler: Shingler, sketcher: Sketcher, texts: list[str]) -> list[Content]:

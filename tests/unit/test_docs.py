@@ -177,7 +177,7 @@ class TestCommands:
 
 def words_of(line):
     """Return the words of a command line that name the command."""
-    return tuple(itertools.takewhile(str.islower, itertools.takewhile(str.isalpha, line.split()[1:])))
+    return tuple(itertools.takewhile(re.compile(r"[a-z]+(-[a-z]+)*").fullmatch, line.split()[1:]))
 
 
 def parameters(words):

@@ -48,7 +48,8 @@ TABLE: dict[str, set[str]] = {
     # level 2
     "sketch": {"minhash"},
     "content": {"shingle_hashes", "sketch", "text"},
-    "settings": {"content", "text", "minhash", "lsh"},
+    "stop_shingles": {"text"},
+    "settings": {"content", "text", "stop_shingles", "minhash", "lsh"},
     "corpora": {"messages"},
     "store.fingerprints": {"store.base"},
     "store.memory": {"store.base", "store.documents", "store.fingerprints"},

@@ -14,8 +14,9 @@ from streamdedup.settings import Profile, Settings, show
 from streamdedup.settings.base import keys_of, secrets_of
 from streamdedup.settings.root import SCHEMA
 from streamdedup.settings.units import BYTES, SECONDS, counted, format_duration, format_size, parse_duration, parse_size
+from streamdedup.stop_shingles import learn_stop_shingles
 from streamdedup.store.fingerprints import ADVISORY_PARAMETERS
-from streamdedup.text import ENGLISH_STOP_WORDS
+from streamdedup.text import ENGLISH_STOP_WORDS, ShingleOptions
 from tests.canaries import KEY_PASSWORD, TLS
 
 SMALLEST = """
@@ -697,6 +698,49 @@ def test_a_stop_list_must_hold_words(tmp_path, content, said):
     assert said in mistakes({"profiles.a.stop_words": str(path)})[0]
 
 
+def stop_shingles(tmp_path, texts, **options):
+    found = learn_stop_shingles(texts, ShingleOptions(**options), 0.5)
+    return found.hashes, write(tmp_path, found.encoded(), "frames")
+
+
+def test_stop_shingles_count_from_the_folder_of_the_settings_file_and_change_the_fingerprint(tmp_path):
+    hashes, _ = stop_shingles(tmp_path, ["a b c d", "a b c e", "a b c f"])
+    path = write(tmp_path, SMALLEST + 'stop_shingles = "frames"\n')
+    with_frames = Settings.load(path, {}, {}).profiles["articles"]
+    assert with_frames.shingle_options().stop_shingles == hashes
+    assert len(hashes) == 1
+    without = Settings.load(path, {"profiles.articles.stop_shingles": "none"}, {}).profiles["articles"]
+    assert with_frames.fingerprint()["stop_shingles"] != without.fingerprint()["stop_shingles"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "said"),
+    [
+        (
+            ["a b c d", "a b c e", "a b c f"],
+            {"size": 2},
+            "holds other shingles than those of the profile: size 2, not 3",
+        ),
+        (["a b c d", "a b c e"], {}, "holds no shingle"),
+    ],
+)
+def test_stop_shingles_must_be_those_of_the_profile(tmp_path, texts, options, said):
+    _, path = stop_shingles(tmp_path, texts, **options)
+    assert mistakes({"profiles.a.stop_shingles": str(path)}) == [f"profiles.a.stop_shingles: {path} {said}"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"the\n", "is no file of stop shingles"), (b"\xff", "is not UTF-8"), (None, "cannot be read")],
+)
+def test_a_file_of_stop_shingles_that_cannot_be_read_is_named(tmp_path, content, said):
+    path = tmp_path / "frames"
+    if content is not None:
+        path.write_bytes(content)
+    (mistake,) = mistakes({"profiles.a.stop_shingles": str(path)})
+    assert mistake.startswith(f"profiles.a.stop_shingles: {path} {said}")
+
+
 def test_bands_and_rows_are_chosen_or_given():
     chosen = profile(threshold=0.7, min_recall=0.95)
     assert chosen.banding().probability(0.7) >= 0.95
@@ -714,6 +758,7 @@ def test_no_limit_is_none():
     [
         {"shingle_size": 4},
         {"letters_only": True},
+        {"fold_marks": True},
         {"stop_words": "english"},
         {"similarity": "bag"},
         {"short_texts": "skip"},

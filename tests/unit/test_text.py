@@ -35,6 +35,12 @@ TRICKY = (
     "\u0915\u093c\u0958\u09c7\u09be\u0bc6\u0bbe\u0d4d\u200d\u200c\u00ad\ufe0f\ufeff\U0001f600\U0001f468"
     "\u0628\u064e\u0651\u0653\u0627\ufefb\u05d0\u05b8\ufb1d\u1ebd\u1eb9\u00e9"
 )
+
+
+def hashes_of_each(elements, unit):
+    return frozenset(reference.shingle_hash((element,), unit) for element in elements)
+
+
 OPTIONS = [
     {},
     {"size": 1, "letters_only": True},
@@ -48,6 +54,8 @@ OPTIONS = [
     {"unit": "char", "size": 9, "letters_only": True},
     {"unit": "char", "size": 2, "keep_white_space": False},
     {"unit": "char", "size": 40, "short_texts": "skip"},
+    {"size": 1, "bag": True, "stop_shingles": hashes_of_each("ab\u4e2d", "word")},
+    {"unit": "char", "size": 1, "stop_shingles": hashes_of_each("ab e\u00e9", "char")},
 ]
 SHINGLERS = [(options, Shingler(ShingleOptions(**options))) for options in OPTIONS]
 

@@ -1,0 +1,215 @@
+"""Stop shingles: what is learnt from a sample, the file, and what becomes of documents whose frame is left out."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamdedup import stop_shingles
+from streamdedup.stop_shingles import (
+    Counter,
+    StopShingles,
+    differences,
+    digest_of_hashes,
+    learn_stop_shingles,
+    parse_stop_shingles,
+)
+from streamdedup.text import ShingleOptions, Shingler
+
+OPTIONS = ShingleOptions(size=2)
+FRAME = "We use cookies to improve your visit. Accept all cookies or change your settings."
+
+
+def stories(count):
+    """Texts of their own, each with the frame behind it."""
+    return [" ".join(f"w{story}x{word}" for word in range(12)) + ". " + FRAME for story in range(count)]
+
+
+def hashes(text, options=OPTIONS):
+    return set(Shingler(options).shingle([text]).hashes.tolist())
+
+
+def jaccard(one, other, options):
+    left, right = hashes(one, options), hashes(other, options)
+    return len(left & right) / len(left | right)
+
+
+def test_what_every_document_of_a_sample_ends_with_is_learnt_and_nothing_else():
+    found = learn_stop_shingles(stories(50), OPTIONS, 0.5)
+    assert found.hashes == hashes(FRAME)
+    assert set(found.counts.values()) == {50}
+    assert (found.documents, found.least_documents) == (50, 25)
+
+
+def test_texts_that_share_a_frame_only_have_nothing_in_common_without_it_and_copies_everything():
+    texts = stories(40)
+    stops = learn_stop_shingles(texts, OPTIONS, 0.5)
+    without = replace(OPTIONS, stop_shingles=stops.hashes)
+    assert jaccard(texts[0], texts[1], OPTIONS) > 0.3
+    assert jaccard(texts[0], texts[1], without) == 0
+    assert jaccard(texts[0], texts[0].removesuffix(FRAME), OPTIONS) < 0.6
+    assert jaccard(texts[0], texts[0].removesuffix(FRAME), without) > 0.9
+
+
+def test_a_document_that_is_nothing_but_frame_is_compared_by_it():
+    without = replace(OPTIONS, stop_shingles=frozenset(hashes(FRAME)))
+    batch = Shingler(without).shingle([FRAME, "A text. " + FRAME, FRAME.upper(), ""])
+    assert batch.frame_only.tolist() == [True, False, True, False]
+    assert hashes(FRAME, without) == hashes(FRAME)
+    assert jaccard(FRAME, FRAME.upper(), without) == 1
+    assert jaccard(FRAME, "A text. " + FRAME, without) == 0
+
+
+def test_in_a_bag_every_occurrence_of_a_stop_shingle_is_left_out():
+    options = ShingleOptions(size=1, bag=True, stop_shingles=frozenset(hashes("a", ShingleOptions(size=1))))
+    assert hashes("a a b b", options) == hashes("b b", options)
+    assert len(hashes("a a b b", options)) == 2
+
+
+def test_a_text_that_was_copied_often_is_no_frame():
+    copied = ["the very same words in each of these"] * 90
+    found = learn_stop_shingles([*copied, *stories(20)], OPTIONS, 0.2)
+    assert found.documents == 21
+    assert found.hashes == hashes(FRAME)
+
+
+def test_a_small_sample_needs_three_documents_for_a_frame():
+    assert not learn_stop_shingles(["a b c", "a b d"], OPTIONS, 0.01).counts
+    assert learn_stop_shingles(["a b c", "a b d", "a b e"], OPTIONS, 0.01).hashes == hashes("a b")
+
+
+def test_a_sample_without_a_text_has_no_stop_shingles():
+    found = learn_stop_shingles(["", "..."], OPTIONS, 0.5)
+    assert (found.counts, found.documents) == ({}, 0)
+    assert parse_stop_shingles(found.encoded()) == found
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 1.1])
+def test_a_share_that_cannot_be_is_refused(share):
+    with pytest.raises(ValueError, match="share"):
+        learn_stop_shingles([], OPTIONS, share)
+
+
+DOCUMENTS = st.lists(st.sets(st.integers(0, 40), min_size=1), max_size=40)
+
+
+@settings(deadline=None)
+@given(DOCUMENTS, st.integers(1, 7), st.integers(3, 50), st.integers(0, 10))
+def test_with_little_memory_nothing_above_what_was_forgotten_is_missed_nor_counted_too_low(documents, size, most, more):
+    counter = Counter(most)
+    arrays = [np.array(sorted(document), np.uint32) for document in documents]
+    for first in range(0, len(arrays), size):
+        counter.add(arrays[first : first + size])
+    least = counter.forgotten + 1 + more
+    found = counter.at_least(least, len(documents))
+    true = {value: sum(value in document for document in documents) for value in range(41)}
+    assert {value for value, count in true.items() if count >= least} <= found.keys()
+    assert all(true[value] <= count <= len(documents) for value, count in found.items())
+    if most >= 41:
+        assert counter.forgotten == 0
+        assert found == {value: count for value, count in true.items() if count >= least}
+
+
+def test_a_share_that_is_too_small_for_the_memory_is_refused(monkeypatch):
+    monkeypatch.setattr(stop_shingles, "MOST_COUNTED", 100)
+    monkeypatch.setattr(stop_shingles, "_BATCH_DOCUMENTS", 2)
+    assert learn_stop_shingles(stories(60), OPTIONS, 0.5).hashes == hashes(FRAME)
+    with pytest.raises(ValueError, match="a greater share or a smaller sample"):
+        learn_stop_shingles([" ".join(f"{n + m} x" for m in range(150)) for n in range(60)], OPTIONS, 0.01)
+
+
+def test_learning_in_several_batches_counts_the_same(monkeypatch):
+    whole = learn_stop_shingles(stories(30), OPTIONS, 0.3)
+    monkeypatch.setattr(stop_shingles, "_BATCH_DOCUMENTS", 7)
+    assert learn_stop_shingles(iter(stories(30)), OPTIONS, 0.3) == whole
+
+
+# The file
+
+
+@given(
+    st.dictionaries(st.integers(0, 2**32 - 1), st.integers(1, 900), max_size=20),
+    st.floats(0, 1, exclude_min=True),
+    st.sampled_from([OPTIONS, ShingleOptions(unit="char", size=9, keep_white_space=False, fold_marks=True)]),
+)
+def test_a_file_is_read_as_it_was_written(counts, share, options):
+    stops = StopShingles(counts, 900, share, stop_shingles.described(options))
+    assert parse_stop_shingles(stops.encoded()) == stops
+    assert differences(parse_stop_shingles(stops.encoded()), options) == []
+
+
+def test_a_file_looks_as_documented():
+    stops = StopShingles({0xAB: 12, 0xFF00FF00: 7}, 300, 0.02, stop_shingles.described(ShingleOptions()))
+    assert stops.encoded().splitlines() == [
+        "streamdedup stop shingles, version 1",
+        "algorithm = 2",
+        "unit = word",
+        "size = 3",
+        "letters_only = false",
+        "fold_marks = false",
+        "stop_words = none",
+        "keep_white_space = true",
+        "documents = 300",
+        "share = 0.02",
+        "",
+        "000000ab 12",
+        "ff00ff00 7",
+    ]
+
+
+GOOD = StopShingles({1: 2, 5: 3}, 9, 0.5, stop_shingles.described(OPTIONS)).encoded()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("version 1", "version 2", "no file of stop shingles"),
+        ("unit = word\n", "", "line 10: the head must be"),
+        ("size = 2", "size: 2", "line 4: the head must be"),
+        ("\n\n", "\n", "line 11: the head must be"),
+        ("documents = 9", "documents = many", "wrong head"),
+        ("documents = 9", "documents = -9", "wrong head"),
+        ("share = 0.5", "share = 2", "wrong head"),
+        ("share = 0.5", "share = nan", "wrong head"),
+        ("00000001 2", "00000001", "line 12: must be eight"),
+        ("00000001 2", "0000001 2", "line 12: must be eight"),
+        ("00000001 2", "00000001 0", "line 12: must be eight"),
+        ("00000001 2", "00000001 10", "line 12: must be eight"),
+        ("00000005 3", "00000001 3", "line 13: must be eight"),
+        ("00000005 3", "00000000 3", "line 13: must be eight"),
+        ("00000005 3\n", "\n00000005 3\n", "line 13: must be eight"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_with_the_line(old, new, said):
+    assert old in GOOD
+    with pytest.raises(ValueError, match=said):
+        parse_stop_shingles(GOOD.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (ShingleOptions(size=3), ["size 2, not 3"]),
+        (ShingleOptions(unit="char", size=2), ["unit word, not char"]),
+        (
+            replace(OPTIONS, fold_marks=True, letters_only=True),
+            ["letters_only false, not true", "fold_marks false, not true"],
+        ),
+        (replace(OPTIONS, bag=True, short_texts="skip"), []),
+    ],
+)
+def test_what_makes_other_shingles_is_named(other, said):
+    assert differences(parse_stop_shingles(GOOD), other) == said
+
+
+def test_a_stop_list_makes_other_shingles():
+    (said,) = differences(parse_stop_shingles(GOOD), replace(OPTIONS, stop_words=frozenset({"the"})))
+    assert said.startswith("stop_words none, not ")
+
+
+def test_the_digest_is_that_of_the_shingles_whatever_their_order():
+    assert digest_of_hashes(frozenset()) == "none"
+    assert digest_of_hashes(frozenset({3, 1, 2})) == digest_of_hashes(frozenset({2, 3, 1}))
+    assert digest_of_hashes(frozenset({3, 1})) != digest_of_hashes(frozenset({3, 2}))
