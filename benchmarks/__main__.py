@@ -14,7 +14,7 @@ from benchmarks import report
 from benchmarks.places import REPOSITORY
 
 #: In this order; each is a module.
-NAMES = ("text_to_keys", "store", "memory", "end_to_end", "tuning", "storm")
+NAMES = ("text_to_keys", "scripts", "store", "memory", "end_to_end", "tuning", "storm")
 
 
 def main() -> int:

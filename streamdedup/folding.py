@@ -37,6 +37,10 @@ from streamdedup.unicode_tables import (
     without_ignored,
 )
 
+#: With so many characters for each one that is taken out or becomes several, joining what lies between is cheaper than
+#: looking at all of them.
+_FEW = 100
+
 
 class Folded(NamedTuple):
     """Documents after normalisation, all in one array, a separator before each and one at the end.
@@ -87,10 +91,30 @@ def _look_up(texts: Sequence[str], table: Tables) -> _Written:
     points = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4")
     packed = table.packed.take(points)
     if int(np.bitwise_or.reduce(packed)) & IGNORED:
-        visible = np.flatnonzero((packed & IGNORED) == 0)
-        starts = np.searchsorted(visible, starts)
-        packed, points = packed.take(visible), points.take(visible)
+        ignored = np.flatnonzero((packed & IGNORED) != 0)
+        starts = starts - np.searchsorted(ignored, starts)
+        packed, points = _without(packed, ignored), _without(points, ignored)
     return _Written(packed, points, starts)
+
+
+def _without(values: NDArray[np.uint32], at: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Return values without those at some places, ascending."""
+    if at.size * _FEW < values.size:
+        return _with_pieces(values, at, [values[:0]] * at.size)
+    keep = np.ones(values.size, np.bool_)
+    keep[at] = False
+    return values.take(np.flatnonzero(keep))
+
+
+def _with_pieces(
+    values: NDArray[np.uint32], at: NDArray[np.int64], pieces: Sequence[NDArray[np.uint32]]
+) -> NDArray[np.uint32]:
+    """Return values with a piece in the place of each of those at some places, ascending and not many."""
+    parts, end = [], 0
+    for place, piece in zip(at.tolist(), pieces, strict=True):
+        parts += [values[end:place], piece]
+        end = place + 1
+    return np.concatenate([*parts, values[end:]])
 
 
 def _composed(written: _Written, table: Tables) -> tuple[_Written, NDArray[np.int64]]:
@@ -165,10 +189,7 @@ def _with_composites(
     if not marks.size:
         return written
     packed, points, starts = written
-    keep = np.ones(packed.size, np.bool_)
-    keep[marks] = False
-    kept = np.flatnonzero(keep)
-    packed, points = packed.take(kept), points.take(kept)
+    packed, points = _without(packed, marks), _without(points, marks)
     letters = marks - 1 - np.arange(marks.size)
     points[letters] = composites
     packed[letters] = table.packed.take(composites)
@@ -214,14 +235,18 @@ def _expand(packed: NDArray[np.uint32], starts: NDArray[np.int64], bits: int, ta
     """Put the code points that become several in their place."""
     if not bits & EXPANDS:
         return Folded(packed, starts, bits)
-    at = np.flatnonzero(packed & EXPANDS)
+    at = np.flatnonzero((packed & EXPANDS) != 0)
     which = packed[at] & CODE_POINT
     first, length = table.first[which], table.length[which]
-    counts = np.ones(packed.size, np.int64)
-    counts[at] = length
-    grown = np.repeat(packed, counts)
     added = np.concatenate(([0], np.cumsum(length - 1)))
-    targets = ranges(at + added[:-1], length)
-    grown[targets] = table.expansions[ranges(first, length)]
+    if at.size * _FEW < packed.size:
+        ends = (first + length).tolist()
+        pieces = [table.expansions[begin:end] for begin, end in zip(first.tolist(), ends, strict=True)]
+        grown = _with_pieces(packed, at, pieces)
+    else:
+        counts = np.ones(packed.size, np.int64)
+        counts[at] = length
+        grown = np.repeat(packed, counts)
+        grown[ranges(at + added[:-1], length)] = table.expansions[ranges(first, length)]
     starts = starts + added[np.searchsorted(at, starts)]
     return Folded(grown, starts, int(np.bitwise_or.reduce(grown)))

@@ -75,7 +75,7 @@ def stop_shingles(  # noqa: PLR0913  a command line has as many options as it ha
 
     Writes a file for the key stop_shingles of a profile. A summary goes to standard error.
 
-    Example:  streamdedup stop-shingles sample.jsonl.gz --share 0.02 --output frames.txt
+    Example:  streamdedup stop-shingles sample.jsonl.gz --share 0.05 --output frames.txt
     """
     overrides = {"shingle_unit": unit, "shingle_size": size, "id_field": id_field, "text_fields": text_field or None}
     # What is learnt anew does not depend on the file that is there, or on whether it is there yet.

@@ -1,0 +1,185 @@
+"""What each means against frames does on open collections: pairs that share a frame only, and copies that are lost.
+
+    python -m benchmarks.templates [--quick] [--threshold 0.8] [NAME ...]
+
+For each collection of ../shared/data all pairs at the threshold are found as `streamdedup scan` finds them, with all
+comparisons exact: as the profile is by default, then with one option changed at a time. A pair is called
+
+- the same text: equal after normalisation;
+- a copy: revisions of one page, where the collection says which these are;
+- frame only: revisions of different pages; in Reuters, articles with three figures or more, most of them different.
+
+`made frames` is made of BBC news: 300 stories of 60 words, each followed by the same notice of 1,280 words, which was
+written for this, and a copy of each with one word changed, without the notice for every second one.
+"""
+
+import gzip
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from benchmarks import report
+from benchmarks.places import REPOSITORY
+from streamdedup.commands.scan import Scan
+from streamdedup.corpora import CorpusReader
+from streamdedup.messages import Document
+from streamdedup.position import Position
+from streamdedup.settings import Profile
+from streamdedup.stop_shingles import learn_stop_shingles
+from streamdedup.text import normalise
+
+DATA = REPOSITORY.parent / "shared" / "data"
+#: Collections, and whether they are reviews (characters) or articles (words).
+NAMES = {
+    "spdx_licenses": "word",
+    "reuters21578": "word",
+    "bbc_news": "word",
+    "masakhane_news": "word",
+    "wiki_bips": "word",
+    "ota_pga": "word",
+    "sms_spam": "char",
+    "playstore_reviews": "char",
+    "made frames": "word",
+}
+#: Collections that say which documents belong together.
+GROUPED = ("wiki_bips", "ota_pga")
+#: Shares of documents from which on a shingle is a stop shingle.
+SHARES = (0.01, 0.02, 0.05)
+#: Documents of a short run.
+QUICK_DOCUMENTS = 300
+#: Stories of the made collection, words of each, and how often the sentence of the notice stands in it.
+STORIES, STORY_WORDS, SENTENCES = 300, 60, 80
+#: A pair of numbers of documents, the smaller one first.
+Pair = tuple[int, int]
+
+
+class Collection(NamedTuple):
+    """Texts, and what is known of a pair: "same text", "copy", "frame only" or "unknown"."""
+
+    texts: list[str]
+    judge: Callable[[Pair], str]
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = report.parser(__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all of them unless named")
+    parser.add_argument("--threshold", type=float, default=0.8, help="least similarity of a pair")
+    arguments = parser.parse_args()
+    rows = []
+    for name in arguments.names or NAMES:
+        if name != "made frames" and path_of(name) is None:
+            print(f"{name} is not there", file=sys.stderr)
+            continue
+        collection = load(name)
+        if arguments.quick:
+            collection = collection._replace(texts=collection.texts[:QUICK_DOCUMENTS])
+        rows += list(rows_of(name, collection, arguments.threshold))
+    columns = ["collection, option", "pairs", "frame only", "same text", "copies", "lost: same", "copies", "unknown"]
+    table = report.Table([*columns, "gained"], rows)
+    setting = {"threshold": arguments.threshold}
+    report.Report("templates", arguments.quick, setting, rows, {"options": table}).show(arguments.output)
+
+
+def path_of(name: str) -> Any:
+    """Return the file of a collection, None if it is not there."""
+    found = (path for path in (DATA / f"{name}.jsonl.gz", DATA / f"{name}.tar.gz") if path.exists())
+    return next(found, None)
+
+
+def load(name: str) -> Collection:
+    """Read a collection that is there, or make one."""
+    if name == "made frames":
+        return made_frames()
+    texts = [entry.text for entry in CorpusReader(path_of(name)) if entry.text]
+    known = [normalise(text) for text in texts]
+    groups: list[Any] = []
+    if name in GROUPED:
+        with gzip.open(path_of(name), "rt", encoding="utf-8") as lines:
+            groups = [json.loads(line)["group"] for line in lines]
+    figures = [frozenset(filter(str.isdigit, text.split())) for text in known] if name == "reuters21578" else []
+
+    def judge(pair: Pair) -> str:
+        one, other = pair
+        if known[one] == known[other]:
+            return "same text"
+        if groups:
+            return "copy" if groups[one] == groups[other] else "frame only"
+        if figures and min(len(figures[one]), len(figures[other])) >= 3:
+            common, every = figures[one] & figures[other], figures[one] | figures[other]
+            return "frame only" if 2 * len(common) < len(every) else "unknown"
+        return "unknown"
+
+    return Collection(texts, judge)
+
+
+def made_frames() -> Collection:
+    """Return stories with a notice, then a copy of each with a word changed."""
+    path = path_of("bbc_news")
+    if path is None:
+        return Collection([], lambda _: "unknown")
+    notice = " ".join(
+        f"By choosing option {nth} you let partner {nth} store cookies on your device for purpose {nth + 7}."
+        for nth in range(SENTENCES)
+    )
+    starts = dict.fromkeys(tuple(entry.text.split()[:STORY_WORDS]) for entry in CorpusReader(path))
+    stories = [list(words) for words in itertools.islice(starts, STORIES)]
+    texts = [f"{' '.join(words)}\n{notice}" for words in stories]
+    for nth, words in enumerate(stories):
+        words[len(words) // 2] = "elsewhere"
+        texts.append(" ".join(words) if nth % 2 else f"{' '.join(words)}\n{notice}")
+
+    def judge(pair: Pair) -> str:
+        return "copy" if pair[0] + STORIES == pair[1] else "frame only"
+
+    return Collection(texts, judge)
+
+
+def rows_of(name: str, collection: Collection, threshold: float) -> Iterator[list[str]]:
+    """Yield a row for each option."""
+    plain = {"topics": ["t"], "shingle_unit": NAMES[name], "threshold": threshold, "exact_limit": "none"}
+    profile = Profile.model_validate(plain)
+    before = pairs(profile, collection.texts)
+    yield row(f"{name}, default", collection, before, before)
+    options: dict[str, dict[str, object]] = {"letters only": {"letters_only": True}}
+    options |= {f"min_words {least}": {"min_words": least} for least in (3, 8)}
+    for option, changed in options.items():
+        yield row(
+            f"{name}, {option}", collection, before, pairs(Profile.model_validate(plain | changed), collection.texts)
+        )
+    for share in SHARES:
+        stops = learn_stop_shingles(collection.texts, profile.shingle_options(), share)
+        path = REPOSITORY / "build" / "bench" / "stop_shingles.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(stops.encoded(), encoding="utf-8")
+        if stops.counts:
+            after = pairs(Profile.model_validate(plain | {"stop_shingles": str(path)}), collection.texts)
+            yield row(f"{name}, stop shingles {share:.0%}", collection, before, after)
+
+
+def pairs(profile: Profile, texts: list[str]) -> set[Pair]:
+    """Return the pairs that a scan finds."""
+    documents = (Document(str(nth), text, Position("scan", 0, nth), 0) for nth, text in enumerate(texts))
+    found = Scan(profile).pairs(documents)
+    return {(min(ids), max(ids)) for ids in ((int(pair.id1), int(pair.id2)) for pair in found)}
+
+
+def row(name: str, collection: Collection, before: set[Pair], after: set[Pair]) -> list[str]:
+    """Return how many pairs there are of each kind, and what an option takes and adds."""
+    now, lost = counted(collection, after), counted(collection, before - after)
+    kinds = [now["frame only"], now["same text"], now["copy"], lost["same text"], lost["copy"], lost["unknown"]]
+    return [name, *(f"{count:,}" for count in (len(after), *kinds, len(after - before)))]
+
+
+def counted(collection: Collection, found: Iterable[Pair]) -> dict[str, int]:
+    """Return how many pairs there are of each kind."""
+    counts = dict.fromkeys(("same text", "copy", "frame only", "unknown"), 0)
+    for pair in found:
+        counts[collection.judge(pair)] += 1
+    return counts
+
+
+if __name__ == "__main__":
+    main()
