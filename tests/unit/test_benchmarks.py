@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from benchmarks import corpus, open_sets, page, quality, quality_tables
+from benchmarks import corpus, open_sets, page, quality, quality_tables, scripts, templates
 from benchmarks.places import PAGE, QUALITY_PAGE
 from benchmarks.report import Report, Table
 from streamdedup.text import ShingleOptions, Shingler
@@ -51,6 +51,35 @@ class TestDocuments:
         found = corpus.load(1_000)
         assert found.name == "sample with variations"
         assert len({document.id for document in found.documents}) == 1_000
+
+
+class TestScripts:
+    def test_texts_of_a_script_have_the_length_and_the_letters_asked_for(self):
+        for script in scripts.SCRIPTS.values():
+            texts = scripts.made(script, 2, 90)
+            assert [len(text) for text in texts] == [90, 90]
+            assert set("".join(texts)) <= {*script.letters, *"".join(script.marks), *", "}
+
+    def test_a_mixed_text_has_parts_of_four_scripts(self):
+        (mixed,) = scripts.mixed([["a" * 40], ["b" * 40], ["c" * 40], ["d" * 40], ["e" * 40]])
+        assert sorted(mixed.split()) == ["a" * 10, "b" * 10, "d" * 10, "e" * 10]
+
+
+class TestTemplates:
+    def test_pairs_that_an_option_loses_and_gains_are_counted_by_kind(self):
+        kinds = {(0, 1): "same text", (0, 2): "frame only", (1, 2): "copy"}
+        collection = templates.Collection([], kinds.__getitem__)
+        row = templates.row("x", collection, {(0, 1), (0, 2)}, {(0, 2), (1, 2)})
+        assert row == ["x", "2", "1", "0", "1", "1", "0", "0", "1"]
+
+    def test_a_frame_that_makes_texts_alike_does_not_when_it_is_left_out(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(templates, "REPOSITORY", tmp_path)
+        frame = " ".join(f"notice{word}" for word in range(60))
+        texts = [f"{' '.join(f'w{story}x{word}' for word in range(5))} {frame}" for story in range(6)]
+        collection = templates.Collection(texts, lambda _: "frame only")
+        rows = {row[0].split(", ")[1]: row[1:3] for row in templates.rows_of("bbc_news", collection, 0.8)}
+        assert rows["default"] == ["15", "15"]
+        assert rows["stop shingles 5%"] == ["0", "0"]
 
 
 class TestTables:
