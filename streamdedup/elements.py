@@ -171,12 +171,14 @@ def _token_places(folded: Folded, inside: NDArray[np.bool_]) -> tuple[NDArray[np
         edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
         return edges[::2].copy(), edges[1::2] - edges[::2]
     begins = _token_begins(folded, inside)
-    edge = begins.copy()
-    edge[1:] |= inside[:-1] & ~inside[1:]
-    edges = np.flatnonzero(edge)
-    first = np.flatnonzero(begins.take(edges))
-    starts = edges.take(first)
-    return starts, edges.take(first + 1) - starts
+    starts = np.flatnonzero(begins)
+    # A token ends where another begins or a separator stands, behind a character that is part of one.
+    end = begins[1:] | ~inside[1:]
+    end &= inside[:-1]
+    lengths = np.flatnonzero(end)
+    lengths += 1
+    lengths -= starts
+    return starts, lengths
 
 
 def _points(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> NDArray[np.uint32]:

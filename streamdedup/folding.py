@@ -129,11 +129,11 @@ def _composed(written: _Written, table: Tables) -> tuple[_Written, NDArray[np.in
     before, context = table.context.take(after), table.context.take(here)
     own_class = context & OWN_CLASS
     swapped = (own_class != 0) & (before >> LAST_CLASS_SHIFT & OWN_CLASS > own_class)
+    if not int(np.bitwise_or.reduce(context)) & (COMPLEX | COMPOSES_BACKWARD) and not swapped.any():
+        return written, at[:0]
     doubtful = (context & COMPLEX) != 0
     doubtful |= swapped
     backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
-    if not backward.size and not swapped.any():
-        return written, _documents_of(at[doubtful], starts)
     before, keys = before.take(backward), pair_keys(after.take(backward), here.take(backward))
     pair = np.searchsorted(table.pairs, keys)
     composes = table.pairs.take(pair, mode="clip") == keys
@@ -172,9 +172,10 @@ def _with_exchanged(written: _Written, marks: NDArray[np.int64]) -> _Written:
     if not marks.size:
         return written
     packed, points, starts = written
-    order = np.arange(packed.size)
-    order[marks], order[marks - 1] = marks - 1, marks
-    return _Written(packed.take(order), points.take(order), starts)
+    packed, points = packed.copy(), points.copy()
+    for values in (packed, points):
+        values[marks], values[marks - 1] = values.take(marks - 1), values.take(marks)
+    return _Written(packed, points, starts)
 
 
 def _documents_of(at: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:

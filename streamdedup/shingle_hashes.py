@@ -33,7 +33,7 @@ _WIDE = 0x1F83D9ABFB41BD6B
 #: have more.
 _WORD_PASSES = 4
 #: Elements of a document from which on it is sorted by itself; below, the calls would cost more than they save.
-_SORTED_ALONE = 64
+_SORTED_ALONE = 256
 
 #: Last code point that is one unit of UTF-16.
 _LAST_UNIT = 0xFFFF
@@ -143,11 +143,12 @@ def wide_token_hashes(
         long = np.flatnonzero((lengths > 1) | beyond.take(starts))
     if not long.size:
         return hashes
+    all_wide = np.count_nonzero(wide) == int(lengths.sum())
     starts, lengths = starts.take(long), lengths.take(long)
-    before = np.cumsum(wide, dtype=np.int32)
-    is_wide = before.take(starts + lengths - 1) != before.take(starts - 1)
-    narrow = np.flatnonzero(~is_wide)
-    if narrow.size:
+    if not all_wide:
+        before = np.cumsum(wide, dtype=np.int32)
+        is_wide = before.take(starts + lengths - 1) != before.take(starts - 1)
+        narrow = np.flatnonzero(~is_wide)
         data = points.astype(np.uint8).tobytes() + PADDING
         hashes[long.take(narrow)] = token_hashes(data, starts.take(narrow), lengths.take(narrow))
         kept = np.flatnonzero(is_wide)
