@@ -34,7 +34,6 @@ from streamdedup.unicode_tables import (
     Tables,
     pair_keys,
     tables,
-    without_ignored,
 )
 
 #: With so many characters for each one that is taken out or becomes several, joining what lies between is cheaper than
@@ -200,11 +199,18 @@ def _with_composites(
 def _canonical(text: str, table: Tables, *, fold_marks: bool) -> str:
     """Return a text without ignorable characters in NFKC and case-folded, to a fixed point; separators stay."""
     while True:
-        visible = without_ignored(text, table.ignored, fold_marks=fold_marks)
+        visible = _visible(unicodedata.normalize("NFD", text) if fold_marks else text, table)
         folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
         if folded == text:
             return folded
         text = folded
+
+
+def _visible(text: str, table: Tables) -> str:
+    """Return a text without what is not to be seen."""
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    ignored = np.flatnonzero((table.packed.take(points) & IGNORED) != 0)
+    return str(_without(points, ignored).data, "utf-32-le", "surrogatepass") if ignored.size else text
 
 
 def _replace(

@@ -104,7 +104,6 @@ class Tables(NamedTuple):
         pairs: uint64 (n,), ascending; keys of pairs of code points, the second of which composes with what the first
             becomes (Hangul apart, which has too many).
         composites: uint32 (n,), by pair; what it is written as, where that alone decides what becomes of it, else 0.
-        ignored: All characters that are not to be seen.
     """
 
     packed: NDArray[np.uint32]
@@ -114,7 +113,6 @@ class Tables(NamedTuple):
     length: NDArray[np.int64]
     pairs: NDArray[np.uint64]
     composites: NDArray[np.uint32]
-    ignored: frozenset[str]
 
 
 def pair_keys(first: NDArray[np.uint32], second: NDArray[np.uint32]) -> NDArray[np.uint64]:
@@ -146,14 +144,7 @@ def tables(*, fold_marks: bool) -> Tables:
     keys, composites = _pairs_with_forms(pairs, forms)
     composites[(packed.take(composites) & CHECK) != 0] = 0
     first = offsets_of(length)[:-1]
-    return Tables(packed, context, np.concatenate(expansions), first, length, keys, composites, ignored)
-
-
-def without_ignored(text: str, ignored: frozenset[str], *, fold_marks: bool) -> str:
-    """Return a text without what is not to be seen, marks that are folded found inside of characters, too."""
-    if fold_marks:
-        text = unicodedata.normalize("NFD", text)
-    return "".join(c for c in text if c not in ignored)
+    return Tables(packed, context, np.concatenate(expansions), first, length, keys, composites)
 
 
 def _kinds(categories: list[str]) -> NDArray[np.uint32]:
@@ -183,8 +174,8 @@ def _forms(character: str, ignored: frozenset[str], *, fold_marks: bool) -> list
     forms: list[str] = []
     text = character
     while True:
-        visible = without_ignored(text, ignored, fold_marks=fold_marks)
-        first = unicodedata.normalize("NFKC", visible)
+        parts = unicodedata.normalize("NFD", text) if fold_marks else text
+        first = unicodedata.normalize("NFKC", "".join(c for c in parts if c not in ignored))
         folded = unicodedata.normalize("NFKC", first.casefold())
         if forms and folded == text:
             return forms
