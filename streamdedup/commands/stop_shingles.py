@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from streamdedup.commands.assembly import decoder_of
+from streamdedup.commands.collection import scan_profile
 from streamdedup.commands.completion import profile_names
 from streamdedup.commands.output import output_to
 from streamdedup.commands.progress import read_with_progress
-from streamdedup.commands.scan import scan_profile
 from streamdedup.corpora import Columns, CorpusReader
 from streamdedup.corpora.detection import Format
 from streamdedup.errors import SettingsError
