@@ -103,6 +103,9 @@ class _Ends:
     def committed(self, partition: Partition) -> int | None:
         return None
 
+    def confirm(self) -> None:
+        pass
+
     def assigned(self) -> frozenset[Partition]:
         return frozenset(self._partitions)
 
