@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import report
 from benchmarks.places import REPOSITORY
+from streamdedup.commands.collection import temporary_store
 from streamdedup.commands.scan import Scan
 from streamdedup.corpora import CorpusReader
 from streamdedup.messages import Document
@@ -162,7 +163,8 @@ def rows_of(name: str, collection: Collection, threshold: float) -> Iterator[lis
 def pairs(profile: Profile, texts: list[str]) -> set[Pair]:
     """Return the pairs that a scan finds."""
     documents = (Document(str(nth), text, Position("scan", 0, nth), 0) for nth, text in enumerate(texts))
-    found = Scan(profile).pairs(documents)
+    with temporary_store(None, profile, None) as store:
+        found = list(Scan(profile, store).pairs(documents))
     return {(min(ids), max(ids)) for ids in ((int(pair.id1), int(pair.id2)) for pair in found)}
 
 

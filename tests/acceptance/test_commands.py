@@ -34,6 +34,34 @@ def expected_sample_pairs(profile: str) -> list[tuple[str, str]]:
     return sorted(tuple(sorted(row[1:3])) for row in lines)
 
 
+class TestStopShingles:
+    def test_a_frame_that_was_learnt_from_a_sample_makes_no_pairs_and_hides_no_copy(self, tmp_path):
+        frame = " ".join(f"notice{word}" for word in range(80))
+        stories = [" ".join(f"w{story}x{word}" for word in range(8)) for story in range(4)]
+        texts = [*(f"{story} {frame}" for story in stories), stories[0]]
+        corpus, frames, config = tmp_path / "texts.txt", tmp_path / "frames.txt", tmp_path / "streamdedup.toml"
+        corpus.write_text("\n".join(texts), encoding="utf-8")
+        config.write_text(
+            '[kafka]\nbootstrap_servers = "h:1"\n[redis]\nurl = "redis://h"\n[profiles.pages]\ntopics = ["pages"]\n'
+            'stop_shingles = "frames.txt"\n',
+            encoding="utf-8",
+        )
+        plain = streamdedup("scan", corpus)
+        assert len(rows(plain.stdout)) == 6
+        learnt = streamdedup(
+            "stop-shingles", corpus, "--share", "0.6", "--config", config, "--profile", "pages", "--output", frames
+        )
+        assert learnt.returncode == 0, learnt.stderr
+        assert learnt.stderr == "78 stop shingles, each in at least 3 of 5 different documents\n"
+        without = streamdedup("scan", corpus, "--config", config, "--profile", "pages", "--threshold", "0.7")
+        assert [row[:2] for row in rows(without.stdout)] == [["texts.txt:1", "texts.txt:5"]], without.stderr
+
+    def test_a_share_that_cannot_be_is_a_mistake_in_the_command_line(self):
+        done = streamdedup("stop-shingles", "-", "--share", "7", text="")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "streamdedup: --share 7: the share must be above 0 and at most 1, not 7.0\n"
+
+
 class TestScan:
     @pytest.mark.parametrize("profile", ["articles", "reviews"])
     def test_it_finds_exactly_the_copies_of_the_sample(self, profile):
