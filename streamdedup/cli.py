@@ -44,6 +44,7 @@ COMMANDS = {
     "neighbours": "Find the documents of files that are nearest to one of them.",
     "evaluate": "Measure what a profile finds in files: recall, precision, what was missed and why.",
     "stop-shingles": "Learn from a sample which shingles are only a frame that many texts share.",
+    "tune": "Try settings on a sample: what they find, miss and cost, and which to take.",
     "produce": "Send a corpus into an input topic, each document keyed by its id.",
     "dlq": "Look into the dead-letter topic, and replay what is in it.",
     "topics": "Create the topics that the daemon needs.",

