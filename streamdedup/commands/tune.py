@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from streamdedup.commands.bad_lines import SkipUnreadableOption
 from streamdedup.commands.collection import (
     Collection,
     ConfigOption,
@@ -21,7 +22,6 @@ from streamdedup.commands.collection import (
     MinWordsOption,
     ProfileOption,
     SimilarityOption,
-    SkipUnreadableOption,
     StopWordsOption,
     TextFieldOption,
     given_settings,
