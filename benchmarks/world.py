@@ -152,7 +152,8 @@ class World:
         self.redis: RedisServer = stack.enter_context(servers.make_redis(redis_program))
         self._kafka: KafkaServer = stack.enter_context(servers.make_kafka())
         self.address = self._kafka.bootstrap_servers
-        self._client = stack.enter_context(redis.Redis.from_url(self.redis.url))
+        # Deleting a large index is one command.
+        self._client = stack.enter_context(redis.Redis.from_url(self.redis.url, socket_timeout=PATIENCE_S))
         self._admin: Any = stack.enter_context(closing(KafkaAdminClient(bootstrap_servers=self.address)))
         self._filled: dict[str, int] = {}
         #: By input topic, what the last round over it has sent.
