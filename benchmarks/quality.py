@@ -26,8 +26,8 @@ from streamdedup.messages import decode_alert
 from streamdedup.settings import Profile
 
 THRESHOLDS = (0.8, 0.5)
-#: Values of `exact_limit` that are set beside each other, for sets in which many pairs are estimated by default.
-EXACT_LIMITS = ("512", "1024", "2048", "4096", "none")
+#: Values of `exact_limit` that are set beside each other, for sets in which the first leaves many pairs to estimates.
+EXACT_LIMITS = ("512", "2048", "8192", "none")
 #: What each profile says in a settings file.
 KEYS = {"articles": {}, "reviews": {"shingle_unit": "char"}}
 
@@ -92,12 +92,14 @@ def _measure(one: Set, world: World | None, thresholds: tuple[float, ...]) -> li
 
 
 def _with_limits(one: Set, measured: list[Measured]) -> list[Limited]:
-    """Measure a set of which enough pairs are estimated with other limits, at the first threshold."""
+    """Measure a set of which the lowest limit leaves enough pairs to estimates with all limits, at the first threshold."""
     first = measured[0]
-    if first.evaluation.scores.estimated_recall.total < quality_tables.ENOUGH_PAIRS:
-        return []
-    found = [(limit, _evaluated(one, first.profile, first.threshold, exact_limit=limit)) for limit in EXACT_LIMITS]
-    return [Limited(limit, each) for limit, each in found]
+    found = []
+    for limit in EXACT_LIMITS:
+        found.append(Limited(limit, _evaluated(one, first.profile, first.threshold, exact_limit=limit)))
+        if found[0].measured.evaluation.scores.estimated_recall.total < quality_tables.ENOUGH_PAIRS:
+            return []
+    return found
 
 
 def _evaluated(one: Set, name: str, threshold: float, **keys: object) -> Measured:

@@ -58,7 +58,7 @@ class DetectorOptions:
     threshold: float
     min_shared_bands: int = 1
     min_words: int = 0
-    exact_limit: int | None = 512
+    exact_limit: int | None = 8192
     window_ms: int | None = None
     max_candidates: int | None = None
 

@@ -152,7 +152,7 @@ class Profile(Section):
         default=1, ge=1, description="Bands that a pair must have in common before it is compared."
     )
     exact_limit: Limit = Field(
-        default=512,
+        default=8192,
         ge=0,
         description="A document with at most so many distinct shingles keeps them all and is compared exactly; beyond, "
         "its signature gives an estimate.",

@@ -173,7 +173,7 @@ class TestQuality:
         rows = {row[1]: row for row in quality_tables.limits(limited).rows}
         assert list(rows) == list(quality.EXACT_LIMITS)
         assert rows["512"][5] == "512"
-        assert rows["1024"][5] == rows["none"][5] == f"{4 * 797.5:,.0f}"
+        assert rows["8192"][5] == rows["none"][5] == f"{4 * 797.5:,.0f}"
 
     def test_a_folder_without_sets_is_named(self, tmp_path, monkeypatch):
         monkeypatch.setattr(sys, "argv", ["quality", "--data", str(tmp_path / "nowhere")])

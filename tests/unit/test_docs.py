@@ -204,11 +204,11 @@ class TestSettings:
         ("page", "key", "default"),
         [
             ("README.md", "min_recall", "0.99"),
-            ("README.md", "exact_limit", "512"),
+            ("README.md", "exact_limit", "8192"),
             ("README.md", "retention", "30 days"),
             ("README.md", "retention_slack", "1 day"),
             ("docs/how-it-works.md", "permutations", "128"),
-            ("docs/how-it-works.md", "exact_limit", "512"),
+            ("docs/how-it-works.md", "exact_limit", "8192"),
         ],
     )
     def test_a_default_beside_its_key_is_the_default(self, page, key, default):

@@ -78,7 +78,7 @@ def test_the_smallest_file_gives_the_documented_defaults(tmp_path):
     assert loaded.redis.timeout_s == 2.0
     assert loaded.service.metrics_port == 9464
     profile = loaded.profiles["articles"]
-    assert (profile.threshold, profile.min_recall, profile.exact_limit) == (0.8, 0.99, 512)
+    assert (profile.threshold, profile.min_recall, profile.exact_limit) == (0.8, 0.99, 8192)
     assert profile.retention_s == 30 * 86400.0
 
 
