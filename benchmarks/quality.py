@@ -92,7 +92,7 @@ def _measure(one: Set, world: World | None, thresholds: tuple[float, ...]) -> li
 
 
 def _with_limits(one: Set, measured: list[Measured]) -> list[Limited]:
-    """Measure a set of which the lowest limit leaves enough pairs to estimates with all limits, at the first threshold."""
+    """Measure a set with all limits, at the first threshold, if the lowest leaves enough pairs to estimates."""
     first = measured[0]
     found = []
     for limit in EXACT_LIMITS:
