@@ -139,7 +139,9 @@ class Verifier:
         found.update(self._store.get_records(sorted(missing)))
 
     def _within_window(self, a: StoredRecord, b: StoredRecord) -> bool:
-        window = self._options.window_ms
+        window, silent_until = self._options.window_ms, self._options.silent_until_ms
+        if silent_until is not None and max(a.time_ms, b.time_ms) < silent_until:
+            return False
         return window is None or abs(a.time_ms - b.time_ms) <= window
 
     def _near_duplicates(self, prepared: Prepared, pairs: _Comparisons) -> dict[int, dict[bytes, Match]]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from streamdedup.content import version_and_life
 from streamdedup.errors import MessageError
 from streamdedup.lsh import Banding
-from streamdedup.messages import Document, Match
+from streamdedup.messages import Alert, Document, Match
 from streamdedup.position import Position
 from streamdedup.sketch import Sketch
 from streamdedup.store.documents import StoredRecord
@@ -47,6 +47,8 @@ class DetectorOptions:
         min_words: Documents with fewer tokens are skipped.
         exact_limit: Documents of at most so many shingles are kept as sets and compared exactly; None for all.
         window_ms: Greatest difference of the record times of a pair, in milliseconds; None for no limit.
+        silent_until_ms: Documents of record times before this, in milliseconds since the epoch, are no pairs among
+            themselves; None for any time.
         max_candidates: Most candidates of a document that are verified; None for no limit.
     """
 
@@ -60,6 +62,7 @@ class DetectorOptions:
     min_words: int = 0
     exact_limit: int | None = 8192
     window_ms: int | None = None
+    silent_until_ms: int | None = None
     max_candidates: int | None = None
 
 
@@ -164,3 +167,15 @@ def pair_side(record: StoredRecord) -> bytes:
 def pair_key(a: bytes, b: bytes) -> bytes:
     """Return the 16 bytes that name a pair of versions, whichever of its two sides is named first."""
     return blake2b(a + b if a < b else b + a, digest_size=16).digest()
+
+
+def published_pair_key(profile: str, alert: Alert, match: Match) -> bytes:
+    """Return the pair key of a match in an alert that was published."""
+    if match.pair:
+        return bytes.fromhex(match.pair)
+    # Alerts of earlier versions did not name it, and their documents had no other versions than their contents.
+    a, b = (
+        document_number(profile, document_id).to_bytes(8, "big", signed=True) + bytes.fromhex(digest)
+        for document_id, digest in ((alert.document_id, alert.digest), (match.id, match.digest))
+    )
+    return pair_key(a, b)

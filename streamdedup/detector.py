@@ -249,9 +249,15 @@ class Detector:
             # Also one that is passed over: an earlier attempt at its position may have claimed pairs.
             if document.position.offset >= fences[document.position.of].mark:
                 loud.append(row)
+                outcome.silent_count += passed_over is None and self._is_warm_up(document)
             elif passed_over is None:
                 outcome.silent_count += 1
         return loud
+
+    def _is_warm_up(self, document: Document) -> bool:
+        """Tell whether a document is only there for later ones to be compared with."""
+        silent_until = self._options.silent_until_ms
+        return silent_until is not None and document.time_ms < silent_until
 
     def _save_partners(
         self,
@@ -289,9 +295,9 @@ class Detector:
             return {}
         owned = self._store.claim_pairs([(key, prepared.records[row].position) for row, key, _ in pairs], rights)
         matches: dict[int, list[Match]] = {}
-        for (row, _, match), own in zip(pairs, owned, strict=True):
+        for (row, key, match), own in zip(pairs, owned, strict=True):
             if own:
-                matches.setdefault(row, []).append(match)
+                matches.setdefault(row, []).append(replace(match, pair=key.hex()))
         return {row: tuple(sorted(found, key=lambda m: (-m.similarity, m.id))) for row, found in matches.items()}
 
     def _detect(

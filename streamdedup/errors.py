@@ -9,8 +9,9 @@
     ├── OutputError              a file or a stream that cannot be written; commands report it, exit 1
     ├── TransientError           undo the batch, back off, try again
     │   ├── StoreUnavailable
-    │   └── BrokerUnavailable    with new clients
-    │       └── BrokerSilent     with the same clients
+    │   ├── BrokerUnavailable    with new clients
+    │   │   └── BrokerSilent     with the same clients
+    │   └── Rejoin               as a new member of the group
     ├── DeadLetterBurst          publish nothing further, hold the partitions until a restart
     ├── BatchRefused             somebody else owns the partition by now: drop the batch, go on
     └── FatalError               exit, and let the supervisor or the operator decide
@@ -91,6 +92,10 @@ class BrokerUnavailable(TransientError):
 
 class BrokerSilent(BrokerUnavailable):
     """Kafka has stopped answering while nothing was under way; the same clients go on when it is back."""
+
+
+class Rejoin(TransientError):
+    """The group must be joined anew, so that it refuses what was indexed before."""
 
 
 class BatchRefused(StreamdedupError):

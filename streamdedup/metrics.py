@@ -46,7 +46,9 @@ class Metrics:
             "documents_replayed", "Documents that an attempt before had placed in the index.", "profile"
         )
         self.documents_silent = self._counter(
-            "documents_silent", "Documents indexed again below the committed offset, without alerts.", "profile"
+            "documents_silent",
+            "Documents indexed without alerts: below the committed offset, or before index_silently_until.",
+            "profile",
         )
         self.documents_deleted = self._counter(
             "documents_deleted", "Requests that a document be deleted, whether it was there or not.", "profile"
@@ -59,7 +61,8 @@ class Metrics:
             "dead_letters", "Records published to the dead-letter topic, by the topic they came from.", "topic", "code"
         )
         self.dead_letters_silent = self._counter(
-            "dead_letters_silent", "Records below the committed offset whose dead letters were published before."
+            "dead_letters_silent",
+            "Bad records without dead letters: below the committed offset, or before index_silently_until.",
         )
         self.alerts = self._counter("alerts", "Documents with at least one new near-duplicate.", "profile")
         self.pairs = self._counter("pairs", "Near-duplicate pairs published.", "profile")

@@ -1,5 +1,7 @@
 """Builds the parts of the daemon from settings: the only place that knows which implementations exist."""
 
+from collections.abc import Callable
+
 from streamdedup import __version__
 from streamdedup.dead_letters import Daemon
 from streamdedup.detections import DetectorOptions
@@ -7,13 +9,16 @@ from streamdedup.detector import Detector
 from streamdedup.messages import Decoder
 from streamdedup.service.breaker import BreakerOptions
 from streamdedup.service.crash_points import CrashPoint, Steps
-from streamdedup.service.kafka import KafkaOptions
+from streamdedup.service.figures import now_ms
+from streamdedup.service.kafka import KafkaHistory, KafkaOptions
 from streamdedup.service.outbox import LoopOptions
 from streamdedup.service.outbox import Profile as LoopProfile
+from streamdedup.service.rebuilding import Rebuilder, Site
 from streamdedup.settings import Profile, Settings, crash_point
 from streamdedup.store.base import BucketStore
 from streamdedup.store.connection import connect, connect_cluster, connect_sentinel
 from streamdedup.store.redis import RedisBucketStore
+from streamdedup.store.redis_draft import RedisDraft
 from streamdedup.store.redis_servers import Servers
 from streamdedup.store.upkeep import IndexUpkeep
 
@@ -68,8 +73,8 @@ def connect_store(settings: Settings) -> Servers:
     return connect(url, security=redis.security(), **times)
 
 
-def redis_store(settings: Settings, name: str, servers: Servers) -> RedisBucketStore:
-    """Return the index of a profile."""
+def redis_store(settings: Settings, name: str, servers: Servers, *, draft: bool = False) -> RedisBucketStore:
+    """Return the index of a profile, or that of a draft of it."""
     profile = settings.profiles[name]
     return RedisBucketStore(
         servers,
@@ -78,6 +83,7 @@ def redis_store(settings: Settings, name: str, servers: Servers) -> RedisBucketS
         shards=settings.redis.shards,
         lifetime_ms=round((profile.retention_s + profile.retention_slack_s) * 1000),
         bucket_cap=profile.bucket_cap,
+        draft=draft,
     )
 
 
@@ -103,6 +109,7 @@ def detector_options(name: str, profile: Profile) -> DetectorOptions:
         min_words=profile.min_words,
         exact_limit=profile.exact_limit,
         window_ms=round(profile.retention_s * 1000),
+        silent_until_ms=profile.index_silently_until_ms,
         max_candidates=profile.max_candidates,
     )
 
@@ -128,7 +135,31 @@ def loop_profile(name: str, profile: Profile, store: BucketStore) -> LoopProfile
         fingerprint=profile.fingerprint(),
         threshold=profile.threshold,
         max_matches=profile.max_matches,
+        silent_until_ms=profile.index_silently_until_ms,
     )
+
+
+def rebuilder(settings: Settings, servers: Servers, on_keys: Callable[[int], None] = lambda _count: None) -> Rebuilder:
+    """Return what builds lost indexes anew.
+
+    Args:
+        settings: All of them.
+        servers: Of the store.
+        on_keys: Called with the number of keys of the old index deleted since the last call.
+    """
+
+    def open_site(name: str) -> Site:
+        profile = settings.profiles[name]
+        store = redis_store(settings, name, servers, draft=True)
+        kept_s = profile.retention_s + profile.retention_slack_s
+        return Site(
+            draft=RedisDraft(servers, _namespace(settings, name), settings.redis.shards, store, on_keys),
+            profile=loop_profile(name, profile, store),
+            topics=profile.topics,
+            since_ms=max(0, now_ms() - round(kept_s * 1000)),
+        )
+
+    return Rebuilder(open_site, KafkaHistory(kafka_options(settings)), settings.kafka.duplicates_topic)
 
 
 def crash_steps() -> Steps | None:
@@ -165,5 +196,5 @@ def loop_options(settings: Settings) -> LoopOptions:
         max_message_bytes=settings.kafka.max_message_bytes,
         daemon=Daemon(settings.kafka.group_id, settings.kafka.instance_id, __version__),
         breaker=BreakerOptions(settings.service.dead_letter_limit, settings.service.dead_letter_window),
-        continue_without_index=settings.service.on_index_lost == "continue",
+        on_index_lost=settings.service.on_index_lost,
     )

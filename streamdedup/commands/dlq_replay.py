@@ -13,7 +13,8 @@ from streamdedup.commands.pace import Pace
 from streamdedup.position import Partition
 from streamdedup.service.kafka import KafkaOptions
 from streamdedup.service.kafka.feeder import Feeder
-from streamdedup.service.kafka.span import Bookmark, Bookmarks, SpanReader
+from streamdedup.service.kafka.span import Bookmarks, SpanReader
+from streamdedup.service.transport import Bookmark
 
 #: Longest time, in seconds, for which what was sent is not remembered yet.
 REMEMBER_S = 2.0

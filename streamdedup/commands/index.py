@@ -10,14 +10,15 @@ from streamdedup.commands.asking import YesOption, ask, refuse_unasked
 from streamdedup.commands.assembly import connect_store, index_upkeep, kafka_options, redis_store
 from streamdedup.commands.completion import profile_names
 from streamdedup.commands.config import ConfigOption, SetOption, load_settings
+from streamdedup.commands.index_rebuild import rebuild_indexes
 from streamdedup.commands.index_status import collect_status, render_status
-from streamdedup.commands.progress import counting
+from streamdedup.commands.progress import counting, measuring
 from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupError
 from streamdedup.position import Partition
 from streamdedup.service.kafka import check_topics, describe_group
 from streamdedup.settings import Settings
 from streamdedup.settings.units import counted
-from streamdedup.store.connection import read_facts
+from streamdedup.store.connection import check_server, read_facts
 
 index = typer.Typer(no_args_is_help=True, help="Operate on the index in Redis.")
 
@@ -28,6 +29,8 @@ ProfileOption = Annotated[
         "--profile", "-p", metavar="NAME", help="Only this profile; may be repeated.", autocompletion=profile_names
     ),
 ]
+#: What to do about daemons that run.
+_STOP_ADVICE = "stop them first; one that ended without a word stays a member for kafka.session_timeout"
 
 
 def chosen_profiles(settings: Settings, names: Sequence[str] | None) -> list[str]:
@@ -88,7 +91,7 @@ def drop(
     names = chosen_profiles(settings, profile)
     refuse_unasked("deletes", yes=yes)
     if not force:
-        _refuse_while_daemons_run(settings)
+        _refuse_while_daemons_run(settings, "Or add --force, and they end by themselves")
     with connect_store(settings) as servers:
         read_facts(servers)
         counts = {name: redis_store(settings, name, servers).count_documents() for name in names}
@@ -100,24 +103,27 @@ def drop(
             typer.echo(f"{name}: {counted(deleted, 'key')} deleted" if deleted else f"{name}: there was no index")
     group = settings.kafka.group_id
     typer.echo(f"What the group {group} has committed stays. A daemon that finds no index beside it stops at once.")
-    typer.echo("To build the index anew from the topics, whose pairs are all published again: another kafka.group_id.")
-    typer.echo(
-        "To begin with an empty index: --set service.on_index_lost=continue, till every partition has had a record."
-    )
+    typer.echo("To build the index anew from the topics, publishing nothing: streamdedup index rebuild.")
+    typer.echo("To build it anew and publish all pairs again: another kafka.group_id.")
+    typer.echo("To begin with an empty index: --set service.on_index_lost=continue, once.")
 
 
-def _refuse_while_daemons_run(settings: Settings) -> None:
+def _refuse_while_daemons_run(settings: Settings, force: str = "") -> None:
     """Raise unless Kafka says that the group has no members.
+
+    Args:
+        settings: The settings.
+        force: What else can be done.
 
     Raises:
         StreamdedupError: It has, or Kafka does not say.
     """
     try:
-        _refuse_members(settings, "Or add --force, and they end by themselves")
+        _refuse_members(settings, force)
     except BrokerUnavailable as error:
+        unknown = "; if none does, add --force" if force else ""
         raise BrokerUnavailable(
-            f"{error}\nwithout Kafka nobody knows whether daemons of the group {settings.kafka.group_id} run; if none "
-            "does, add --force"
+            f"{error}\nwithout Kafka nobody knows whether daemons of the group {settings.kafka.group_id} run{unknown}"
         ) from error
 
 
@@ -131,9 +137,38 @@ def _refuse_members(settings: Settings, otherwise: str) -> None:
     members = describe_group(kafka_options(settings)).members
     if members:
         raise StreamdedupError(
-            f"daemons of the group {settings.kafka.group_id} are running: {', '.join(members)}\nstop them first; one "
-            f"that ended without a word stays a member for kafka.session_timeout. {otherwise}"
+            f"daemons of the group {settings.kafka.group_id} are running: {', '.join(members)}\n"
+            f"{'. '.join(filter(None, (_STOP_ADVICE, otherwise)))}"
         )
+
+
+@index.command()
+def rebuild(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    profile: ProfileOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Build the index of all profiles, or of some, anew from the topics.
+
+    Stop all daemons of the group first. What the group has committed is read again, from the beginning of the profile's
+    window on, and nothing is published. A rebuild that was interrupted can be run again.
+
+    Example:  streamdedup index rebuild --config streamdedup.toml --profile reviews
+    """
+    settings = load_settings(config, assignments)
+    names = chosen_profiles(settings, profile)
+    _refuse_while_daemons_run(settings)
+    with connect_store(settings) as servers:
+        check_server(servers)
+        there = [name for name in names if index_upkeep(settings, name, servers).fingerprint() is not None]
+        if there:
+            refuse_unasked("replaces an index", yes=yes)
+            ask(f"Replace the index of {', '.join(there)} at {settings.redis.shown_url}?", yes=yes)
+        with counting("deleting") as on_keys, measuring("offsets") as progress:
+            counts = rebuild_indexes(settings, names, servers, on_keys, progress)
+    for name, count in counts.items():
+        typer.echo(f"{name}: built anew from {counted(count, 'record')}")
 
 
 @index.command()

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from streamdedup.corpora import CorpusReader, Entry
 
@@ -70,6 +70,35 @@ def steps(what: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(what, total=total)
         yield lambda count: progress.update(task, advance=count)
+
+
+@contextmanager
+def measuring(unit: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Show on standard error how much of one piece of work after the other is done; nothing without a terminal.
+
+    Args:
+        unit: What is counted, in the plural.
+
+    Yields:
+        Takes the name of the piece, how much of it is done, and how much there is.
+    """
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f} " + unit),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    tasks: dict[str, TaskID] = {}
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = progress.add_task(what, total=total)
+            progress.update(tasks[what], completed=done)
+
+        yield show
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

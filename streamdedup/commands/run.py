@@ -89,6 +89,7 @@ def run_daemon(settings: Settings) -> None:
             metrics=metrics,
             stop=stop,
             tick=pulse.tick,
+            rebuilder=assembly.rebuilder(settings, store, lambda _count: pulse.tick()),
         )
         metrics.observe_loop_age(pulse.age_s)
         health = _serve_health(settings, metrics, loop, pulse)

@@ -42,6 +42,8 @@ class Match:
         method: Computed from the shingles, or estimated from signatures.
         standard_error: Of the estimate; 0 when exact.
         shared_bands: How many band keys the two have in common.
+        pair: Name of the pair of versions, whichever of the two is alerted: 32 hexadecimal digits; empty in alerts of
+            before there were such names.
     """
 
     id: str
@@ -51,6 +53,7 @@ class Match:
     method: Method
     standard_error: float
     shared_bands: int
+    pair: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +112,12 @@ class _WireDocument(_Place, frozen=True):
     source: str | None
 
 
-class _WireMatch(_Place, frozen=True):
+class _WireMatch(_Place, frozen=True, omit_defaults=True):
     similarity: float
     method: Method
     standard_error: float
     shared_bands: int
+    pair: str = ""
 
 
 _M = TypeVar("_M", _WireMatch, msgspec.Raw)
@@ -181,7 +185,7 @@ def decode_alert(value: bytes) -> AlertPart:
         published_at=document.published_at,
         source=document.source,
         matches=tuple(
-            Match(m.id, m.digest, _position(m), m.similarity, m.method, m.standard_error, m.shared_bands)
+            Match(m.id, m.digest, _position(m), m.similarity, m.method, m.standard_error, m.shared_bands, m.pair)
             for m in wire.matches
         ),
         cluster_id=wire.cluster_id,
@@ -198,13 +202,13 @@ def _position(place: _Place) -> Position:
 def _order(match: Match) -> tuple[object, ...]:
     """Most similar first, then by id; the rest makes it an order of any matches, so that the bytes never vary."""
     place = (match.id, match.digest, match.position)
-    return (-match.similarity, *place, match.method, match.standard_error, match.shared_bands)
+    return (-match.similarity, *place, match.method, match.standard_error, match.shared_bands, match.pair)
 
 
 def _encode_match(m: Match) -> bytes:
     topic, partition, offset = m.position
     wire = _WireMatch(
-        m.id, m.digest, topic, partition, offset, m.similarity, m.method, m.standard_error, m.shared_bands
+        m.id, m.digest, topic, partition, offset, m.similarity, m.method, m.standard_error, m.shared_bands, m.pair
     )
     return msgspec.json.encode(wire)
 

@@ -24,7 +24,6 @@ STORE_STEPS = {
     name: name
     for name in (
         "open",
-        "mark",
         "fence",
         "put_records",
         "get_records",
@@ -36,6 +35,7 @@ STORE_STEPS = {
         "save_partners",
         "claim_pairs",
         "set_clusters",
+        "announce",
         "finish",
     )
 }

@@ -1,30 +1,63 @@
 """The partitions that are ours: the right to write for each, and whether the index knows them."""
 
-from collections.abc import Mapping
-
-import structlog
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, IndexLost
 from streamdedup.position import Partition
-from streamdedup.service.transport import Batch, Source
-from streamdedup.store.base import BucketStore, Fence
+from streamdedup.service.transport import Batch, Bookmark, Source
+from streamdedup.store.base import BucketStore, Fence, Noted
 
-log = structlog.get_logger("streamdedup.loop")
+#: What we commit along with offsets; whatever else stands there is somebody else's.
+_NOTE = re.compile(r"[0-9]{10}\.[0-9]{17}")
+
+
+class Loss(NamedTuple):
+    """A partition of which more is committed than the index knows.
+
+    Attributes:
+        partition: Which.
+        committed: What is committed.
+        reason: How it shows, for the operator.
+    """
+
+    partition: Partition
+    committed: Bookmark
+    reason: str
+
+
+class Attempts:
+    """Names each attempt at a batch: by generation, then by time; later ones have greater names."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def name(self, generation: int) -> str:
+        """Return the name of the next attempt, 28 characters."""
+        # Never twice the same in a process, and rarely in two that follow each other under one generation.
+        self._last = max(self._last + 1, time.time_ns() // 1000)
+        return f"{generation:010d}.{self._last:017d}"
+
+
+def announcement(committed: Bookmark | None) -> str:
+    """Return the name of the attempt that committed an offset; empty when somebody else did."""
+    return committed.note if committed is not None and _NOTE.fullmatch(committed.note) else ""
 
 
 class Holdings:
-    """Takes partitions over before their first batch, and notices an index that is gone.
+    """Takes partitions over before their first batch, and notices an index that is gone or has gone back in time.
 
     Args:
         stores: The index of each topic.
         group: Name of the consumer group, for messages.
-        continue_without_index: Go on when the index is gone.
     """
 
-    def __init__(self, stores: Mapping[str, BucketStore], group: str, *, continue_without_index: bool) -> None:
+    def __init__(self, stores: Mapping[str, BucketStore], group: str) -> None:
         self._stores = stores
         self._group = group
-        self._continue_without_index = continue_without_index
         self._fences: dict[Partition, Fence] = {}
         self._looked_at: frozenset[Partition] = frozenset()
         self._read_behind: dict[Partition, int] = {}
@@ -39,7 +72,7 @@ class Holdings:
         self._fences.clear()
 
     def take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
-        """Fence the partitions of a batch under its generation; see rules 6 and 7 of ``store.base``.
+        """Fence the partitions of a batch under its generation; see rules 6, 7 and 11 of ``store.base``.
 
         Args:
             batch: What was polled.
@@ -67,13 +100,24 @@ class Holdings:
         held = self._fences.get(partition)
         return held is not None and held.generation == generation
 
+    def committed(self, partitions: Iterable[Partition], note: str) -> None:
+        """Take note that an attempt at a batch of these partitions is committed."""
+        for partition in partitions:
+            if partition in self._fences:
+                self._fences[partition] = replace(self._fences[partition], note=note)
+
     def _fence(self, partition: Partition, generation: int, start: int, source: Source) -> Fence:
         committed = source.committed(partition)
-        if committed is not None and start < committed:
-            self._behind(partition, start, committed)
+        if committed is not None and start < committed.offset:
+            self._behind(partition, start, committed.offset)
         self._read_behind.pop(partition, None)
-        self._look_for_mark(partition, committed)
-        return self._stores[partition.topic].fence(partition, generation, start)
+        store = self._stores[partition.topic]
+        if committed is not None:
+            reason = _reason(partition, committed, store.noted([partition])[partition])
+            if reason is not None:
+                raise IndexLost(reason)
+        # This is what decides: nothing can change between the fence and what it finds announced.
+        return store.fence(partition, generation, start, announcement(committed))
 
     def _behind(self, partition: Partition, start: int, committed: int) -> None:
         """Open new clients, which begin at the committed offset; if they have done so already, that offset is gone."""
@@ -86,17 +130,55 @@ class Holdings:
         # The partition was somebody else's for a while, and a batch put back since has moved our place behind his.
         raise BrokerUnavailable(f"{partition} was read from offset {start}, but {committed} is committed by now")
 
-    def look_for_index(self, source: Source) -> None:
-        """Notice that the index is gone as soon as a partition is ours, also when nothing comes from it."""
-        assigned = source.assigned()
-        for partition in sorted(assigned - self._looked_at):
-            self._look_for_mark(partition, source.committed(partition))
-        self._looked_at = assigned
+    def look_for_losses(self, source: Source) -> list[Loss]:
+        """Look, whenever partitions have become ours, whether the index knows all that is committed.
 
-    def _look_for_mark(self, partition: Partition, committed: int | None) -> None:
-        if committed is None or self._stores[partition.topic].mark(partition) is not None:
-            return
-        where = f"offset {committed} of {partition} is committed, but the index has never seen this partition"
-        if not self._continue_without_index:
-            raise IndexLost(f"{where}: it was lost, or it is another one")
-        log.warning("index_lost", reason=where)
+        All partitions of the topics are looked at, also those of others and those of which nothing comes: what one of
+        them lacks, documents of all others may have to be compared with.
+        """
+        assigned = source.assigned()
+        if assigned <= self._looked_at:
+            self._looked_at = assigned
+            return []
+        committed = source.all_committed()
+        losses: list[Loss] = []
+        for topic, partitions in _by_topic(committed).items():
+            noted = self._stores[topic].noted(partitions)
+            for partition in partitions:
+                reason = _reason(partition, committed[partition], noted[partition])
+                if reason is not None:
+                    losses.append(Loss(partition, committed[partition], reason))
+        if not losses:
+            self._looked_at = assigned
+        return losses
+
+    def give_up(self, losses: Sequence[Loss], generation: int) -> None:
+        """Make the index know what is committed of partitions without having it.
+
+        Raises:
+            BatchRefused: A later generation owns one of them.
+            IndexLost: The index is gone again.
+        """
+        for partition, committed, _ in losses:
+            store = self._stores[partition.topic]
+            fence = store.fence(partition, generation, committed.offset)
+            note = announcement(committed)
+            if note:
+                store.announce(note, [fence])
+
+
+def _by_topic(partitions: Mapping[Partition, Bookmark]) -> dict[str, list[Partition]]:
+    by_topic: dict[str, list[Partition]] = {}
+    for partition in sorted(partitions):
+        by_topic.setdefault(partition.topic, []).append(partition)
+    return by_topic
+
+
+def _reason(partition: Partition, committed: Bookmark, noted: Noted) -> str | None:
+    """Say by what the index shows that it lacks what is committed; None when nothing shows that."""
+    where = f"offset {committed.offset} of {partition} is committed, but the index"
+    if noted.mark is None:
+        return f"{where} has never seen this partition: it was lost, or it is another one"
+    if noted.announced < announcement(committed):
+        return f"{where} does not know of it: it has gone back to an earlier time"
+    return None

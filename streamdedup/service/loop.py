@@ -13,10 +13,10 @@ and hold the partitions until somebody has looked; a fatal error -> end, and say
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
-from streamdedup.detections import Outcome
 from streamdedup.errors import (
     BatchRefused,
     BrokerSilent,
@@ -24,19 +24,21 @@ from streamdedup.errors import (
     DeadLetterBurst,
     IndexLost,
     ProducerFenced,
+    Rejoin,
     StaleFence,
     StoreUnavailable,
     TransientError,
 )
-from streamdedup.messages import Document
 from streamdedup.metrics import Metrics
 from streamdedup.position import Partition, Position
-from streamdedup.service import isolation
 from streamdedup.service.breaker import DeadLetterBreaker
 from streamdedup.service.figures import Figures
-from streamdedup.service.holdings import Holdings
-from streamdedup.service.intake import decode_batch, portions
+from streamdedup.service.holdings import Attempts, Holdings
+from streamdedup.service.indexing import Indexer
+from streamdedup.service.intake import decode_batch
 from streamdedup.service.outbox import LoopOptions, Outbox, Profile
+from streamdedup.service.rebuilding import Rebuilder
+from streamdedup.service.recovery import Recovery
 from streamdedup.service.shutdown import StopSignals
 from streamdedup.service.transport import Batch, Sink, Source, Transport
 from streamdedup.service.work import Work
@@ -45,9 +47,6 @@ from streamdedup.store.base import Fence
 #: Shortest and longest wait between two attempts at a server that is away, in seconds. The longest is short enough
 #: for the daemon to be back at work well within ten seconds of the server's return.
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 2.0
-#: Documents that are prepared and indexed at once: arrays of so many stay in the processor's cache, and a storm of
-#: copies, each with hundreds of partners, stays within bounds of memory and time.
-_PORTION_DOCUMENTS = 500
 #: How long a poll may wait for records, in seconds.
 _POLL_S = 0.5
 #: A second fencing of our producer within this time means that two daemons share its transactional id, in seconds.
@@ -69,6 +68,7 @@ class Loop:
         metrics: What is counted.
         stop: Whether to stop; looked at between batches and while waiting.
         tick: Called at every step, for the watchdog.
+        rebuilder: Builds a lost index anew, where that is the policy.
     """
 
     def __init__(
@@ -80,22 +80,23 @@ class Loop:
         metrics: Metrics,
         stop: StopSignals,
         tick: Callable[[], None] = lambda: None,
+        rebuilder: Rebuilder | None = None,
     ) -> None:
         self._transport = transport
         self._by_topic = profiles
         self._profiles = {profile.name: profile for profile in profiles.values()}
         self._options = options
-        self._outbox = Outbox(options)
+        self._outbox = Outbox(options, profiles)
         self._figures = Figures(metrics)
         self._stop = stop
         self._tick = tick
         self._clients: tuple[Source, Sink] | None = None
-        self._opened: set[str] = set()
         self._holdings = Holdings(
-            {topic: profile.detector.store for topic, profile in profiles.items()},
-            options.daemon.group,
-            continue_without_index=options.continue_without_index,
+            {topic: profile.detector.store for topic, profile in profiles.items()}, options.daemon.group
         )
+        self._recovery = Recovery(profiles, self._holdings, options.on_index_lost, rebuilder)
+        self._indexer = Indexer(self._profiles, self._figures.timed, tick)
+        self._attempts = Attempts()
         self._breaker = DeadLetterBreaker(options.breaker)
         self._halted: str | None = None
         self._waiting_for: str | None = "the store"
@@ -135,7 +136,7 @@ class Loop:
         """Do one step, and on failure what the kind of failure asks for."""
         batch: Batch | None = None
         try:
-            self._open_store()
+            self._recovery.open()
             source, sink = self._open_clients()
             if self._halted is not None:
                 source.hold(_POLL_S)
@@ -143,7 +144,7 @@ class Loop:
             with self._figures.timed("poll"):
                 batch = source.poll(_POLL_S)
             self._figures.look_at(source, {name: profile.detector.store for name, profile in self._profiles.items()})
-            self._holdings.look_for_index(source)
+            self._recovery.look(source, self._step_of_rebuild)
             if batch:
                 self._work_on(batch, source, sink)
             self._at_work(source)
@@ -157,11 +158,8 @@ class Loop:
             self._halt(batch, error)
         except ProducerFenced as error:
             self._producer_fenced(error)
-        except BrokerUnavailable as error:
-            self._figures.broker_failed()
-            if not isinstance(error, BrokerSilent):  # then new ones would have to await the old membership's end
-                self._close_clients()
-            self._wait("Kafka", error)
+        except (BrokerUnavailable, Rejoin) as error:
+            self._join_anew(error)
 
     def _work_on(self, batch: Batch, source: Source, sink: Sink) -> None:
         """Take one batch through the stages.
@@ -171,8 +169,9 @@ class Loop:
             2. Fence the partitions that are new to us.
             3. Prepare: shingles, signatures, band keys.
             4. Index: candidates, verified pairs, claims.
-            5. Publish alerts and dead letters and commit the offsets, all at once; unless too many are dead letters.
-            6. Mark what is committed.
+            5. Announce that everything is written; unless too many are dead letters.
+            6. Publish alerts and dead letters and commit the offsets, all at once.
+            7. Mark what is committed.
         """
         work = Work()
         # 1. Decode.
@@ -180,33 +179,33 @@ class Loop:
         # 2. Fence.
         fences = self._holdings.take_over(batch, source)
         self._refused_since = None
-        records = {record.position: record for record in batch.records}
-        for name, documents in work.documents.items():
-            detector = self._profiles[name].detector
-            work.outcomes[name] = Outcome()
-            for portion in portions(documents, _PORTION_DOCUMENTS):
-                self._tick()
-                if portion[0].op == "delete":
-                    with self._figures.timed("index"):
-                        work.outcomes[name].add(detector.delete(portion, _of(portion, fences)))
-                    continue
-                # 3. Prepare.
-                with self._figures.timed("prepare"):
-                    prepared = isolation.prepare(detector, portion, records, work)
-                # 4. Index.
-                with self._figures.timed("index"):
-                    work.outcomes[name].add(detector.index(prepared, _of(portion, fences)))
-        self._outbox.describe(batch, work, self._profiles, fences)
-        # 5. Publish and commit.
+        # 3. Prepare, 4. index.
+        self._indexer.index(batch, work, fences)
+        self._outbox.describe(batch, work, fences)
         self._breaker.check(batch, work.letters)
+        # 5. Announce.
+        note = self._attempts.name(batch.generation)
+        with self._figures.timed("index"):
+            self._announce(note, fences)
+            self._recovery.check_connections()
+        # 6. Publish and commit.
         with self._figures.timed("publish"):
-            sink.publish(work.messages, batch)
-        # 6. Mark.
+            sink.publish(work.messages, replace(batch, note=note))
+        self._holdings.committed(fences, note)
+        # 7. Mark.
         self._mark(batch, work, fences)
         self._breaker.committed(batch, work.letters)
         self._figures.count(batch, work)
 
     # Steps
+
+    def _announce(self, note: str, fences: Mapping[Partition, Fence]) -> None:
+        """Note in every index, under the fences of its partitions, that the batch is completely written."""
+        by_profile: dict[str, list[Fence]] = {}
+        for partition, fence in fences.items():
+            by_profile.setdefault(self._by_topic[partition.topic].name, []).append(fence)
+        for name, rights in by_profile.items():
+            self._profiles[name].detector.store.announce(note, rights)
 
     def _mark(self, batch: Batch, work: Work, fences: Mapping[Partition, Fence]) -> None:
         """Note the commit in the index. Losing this note costs nothing: the next assignment brings it up to date."""
@@ -224,15 +223,6 @@ class Loop:
                 self._holdings.forget_fences()
 
     # Servers
-
-    def _open_store(self) -> None:
-        for profile in self._profiles.values():
-            if profile.name not in self._opened:
-                opening = profile.detector.store.open(profile.fingerprint)
-                self._opened.add(profile.name)
-                log.info("index_open", profile=profile.name, created=opening.created)
-                for text in opening.advisories:
-                    log.warning("index_differs", profile=profile.name, reason=text)
 
     def _open_clients(self) -> tuple[Source, Sink]:
         if self._clients is None:
@@ -308,17 +298,27 @@ class Loop:
             self._clients[0].rewind(batch)
 
     def _index_lost(self, batch: Batch | None, error: IndexLost) -> None:
-        """The index is gone: end, and say what helps; or create it anew, if that was wished."""
-        if not self._options.continue_without_index:
-            raise IndexLost(
-                f"{error}. Start a new consumer group (kafka.group_id) to read the topics again from the start, or set "
-                'service.on_index_lost = "continue" to go on without the older ones'
-            ) from error
-        log.warning("index_lost", reason=str(error))
-        self._opened.clear()
-        self._holdings.forget_fences()
+        """The index is gone: end, and say what helps; or look into it in the next turn, if that was wished."""
+        self._recovery.lost(error)
         if self._clients is not None and batch is not None:
             self._clients[0].rewind(batch)
+
+    def _step_of_rebuild(self) -> None:
+        """Show that the loop is at work while it builds an index anew, and stop when asked to."""
+        self._tick()
+        self.waits_for("the index")
+        if self._stop.stopping:
+            raise StoreUnavailable("the rebuilding of the index was interrupted; the next start begins it anew")
+
+    def _join_anew(self, error: BrokerUnavailable | Rejoin) -> None:
+        """Kafka is away, or the group is to be joined anew: open new clients."""
+        if not isinstance(error, BrokerSilent):  # then new ones would have to await the old membership's end
+            self._close_clients()
+        if isinstance(error, Rejoin):
+            self._wait("partitions", error)
+        else:
+            self._figures.broker_failed()
+            self._wait("Kafka", error)
 
     def _producer_fenced(self, error: ProducerFenced) -> None:
         self._close_clients()
@@ -345,8 +345,3 @@ class Loop:
         except BrokerUnavailable as lost:
             log.warning("clients_lost", reason=str(lost))
             self._close_clients()
-
-
-def _of(documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> dict[Partition, Fence]:
-    """Choose the rights to write that a detector needs for its documents."""
-    return {partition: fences[partition] for partition in {document.position.of for document in documents}}

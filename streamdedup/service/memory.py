@@ -1,14 +1,16 @@
 """Sources and sinks inside one process, for tests; the broker, with what it models, is ``service.memory_broker``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
+from types import TracebackType
+from typing import Self
 
 from streamdedup.errors import BrokerSilent, BrokerUnavailable
 from streamdedup.position import Partition
 from streamdedup.service.memory_broker import FailurePoint, Group, Membership, MemoryBroker, Transaction
-from streamdedup.service.transport import Batch, Message, Record, SourceStats, Unreadable
+from streamdedup.service.transport import Batch, Bookmark, Message, Record, SourceStats, Unreadable
 
-__all__ = ["MemoryBroker", "MemorySink", "MemorySource", "MemoryTransport"]
+__all__ = ["MemoryBroker", "MemoryHistory", "MemorySink", "MemorySource", "MemoryTransport"]
 
 
 class MemoryTransport:
@@ -98,14 +100,24 @@ class MemorySource:
             self._catch_up()
         self._broker.on_idle(timeout_s)
 
-    def committed(self, partition: Partition) -> int | None:
-        """Return the group's committed offset, or None.
+    def committed(self, partition: Partition) -> Bookmark | None:
+        """Return what the group has committed, or None.
 
         Raises:
             BrokerUnavailable: The broker is away.
         """
         self._broker.refuse_if_away()
-        return self._group.committed.get(partition)
+        return self._group.bookmark(partition)
+
+    def all_committed(self) -> dict[Partition, Bookmark]:
+        """Return what the group has committed.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+        """
+        self._broker.refuse_if_away()
+        found = ((partition, self._group.bookmark(partition)) for partition in self._group.committed)
+        return {partition: bookmark for partition, bookmark in found if bookmark is not None}
 
     def confirm(self) -> None:
         """Do nothing: each member that joins begins a new generation."""
@@ -122,6 +134,10 @@ class MemorySource:
     def assigned(self) -> frozenset[Partition]:
         """Return the partitions that are ours, as far as we have noticed."""
         return frozenset(self._positions)
+
+    def generation(self) -> int | None:
+        """Return the generation of the group, or None while we are no member."""
+        return self._generation if self._positions else None
 
     def stats(self) -> SourceStats:
         """Return counters and lags."""
@@ -224,3 +240,73 @@ class MemorySink:
             self._broker.commit_batch(self._group, batch)
         if self._id is not None:
             self._broker.end(self._id, "committed")
+
+
+class MemorySpan:
+    """What stands in topics; see ``service.transport.Span``.
+
+    Args:
+        broker: Where from.
+        starts: First offset of each partition.
+        ends: Where to stop.
+        size: Most records of a batch.
+    """
+
+    def __init__(
+        self, broker: MemoryBroker, starts: Mapping[Partition, int], ends: Mapping[Partition, int], size: int
+    ) -> None:
+        self._broker = broker
+        self._starts = starts
+        self._ends = ends
+        self._size = size
+        self._done_count = 0
+        self.total_count = sum(max(0, end - starts[partition]) for partition, end in ends.items())
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield all of it."""
+        self._broker.refuse_if_away()
+        for partition, end in self._ends.items():
+            start = self._starts[partition]
+            entries = self._broker.visible(partition, start)
+            records = [e.record for e in entries if e.record is not None and e.record.position.offset < end]
+            for first in range(0, len(records), self._size):
+                yield Batch(tuple(records[first : first + self._size]))
+            self._done_count += max(0, end - start)
+
+    def done_count(self) -> int:
+        """Return how many offsets are read."""
+        return self._done_count
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Nothing is to be freed."""
+
+
+class MemoryHistory:
+    """Reads topics; see ``service.transport.History``.
+
+    Args:
+        broker: Where from.
+        size: Most records of a batch.
+    """
+
+    def __init__(self, broker: MemoryBroker, size: int = 500) -> None:
+        self._broker = broker
+        self._size = size
+
+    def open(self, topics: Sequence[str], since_ms: int | None, ends: Mapping[Partition, int] | None) -> MemorySpan:
+        """Read topics.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+        """
+        self._broker.refuse_if_away()
+        partitions = [partition for topic in topics for partition in self._broker.partitions(topic)]
+        here = {partition: self._broker.end_of(partition) for partition in partitions}
+        starts = {partition: self._broker.first_since(partition, since_ms) for partition in partitions}
+        until = here if ends is None else {each: min(end, ends.get(each, 0)) for each, end in here.items()}
+        return MemorySpan(self._broker, starts, until, self._size)

@@ -21,7 +21,7 @@ from typing import Literal
 
 from streamdedup.errors import BrokerUnavailable, ProducerFenced
 from streamdedup.position import Partition, Position
-from streamdedup.service.transport import Batch, Message, Record
+from streamdedup.service.transport import Batch, Bookmark, Message, Record
 
 #: When a publish fails: before anything takes effect, or after everything has.
 FailurePoint = Literal["before commit", "after commit"]
@@ -62,6 +62,7 @@ class Group:
         members: Their numbers, in order of joining.
         owners: Member of each partition.
         committed: Offset of the next record, by partition.
+        notes: What was committed along with it.
     """
 
     topics: tuple[str, ...]
@@ -69,6 +70,12 @@ class Group:
     members: list[int] = field(default_factory=list)
     owners: dict[Partition, int] = field(default_factory=dict)
     committed: dict[Partition, int] = field(default_factory=dict)
+    notes: dict[Partition, str] = field(default_factory=dict)
+
+    def bookmark(self, partition: Partition) -> Bookmark | None:
+        """What is committed for a partition."""
+        offset = self.committed.get(partition)
+        return None if offset is None else Bookmark(offset, self.notes.get(partition, ""))
 
 
 class MemoryBroker:
@@ -130,7 +137,7 @@ class MemoryBroker:
         """Records of ``topic`` that a reader sees; ``committed`` false: those of open and aborted transactions too."""
         return [
             entry.record
-            for partition in self._partitions(topic)
+            for partition in self.partitions(topic)
             for entry in (self.visible(partition) if committed else self._logs[partition])
             if entry.record is not None
         ]
@@ -142,12 +149,13 @@ class MemoryBroker:
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Set offsets from outside, as an operator can while the group is stopped."""
         self.groups[group].committed.update(offsets)
+        self.groups[group].notes.update(dict.fromkeys(offsets, ""))
 
     def rebalance(self, group: str) -> None:
         """Give each partition to another member, where there are several; members notice at their next poll."""
         state = self.groups[group]
         state.generation += 1
-        partitions = sorted(partition for topic in state.topics for partition in self._partitions(topic))
+        partitions = sorted(partition for topic in state.topics for partition in self.partitions(topic))
         shift = state.generation % len(state.members) if state.members else 0
         members = cycle(state.members[shift:] + state.members[:shift])
         state.owners = dict(zip(partitions, members, strict=False))
@@ -185,6 +193,14 @@ class MemoryBroker:
                 return
             if entry.transaction.state == "committed" and entry.record is not None:
                 yield entry
+
+    def first_since(self, partition: Partition, time_ms: int | None) -> int:
+        """Offset of the first record of a time or later; the end of the partition when there is none."""
+        if time_ms is None:
+            return 0
+        later = (e.record for e in self.visible(partition) if e.record and e.record.timestamp_ms >= time_ms)
+        first = next(later, None)
+        return self.end_of(partition) if first is None else first.position.offset
 
     def end_of(self, partition: Partition) -> int:
         """Offset of the next record of ``partition``."""
@@ -225,6 +241,8 @@ class MemoryBroker:
         if membership.generation != state.generation or membership.member not in state.members:
             raise BrokerUnavailable("the group moved on while the batch was processed")
         state.committed.update(batch.ends())
+        state.notes.update(dict.fromkeys(batch.ends(), batch.note))
 
-    def _partitions(self, topic: str) -> list[Partition]:
+    def partitions(self, topic: str) -> list[Partition]:
+        """All partitions of a topic."""
         return [Partition(topic, number) for number in range(self._topics[topic])]

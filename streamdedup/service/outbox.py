@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import structlog
 
@@ -12,7 +13,7 @@ from streamdedup.messages import Alert, Decoder, ErrorCode, encode_alert
 from streamdedup.position import Partition
 from streamdedup.service.breaker import BreakerOptions
 from streamdedup.service.figures import now_ms
-from streamdedup.service.transport import Batch, Message
+from streamdedup.service.transport import Batch, Message, Record
 from streamdedup.service.work import Failed, Work
 from streamdedup.store.base import Fence, Fingerprint
 
@@ -30,6 +31,8 @@ class Profile:
         fingerprint: What its index must have been built with.
         threshold: Least similarity that it reports.
         max_matches: Most matches in one alert message.
+        silent_until_ms: Records of times before this, in milliseconds since the epoch, emit no dead letters; None for
+            any time.
     """
 
     name: str
@@ -38,6 +41,11 @@ class Profile:
     fingerprint: Fingerprint
     threshold: float
     max_matches: int
+    silent_until_ms: int | None = None
+
+    def is_warm_up(self, record: Record) -> bool:
+        """Tell whether a record is only there for later ones to be compared with."""
+        return self.silent_until_ms is not None and 0 <= record.timestamp_ms < self.silent_until_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +57,8 @@ class LoopOptions:
         dead_letter_topic: Topic of the dead letters.
         max_message_bytes: Largest message to publish.
         daemon: Who we are, for dead letters.
-        continue_without_index: Go on when offsets are committed but the index is gone; pairs with older documents are
-            missed.
+        on_index_lost: What to do when more is committed than the index knows: end, go on without it (pairs with older
+            documents are missed), or build it anew.
         breaker: When to halt because of dead letters.
     """
 
@@ -58,7 +66,7 @@ class LoopOptions:
     dead_letter_topic: str
     max_message_bytes: int
     daemon: Daemon
-    continue_without_index: bool = False
+    on_index_lost: Literal["fail", "continue", "rebuild"] = "fail"
     breaker: BreakerOptions = field(default_factory=BreakerOptions)
 
 
@@ -67,33 +75,35 @@ class Outbox:
 
     Args:
         options: Where they go.
+        profiles: The profile of each input topic.
     """
 
-    def __init__(self, options: LoopOptions) -> None:
+    def __init__(self, options: LoopOptions, profiles: Mapping[str, Profile]) -> None:
         self._options = options
+        self._by_topic = profiles
+        self._by_name = {profile.name: profile for profile in profiles.values()}
 
-    def describe(
-        self, batch: Batch, work: Work, profiles: Mapping[str, Profile], fences: Mapping[Partition, Fence]
-    ) -> None:
+    def describe(self, batch: Batch, work: Work, fences: Mapping[Partition, Fence]) -> None:
         """Add the messages of all detections, and the dead letters.
 
-        A record below the mark emits nothing: its dead letter was published with the commit that set the mark.
+        A record below the mark emits nothing: its dead letter was published with the commit that set the mark. Nor does
+        one that only warms the index up.
 
         Args:
             batch: What was polled.
             work: What it has come to; takes the messages.
-            profiles: Profiles by name.
             fences: The mark of each partition.
         """
         records = {record.position: record for record in batch.records}
         for name, outcome in work.outcomes.items():
             for detection in outcome.detections:
-                work.messages.extend(self._alert_messages(profiles[name], detection))
+                work.messages.extend(self._alert_messages(self._by_name[name], detection))
             for document, error in outcome.refused:
                 work.failures.append(Failed(records[document.position], error, Stage.PROCESS))
         for failed in work.failures:
             position = failed.record.position
-            if position.offset >= fences[position.of].mark:
+            profile = self._by_topic[position.topic]
+            if position.offset >= fences[position.of].mark and not profile.is_warm_up(failed.record):
                 self._add_dead_letter(failed, work)
                 work.letters.append(failed)
             else:

@@ -4,9 +4,10 @@ Plain data and Protocols; implementations are ``service.kafka`` (real) and ``ser
 Both ends are used from one thread only, the loop's.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from streamdedup.position import Partition, Position
 
@@ -63,6 +64,19 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True)
+class Bookmark:
+    """How far one came in a partition.
+
+    Attributes:
+        offset: Next offset to read.
+        note: What else is to be remembered; at most 4,096 bytes, the usual limit of brokers.
+    """
+
+    offset: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """What one poll returned, together with the membership under which it was fetched.
 
@@ -74,12 +88,14 @@ class Batch:
         unreadable: Stepped over, in order within each partition.
         generation: Generation of the consumer group when the records were polled; never negative.
         membership: What the sink needs to commit under that membership; opaque to the loop.
+        note: What is to be remembered along with each offset when the batch is committed.
     """
 
     records: tuple[Record, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
     generation: int = 0
     membership: Any = None
+    note: str = ""
 
     def __bool__(self) -> bool:
         """Whether there is anything to do and to commit."""
@@ -146,8 +162,15 @@ class Source(Protocol):
             BrokerUnavailable: This source is unusable; close it and open a new one.
         """
 
-    def committed(self, partition: Partition) -> int | None:
-        """Return the group's committed offset of ``partition``, or None when it has never committed one.
+    def committed(self, partition: Partition) -> Bookmark | None:
+        """Return what the group has committed for ``partition``, or None when it has never committed anything.
+
+        Raises:
+            BrokerUnavailable: Kafka did not answer in time.
+        """
+
+    def all_committed(self) -> dict[Partition, Bookmark]:
+        """Return what the group has committed, for every partition of its topics, ours or not.
 
         Raises:
             BrokerUnavailable: Kafka did not answer in time.
@@ -174,6 +197,9 @@ class Source(Protocol):
     def assigned(self) -> frozenset[Partition]:
         """Return the partitions that are ours at this moment."""
 
+    def generation(self) -> int | None:
+        """Return the generation of the group under which the partitions are ours, or None while we are no member."""
+
     def stats(self) -> SourceStats:
         """Return counters and lags; cheap, no request is sent."""
 
@@ -198,6 +224,51 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Free everything without waiting for unsent messages; never raises, may be called twice."""
+
+
+class Span(Protocol):
+    """What stood in topics when it was opened, from one time on; a context manager.
+
+    Attributes:
+        total_count: How many offsets it has.
+    """
+
+    total_count: int
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield all of it, in order within each partition, and stop.
+
+        Raises:
+            BrokerUnavailable: Kafka sent nothing more.
+        """
+
+    def done_count(self) -> int:
+        """Return how many offsets are read."""
+
+    def __enter__(self) -> Self:
+        """Begin."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Free everything."""
+
+
+class History(Protocol):
+    """Reads topics outside any group."""
+
+    def open(self, topics: Sequence[str], since_ms: int | None, ends: Mapping[Partition, int] | None) -> Span:
+        """Read topics.
+
+        Args:
+            topics: Their names.
+            since_ms: Record time to begin at, in milliseconds since the epoch; None for the oldest record.
+            ends: Where to stop; of a partition that is not named nothing is read. None for all that is there now.
+
+        Raises:
+            BrokerUnavailable: Nothing answers.
+            FatalError: The broker refuses us for good, or a topic does not exist.
+        """
 
 
 class Transport(Protocol):

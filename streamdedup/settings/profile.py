@@ -18,7 +18,7 @@ from streamdedup import content, minhash, text
 from streamdedup.lsh import Banding, choose_banding
 from streamdedup.settings.base import Check, Section, check_different, check_items
 from streamdedup.settings.kafka import check_topic
-from streamdedup.settings.units import Duration, Flag, Limit, Names, Number, Size, Text, Whole, read_utf8
+from streamdedup.settings.units import Duration, Flag, Limit, Moment, Names, Number, Size, Text, Whole, read_utf8
 from streamdedup.stop_shingles import differences, digest_of_hashes, digest_of_words, parse_stop_shingles
 from streamdedup.text import ENGLISH_STOP_WORDS, ShingleOptions, parse_stop_words
 
@@ -170,6 +170,12 @@ class Profile(Section):
         ge=0.0,
         le=3650 * 86400.0,
         description="How much longer the index keeps a document, for outages and late records.",
+    )
+    index_silently_until_ms: Moment = Field(
+        default=None,
+        alias="index_silently_until",
+        description="Documents of record times before this are no pairs among themselves, and nothing is said of those "
+        "that cannot be processed: a new index is filled from a backlog without alerting.",
     )
     # Redis keeps a set of up to 512 numbers compact; one more, for a moment, would cost eight times the memory.
     bucket_cap: Limit = Field(

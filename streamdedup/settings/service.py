@@ -54,10 +54,11 @@ class Service(Section):
     dead_letter_window: Whole = Field(
         default=1000, ge=1, le=1_000_000, description="How many records of a topic `dead_letter_limit` looks back at."
     )
-    on_index_lost: Literal["fail", "continue"] = Field(
+    on_index_lost: Literal["fail", "continue", "rebuild"] = Field(
         default="fail",
-        description="When offsets are committed but their index is gone: `fail` stops with advice, `continue` starts "
-        "an empty one and misses the pairs with what was lost.",
+        description="When more is committed than the index knows, because it is gone or has gone back in time: `fail` "
+        "stops with advice, `rebuild` builds it anew from the topics before anything else, `continue` goes on with "
+        "what is there and misses the pairs with what was lost.",
     )
 
     def checks(self) -> tuple[Check, ...]:

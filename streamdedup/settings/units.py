@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,8 @@ SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 #: Bytes in each unit of a size.
 BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 #: A number and its unit, white space between them allowed. ASCII digits only, few enough for a float to be finite.
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z]+)")
 #: A whole number as text.
@@ -166,6 +169,26 @@ def parse_version(value: object) -> tuple[int, ...] | None:
     raise ValueError("not a version")
 
 
+def parse_moment(value: object) -> int | None:
+    """Read a time, such as ``"2026-05-01T06:00:00Z"``, as milliseconds since the epoch.
+
+    Raises:
+        ValueError: It is no time, or one without a time zone.
+    """
+    if value is None:
+        return None
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise ValueError("not a time with a time zone")
+    return round((moment - _EPOCH) / _MILLISECOND)
+
+
+def format_moment(time_ms: int) -> str:
+    """Write milliseconds since the epoch as a time in UTC."""
+    text = (_EPOCH + time_ms * _MILLISECOND).isoformat(timespec="milliseconds")
+    return text.removesuffix("+00:00").removesuffix(".000") + "Z"
+
+
 def read_utf8(path: Path) -> str:
     """Read a file of text.
 
@@ -224,6 +247,12 @@ Names = Annotated[tuple[str, ...], BeforeValidator(parse_names), Kind("a list of
 #: A whole number, or None for no limit.
 Limit = Annotated[
     int | None, BeforeValidator(parse_limit), Kind("a whole number", _write_limit, ', or "none" for no limit')
+]
+#: A time, in milliseconds since the epoch.
+Moment = Annotated[
+    int | None,
+    BeforeValidator(parse_moment),
+    Kind("a time", lambda value: write_text(format_moment(value)), ', such as "2026-05-01T06:00:00Z"'),
 ]
 #: A version of Kafka, as numbers.
 Version = Annotated[

@@ -5,10 +5,11 @@ The store keeps four kinds of facts about the documents of one profile:
 * the *record* of a document, found by its number: the authority on which version of it exists, and where it came from;
 * the *buckets*, sets of document numbers, one for each band and band key: hints only, a member may be out of date;
 * the *claims*, for each alerted pair the position that owns it;
-* per partition the *fence* (the generation of the consumer group that may write) and the *mark* (the offset known to be
-  committed), and per position the *partners* found for it and not yet committed.
+* per partition the *fence* (the generation of the consumer group that may write), the *mark* (the offset known to be
+  committed) and the *announcement* (the last attempt at a batch that is completely written), and per position the
+  *partners* found for it and not yet committed.
 
-Ten rules keep a pair from being lost or doubled although the store lies outside the transaction that publishes it.
+Eleven rules keep a pair from being lost or doubled although the store lies outside the transaction that publishes it.
 Each has its place:
 
 1. *record first*: ``put_records`` returns before ``enter_buckets`` is called.
@@ -30,13 +31,18 @@ Each has its place:
    that was given up for lost and repeated does no harm when it arrives after all: it could take a document out of a
    bucket that it has entered again since.
 
+11. *announce*: before a batch is published ``announce`` notes its attempt in every part of the store, and the same note
+   is committed with the offsets. A committed note beyond what is announced tells that the store has gone back to an
+   earlier time; ``fence`` looks at both. A mark below the committed offset tells nothing: a crash right after a commit
+   leaves it.
+
 Every write may be repeated at once, also after a time-out that in truth had succeeded: the outcome of the second call
 leads the detector to the same result. A crash between two calls leaves hints without a document or partners without a
 commit, both of which the replay of the batch uses or time removes.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,11 +69,26 @@ class Fence:
         partition: Which.
         generation: Generation of the consumer group under which the partition is ours.
         mark: Offset known to be committed; records below it emit nothing.
+        note: The last announcement known to be committed; empty when none is.
     """
 
     partition: Partition
     generation: int
     mark: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What the index knows of a partition.
+
+    Attributes:
+        mark: The offset known to be committed; None when the index has never seen the partition.
+        announced: The last attempt at a batch that every part of the index knows of; empty when there was none.
+    """
+
+    mark: int | None
+    announced: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +137,11 @@ class Opening:
 class BucketStore(Protocol):
     """The index of one profile. Called from one thread; one process may hold several.
 
-    Order: ``open`` once per connection; ``mark`` when a partition is assigned; ``fence`` before the first write for it
-    and after every change of generation; then for each batch ``put_records``; where documents change or are
+    Order: ``open`` once per connection; ``noted`` when partitions are assigned; ``fence`` before the first write for
+    one and after every change of generation; then for each batch ``put_records``; where documents change or are
     deleted ``get_records``, ``leave_buckets``, ``leave_copies``, ``replace_records``; then ``enter_buckets``,
-    ``get_records``, where it is crowded ``enter_copies``, ``save_partners``, ``claim_pairs``, ``set_clusters``, and
-    after the commit ``finish``.
+    ``get_records``, where it is crowded ``enter_copies``, ``save_partners``, ``claim_pairs``, ``set_clusters``, then
+    ``announce``, and after the commit ``finish``.
 
     All methods raise ``StoreUnavailable`` when the server does not answer, is full, loading or failing over (nothing or
     part of the call took effect; repeat the batch), and ``StoreMisconfigured`` when it refuses us for good. Those that
@@ -128,20 +149,29 @@ class BucketStore(Protocol):
     and ``IndexLost`` when the whole index is gone.
     """
 
-    def open(self, fingerprint: Fingerprint) -> Opening:
-        """Make sure that the index was built with these parameters; create it when there is none.
+    def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
+        """Make sure that the index was built with these parameters.
+
+        Args:
+            fingerprint: The parameters.
+            create: Whether to create it when there is none.
+
+        Returns:
+            How it was found; None when there is none and none was to be created.
 
         Raises:
             IndexMismatch: It was built with others; the text names each that differs.
         """
 
-    def fence(self, partition: Partition, generation: int, committed: int) -> Fence:
+    def fence(self, partition: Partition, generation: int, committed: int, note: str = "") -> Fence:
         """Take over a partition: from now on writes of lower generations are refused.
 
         Args:
             partition: The partition.
             generation: Our generation.
             committed: Offset that the group has committed, or where it starts; the mark is raised to it.
+            note: The announcement that was committed with it. Where there is none, nor a fence, the group was made
+                anew, and what was announced before counts no more.
 
         Partners saved for positions below the committed offset are forgotten: a daemon may have died before it did so.
 
@@ -150,13 +180,24 @@ class BucketStore(Protocol):
 
         Raises:
             BatchRefused: A later generation has fenced it already.
-            IndexLost: The whole index is gone.
+            IndexLost: The whole index is gone, or a part of it has never heard of that announcement.
         """
 
-    def mark(self, partition: Partition) -> int | None:
-        """Return the mark of a partition, or None when the index has never seen the partition.
+    def noted(self, partitions: Sequence[Partition]) -> dict[Partition, Noted]:
+        """Return what the index knows of partitions; of none anything when there is no index, or only a draft.
 
         A partition of which something is committed has a mark, because it was fenced before; if not, the index is lost.
+        """
+
+    def announce(self, note: str, fences: Sequence[Fence]) -> None:
+        """Note in every part of the index that an attempt at a batch is completely written, before it is published.
+
+        Args:
+            note: Names the attempt; in the order of texts greater than that of every attempt before.
+            fences: Rights to write, for every partition of the batch.
+
+        Raises:
+            IndexLost: A part of the index has not heard of what is committed of one of the partitions.
         """
 
     def unfence(self, partition: Partition) -> None:
@@ -241,6 +282,12 @@ class BucketStore(Protocol):
     ) -> None:
         """Note what is committed: raise the marks, forget the partners saved for ``positions``."""
 
+    def connections_count(self) -> int:
+        """Return how many connections to servers were opened so far.
+
+        As long as it stays the same, the servers know all that they have acknowledged.
+        """
+
     def ping(self) -> None:
         """Ask the server for a sign of life."""
 
@@ -256,6 +303,79 @@ class BucketStore(Protocol):
 
     def close(self) -> None:
         """Free the connection; never raises."""
+
+
+class Draft(Protocol):
+    """An index of a profile that is being built, and takes its place only when it is whole.
+
+    As long as it is not, there is no index: ``open`` says that somebody builds one, and ``fence`` refuses.
+
+    Attributes:
+        store: The index that is being built; only for whoever builds it, and never opened.
+    """
+
+    @property
+    def store(self) -> BucketStore:
+        """See the attributes."""
+
+    def begin(self, is_lost: Callable[[], bool]) -> bool:
+        """Delete what is there of the index, and begin the new one.
+
+        Args:
+            is_lost: Asked once nobody else can begin, whether it is still needed: somebody may have been done just
+                before.
+
+        Returns:
+            Whether it is needed and was begun.
+
+        Raises:
+            StoreUnavailable: Somebody else builds it, or did so a minute ago and was cut short.
+        """
+
+    def take_over(self, partition: Partition, generation: int, committed: int) -> Fence:
+        """Fence a partition in the draft, and announce the draft in the place of any batch, below any of them.
+
+        Args:
+            partition: The partition.
+            generation: Our generation.
+            committed: Offset that the group has committed; the mark is raised to it.
+
+        Raises:
+            BatchRefused: A later generation has fenced it already.
+            IndexLost: The draft is gone.
+        """
+
+    def settle(self, notes: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
+        """Put the announcement that is committed for each partition in the place of the draft's.
+
+        Args:
+            notes: Announcement by partition; empty where none is committed.
+            fences: Rights to write, for all of these partitions.
+
+        Raises:
+            IndexLost: The draft's announcement is not there: the store has gone back to an earlier time, and is not to
+                look as if it had not.
+        """
+
+    def keep(self) -> None:
+        """Show that the work goes on; to be called at least once a minute.
+
+        Raises:
+            BatchRefused: Somebody else has taken it over.
+        """
+
+    def complete(self, fingerprint: Fingerprint) -> None:
+        """Make it the index.
+
+        Args:
+            fingerprint: What it was built with.
+
+        Raises:
+            BatchRefused: Somebody else has taken the work over.
+        """
+
+    def abandon(self) -> None:
+        """Let somebody else begin again; never raises."""
 
 
 def wall_clock_ms() -> float:

@@ -17,6 +17,7 @@ from streamdedup.store.redis_servers import (
     POLICY_ADVICE,
     RETRIES,
     ClusterServers,
+    Connections,
     OneServer,
     Servers,
     refuse_eviction,
@@ -42,9 +43,11 @@ def connect(
     Raises:
         SettingsError: The URL cannot be used.
     """
+    connections = Connections()
     try:
         client = redis.Redis.from_url(
             url,
+            redis_connect_func=connections.opened,
             socket_timeout=timeout_s,
             socket_connect_timeout=connect_timeout_s,
             health_check_interval=_IDLE_S,
@@ -53,7 +56,7 @@ def connect(
         )
     except ValueError as error:
         raise SettingsError("redis.url: must begin with redis://, rediss:// or unix:// and name a server") from error
-    return OneServer(client)
+    return OneServer(client, connections)
 
 
 def connect_sentinel(
@@ -80,16 +83,18 @@ def connect_sentinel(
     times = {"socket_timeout": timeout_s, "socket_connect_timeout": connect_timeout_s}
     # The next Sentinel is asked when one does not answer, so each is asked once.
     of_sentinels = {**times, "retry": Retry(NoBackoff(), 0), **(sentinel_security or {})}
+    connections = Connections()
     client: redis.Redis = Sentinel(list(sentinels), sentinel_kwargs=of_sentinels).master_for(
         service,
         redis_class=_MasterClient,
         db=database,
         health_check_interval=_IDLE_S,
         retry=Retry(BACKOFF, RETRIES),
+        redis_connect_func=connections.opened,
         **times,
         **(security or {}),
     )
-    return OneServer(client)
+    return OneServer(client, connections)
 
 
 class _MasterClient(redis.Redis):
@@ -118,6 +123,7 @@ def connect_cluster(
         timeout_s: How long a reply may take.
         connect_timeout_s: How long connecting may take.
     """
+    connections = Connections()
 
     def open_client() -> RedisCluster:
         return RedisCluster(
@@ -126,12 +132,13 @@ def connect_cluster(
             retry=Retry(NoBackoff(), 0),
             # Slots that nobody serves may be those of others.
             require_full_coverage=False,
+            redis_connect_func=connections.added,
             socket_timeout=timeout_s,
             socket_connect_timeout=connect_timeout_s,
             **(security or {}),
         )
 
-    return ClusterServers(open_client)
+    return ClusterServers(open_client, connections)
 
 
 def read_facts(servers: Servers) -> dict[str, dict[str, Any]]:

@@ -6,12 +6,12 @@ Every method does in plain Python what the contract in ``store.base`` says.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.errors import BatchRefused, IndexLost
+from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
 from streamdedup.position import Partition, Position
 from streamdedup.store.base import (
     COPIES_CAP,
@@ -19,6 +19,7 @@ from streamdedup.store.base import (
     Fence,
     Fingerprint,
     Hits,
+    Noted,
     Opening,
     StoreStats,
     wall_clock_ms,
@@ -84,6 +85,10 @@ class MemoryBucketStore:
         lifetime_ms: How long records, buckets, claims and partners live after they were last written; None for ever.
         bucket_cap: Most members of a bucket; None for no limit.
         now_ms: The clock, in milliseconds.
+
+    Attributes:
+        builder: The draft that is to take this index's place, while there is one.
+        connections: Raised by tests in which the index goes back in time.
     """
 
     def __init__(
@@ -93,40 +98,76 @@ class MemoryBucketStore:
         bucket_cap: int | None = None,
         now_ms: Callable[[], float] = wall_clock_ms,
     ) -> None:
+        self._made_with: dict[str, Any] = {"lifetime_ms": lifetime_ms, "bucket_cap": bucket_cap, "now_ms": now_ms}
         self._bucket_cap = bucket_cap
+        self.builder: MemoryDraft | None = None
+        self.connections = 0
         self._fingerprint: Fingerprint | None = None
         self._fences: dict[Partition, int] = {}
         self._marks: dict[Partition, int] = {}
+        self._announced: dict[Partition, str] = {}
         self._records: _Expiring[int, StoredRecord] = _Expiring(lifetime_ms, now_ms)
         self._buckets: _Expiring[tuple[int, int], dict[int, None]] = _Expiring(lifetime_ms, now_ms)
         self._copies: _Expiring[bytes, dict[int, None]] = _Expiring(lifetime_ms, now_ms)
         self._claims: _Expiring[bytes, Position] = _Expiring(lifetime_ms, now_ms)
         self._partners: _Expiring[Position, dict[bytes, bytes]] = _Expiring(lifetime_ms, now_ms)
 
-    def open(self, fingerprint: Fingerprint) -> Opening:
+    def emptied(self) -> "MemoryBucketStore":
+        """Return a store that was made as this one was."""
+        return MemoryBucketStore(**self._made_with)
+
+    def become(self, other: "MemoryBucketStore") -> None:
+        """Take over all that another store has."""
+        self.__dict__.update({**other.__dict__, "connections": self.connections})
+
+    def drop_fingerprint(self) -> None:
+        """Be an index of which nobody knows any more what it was built with."""
+        self._fingerprint = None
+
+    def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
         """See ``BucketStore.open``."""
+        if self.builder is not None:
+            raise StoreUnavailable("the index is being rebuilt")
         if self._fingerprint is None:
+            if not create:
+                return None
             self._fingerprint = dict(fingerprint)
             return Opening(created=True)
         return compare_fingerprints(self._fingerprint, fingerprint)
 
-    def fence(self, partition: Partition, generation: int, committed: int) -> Fence:
+    def fence(self, partition: Partition, generation: int, committed: int, note: str = "") -> Fence:
         """See ``BucketStore.fence``."""
         if self._fingerprint is None:
             raise IndexLost("the index is gone")
-        stored = self._fences.get(partition, generation)
-        if stored > generation:
+        stored = self._fences.get(partition)
+        if stored is not None and stored > generation:
             raise BatchRefused(f"{partition} is fenced by generation {stored}, ours is {generation}")
         self._fences[partition] = generation
+        if not note:
+            if stored is None:
+                self._announced.pop(partition, None)
+        elif self._announced.get(partition, "") < note:
+            raise IndexLost(f"the index has gone back to an earlier time: it lacks what is committed of {partition}")
         self._marks[partition] = max(self._marks.get(partition, 0), committed)
         for position in self._partners.all_keys():
             if position.of == partition and position.offset < committed:
                 self._partners.drop(position)
-        return Fence(partition, generation, self._marks[partition])
+        return Fence(partition, generation, self._marks[partition], note)
 
-    def mark(self, partition: Partition) -> int | None:
-        """See ``BucketStore.mark``."""
-        return self._marks.get(partition)
+    def noted(self, partitions: Sequence[Partition]) -> dict[Partition, Noted]:
+        """See ``BucketStore.noted``."""
+        if self._fingerprint is None:
+            return dict.fromkeys(partitions, Noted(None))
+        return {each: Noted(self._marks.get(each), self._announced.get(each, "")) for each in partitions}
+
+    def announce(self, note: str, fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.announce``."""
+        self._check(fences)
+        for fence in fences:
+            announced = self._announced.get(fence.partition, "")
+            if announced < fence.note:
+                raise IndexLost("the index has gone back to an earlier time")
+            self._announced[fence.partition] = max(announced, note)
 
     def unfence(self, partition: Partition) -> None:
         """See ``BucketStore.unfence``."""
@@ -255,6 +296,10 @@ class MemoryBucketStore:
         for position in positions:
             self._partners.drop(position)
 
+    def connections_count(self) -> int:
+        """See ``BucketStore.connections_count``."""
+        return self.connections
+
     def ping(self) -> None:
         """See ``BucketStore.ping``."""
 
@@ -268,3 +313,56 @@ class MemoryBucketStore:
 
     def close(self) -> None:
         """See ``BucketStore.close``."""
+
+
+class MemoryDraft:
+    """A ``Draft`` of an index in this process's memory.
+
+    Args:
+        index: The index that it is to become.
+    """
+
+    def __init__(self, index: MemoryBucketStore) -> None:
+        self._index = index
+        self.store = index.emptied()
+
+    def begin(self, is_lost: Callable[[], bool]) -> bool:
+        """See ``Draft.begin``."""
+        if self._index.builder not in (None, self):
+            raise StoreUnavailable("the index is being rebuilt by somebody else")
+        self._index.builder = self
+        if not is_lost():
+            self.abandon()
+            return False
+        self._index.become(self._index.emptied())
+        self._index.builder = self
+        self.store.become(self._index.emptied())
+        self.store.open({})
+        return True
+
+    def take_over(self, partition: Partition, generation: int, committed: int) -> Fence:
+        """See ``Draft.take_over``."""
+        return self.store.fence(partition, generation, committed)
+
+    def settle(self, notes: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
+        """See ``Draft.settle``; this draft is never a part of what goes back in time."""
+        for fence in fences:
+            if notes.get(fence.partition):
+                self.store.announce(notes[fence.partition], [fence])
+
+    def keep(self) -> None:
+        """See ``Draft.keep``."""
+        if self._index.builder is not self:
+            raise BatchRefused("the rebuilding of the index was taken over by somebody else")
+
+    def complete(self, fingerprint: Fingerprint) -> None:
+        """See ``Draft.complete``."""
+        self.keep()
+        self._index.become(self.store)
+        self._index.drop_fingerprint()
+        self._index.open(fingerprint)
+
+    def abandon(self) -> None:
+        """See ``Draft.abandon``."""
+        if self._index.builder is self:
+            self._index.builder = None

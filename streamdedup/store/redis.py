@@ -4,7 +4,6 @@ Buckets are sets, and every operation on them is one script for a whole batch. W
 ``store.redis_keys``. What the scripts do: ``store/lua``.
 """
 
-import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured
+from streamdedup.errors import IndexMismatch, StoreMisconfigured, StoreUnavailable
 from streamdedup.position import Partition, Position
 from streamdedup.store.base import (
     COPIES_CAP,
@@ -21,23 +20,19 @@ from streamdedup.store.base import (
     Fence,
     Fingerprint,
     Hits,
+    Noted,
     Opening,
     StoreStats,
     wall_clock_ms,
 )
 from streamdedup.store.documents import MARKER_LIFETIME_MS, PutResult, PutState, StoredRecord
 from streamdedup.store.fingerprints import compare_fingerprints, decode_fingerprint
-from streamdedup.store.records import decode_record, encode_number, encode_place, encode_record, holding
+from streamdedup.store.records import decode_record, encode_number, encode_place, encode_record
 from streamdedup.store.redis_figures import DocumentCount, fullest
 from streamdedup.store.redis_keys import Keys, by_slot
+from streamdedup.store.redis_partitions import RedisPartitions
 from streamdedup.store.redis_runner import Call, ScriptRunner, portions
 from streamdedup.store.redis_servers import Command, Servers, refuse_eviction
-
-#: How long a fence stands without being renewed. A daemon frozen for longer could wake up unfenced; a consumer group
-#: that was deleted starts again at generation one and would be refused as long.
-FENCE_LIFETIME_MS = 7 * 86_400_000
-#: Most records of a partition that may have been committed without a note: some of the largest batches.
-_UNNOTED_RECORDS = 20_000
 
 
 class RedisBucketStore:
@@ -50,6 +45,7 @@ class RedisBucketStore:
         shards: Slots for each band; 1 but on a cluster.
         lifetime_ms: How long records, buckets, claims and partners live after they were last written; None for ever.
         bucket_cap: Most members of a bucket; None for no limit.
+        draft: Whether this is the store of a ``Draft``.
         now_ms: The clock, in milliseconds.
     """
 
@@ -62,78 +58,61 @@ class RedisBucketStore:
         shards: int = 1,
         lifetime_ms: int | None = None,
         bucket_cap: int | None = None,
+        draft: bool = False,
         now_ms: Callable[[], float] = wall_clock_ms,
     ) -> None:
         self._servers = servers
         self._shards = shards
         self._namespace = namespace
-        self._keys = Keys(namespace, bands, shards)
+        self._keys = Keys(namespace, bands, shards, in_draft=draft)
         self._documents = DocumentCount(self._keys, lifetime_ms, now_ms)
         self._lifetime = str(lifetime_ms or 0).encode()
         self._cap = str(bucket_cap or 0).encode()
-        self._name = secrets.token_bytes(8)
         self._runner = ScriptRunner(servers, self._keys.fingerprint)
-
-    # Calls
+        self._partitions = RedisPartitions(servers, self._keys, self._runner)
 
     def _fenced_call(self, name: str, slot: int, fences: Sequence[Fence], arguments: Iterable[Any]) -> Call:
-        keys = [self._keys.guard(slot), *(self._keys.fence(slot, fence.partition) for fence in fences)]
-        arguments = [*(holding(fence.generation, self._name) for fence in fences), self._runner.number, *arguments]
-        return name, [*keys, self._keys.order(slot, self._name)], arguments
+        return self._partitions.fenced_call(name, slot, fences, arguments)
 
     # The contract
 
-    def open(self, fingerprint: Fingerprint) -> Opening:
+    def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
         """See ``BucketStore.open``."""
         self._runner.load()
         key = self._keys.fingerprint
         if self._servers.ask(key, "EXISTS", self._keys.dropping):
             raise IndexMismatch(f"the deletion of {self._namespace} did not end; call again: streamdedup index drop")
+        if self._servers.ask(key, "EXISTS", self._keys.draft):
+            raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt")
         # Another number of shards would look for every bucket in another place.
         ours = msgspec.json.encode({**fingerprint, "shards": self._shards})
-        created, stored = self._servers.ask_all([Command(key, ("SET", key, ours, "NX")), Command(key, ("GET", key))])
+        created = self._servers.ask(key, "SET", key, ours, "NX") if create else None
         if created:
             return Opening(created=True)
+        stored = self._servers.ask(key, "GET", key)
+        if stored is None:
+            return None
         return compare_fingerprints(decode_fingerprint(key, stored), msgspec.json.decode(ours))
 
-    def fence(self, partition: Partition, generation: int, committed: int) -> Fence:
+    def fence(self, partition: Partition, generation: int, committed: int, note: str = "") -> Fence:
         """See ``BucketStore.fence``."""
-        if not self._servers.ask(self._keys.fingerprint, "EXISTS", self._keys.fingerprint):
-            raise IndexLost("the index is gone from the server")
-        self._runner.run(
-            [
-                (
-                    "set_fence",
-                    [self._keys.guard(slot), self._keys.fence(slot, partition)],
-                    [holding(generation, self._name), FENCE_LIFETIME_MS],
-                )
-                for slot in range(self._keys.slots_count)
-            ]
-        )
-        fence = Fence(partition, generation, committed)
-        (before,) = self._runner.run([self._mark_call(fence, committed)])
-        mark = max(int(before or 0), committed)
-        if before:
-            # Committed without a note: the partners of these positions, which name ids, were not forgotten.
-            offsets = range(max(int(before), mark - _UNNOTED_RECORDS), mark)
-            self._forget_partners(Position(*partition, offset) for offset in offsets)
-        return Fence(partition, generation, mark)
+        return self._partitions.fence(partition, generation, committed, note)
 
-    def mark(self, partition: Partition) -> int | None:
-        """See ``BucketStore.mark``."""
-        key = self._keys.mark(partition)
-        stored = self._servers.ask(key, "GET", key)
-        return None if stored is None else int(stored)
+    def noted(self, partitions: Sequence[Partition]) -> dict[Partition, Noted]:
+        """See ``BucketStore.noted``."""
+        return self._partitions.noted(partitions)
 
-    def _mark_call(self, fence: Fence, offset: int) -> Call:
-        return self._fenced_call("raise_mark", 0, [fence], [self._keys.mark(fence.partition), offset])
+    def announce(self, note: str, fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.announce``."""
+        self._partitions.announce(note, fences)
+
+    def settle(self, draft: str, notes: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
+        """See ``Draft.settle``; ``draft`` names it."""
+        self._partitions.settle(draft, notes, fences)
 
     def unfence(self, partition: Partition) -> None:
         """See ``BucketStore.unfence``."""
-        self._unlink(self._keys.fence(slot, partition) for slot in range(self._keys.slots_count))
-
-    def _unlink(self, keys: Iterable[bytes]) -> None:
-        self._servers.ask_all([Command(key, ("UNLINK", key)) for key in keys])
+        self._partitions.unfence(partition)
 
     def put_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> list[PutResult]:
         """See ``BucketStore.put_records``."""
@@ -302,15 +281,13 @@ class RedisBucketStore:
         self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
     ) -> None:
         """See ``BucketStore.finish``."""
-        by_partition = {fence.partition: fence for fence in fences}
         # Partners first: whoever dies in between leaves a mark from which the next daemon knows where to look.
-        self._forget_partners(positions)
-        self._runner.run([self._mark_call(by_partition[partition], offset) for partition, offset in committed.items()])
+        self._partitions.forget_partners(positions)
+        self._partitions.raise_marks(committed, fences)
 
-    def _forget_partners(self, positions: Iterable[Position]) -> None:
-        self._unlink(
-            self._keys.partners(self._keys.partner_slot(position)) + str(position).encode() for position in positions
-        )
+    def connections_count(self) -> int:
+        """See ``BucketStore.connections_count``."""
+        return self._servers.connections.count
 
     def ping(self) -> None:
         """See ``BucketStore.ping``."""

@@ -12,10 +12,12 @@ key                    type     what
 ``{..:s}c`` + pair     string   the position that owns a pair
 ``{..:s}p`` + position hash     pair key -> match: the partners found for a position
 ``{..:s}f`` + part.    string   the fence of a partition, in every slot
+``{..:s}a`` + part.    string   the last attempt announced for a partition, in every slot
 ``{..:s}o`` + store    string   number of a store's last call, in every slot; for an hour
 ``{..:0}m`` + part.    string   the mark of a partition
 ``{..:0}h`` + time     string   which documents came in a slice of time (HyperLogLog)
 ``{..:0}fingerprint``  string   the parameters that the index was built with, as JSON
+``{..:0}draft``        string   in the fingerprint's place while the index is rebuilt: by whom
 ``{..:0}dropping``     string   there while the index is being deleted
 ``{..:s}x``                     never there, see below
 =====================  =======  ==============================================================
@@ -47,18 +49,21 @@ class Keys:
         namespace: Prefix and profile, joined by a colon.
         bands: Bands of the banding.
         shards: Slots of each band.
+        in_draft: Whether these are the keys of an index that is being rebuilt.
 
     Attributes:
         slots_count: How many slots there are.
-        fingerprint: Key of the fingerprint.
+        fingerprint: Key that is there while the index is: the fingerprint, or of one that is being rebuilt the draft.
+        draft: Key of the draft.
         dropping: Key that is there while the index is being deleted.
     """
 
-    def __init__(self, namespace: str, bands: int, shards: int = 1) -> None:
+    def __init__(self, namespace: str, bands: int, shards: int = 1, *, in_draft: bool = False) -> None:
         self.slots_count = bands * shards
         self._shards = shards
         self._tags = [f"{{{namespace}:{slot}}}".encode() for slot in range(self.slots_count)]
-        self.fingerprint = self._tags[0] + b"fingerprint"
+        self.draft = self._tags[0] + b"draft"
+        self.fingerprint = self.draft if in_draft else self._tags[0] + b"fingerprint"
         self.dropping = self._tags[0] + b"dropping"
 
     def guard(self, slot: int) -> bytes:
@@ -123,6 +128,10 @@ class Keys:
     def fence(self, slot: int, partition: Partition) -> bytes:
         """Key of a partition's fence in one slot."""
         return self._tags[slot] + b"f" + str(partition).encode()
+
+    def announced(self, slot: int, partition: Partition) -> bytes:
+        """Key of the last attempt announced for a partition in one slot."""
+        return self._tags[slot] + b"a" + str(partition).encode()
 
     def documents(self, at: int) -> bytes:
         """Key of the documents of a slice of time, counted from the epoch."""

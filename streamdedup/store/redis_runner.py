@@ -5,7 +5,7 @@ from typing import Any
 
 from redis.exceptions import NoScriptError, ResponseError
 
-from streamdedup.errors import BatchRefused, IndexLost
+from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
 from streamdedup.store.redis_errors import check_reply
 from streamdedup.store.redis_servers import Command, Servers
 from streamdedup.store.scripts import load_scripts
@@ -32,6 +32,8 @@ class ScriptRunner:
         self._fingerprint_key = fingerprint_key
         self._scripts = load_scripts()
         self._number = 1
+        #: How many runs have failed, in whole or in part.
+        self.failures_count = 0
 
     @property
     def number(self) -> int:
@@ -55,6 +57,13 @@ class ScriptRunner:
             IndexLost: The index is gone.
         """
         self._number += 1
+        try:
+            return self._run(calls, also)
+        except BaseException:
+            self.failures_count += 1
+            raise
+
+    def _run(self, calls: Sequence[Call], also: Sequence[Command]) -> list[Any]:
         replies: list[Any] = []
         round_trip: list[Call] = []
         size = 0
@@ -97,6 +106,10 @@ class ScriptRunner:
             raise BatchRefused(f"a partition of the batch is fenced by generation {stored}, ours is {ours}")
         if text.startswith("LATE"):
             raise BatchRefused("a later call of this daemon has overtaken one of the batch's")
+        if text.startswith("FORGOTTEN"):
+            raise StoreUnavailable("the store has forgotten a write that it had acknowledged; the batch is done again")
+        if text.startswith("BACK"):
+            raise IndexLost("the index has gone back to an earlier time while the daemon was at work")
         if text.startswith("UNFENCED"):
             if self._servers.ask(self._fingerprint_key, "EXISTS", self._fingerprint_key):
                 raise BatchRefused("a partition of the batch is not fenced")

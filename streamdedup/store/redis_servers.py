@@ -41,6 +41,26 @@ class Command(NamedTuple):
     parts: Sequence[Any]
 
 
+class Connections:
+    """Counts the connections to servers that were opened.
+
+    Attributes:
+        count: How many.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def opened(self, connection: Any) -> None:
+        """Set up a new connection as its client would, and count it."""
+        connection.on_connect()
+        self.count += 1
+
+    def added(self, _connection: Any) -> None:
+        """Count a connection that the client has set up."""
+        self.count += 1
+
+
 class Servers(ABC):
     """Asks the servers; a context manager that closes the connections.
 
@@ -52,8 +72,10 @@ class Servers(ABC):
 
     Attributes:
         mode: How Redis is run.
+        connections: How often a connection was opened.
     """
 
+    connections: Connections
     mode: Literal["single", "sentinel", "cluster"]
 
     @abstractmethod
@@ -105,10 +127,12 @@ class OneServer(Servers):
 
     Args:
         client: Talks to it; replies must not be decoded.
+        connections: Counts those that the client opens.
     """
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: redis.Redis, connections: Connections | None = None) -> None:
         self.client = client
+        self.connections = connections or Connections()
         self.mode = "sentinel" if isinstance(client.connection_pool, SentinelConnectionPool) else "single"
 
     def send(self, commands: Sequence[Command]) -> list[Any]:
@@ -156,12 +180,14 @@ class ClusterServers(Servers):
 
     Args:
         open_client: Makes a client, which connects at once.
+        connections: Counts those that its clients open.
     """
 
     mode = "cluster"
 
-    def __init__(self, open_client: Callable[[], RedisCluster]) -> None:
+    def __init__(self, open_client: Callable[[], RedisCluster], connections: Connections | None = None) -> None:
         self._open_client = open_client
+        self.connections = connections or Connections()
         self._client: RedisCluster | None = None
 
     def send(self, commands: Sequence[Command]) -> list[Any]:

@@ -6,6 +6,7 @@ from importlib import resources
 
 #: Scripts in front of which the fence is checked.
 _FENCED = (
+    "announce",
     "claim_pairs",
     "enter_buckets",
     "enter_copies",
@@ -14,10 +15,11 @@ _FENCED = (
     "raise_mark",
     "save_partners",
     "set_clusters",
+    "settle",
 )
 #: Those in front of which position order is explained besides.
 _OF_RECORDS = ("put_records", "replace_records")
-_UNFENCED = ("set_fence",)
+_UNFENCED = ("hold_draft", "set_fence")
 
 
 @dataclass(frozen=True, slots=True)

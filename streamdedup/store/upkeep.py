@@ -27,6 +27,7 @@ KINDS = {
     b"f": "fences",
     b"m": "marks",
     b"o": "orders",
+    b"a": "announcements",
 }
 #: Whatever else an index has: fingerprint and figures.
 OTHER_KIND = "other"
@@ -138,14 +139,18 @@ class IndexUpkeep:
 
     def _kind(self, key: bytes) -> str:
         after = key.partition(b"}")[2]
-        return OTHER_KIND if after in {b"fingerprint", b"dropping"} else KINDS.get(after[:1], OTHER_KIND)
+        return OTHER_KIND if after in {b"fingerprint", b"draft", b"dropping"} else KINDS.get(after[:1], OTHER_KIND)
 
     def _mean_bytes(self, sample: Sequence[bytes]) -> float:
         sizes = self._servers.ask_all([Command(key, ("MEMORY USAGE", key)) for key in sample])
         known = [size for size in sizes if size is not None]  # some have expired meanwhile
         return sum(known) / len(known) if known else 0.0
 
-    def drop(self, on_keys: Callable[[int], None] = lambda _count: None) -> int:
+    def is_draft(self) -> bool:
+        """Tell whether the index is being rebuilt."""
+        return bool(self._servers.ask(self._keys.draft, "EXISTS", self._keys.draft))
+
+    def drop(self, on_keys: Callable[[int], None] = lambda _count: None, keep: bytes | None = None) -> int:
         """Delete the index, in small steps; daemons that still write to it end.
 
         A key says that it is being done until it is done: were it cut short, what is left of one index could be taken
@@ -153,6 +158,7 @@ class IndexUpkeep:
 
         Args:
             on_keys: Called with the number of keys deleted since the last call.
+            keep: A key to leave.
 
         Returns:
             How many keys were deleted.
@@ -165,7 +171,9 @@ class IndexUpkeep:
         # 2. Everything.
         total = 0
         for keys in self._scan():
-            replies = self._servers.ask_all([Command(key, ("UNLINK", key)) for key in keys if key != dropping])
+            replies = self._servers.ask_all(
+                [Command(key, ("UNLINK", key)) for key in keys if key not in {dropping, keep}]
+            )
             total += sum(replies)
             on_keys(len(replies))
         # 3. From now on there is none.

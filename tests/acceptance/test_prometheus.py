@@ -317,7 +317,8 @@ def raise_fences(installation: Installation, redis_url: str) -> None:
     with closing(connect_store(settings)) as client:
         store = redis_store(settings, "articles", client)
         for number in range(PARTITIONS):
-            store.fence(Partition(installation.topic, number), 1_000_000, 0)
+            partition = Partition(installation.topic, number)
+            store.fence(partition, 1_000_000, 0, store.noted([partition])[partition].announced)
 
 
 def test_every_query_of_the_dashboard_belongs_to_an_event():

@@ -12,13 +12,14 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch
+from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, StoreUnavailable
 from streamdedup.position import Partition, Position
-from streamdedup.store.base import COPIES_CAP, SHOWN_OF_FULL, BucketStore, Fence, Opening
-from streamdedup.store.connection import connect_cluster
+from streamdedup.store.base import COPIES_CAP, SHOWN_OF_FULL, BucketStore, Fence, Noted, Opening
+from streamdedup.store.connection import connect, connect_cluster
 from streamdedup.store.documents import MARKER_LIFETIME_MS, PutState, StoredRecord, deletion_marker
 from streamdedup.store.memory import MemoryBucketStore
 from streamdedup.store.redis import RedisBucketStore
+from streamdedup.store.redis_draft import RedisDraft
 from streamdedup.store.redis_servers import OneServer, Servers
 from tests.servers import wait_until
 
@@ -113,9 +114,10 @@ class TestOpen:
 
 class TestFence:
     def test_the_first_fence_of_a_partition_finds_no_mark(self, store):
-        assert store.mark(PARTITION) is None
+        assert store.noted([PARTITION]) == {PARTITION: Noted(None)}
+        assert store.noted([]) == {}
         assert store.fence(PARTITION, 3, 40) == Fence(PARTITION, 3, 40)
-        assert store.mark(PARTITION) == 40
+        assert store.noted([PARTITION])[PARTITION].mark == 40
 
     def test_the_mark_is_raised_to_what_is_committed_and_never_lowered(self, store):
         store.fence(PARTITION, 1, 40)
@@ -614,3 +616,130 @@ def test_redis_does_what_memory_does_on_any_sequence(redis_client, connected_clu
         outcomes.append([_apply(store, fence, operation) for operation in operations])
         outcomes[-1].append(store.get_records(range(10)))
     assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+EARLIER, LATER = (f"{generation:010d}.{generation:017d}" for generation in (1, 2))
+
+
+class TestAnnouncements:
+    def test_what_is_announced_is_known_of_its_partitions_only(self, store):
+        store.announce(EARLIER, [store.fence(PARTITION, 1, 7)])
+        assert store.noted([PARTITION, OTHER_PARTITION]) == {PARTITION: Noted(7, EARLIER), OTHER_PARTITION: Noted(None)}
+
+    def test_an_earlier_announcement_takes_the_place_of_no_later_one(self, store):
+        fence = store.fence(PARTITION, 1, 0)
+        store.announce(LATER, [fence])
+        store.announce(EARLIER, [fence])
+        assert store.noted([PARTITION])[PARTITION].announced == LATER
+
+    def test_a_partition_is_taken_over_if_what_is_committed_was_announced(self, store):
+        store.announce(EARLIER, [store.fence(PARTITION, 1, 0)])
+        assert store.fence(PARTITION, 2, 5, EARLIER) == Fence(PARTITION, 2, 5, EARLIER)
+        with pytest.raises(IndexLost, match="gone back"):
+            store.fence(PARTITION, 3, 5, LATER)
+
+    def test_what_a_group_announced_that_was_deleted_counts_no_more(self, store):
+        store.announce(LATER, [store.fence(PARTITION, 1, 0)])
+        store.fence(PARTITION, 2, 0)
+        assert store.noted([PARTITION])[PARTITION].announced == LATER
+        store.unfence(PARTITION)
+        store.fence(PARTITION, 1, 0)
+        with pytest.raises(IndexLost, match="gone back"):
+            store.fence(PARTITION, 3, 0, EARLIER)
+
+    def test_nothing_is_announced_where_what_is_committed_is_not_known(self, store):
+        fence = replace(store.fence(PARTITION, 1, 0), note=EARLIER)
+        with pytest.raises(IndexLost, match="gone back"):
+            store.announce(LATER, [fence])
+        assert store.noted([PARTITION])[PARTITION].announced == ""
+
+    def test_a_later_generation_refuses_announcements_of_the_one_before(self, store):
+        old = store.fence(PARTITION, 1, 0)
+        store.fence(PARTITION, 2, 0)
+        with pytest.raises(BatchRefused):
+            store.announce(EARLIER, [old])
+
+    def test_unfencing_leaves_what_was_announced(self, store):
+        store.announce(LATER, [store.fence(PARTITION, 9, 0)])
+        store.unfence(PARTITION)
+        assert store.fence(PARTITION, 1, 0, LATER).note == LATER
+
+
+class TestDrafts:
+    @pytest.fixture
+    def drafts(self, redis_url, redis_client):
+        """The index and two drafts of it, on a server."""
+        connections = [connect(redis_url) for _ in range(3)]
+        stores = [
+            RedisBucketStore(each, namespace="sd:articles", bands=BANDS, draft=at > 0)
+            for at, each in enumerate(connections)
+        ]
+        stores[0].open(FINGERPRINT)
+        yield (
+            stores[0],
+            *(RedisDraft(c, "sd:articles", 1, s) for c, s in zip(connections[1:], stores[1:], strict=True)),
+        )
+        for each in connections:
+            each.close()
+
+    def test_while_it_is_built_nobody_has_an_index_and_then_everybody(self, drafts):
+        store, draft, _ = drafts
+        old = store.fence(PARTITION, 1, 3)
+        assert draft.begin(lambda: True)
+        assert store.noted([PARTITION]) == {PARTITION: Noted(None)}
+        for refused in (lambda: store.fence(PARTITION, 2, 3), lambda: store.put_records([a_record()], [old])):
+            with pytest.raises(IndexLost):
+                refused()
+        with pytest.raises(StoreUnavailable, match="is being rebuilt"):
+            store.open(FINGERPRINT)
+        fence = draft.take_over(PARTITION, 2, 3)
+        draft.store.put_records([a_record()], [fence])
+        draft.settle({PARTITION: LATER}, [fence])
+        draft.complete(FINGERPRINT)
+        assert store.open(FINGERPRINT) == Opening(created=False)
+        assert store.fence(PARTITION, 3, 3, LATER) == Fence(PARTITION, 3, 3, LATER)
+        assert list(store.get_records([a_record().number])) == [a_record().number]
+
+    def test_only_one_is_built_at_a_time_and_what_is_whole_by_then_stays(self, drafts):
+        store, draft, other = drafts
+        store.put_records([a_record()], [store.fence(PARTITION, 1, 0)])
+        assert not draft.begin(lambda: False)
+        assert draft.begin(lambda: True)
+        with pytest.raises(StoreUnavailable, match="rebuilt by somebody else"):
+            other.begin(lambda: True)
+        draft.abandon()
+        assert other.begin(lambda: True)
+        for late in (draft.keep, lambda: draft.complete(FINGERPRINT)):
+            with pytest.raises(BatchRefused):
+                late()
+        other.complete(FINGERPRINT)
+        assert store.get_records([a_record().number]) == {}
+
+    def test_a_server_that_went_back_does_not_look_as_if_it_had_not(self, drafts, redis_client):
+        store, draft, _ = drafts
+        store.announce(EARLIER, [store.fence(PARTITION, 1, 0)])
+        before = {key: redis_client.dump(key) for key in redis_client.scan_iter()}
+        draft.begin(lambda: True)
+        fence = draft.take_over(PARTITION, 2, 3)
+        assert draft.store.noted([PARTITION])[PARTITION].announced < EARLIER
+        redis_client.flushdb()
+        for key, value in before.items():
+            redis_client.restore(key, 0, value)
+        with pytest.raises((BatchRefused, IndexLost, StoreUnavailable)):
+            draft.settle({PARTITION: LATER}, [fence])
+        assert store.noted([PARTITION])[PARTITION].announced == EARLIER
+
+    def test_a_write_that_the_server_forgot_is_noticed_by_the_next(self, store_of_server, redis_client):
+        fence = store_of_server.fence(PARTITION, 1, 0)
+        before = {key: redis_client.dump(key) for key in redis_client.scan_iter()}
+        store_of_server.announce(EARLIER, [fence])
+        redis_client.flushdb()
+        for key, value in before.items():
+            redis_client.restore(key, 0, value)
+        with pytest.raises(StoreUnavailable, match="has forgotten a write"):
+            store_of_server.announce(EARLIER, [fence])
+        store_of_server.announce(EARLIER, [fence])
+
+    @pytest.fixture
+    def store_of_server(self, drafts):
+        return drafts[0]

@@ -55,7 +55,7 @@ def exercise(store, numbers, generation=1):
         [(number, position, number) for number, position in zip(numbers, positions, strict=True)], [fence]
     )
     store.finish({PARTITION: max(numbers) + 1}, positions, [fence])
-    assert store.mark(PARTITION) == max(numbers) + 1
+    assert store.noted([PARTITION])[PARTITION].mark == max(numbers) + 1
     return hits.candidates
 
 

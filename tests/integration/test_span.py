@@ -9,7 +9,8 @@ from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.position import Partition
 from streamdedup.service.kafka import KafkaOptions
 from streamdedup.service.kafka.feeder import Feeder
-from streamdedup.service.kafka.span import Bookmark, Bookmarks, SpanReader
+from streamdedup.service.kafka.span import Bookmarks, SpanReader
+from streamdedup.service.transport import Bookmark
 from tests.servers import fresh_name, produce, read_topic, wait_until
 
 

@@ -68,6 +68,7 @@ class TestLookingIn:
             "fences": BANDS,
             "marks": 1,
             "orders": BANDS,
+            "announcements": 0,
             # The fingerprint, and the documents of the present slice of time.
             "other": 2,
         }

@@ -15,7 +15,7 @@ The world of one run, drawn from a seed:
 * ``truth``: computes from the logs and the times of the commits what had to be published, and compares.
 
 ``rules`` lists the rules, each with a switch and with what goes wrong without it; ``breaking`` says where that shows.
-The model is ahead of the product: appends, deletions, epochs, announcements and rebuilding are designed here first.
+The model is ahead of the product: a change of the rules begins here.
 
 Not in the model: clusters, caps, more than one profile, what Kafka's client does wrong on its own, and writes that a
 replica of the server had not received when it took over, other than all at once ("an index that comes back as of an

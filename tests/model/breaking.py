@@ -22,6 +22,8 @@ def _in(kind: str, kinds: str = "", faults: str = "", **climate: Any) -> Breakin
 
 #: Two daemons with a partition each, and texts that are mostly alike.
 _RACE: dict[str, Any] = {"partitions_count": 2, "daemons_count": 2, "docs_count": 6, "parts_count": 2}
+#: More of all.
+_CROWD: dict[str, Any] = {"partitions_count": 3, "daemons_count": 3, "docs_count": 12, "parts_count": 1}
 
 BREAKING = {
     "record_first": _in("lost", **_RACE),
@@ -35,7 +37,11 @@ BREAKING = {
     "fenced_in_doubt": _in("lost", "update", "restart", docs_count=4, parts_count=3),
     "announced": _in("lost", "", "go_back"),
     "reconnecting_noticed": _in("lost", "", "go_back", **_RACE),
+    "announced_in_turn": _in("lost", "", "go_back freeze", **(_CROWD | {"partitions_count": 2, "parts_count": 2})),
+    "writes_remembered": _in("told", "delete", "go_back freeze", **(_CROWD | {"daemons_count": 2, "parts_count": 2})),
     "rejoined": _in("lost", "", "go_back", **_RACE),
+    "all_looked_at": _in("lost", "", "go_back kill", **_CROWD),
+    "whole_before_use": _in("lost", "", "flush kill", **_RACE),
     "deletion_marked": _in("told", "delete", "set_back"),
     "buckets_left": _in("told", "delete"),
     "leaving_remembered": _in("told", "update delete", "kill"),

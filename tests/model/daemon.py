@@ -32,16 +32,18 @@ class Daemon:
     ) -> None:
         self._kafka = kafka
         self._clock = index.clock
+        self._index = index
+        self._texts = texts
+        self._window = window
         self._store = Store(index, network, rules)
         self._detector = Detector(self._store, texts, window, rules)
         self._rules = rules
         self._rng = rng
         self._rights: dict[int, Right] = {}
-        self._attempts_count = 0
+        self._last_attempt = 0
+        self._looked_at: frozenset[int] = frozenset()
         #: That the server may have gone back in time.
         self._doubtful = False
-        #: That the index was found to be gone; only an operator helps.
-        self.index_lost = False
         self.steps = self._run()
 
     def _run(self) -> Generator[Step, None, None]:
@@ -57,9 +59,69 @@ class Daemon:
                 self._rights.clear()
                 yield None
             except IndexLost:
-                self.index_lost = True
-                while True:
-                    yield IDLE
+                self._rights.clear()
+                yield from self._mend()
+
+    def _mend(self) -> Generator[Step, None, None]:
+        """Build the index anew, or wait while somebody else does; what fails is begun again."""
+        yield None
+        name = self._store.name
+        if not self._index.hold_draft(name):
+            return
+        if not (yield from self._is_lost()):
+            self._index.release_draft(name)  # somebody else was done just before
+            return
+        if not self._index.begin_draft(name):
+            return
+        self._index.note(f"  {name} begins to rebuild")
+        # A neighbour's batch that was indexed before is refused from now on.
+        self._kafka.rejoin()
+        try:
+            # A reply that is lost costs a connection, and that a new beginning: here only the latter happens.
+            reliable = Network(self._rng, 0)
+            yield from self._rebuild(name, Store(self._index, reliable, self._rules, draft=name))
+        except (StoreUnavailable, BatchRefused, IndexLost, Reconnected):
+            self._index.release_draft(name)
+        # What was opened anew meanwhile is looked at as ever.
+        self._rights.clear()
+
+    def _is_lost(self) -> Generator[Step, None, bool]:
+        yield None
+        if not self._index.exists:
+            return True
+        try:
+            yield from Store(self._index, Network(self._rng, 0), self._rules).verify(list(self._kafka.tokens))
+        except IndexLost:
+            return True
+        return False
+
+    def _rebuild(self, name: str, draft: Store) -> Generator[Step, None, None]:
+        yield None
+        committed, tokens, generation = list(self._kafka.committed), list(self._kafka.tokens), self._kafka.generation
+        published = list(self._kafka.alerts)
+        yield None
+        detector = Detector(draft, self._texts, self._window, self._rules)
+        rights = {}
+        # Below any attempt, and nobody else's.
+        own = (0, self._clock.now)
+        for partition, end in enumerate(committed):
+            right = yield from draft.fence(partition, generation, end, None)
+            rights[partition] = right
+            yield from draft.announce(own, [right])
+        for partition, end in enumerate(committed):
+            for offset in range(end):
+                self._index.keep_draft(name)
+                record = (Position(partition, offset), self._kafka.log[partition][offset])
+                yield from detector.index([record], rights)
+        if self._rules.claims_seeded:
+            # They belong to no position that will ask.
+            yield from draft.claim_pairs([(pair, Position(-1, -1)) for pair in published], list(rights.values()))
+        for partition, token in enumerate(tokens):
+            if self._rules.announced:
+                yield from draft.settle_announced(own, token, rights[partition])
+        draft.check_connection()
+        self._index.complete_draft(name)
+        self._index.note(f"  {name} has rebuilt")
 
     def _turn(self) -> Generator[Step, None, None]:
         if self._doubtful and self._kafka.partitions_of(self):
@@ -70,6 +132,11 @@ class Daemon:
             self._doubtful = False
         generation = self._kafka.generation
         mine = self._kafka.partitions_of(self)
+        if not self._looked_at.issuperset(mine) and self._rules.announced and self._rules.all_looked_at:
+            yield from self._store.verify(list(self._kafka.tokens))
+        self._looked_at = frozenset(mine)
+        generation = self._kafka.generation
+        mine = self._kafka.partitions_of(self)
         if any(right.generation != generation for right in self._rights.values()):
             self._rights.clear()
         batch = self._poll(mine)
@@ -77,6 +144,7 @@ class Daemon:
             self._store.look()
             yield IDLE
             return
+        self._store.check_connection()
         committed = {partition: (self._kafka.committed[partition], self._kafka.tokens[partition]) for partition in mine}
         for partition in mine:
             if partition not in self._rights:
@@ -99,31 +167,14 @@ class Daemon:
         ends = {position.partition: position.offset + 1 for position, _ in batch}
         rights = {partition: self._rights[partition] for partition in ends}
         outcome = yield from self._detector.index(batch, rights)
-        self._attempts_count += 1
-        token = (generation, max(right.epoch for right in self._rights.values()), self._attempts_count)
+        self._last_attempt = max(self._last_attempt + 1, self._clock.now)
+        token = (generation, self._last_attempt)
         if self._rules.announced:
-            yield from self._store.announce(list(ends), token, list(rights.values()))
+            yield from self._store.announce(token, list(rights.values()))
+        self._store.check_connection()
         yield None
         if not self._kafka.commit(self, generation, ends, token, outcome, self._clock.now):
             raise BatchRefused
         self._store.note(f"commits {ends}", *outcome.alerts, *outcome.dead_letters)
+        self._rights |= {each: self._rights[each]._replace(token=token) for each in ends if each in self._rights}
         yield from self._store.finish(ends, list(rights.values()))
-
-    def replay_silently(self, committed: list[int]) -> Generator[Step, None, None]:
-        """Index what is committed, for a rebuild: below the mark nothing is emitted."""
-        generation = self._kafka.generation
-        for partition in range(len(committed)):
-            self._rights[partition] = yield from self._store.fence(partition, generation, 0, None)
-        rights = {partition: right._replace(mark=committed[partition]) for partition, right in self._rights.items()}
-        for partition, end in enumerate(committed):
-            for offset in range(end):
-                record = (Position(partition, offset), self._kafka.log[partition][offset])
-                yield from self._detector.index([record], rights)
-        token = (generation, max(right.epoch for right in rights.values()), 0)
-        yield from self._store.announce(range(len(committed)), token, list(rights.values()))
-        yield from self._store.finish(dict(enumerate(committed)), list(rights.values()))
-
-    def seed_claims(self) -> Generator[Step, None, None]:
-        """Restore the claims of all published pairs; they belong to no position that will ask."""
-        published = [(pair, Position(-1, -1)) for pair in self._kafka.alerts]
-        yield from self._store.claim_pairs(published, list(self._rights.values()))

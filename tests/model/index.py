@@ -9,13 +9,15 @@ from enum import IntEnum
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from tests.model.documents import BANDS, Content, Marker, Pair, Position, Record
-from tests.model.errors import BatchRefused, IndexLost
+from tests.model.errors import BatchRefused, IndexLost, StoreUnavailable
 from tests.model.rules import Rules
 
 SLOTS = BANDS
-#: Names an attempt at a batch; later attempts have greater ones: generation, epoch, count.
-Token = tuple[int, int, int]
-NO_TOKEN: Token = (0, 0, 0)
+#: Names an attempt at a batch; later attempts have greater ones: generation, time.
+Token = tuple[int, int]
+NO_TOKEN: Token = (0, 0)
+#: How long a draft stands without a sign of whoever builds it.
+LEASE = 60
 K = TypeVar("K")
 V = TypeVar("V")
 NEVER = float("inf")
@@ -51,12 +53,21 @@ class Put(NamedTuple):
 
 
 class Right(NamedTuple):
-    """The right to write for a partition."""
+    """The right to write for a partition; ``token`` is the last attempt known to be committed."""
 
     partition: int
     generation: int
     epoch: int
     mark: int
+    token: Token = NO_TOKEN
+
+
+class Snapshot(NamedTuple):
+    """A copy of everything."""
+
+    slots: list["Slot"]
+    exists: bool
+    builder: tuple[str, int] | None
 
 
 class Table(Generic[K, V]):
@@ -105,6 +116,8 @@ class Slot:
         self.fences: dict[int, tuple[int, int]] = {}
         self.marks: dict[int, int] = {}
         self.announced: dict[int, Token] = {}
+        #: Name of a store -> number of its last call.
+        self.orders: dict[str, int] = {}
         self.epoch = 0
 
     def copy(self) -> "Slot":
@@ -115,6 +128,7 @@ class Slot:
         other.partners = self.partners.copy(same)
         other.fences, other.marks = dict(self.fences), dict(self.marks)
         other.announced, other.epoch = dict(self.announced), self.epoch
+        other.orders = dict(self.orders)
         return other
 
 
@@ -134,6 +148,8 @@ class Index:
         #: Changes whenever all connections are cut.
         self.incarnation = 0
         self.exists = True
+        #: Who builds it anew, and when he was last heard of.
+        self.builder: tuple[str, int] | None = None
         #: How many processes have connected; gives each a name in the trace.
         self.stores_count = 0
         #: What happened, for whoever looks into a run.
@@ -151,14 +167,60 @@ class Index:
         """Lose everything; connections stay."""
         self.slots = [Slot(self.clock, self.lifetime) for _ in range(SLOTS)]
         self.exists = False
+        self.builder = None
 
-    def snapshot(self) -> list[Slot]:
-        return [slot.copy() for slot in self.slots]
+    def snapshot(self) -> Snapshot:
+        return Snapshot([slot.copy() for slot in self.slots], self.exists, self.builder)
 
-    def restore(self, snapshot: list[Slot]) -> None:
+    def restore(self, snapshot: Snapshot) -> None:
         """Come back as of an earlier time; all connections are cut."""
-        self.slots = [slot.copy() for slot in snapshot]
+        self.slots = [slot.copy() for slot in snapshot.slots]
         self.incarnation += 1
+        self.exists, self.builder = snapshot.exists, snapshot.builder
+
+    # The draft, all of it in one slot
+
+    def is_being_built(self, name: str | None = None) -> bool:
+        """Tell whether somebody builds the index anew, or this one does."""
+        if self.builder is None or self.builder[1] + LEASE <= self.clock.now:
+            return False
+        return name is None or self.builder[0] == name
+
+    def hold_draft(self, name: str) -> bool:
+        """Reserve the building, unless somebody else has."""
+        if self.is_being_built() and not self.is_being_built(name):
+            return False
+        self.builder = (name, self.clock.now)
+        return True
+
+    def release_draft(self, name: str) -> None:
+        """Let somebody else build."""
+        if self.is_being_built(name):
+            self.builder = None
+
+    def begin_draft(self, name: str) -> bool:
+        """Delete what is there and begin to build, if it is ours to do."""
+        if not self.is_being_built(name):
+            return False
+        self.flush()
+        self.builder = (name, self.clock.now)
+        self.exists = not self._rules.whole_before_use
+        return True
+
+    def keep_draft(self, name: str) -> None:
+        """Prolong the hold on the draft (``hold_draft.lua``).
+
+        Raises:
+            BatchRefused: It is not ours any more.
+        """
+        if not self.is_being_built(name):
+            raise BatchRefused
+        self.builder = (name, self.clock.now)
+
+    def complete_draft(self, name: str) -> None:
+        """Make the draft the index."""
+        self.keep_draft(name)
+        self.builder = None
         self.exists = True
 
     # Scripts
@@ -174,17 +236,37 @@ class Index:
             if self._rules.fence and stored > (right.generation, right.epoch):
                 raise BatchRefused
 
+    def count_call(self, slot: Slot, name: str, number: int, acknowledged: int) -> None:
+        """Refuse a call where an earlier one of the same store was forgotten (``_fence.lua``)."""
+        last = slot.orders.get(name, 0)
+        if self._rules.writes_remembered and last < acknowledged:
+            raise StoreUnavailable
+        slot.orders[name] = max(number, last)
+
     def next_epoch(self, slot: Slot) -> int:
         """Return a number greater than all before, also when the counter was lost: the server's time helps."""
         slot.epoch = max(slot.epoch + 1, self.clock.now)
         return slot.epoch
 
-    def set_fence(self, slot: Slot, partition: int, generation: int, epoch: int) -> Token:
-        """Take a partition over in one slot; return the last attempt at a batch of it that was announced there."""
-        if not self.exists:
+    def set_fence(
+        self, slot: Slot, partition: int, generation: int, epoch: int, known: bool, name: str | None
+    ) -> Token:
+        """Take a partition over in one slot; return the last attempt at a batch of it that was announced there.
+
+        Args:
+            slot: The slot.
+            partition: The partition.
+            generation: Our generation.
+            epoch: Our epoch.
+            known: Whether it is known which attempt was committed; else, in a new group, those before count no more.
+            name: Who builds the draft in which this happens; None in the index.
+        """
+        if not (self.exists if name is None else self.is_being_built(name)):
             raise IndexLost
         if self._rules.fence and slot.fences.get(partition, (0, 0)) > (generation, epoch):
             raise BatchRefused
+        if not known and partition not in slot.fences:
+            slot.announced.pop(partition, None)
         slot.fences[partition] = (generation, epoch)
         return slot.announced.get(partition, NO_TOKEN)
 
@@ -205,10 +287,27 @@ class Index:
             if position.partition == partition and position.offset < committed:
                 slot.partners.drop(position)
 
-    def announce(self, slot: Slot, partitions: Sequence[int], token: Token) -> None:
-        """Note that an attempt at a batch is completely written."""
-        for partition in partitions:
+    def announce(self, slot: Slot, known: Sequence[tuple[int, Token]], token: Token) -> None:
+        """Note that an attempt at a batch is completely written.
+
+        Args:
+            slot: The slot.
+            known: Each partition, and the last attempt known to be committed.
+            token: The attempt.
+        """
+        for partition, committed in known:
+            if self._rules.announced_in_turn and slot.announced.get(partition, NO_TOKEN) < committed:
+                raise IndexLost
+        for partition, _ in known:
             slot.announced[partition] = max(slot.announced.get(partition, NO_TOKEN), token)
+
+    def settle_announced(self, slot: Slot, partition: int, draft: Token, token: Token | None) -> None:
+        """Put what is committed in the place of a draft's announcement."""
+        if slot.announced.get(partition) != draft:
+            raise IndexLost
+        slot.announced.pop(partition, None)
+        if token is not None:
+            slot.announced[partition] = token
 
     def get_announced(self, slot: Slot, partitions: Sequence[int]) -> list[Token]:
         """Return the last attempt announced for each partition."""

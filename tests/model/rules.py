@@ -28,14 +28,23 @@ class Rules:
             anew, with a later epoch, before it repeats anything. Else the first attempt, stuck on its way, takes effect
             after the second; and of two processes that share a static member id and so a generation, the old one
             writes over the new one.
-        announced: Before a batch is published its end is noted in every slot, under the fence; a committed offset
+        announced: Before a batch is published its attempt is noted in every slot, under the fence; a committed attempt
             beyond what is noted means that the index has gone back in time. Else acknowledged writes disappear
             unnoticed.
-        reconnecting_noticed: A connection that had to be opened anew ends the batch. Else a batch is finished on an
-            index that forgot its beginning.
+        announced_in_turn: A slot takes an announcement only if it has heard of the committed one before. Else the
+            announcement of a batch that is then dropped hides that the index has gone back in time.
+        reconnecting_noticed: A batch is published only if the connection is that of before it was fenced. Else a batch
+            is finished on an index that forgot its beginning.
+        writes_remembered: Each call names the last one in its slot that was acknowledged, and is refused where that was
+            forgotten. Else a step is done on the strength of the one before, which a server has lost that the client
+            has connected to anew by itself.
         rejoined: After that the daemon joins the group anew, which refuses every batch that was indexed before, and
             looks whether all that is committed is announced, in all partitions, before it goes on. Else a neighbour,
             whose batch was indexed before, commits it after we have looked, and ours has not met its documents.
+        all_looked_at: Who gets partitions looks whether all that is committed is announced, in all partitions, not
+            only in these. Else somebody goes on with a partition of which nothing is lost, and does not meet what was.
+        whole_before_use: A rebuilt index can be used only when all of it is there. Else a document is compared with
+            half of it, and never with the rest.
         deletion_marked: A deletion leaves a marker of its position for a bounded time, and position order holds against
             it. Else offsets set back bring a deleted document back to life.
         buckets_left: A replaced or deleted version leaves its buckets. Else its number stays for as long as others
@@ -72,8 +81,12 @@ class Rules:
     claims_seeded: bool = True
     fenced_in_doubt: bool = True
     announced: bool = True
+    announced_in_turn: bool = True
     reconnecting_noticed: bool = True
+    writes_remembered: bool = True
     rejoined: bool = True
+    all_looked_at: bool = True
+    whole_before_use: bool = True
     deletion_marked: bool = True
     buckets_left: bool = True
     leaving_remembered: bool = True

@@ -202,9 +202,6 @@ class Simulation:
             self._idle.add(at)
         else:
             self._idle.clear()
-        if self._running[at].index_lost:
-            self._rebuild()
-            self._idle.clear()
 
     def _produce(self) -> None:
         while self._input and self._input[-1][0] <= self._clock.now:
@@ -285,18 +282,3 @@ class Simulation:
             self.index.note("go back")
             self.index.restore(self._snapshot)
             self._network.late.clear()  # a call cannot outlive its connection
-
-    def _rebuild(self) -> None:
-        """Stop the group, build the index anew from what is committed, start the group again."""
-        self.index.note("rebuild")
-        self.index.flush()
-        self.index.exists = True
-        self._running = [self._daemon() for _ in self._running]
-        self.kafka.rebalance(self._running)
-        operator = self._daemon(Network(self._rng, 0))
-        for _ in operator.replay_silently(list(self.kafka.committed)):
-            pass
-        if self._rules.claims_seeded:
-            for _ in operator.seed_claims():
-                pass
-        self.kafka.rebalance(self._running)

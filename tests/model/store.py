@@ -59,7 +59,7 @@ class Network:
         execute = self.late.pop(self._rng.randrange(len(self.late)))
         try:
             execute()
-        except (BatchRefused, IndexLost):
+        except (BatchRefused, IndexLost, StoreUnavailable):
             return
 
 
@@ -70,22 +70,27 @@ class Store:
         index: The server.
         network: The way there.
         rules: The rules.
+        draft: Who builds the index anew by this store; None for the index itself.
     """
 
-    def __init__(self, index: Index, network: Network, rules: Rules) -> None:
+    def __init__(self, index: Index, network: Network, rules: Rules, draft: str | None = None) -> None:
+        self._draft = draft
         self._index = index
         self._network = network
         self._rules = rules
         self._incarnation = index.incarnation
+        self._number = 0
+        #: Slot -> number of the last call there that was acknowledged.
+        self._acknowledged: dict[int, int] = {}
         index.stores_count += 1
-        self._name = f"process {index.stores_count}"
+        self.name = f"process {index.stores_count}"
 
     def note(self, *what: object) -> None:
         """Write something that this process did into the trace."""
-        self._index.note(f"  {self._name}", *what)
+        self._index.note(f"  {self.name}", *what)
 
     def look(self) -> None:
-        """Notice in passing that the index is another one than before.
+        """Notice in passing that the index is gone, or the connection another one.
 
         Raises:
             Reconnected: The connection had to be opened anew.
@@ -93,7 +98,15 @@ class Store:
         """
         if not self._index.exists:
             raise IndexLost
-        if self._incarnation != self._index.incarnation:
+        self.check_connection()
+
+    def check_connection(self) -> None:
+        """Make sure that the connection is the one that was seen last.
+
+        Raises:
+            Reconnected: It had to be opened anew, which a call does in passing.
+        """
+        if self._incarnation != self._index.incarnation and self._rules.reconnecting_noticed:
             self._incarnation = self._index.incarnation
             raise Reconnected
 
@@ -101,24 +114,31 @@ class Store:
         self, slot: int, rights: Rights, script: Callable[..., Any], *arguments: Any
     ) -> Generator[Step, None, Any]:
         yield None
-        if self._incarnation != self._index.incarnation:
-            self._incarnation = self._index.incarnation
-            if self._rules.reconnecting_noticed:
-                raise Reconnected
-        return self._network.deliver(
-            partial(self._execute, slot, rights, script, *arguments), again=not self._rules.fenced_in_doubt
-        )
+        self._number += 1
+        call = partial(self._execute, slot, self._number, self._acknowledged.get(slot, 0), rights, script, *arguments)
+        try:
+            result = self._network.deliver(call, again=not self._rules.fenced_in_doubt)
+        except StoreUnavailable:
+            self._acknowledged.clear()
+            raise
+        if rights:
+            self._acknowledged[slot] = self._number
+        return result
 
-    def _execute(self, number: int, rights: Rights, script: Callable[..., Any], *arguments: Any) -> Any:
+    def _execute(
+        self, at: int, number: int, acknowledged: int, rights: Rights, script: Callable[..., Any], *arguments: Any
+    ) -> Any:
         # Looked up now, not when the call was sent: the server may be another one by then.
-        slot = self._index.slots[number]
+        slot = self._index.slots[at]
         try:
             self._index.check(slot, rights)
+            if rights:
+                self._index.count_call(slot, self.name, number, acknowledged)
             result = script(slot, *arguments)
-        except (BatchRefused, IndexLost) as error:
-            self._index.note(f"  {self._name} slot {number} {script.__name__}", *arguments, f"-> {error!r}")
+        except (BatchRefused, IndexLost, StoreUnavailable) as error:
+            self._index.note(f"  {self.name} slot {at} {script.__name__}", *arguments, f"-> {error!r}")
             raise
-        self._index.note(f"  {self._name} slot {number} {script.__name__}", *arguments, f"-> {result}")
+        self._index.note(f"  {self.name} slot {at} {script.__name__}", *arguments, f"-> {result}")
         return result
 
     def fence(
@@ -140,11 +160,13 @@ class Store:
             epoch = yield from self._call(0, (), self._index.next_epoch)
         announced = []
         for slot in range(SLOTS):
-            last = yield from self._call(slot, (), self._index.set_fence, partition, generation, epoch)
+            last = yield from self._call(
+                slot, (), self._index.set_fence, partition, generation, epoch, token is not None, self._draft
+            )
             announced.append(last)
         if self._rules.announced and min(announced) < (token or NO_TOKEN):
             raise IndexLost
-        right = Right(partition, generation, epoch, 0)
+        right = Right(partition, generation, epoch, 0, token or NO_TOKEN)
         mark = yield from self._call(partition % SLOTS, (right,), self._index.raise_mark, partition, committed)
         return right._replace(mark=mark)
 
@@ -216,10 +238,16 @@ class Store:
     ) -> Generator[Step, None, list[bool]]:
         return (yield from self._spread(self._index.claim_pairs, claims, lambda claim: any_slot(claim[0]), rights))
 
-    def announce(self, partitions: Sequence[int], token: Token, rights: Rights) -> Generator[Step, None, None]:
+    def announce(self, token: Token, rights: Rights) -> Generator[Step, None, None]:
         """Note in every slot that an attempt is completely written, before it is published."""
+        known = [(right.partition, right.token) for right in rights]
         for slot in range(SLOTS):
-            yield from self._call(slot, rights, self._index.announce, partitions, token)
+            yield from self._call(slot, rights, self._index.announce, known, token)
+
+    def settle_announced(self, draft: Token, token: Token | None, right: Right) -> Generator[Step, None, None]:
+        """Announce what is committed, in a draft."""
+        for slot in range(SLOTS):
+            yield from self._call(slot, (right,), self._index.settle_announced, right.partition, draft, token)
 
     def finish(self, committed: Mapping[int, int], rights: Rights) -> Generator[Step, None, None]:
         for partition, end in committed.items():

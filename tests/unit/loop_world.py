@@ -28,10 +28,11 @@ from streamdedup.metrics import Metrics
 from streamdedup.position import Position
 from streamdedup.service.breaker import BreakerOptions
 from streamdedup.service.loop import Loop
-from streamdedup.service.memory import MemoryBroker, MemorySource, MemoryTransport
+from streamdedup.service.memory import MemoryBroker, MemoryHistory, MemorySource, MemoryTransport
 from streamdedup.service.outbox import LoopOptions, Profile
+from streamdedup.service.rebuilding import Rebuilder, Site
 from streamdedup.service.transport import Batch
-from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.store.memory import MemoryBucketStore, MemoryDraft
 from streamdedup.text import ShingleOptions
 
 INPUT, DUPLICATES, DEAD_LETTERS = "articles", "duplicates", "duplicates.dlq"
@@ -49,7 +50,7 @@ WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath",
 #: Methods of a store that the loop or the detector call while they take a batch through.
 STORE_METHODS = (
     "open",
-    "mark",
+    "noted",
     "fence",
     "put_records",
     "leave_buckets",
@@ -61,13 +62,14 @@ STORE_METHODS = (
     "save_partners",
     "claim_pairs",
     "set_clusters",
+    "announce",
     "finish",
     "ping",
 )
 #: Those of them that can be refused.
-FENCED_METHODS = frozenset(STORE_METHODS) - {"open", "mark", "get_records", "ping"}
+FENCED_METHODS = frozenset(STORE_METHODS) - {"open", "noted", "get_records", "ping"}
 #: Calls of a transport that can fail.
-KAFKA_CALLS = frozenset({"open_clients", "poll", "committed", "publish", "commit"})
+KAFKA_CALLS = frozenset({"open_clients", "poll", "committed", "all_committed", "publish", "commit"})
 #: Steps after which a run that has not come to its end never will.
 PATIENCE_STEPS = 3_000
 
@@ -143,9 +145,9 @@ class Watched:
         if name not in self._methods:
             return method
 
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             self._daemon.world.moment(Moment(self._daemon, name, after=False))
-            result = method(*arguments)
+            result = method(*arguments, **named)
             self._daemon.world.moment(Moment(self._daemon, name, after=True))
             return result
 
@@ -189,7 +191,8 @@ class Daemon:
         )
         self.source: MemorySource | None = None
         detector = world.make_detector(OPTIONS, store)
-        profile = Profile("articles", Decoder(), detector, FINGERPRINT, OPTIONS.threshold, 100)
+        profile = Profile("articles", Decoder(), detector, FINGERPRINT, OPTIONS.threshold, 100, world.silent_until_ms)
+        self.rebuilder = Rebuilder(self._open_site, MemoryHistory(world.broker, 3), DUPLICATES)
         self.loop = Loop(
             transport=self,
             profiles={INPUT: profile},
@@ -198,19 +201,28 @@ class Daemon:
                 DEAD_LETTERS,
                 1_000_000,
                 DaemonName(GROUP, name, "1"),
-                continue_without_index=world.continue_without_index,
+                on_index_lost=world.on_index_lost,
                 breaker=world.breaker,
             ),
             metrics=self.metrics,
             stop=self.stop,
+            rebuilder=self.rebuilder,
         )
+
+    def _open_site(self, _name: str) -> Site:
+        inner = MemoryDraft(self.world.index)
+        draft = Watched(inner, self, ["begin", "keep", "complete"])
+        detector = self.world.make_detector(OPTIONS, Watched(inner.store, self, STORE_METHODS))
+        profile = Profile("articles", Decoder(), detector, FINGERPRINT, OPTIONS.threshold, 100)
+        draft.store = detector.store
+        return Site(draft, profile, [INPUT], None)
 
     def open(self) -> tuple[Watched, Watched]:
         """Open clients, as the loop's transport."""
         self.world.moment(Moment(self, "open_clients", after=False))
         self.source, sink = self._transport.open()
         self.world.moment(Moment(self, "open_clients", after=True))
-        return Watched(self.source, self, ["poll", "committed"]), Watched(sink, self, ["publish"])
+        return Watched(self.source, self, ["poll", "committed", "all_committed"]), Watched(sink, self, ["publish"])
 
     def leave_group(self) -> None:
         """Be silent for longer than the session may last."""
@@ -233,7 +245,8 @@ class World:
         names: Daemons at the start.
         batch_size: Most records in a batch.
         exactly_once: Whether daemons publish in transactions.
-        continue_without_index: As the loop's option.
+        on_index_lost: As the loop's option.
+        silent_until_ms: As of the profile.
         make_index: Makes the one index that all daemons share.
         make_detector: Makes a daemon's detector.
         plan: Asked at every moment what happens there.
@@ -246,7 +259,8 @@ class World:
     names: Sequence[str] = ("a",)
     batch_size: int = 4
     exactly_once: bool = True
-    continue_without_index: bool = False
+    on_index_lost: str = "fail"
+    silent_until_ms: int | None = None
     make_index: Callable[["World"], MemoryBucketStore] = lambda _world: MemoryBucketStore()
     make_detector: Callable[..., Detector] = Detector
     plan: Callable[[int], Act | None] = lambda _number: None

@@ -16,7 +16,7 @@ from streamdedup.store.base import BucketStore, Fence
 from streamdedup.store.memory import MemoryBucketStore
 
 #: Methods of a store that change nothing and decide nothing, and the one that an operator calls.
-NO_STEPS = {"ping", "stats", "count_documents", "close", "unfence"}
+NO_STEPS = {"ping", "stats", "count_documents", "close", "unfence", "noted", "connections_count"}
 
 
 class Producer:
@@ -53,7 +53,7 @@ def test_a_watched_store_does_the_same_and_tells_of_its_steps():
     store = Steps(passed.append).of_store(inner)
     store.open({"a": 1})
     fence = store.fence(Partition("t", 0), 1, 7)
-    assert inner.mark(Partition("t", 0)) == fence.mark == 7
+    assert inner.noted([Partition("t", 0)])[Partition("t", 0)].mark == fence.mark == 7
     store.ping()
     assert passed == ["before_open", "after_open", "before_fence", "after_fence"]
 

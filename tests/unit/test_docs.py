@@ -302,9 +302,9 @@ class TestCode:
             r"^\d+\. \*([\w ]+)\*", importlib.import_module(BucketStore.__module__).__doc__, re.MULTILINE
         )
         explained = re.findall(
-            r"^\*\*\d+\. ([\w ]+)\.\*\*", section(EXPLANATION, "Ten rules of delivery"), re.MULTILINE
+            r"^\*\*\d+\. ([\w ]+)\.\*\*", section(EXPLANATION, "Eleven rules of delivery"), re.MULTILINE
         )
-        assert len(contract) == 10
+        assert len(contract) == 11
         assert [rule.lower() for rule in explained] == contract
 
     @pytest.mark.parametrize("page", PAGES)

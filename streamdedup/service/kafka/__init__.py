@@ -12,6 +12,7 @@
     connect      opens both ends
     reader       follow topics, fetch single records; no group
     span         read to the ends of a moment; remember how far
+    history      read topics from a time on
     feeder       send many records, each checked
 
 The client has traps that lose or double records (an unchecked future, a reused producer, metadata taken late, a poll
@@ -21,6 +22,7 @@ that spins for ever). Each rule against one stands beside the code that follows 
 
 from streamdedup.service.kafka.connect import KafkaTransport
 from streamdedup.service.kafka.groups import GroupState, describe_group
+from streamdedup.service.kafka.history import KafkaHistory
 from streamdedup.service.kafka.options import KafkaOptions
 from streamdedup.service.kafka.sinks import PlainSink, TransactionalSink
 from streamdedup.service.kafka.source import KafkaSource
@@ -29,6 +31,7 @@ from streamdedup.service.kafka.topics import CreatedTopics, check_topics, create
 __all__ = [
     "CreatedTopics",
     "GroupState",
+    "KafkaHistory",
     "KafkaOptions",
     "KafkaSource",
     "KafkaTransport",

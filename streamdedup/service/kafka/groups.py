@@ -2,16 +2,18 @@
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kafka import errors as kafka_errors
+from kafka.structs import TopicPartition
 
 from streamdedup.position import Partition
 from streamdedup.service.kafka.client import admin_client
-from streamdedup.service.kafka.failures import translated
+from streamdedup.service.kafka.failures import CLIENT_ERRORS, translated
 from streamdedup.service.kafka.options import KafkaOptions
+from streamdedup.service.transport import Bookmark
 
 #: Pause before a broker is asked again that is not ready to answer for the group, in seconds.
 _RETRY_PAUSE_S = 0.2
@@ -64,6 +66,34 @@ def _describe(admin: Any, options: KafkaOptions) -> GroupState:
             if offset.offset >= 0
         },
     )
+
+
+def fetch_committed(
+    consumer: Any, options: KafkaOptions, partitions: Sequence[Partition] | None = None
+) -> dict[Partition, Bookmark]:
+    """Return what the group of a consumer has committed.
+
+    Args:
+        consumer: A consumer with a group.
+        options: How it was made.
+        partitions: Of which; None for all of the options' topics. Those without anything committed are left out.
+
+    Raises:
+        BrokerUnavailable: Kafka did not answer in time.
+        FatalError: The broker refuses us for good.
+    """
+    if partitions is None:
+        of_topic = {topic: consumer.partitions_for_topic(topic) or () for topic in options.topics}
+        partitions = [Partition(topic, number) for topic, numbers in of_topic.items() for number in numbers]
+    wanted = [TopicPartition(*partition) for partition in partitions]
+    timeout_ms = round(options.fetch_timeout_s * 1000)
+    try:
+        # The public method asks for one partition at a time.
+        found = consumer._coordinator.fetch_committed_offsets(wanted, timeout_ms=timeout_ms)  # noqa: SLF001
+    except CLIENT_ERRORS as error:
+        where = partitions[0] if len(partitions) == 1 else "all partitions"
+        raise translated(error, f"read the committed offset of {where}", options.secrets()) from error
+    return {Partition(*place): Bookmark(mark.offset, mark.metadata or "") for place, mark in found.items()}
 
 
 def _refuse_error(text: str | None) -> None:

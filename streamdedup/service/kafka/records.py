@@ -12,7 +12,10 @@ from streamdedup.service.transport import Batch, Record, Unreadable
 
 def offsets_of(batch: Batch) -> dict[Any, Any]:
     """The offsets to commit for ``batch``, as the client takes them."""
-    return {TopicPartition(*partition): OffsetAndMetadata(offset, "", -1) for partition, offset in batch.ends().items()}
+    return {
+        TopicPartition(*partition): OffsetAndMetadata(offset, batch.note, -1)
+        for partition, offset in batch.ends().items()
+    }
 
 
 def records_of(polled: Mapping[Any, Iterable[Any]]) -> Iterable[Record]:

@@ -17,11 +17,12 @@ from streamdedup.position import Partition
 from streamdedup.service.kafka.client import build, close_quietly
 from streamdedup.service.kafka.failures import CLIENT_ERRORS, translated
 from streamdedup.service.kafka.fencing import FencingWatch
+from streamdedup.service.kafka.groups import fetch_committed
 from streamdedup.service.kafka.options import KafkaOptions
 from streamdedup.service.kafka.records import named, offsets_of, places, records_of, unreadable_of
 from streamdedup.service.kafka.silence import SilenceWatch
 from streamdedup.service.kafka.unreadable import UnreadableRange, find_unreadable, may_be_unreadable
-from streamdedup.service.transport import Batch, Record, SourceStats, Unreadable
+from streamdedup.service.transport import Batch, Bookmark, Record, SourceStats, Unreadable
 
 logger = logging.getLogger(__name__)
 
@@ -112,19 +113,13 @@ class KafkaSource:
             self._fencing.look()
             self._hold_step(min(remaining_s, HOLD_STEP_S))
 
-    def committed(self, partition: Partition) -> int | None:
-        """Return the group's committed offset, or None.
+    def committed(self, partition: Partition) -> Bookmark | None:
+        """Return what the group has committed, or None; see ``Source.committed``."""
+        return fetch_committed(self._consumer, self._options, [partition]).get(partition)
 
-        Raises:
-            BrokerUnavailable: Kafka did not answer in time.
-            FatalError: The broker refuses us for good.
-        """
-        timeout_ms = round(self._options.fetch_timeout_s * 1000)
-        try:
-            offset: int | None = self._consumer.committed(TopicPartition(*partition), timeout_ms=timeout_ms)
-        except CLIENT_ERRORS as error:
-            raise translated(error, f"read the committed offset of {partition}", self._options.secrets()) from error
-        return offset
+    def all_committed(self) -> dict[Partition, Bookmark]:
+        """Return what the group has committed, for every partition of its topics."""
+        return fetch_committed(self._consumer, self._options)
 
     def confirm(self) -> None:
         """See ``Source.confirm``."""
@@ -151,6 +146,10 @@ class KafkaSource:
     def assigned(self) -> frozenset[Partition]:
         """Return the partitions that are ours at this moment."""
         return frozenset(Partition(*partition) for partition in self._consumer.assignment())
+
+    def generation(self) -> int | None:
+        """Return the generation of the group, or None while we are no member."""
+        return now.generation_id if _has_joined(now := self._consumer.group_metadata()) else None
 
     def stats(self) -> SourceStats:
         """Return counters and lags; no request is sent."""
@@ -183,8 +182,7 @@ class KafkaSource:
         # from anyone, for partitions that are no longer ours.
         membership = self._consumer.group_metadata()
         batch = Batch(records, unreadable, membership.generation_id, membership)
-        joined = membership.generation_id >= 0 and membership.state == MemberState.STABLE
-        if joined and batch.starts().keys() <= self.assigned():
+        if _has_joined(membership) and batch.starts().keys() <= self.assigned():
             return batch
         logger.info("A batch came without membership; it is polled again", extra={"event": "batch_without_membership"})
         self.rewind(batch)
@@ -300,6 +298,10 @@ class KafkaSource:
         """Give this source up."""
         self._broken = text
         raise BrokerUnavailable(text) from cause
+
+
+def _has_joined(membership: Any) -> bool:
+    return bool(membership.generation_id >= 0 and membership.state == MemberState.STABLE)
 
 
 class RebalanceNotes(ConsumerRebalanceListener):  # type: ignore[misc]  # the client is untyped

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -16,7 +16,7 @@ from streamdedup.service.kafka.client import build, close_quietly
 from streamdedup.service.kafka.failures import CLIENT_ERRORS, translated
 from streamdedup.service.kafka.options import KafkaOptions
 from streamdedup.service.kafka.reader import RETRY_PAUSE_S, TopicReader
-from streamdedup.service.transport import Batch
+from streamdedup.service.transport import Batch, Bookmark
 
 Answer = TypeVar("Answer")
 
@@ -94,19 +94,6 @@ class SpanReader(TopicReader):
             return {each: self._consumer.position(TopicPartition(*each), timeout_ms=timeout_ms) for each in self.ends}
         except CLIENT_ERRORS as error:
             raise self._failure(error, "read topics") from error
-
-
-@dataclass(frozen=True, slots=True)
-class Bookmark:
-    """How far one came in a partition.
-
-    Attributes:
-        offset: Next offset to read.
-        note: What else is to be remembered; at most 4,096 bytes, the usual limit of brokers.
-    """
-
-    offset: int
-    note: str = ""
 
 
 class Bookmarks:

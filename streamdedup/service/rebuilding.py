@@ -1,0 +1,257 @@
+"""Building a lost index anew: what the group has committed is read again from the topics, and nothing is published.
+
+The new index is a draft (``store.base.Draft``) until it is whole, and nobody can take over a partition meanwhile: a
+document that was compared with half of an index would miss its partners in the other half for ever.
+
+Steps, for each profile:
+    1. Begin the draft. From now on daemons are refused.
+    2. Join the group anew, so that a batch which was indexed before is refused by Kafka. (The caller's part.)
+    3. Take over all partitions, with the mark at what is committed; replay the topics from the beginning of the window
+       up to there, in silence.
+    4. Seed: the duplicates topic says which pairs were published, and in which clusters the documents are.
+    5. Announce what is committed, and complete the draft.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from streamdedup.content import version_and_life
+from streamdedup.detections import document_number, published_pair_key
+from streamdedup.errors import DecodeError, StoreUnavailable
+from streamdedup.messages import Alert, decode_alert
+from streamdedup.position import Partition, Position
+from streamdedup.service.holdings import announcement
+from streamdedup.service.indexing import Indexer
+from streamdedup.service.intake import decode_batch
+from streamdedup.service.outbox import Profile
+from streamdedup.service.transport import Batch, Bookmark, History, Source
+from streamdedup.service.work import Work
+from streamdedup.store.base import BucketStore, Draft, Fence
+
+#: How often the group is shown that we are alive, and for how long, in seconds.
+_HOLD_EVERY_S, _HOLD_S = 1.0, 0.01
+#: Claims that are seeded at once.
+_SEED_PAIRS = 5_000
+
+#: Called with what is being read, how many offsets of it are done, and how many there are.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where the index of a profile is built.
+
+    Attributes:
+        draft: The new index.
+        profile: The profile, at work on it.
+        topics: Its input topics.
+        since_ms: Record time, in milliseconds since the epoch, from which on records are replayed; None for all.
+    """
+
+    draft: Draft
+    profile: Profile
+    topics: Sequence[str]
+    since_ms: int | None
+
+
+class Rebuilder:
+    """Builds indexes anew.
+
+    Args:
+        open_site: Makes the place where the index of a profile is built.
+        history: Reads topics.
+        duplicates_topic: Where alerts were published.
+    """
+
+    def __init__(self, open_site: Callable[[str], Site], history: History, duplicates_topic: str) -> None:
+        self._open_site = open_site
+        self._history = history
+        self._duplicates_topic = duplicates_topic
+        self._sites: dict[str, Site] = {}
+
+    def begin(self, name: str, is_lost: Callable[[], bool] = lambda: True) -> bool:
+        """Begin to build the index of a profile; what is there of it is deleted.
+
+        Args:
+            name: Name of the profile.
+            is_lost: See ``Draft.begin``.
+
+        Returns:
+            Whether it was begun just now.
+
+        Raises:
+            StoreUnavailable: Somebody else builds it.
+        """
+        if name in self._sites:
+            return False
+        site = self._open_site(name)
+        if not site.draft.begin(is_lost):
+            return False
+        self._sites[name] = site
+        return True
+
+    def has_begun(self, name: str) -> bool:
+        """Tell whether the index of a profile is being built here."""
+        return name in self._sites
+
+    def rebuild(
+        self,
+        name: str,
+        committed: Mapping[Partition, Bookmark],
+        generation: int,
+        tick: Callable[[], None],
+        progress: Progress = lambda _what, _done, _total: None,
+    ) -> int:
+        """Build the index of a profile that was begun.
+
+        Args:
+            name: Name of the profile.
+            committed: What the group has committed, of all partitions.
+            generation: Generation of the group, which began after the draft.
+            tick: Called at every step.
+            progress: Told how far it is.
+
+        Returns:
+            How many records were replayed.
+
+        Raises:
+            StoreUnavailable: The store is away; begin again.
+            BrokerUnavailable: Kafka is; begin again.
+            BatchRefused: Somebody else builds the index by now.
+        """
+        site = self._sites.pop(name)
+        try:
+            count = _Building(site, self._history, committed, generation, tick, progress).build(self._duplicates_topic)
+        except BaseException:
+            site.draft.abandon()
+            raise
+        return count
+
+    def abandon(self) -> None:
+        """Give up what was begun; never raises."""
+        while self._sites:
+            self._sites.popitem()[1].draft.abandon()
+
+
+def keeping_membership(source: Source, tick: Callable[[], None]) -> Callable[[], None]:
+    """Return what to call at every step of a rebuild, so that the group takes us for alive.
+
+    Args:
+        source: Our membership.
+        tick: Called each time.
+    """
+    held_at = time.monotonic()
+
+    def step() -> None:
+        nonlocal held_at
+        tick()
+        if time.monotonic() - held_at > _HOLD_EVERY_S:
+            source.hold(_HOLD_S)
+            held_at = time.monotonic()
+
+    return step
+
+
+class _Building:
+    """One index while it is built."""
+
+    def __init__(
+        self,
+        site: Site,
+        history: History,
+        committed: Mapping[Partition, Bookmark],
+        generation: int,
+        tick: Callable[[], None],
+        progress: Progress,
+    ) -> None:
+        self._site = site
+        self._history = history
+        self._committed = {each: mark for each, mark in committed.items() if each.topic in site.topics}
+        self._generation = generation
+        self._tick = tick
+        self._progress = progress
+        self._store: BucketStore = site.draft.store
+
+    def build(self, duplicates_topic: str) -> int:
+        connections_count = self._store.connections_count()
+        fences = {
+            partition: self._site.draft.take_over(partition, self._generation, mark.offset)
+            for partition, mark in self._committed.items()
+        }
+        count = self._replay(fences) if fences else 0
+        if fences:
+            rights = list(fences.values())
+            self._seed(duplicates_topic, rights)
+            self._site.draft.settle({each: announcement(mark) for each, mark in self._committed.items()}, rights)
+        if self._store.connections_count() != connections_count:
+            raise StoreUnavailable(
+                "a connection to the store was lost while the index was rebuilt, and with it perhaps what was written"
+            )
+        self._site.draft.complete(self._site.profile.fingerprint)
+        return count
+
+    def _batches(self, topics: Sequence[str], ends: Mapping[Partition, int] | None) -> Iterator[Batch]:
+        """Yield what stands in topics since the beginning of the window, and say how far it is."""
+        what = ", ".join(topics)
+        with self._history.open(topics, self._site.since_ms, ends) as span:
+            self._progress(what, 0, span.total_count)
+            for batch in span.batches():
+                self._tick()
+                self._site.draft.keep()
+                yield batch
+                self._progress(what, span.done_count(), span.total_count)
+
+    def _replay(self, fences: Mapping[Partition, Fence]) -> int:
+        profile = self._site.profile
+        indexer = Indexer({profile.name: profile}, lambda _stage: contextlib.nullcontext(), self._tick)
+        by_topic = dict.fromkeys(self._site.topics, profile)
+        ends = {partition: mark.offset for partition, mark in self._committed.items()}
+        count = 0
+        for batch in self._batches(self._site.topics, ends):
+            work = Work()
+            decode_batch(batch, by_topic, work)
+            indexer.index(batch, work, fences)
+            count += len(batch.records)
+        return count
+
+    def _seed(self, topic: str, rights: list[Fence]) -> None:
+        claims: dict[bytes, Position] = {}
+        alerts: dict[int, Alert] = {}
+        for batch in self._batches([topic], None):
+            for alert in self._alerts(batch):
+                for match in alert.matches:
+                    claims[published_pair_key(alert.profile, alert, match)] = alert.position
+                alerts[document_number(alert.profile, alert.document_id)] = alert
+            if len(claims) >= _SEED_PAIRS:
+                self._note(claims, alerts, rights)
+                claims.clear()
+                alerts.clear()
+        if claims:
+            self._note(claims, alerts, rights)
+
+    def _alerts(self, batch: Batch) -> Iterator[Alert]:
+        for record in batch.records:
+            try:
+                alert = decode_alert(record.value or b"").alert
+            except DecodeError:
+                continue  # somebody else writes to the topic, too
+            if alert.profile == self._site.profile.name:
+                yield alert
+
+    def _note(self, claims: Mapping[bytes, Position], alerts: Mapping[int, Alert], rights: list[Fence]) -> None:
+        self._store.claim_pairs(list(claims.items()), rights)
+        found = self._store.get_records(list(alerts))
+        self._store.set_clusters(
+            [
+                (number, record.position, document_number(alert.profile, alert.cluster_id))
+                for number, record in found.items()
+                if not record.deleted
+                for alert in [alerts[number]]
+                # What was appended since leaves a document in its cluster, a new version does not.
+                if alert.position == record.position
+                or alert.digest == (version_and_life(record.content)[0] or record.digest).hex()
+            ],
+            rights,
+        )

@@ -1,0 +1,209 @@
+"""Redis flushed, and put back from an older copy, under each policy; and ``streamdedup index rebuild``."""
+
+import copy
+import functools
+import io
+import subprocess
+import sys
+
+import pytest
+
+from streamdedup import cli
+from streamdedup.commands import assembly
+from streamdedup.messages import decode_alert
+from streamdedup.service.kafka import KafkaOptions
+from tests import servers
+from tests.daemons import Installation, produce_keyed, values_of
+
+TEXTS = [
+    f"text number {at} of a corpus in which every text comes twice and has words of its own: {at * 7}"
+    for at in range(9)
+]
+FIRST = [(f"a{at}", text) for at, text in enumerate(TEXTS)]
+SECOND = [(f"b{at}", text) for at, text in enumerate(TEXTS[:5])]
+#: What comes when the index is back: twins of both, a document sent again, and one that got another's text.
+THIRD = [*((f"c{at}", text) for at, text in enumerate(TEXTS)), FIRST[0], ("b1", TEXTS[8])]
+PAIRS_OF_TWO = sorted((f"a{at}", f"b{at}") for at in range(5))
+
+
+@pytest.fixture
+def index(capsys, monkeypatch):
+    """Call the command in this process."""
+    monkeypatch.setattr(assembly, "KafkaOptions", functools.partial(KafkaOptions, connect_timeout_s=5.0))
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["index", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, ended.value.code or 0, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def install(tmp_path, kafka, redis_client, redis_url, new_topic, new_group):
+    def make(name="one"):
+        duplicates = new_topic("duplicates")
+        servers.create_topics(kafka, [f"{duplicates}.dlq"])
+        folder = tmp_path / name
+        folder.mkdir()
+        return Installation(
+            folder,
+            kafka=kafka,
+            redis=redis_url,
+            topic=new_topic("articles", partitions=2),
+            duplicates=duplicates,
+            group=new_group(),
+            threshold=0.9,
+        )
+
+    return make
+
+
+def feed(installation, *parts):
+    """Send documents and wait until a daemon has committed them."""
+    for part in parts:
+        before = installation.committed_count()
+        produce_keyed(installation.kafka, installation.topic, values_of(part))
+        installation.wait_committed(before + len(part))
+
+
+def alerts(installation):
+    """Alerts without the moment and the names that the installation gave to its topics."""
+    found = []
+    for record in servers.read_topic(installation.kafka, installation.duplicates):
+        alert = decode_alert(record.value).alert
+        matches = sorted((m.id, m.digest, m.position[1:], m.pair) for m in alert.matches)
+        found.append((alert.document_id, alert.digest, alert.position[1:], alert.cluster_id, matches))
+    return sorted(found)
+
+
+def saved(redis_client):
+    """A copy of everything in Redis."""
+    keys = sorted(redis_client.scan_iter(count=1000))
+    return {key: (redis_client.dump(key), max(0, redis_client.pttl(key))) for key in keys}
+
+
+def put_back(redis_client, copied):
+    redis_client.flushdb()
+    for key, (value, lifetime_ms) in copied.items():
+        redis_client.restore(key, lifetime_ms, value)
+
+
+def lose(redis_client, how, copied):
+    if how == "flushed":
+        redis_client.flushdb()
+    else:
+        put_back(redis_client, copied)
+
+
+def never_lost(installation):
+    with installation.daemon() as daemon:
+        feed(installation, FIRST, SECOND, THIRD)
+        assert daemon.stop() == 0
+    return alerts(installation)
+
+
+@pytest.mark.parametrize("how", ["flushed", pytest.param("gone back", marks=pytest.mark.long)])
+def test_an_index_built_anew_by_the_command_is_like_one_that_was_never_lost(install, redis_client, index, how):
+    expected = never_lost(install("never"))
+    installation = install("lost")
+    config = ("--config", installation.config)
+    with installation.daemon() as daemon:
+        feed(installation, FIRST)
+        copied = saved(redis_client)
+        feed(installation, SECOND)
+        refused = index("rebuild", *config)
+        assert refused.returncode == 1
+        assert f"daemons of the group {installation.group} are running" in refused.stderr
+        assert daemon.stop() == 0
+    lose(redis_client, how, copied)
+    # What is in flight when the index goes: sent, and not committed.
+    produce_keyed(installation.kafka, installation.topic, values_of(THIRD))
+    with installation.daemon() as daemon:
+        assert daemon.wait() == 78
+        assert "streamdedup index rebuild" in daemon.log.read_text()
+    if how == "flushed":
+        assert redis_client.dbsize() == 0
+    else:
+        unasked = index("rebuild", *config)
+        assert (unasked.returncode, redis_client.dbsize()) == (2, len(copied)), unasked.stderr
+    done = index("rebuild", "--yes", *config)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"articles: built anew from {len(FIRST + SECOND)} records\n"
+    assert done.stderr == ""
+    assert installation.pairs() == PAIRS_OF_TWO
+    with installation.daemon() as daemon:
+        installation.wait_committed(len(FIRST + SECOND + THIRD))
+        assert daemon.stop() == 0
+    assert alerts(installation) == expected
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("how", "at_work"), [("flushed", True), ("gone back", False)])
+def test_daemons_build_it_anew_themselves_when_asked_to(install, redis_client, how, at_work):
+    expected = copy.deepcopy(never_lost(install("never")))
+    installation = install("lost")
+    policy = {"service.on_index_lost": "rebuild"}
+    with installation.daemon("a", **policy) as one, installation.daemon("b", **policy) as two:
+        one.wait_ready()
+        two.wait_ready()
+        feed(installation, FIRST)
+        copied = saved(redis_client)
+        feed(installation, SECOND)
+        if not at_work:
+            assert (one.stop(), two.stop()) == (0, 0)
+        lose(redis_client, how, copied)
+        produce_keyed(installation.kafka, installation.topic, values_of(THIRD))
+        if not at_work:
+            one.start()
+            two.start()
+        installation.wait_committed(len(FIRST + SECOND + THIRD))
+        assert (one.stop(), two.stop()) == (0, 0)
+        assert one.events("index_rebuilt") or two.events("index_rebuilt")
+    pairs = sorted(tuple(sorted((a, m[0]))) for a, _, _, _, matches in expected for m in matches)
+    assert installation.pairs() == pairs
+
+
+@pytest.mark.long
+def test_what_goes_on_without_it_is_asked_for_once(install, redis_client):
+    installation = install()
+    with installation.daemon() as daemon:
+        feed(installation, FIRST, SECOND)
+        assert daemon.stop() == 0
+    redis_client.flushdb()
+    with installation.daemon(**{"service.on_index_lost": "continue"}) as daemon:
+        daemon.wait_ready()  # nothing comes meanwhile
+        assert daemon.events("index_lost")
+        assert daemon.stop() == 0
+    with installation.daemon() as daemon:
+        feed(installation, THIRD)
+        assert daemon.stop() == 0
+    pairs = installation.pairs()
+    assert pairs == sorted(set(pairs))
+    assert set(PAIRS_OF_TWO) < set(pairs)
+    assert ("a8", "c8") not in pairs  # a8 was lost
+
+
+@pytest.mark.long
+def test_a_rebuild_that_was_cut_short_can_be_run_again(install, redis_client, index, monkeypatch):
+    installation = install()
+    with installation.daemon() as daemon:
+        feed(installation, FIRST, SECOND)
+        assert daemon.stop() == 0
+    config = ("--config", installation.config)
+
+    def cut_short(*_arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("streamdedup.service.rebuilding._Building._seed", cut_short)
+        assert index("rebuild", "--yes", *config).returncode == 130
+    with installation.daemon() as daemon:
+        assert daemon.wait() == 78
+    assert index("rebuild", *config).returncode == 0
+    with installation.daemon() as daemon:
+        feed(installation, THIRD)
+        assert daemon.stop() == 0
+    assert len(installation.pairs()) == len(set(installation.pairs()))

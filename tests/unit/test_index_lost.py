@@ -1,0 +1,274 @@
+"""An index that is gone or has gone back in time: noticed, passed over when asked for, or built anew."""
+
+import copy
+
+import pytest
+from loop_world import DUPLICATES, GROUP, INPUT, Act, Killed, Moment, Sent, World
+
+from streamdedup.errors import IndexLost
+from streamdedup.messages import decode_alert
+from streamdedup.position import Partition
+from streamdedup.service.holdings import Attempts, announcement
+from streamdedup.service.transport import Bookmark
+
+TEXT = "amber birch cedar delta ember"
+OTHER_TEXT = "knoll lagoon amber jetty inlet"
+BEFORE = [Sent("a", TEXT, 0), Sent("b", TEXT, 1), Sent("c", OTHER_TEXT, 0)]
+
+
+def snapshot(world: World) -> dict:
+    """What a backup of the index holds."""
+    return copy.deepcopy(world.index.__dict__)
+
+
+def go_back(world: World, kept: dict) -> None:
+    """Put a backup back."""
+    world.index.__dict__.update(copy.deepcopy(kept) | {"connections": world.index.connections + 1})
+
+
+def flush(world: World) -> None:
+    world.index.__init__()
+
+
+def send(world: World, *records: Sent) -> None:
+    """Produce further records."""
+    world.records = [*world.records, *records]
+    world.positions += [world._produce(sent) for sent in records]
+    world.ends = {p.of: p.offset + 1 for p in world.positions}
+
+
+def a_world_that_went_back(**options) -> World:
+    """All records but one are in the backup that was put back while nobody was at work."""
+    world = World(BEFORE, **options).run()
+    kept = snapshot(world)
+    send(world, Sent("d", OTHER_TEXT, 1))
+    world.run()
+    world.stop_all()
+    go_back(world, kept)
+    return world
+
+
+def test_an_index_from_before_the_last_commit_is_noticed_at_the_start_and_ends_the_daemon_with_advice():
+    world = a_world_that_went_back()
+    world.start("later")
+    with pytest.raises(IndexLost, match=r"offset 2 of articles:1 .* has gone back to an earlier time\. Build it anew"):
+        world.turn(world.daemons[0])
+
+
+def test_it_is_noticed_by_whoever_holds_any_partition():
+    world = a_world_that_went_back()
+    world.start("one")
+    world.start("two")
+    for daemon in world.daemons:
+        with pytest.raises(IndexLost, match="articles:1"):
+            world.turn(daemon)
+
+
+def test_it_is_noticed_by_a_daemon_at_work_before_its_next_partition():
+    world = World(BEFORE, names=("a", "b"))
+    world.run()
+    kept = snapshot(world)
+    send(world, Sent("d", OTHER_TEXT, 1))
+    world.run()
+    go_back(world, kept)
+    world.broker.rebalance(GROUP)
+    send(world, Sent("e", OTHER_TEXT, 1), Sent("f", OTHER_TEXT, 0))
+    with pytest.raises(IndexLost, match="has gone back"):
+        world.run()
+
+
+def test_it_is_noticed_under_a_batch_before_that_is_published():
+    """The server forgets all of a batch but its end: without a look at the connection nothing would tell."""
+    for number in range(40):
+        world = World(BEFORE).run()
+        send(world, Sent("d", OTHER_TEXT, 1), Sent("e", TEXT, 0))
+        kept = snapshot(world)
+        at = number + len(world.trace)
+
+        def plan(n: int, at=at, kept=kept) -> Act | None:
+            return (lambda world_then, _moment: go_back(world_then, kept)) if n == at else None
+
+        world.plan = plan
+        try:
+            world.run()
+            send(world, Sent("f", OTHER_TEXT, 0), Sent("g", TEXT, 1))
+            world.run()
+        except IndexLost:
+            continue  # it had been committed by then
+        assert world.wrong() == [], f"gone back at moment {number}: {world.trace[at]}"
+
+
+def test_a_neighbours_batch_from_before_is_refused_or_noticed():
+    for number in range(60):
+        world = World(BEFORE, names=("a", "b"), on_index_lost="rebuild").run()
+        kept = snapshot(world)
+        send(world, Sent("d", OTHER_TEXT, 1), Sent("e", OTHER_TEXT, 0), Sent("f", TEXT, 1), Sent("g", TEXT, 0))
+        at = number + len(world.trace)
+
+        def act(world: World, _moment: Moment, kept=kept) -> None:
+            go_back(world, kept)
+            world.others_work(4)
+
+        world.plan = lambda n, at=at, act=act: act if n == at else None
+        assert world.run().wrong() == [], f"gone back at moment {number}: {world.trace[at]}"
+
+
+def test_a_mark_that_a_crash_left_behind_is_no_loss():
+    def dies_before_finish(world: World, moment: Moment) -> None:
+        if (moment.effect, moment.after) == ("finish", False) and not world.outages:
+            world.outages.append(lambda: None)
+            raise Killed
+
+    world = World(BEFORE, plan=lambda _number: dies_before_finish).run()
+    assert world.wrong() == []
+    assert world.broker.committed(GROUP) == world.ends
+
+
+def test_offsets_that_somebody_set_by_hand_say_nothing_about_the_index():
+    world = World(BEFORE).run()
+    world.stop_all()
+    world.broker.commit(GROUP, dict.fromkeys(world.ends, 1))
+    world.start("later")
+    assert world.run().wrong() == []
+
+
+@pytest.mark.parametrize("lose", [flush, lambda world: go_back(world, world.kept)], ids=["flushed", "gone back"])
+def test_what_goes_on_without_the_index_is_told_once_also_for_partitions_of_which_nothing_comes(lose):
+    world = World(BEFORE, on_index_lost="continue").run()
+    world.kept = snapshot(world)
+    send(world, Sent("d", OTHER_TEXT, 1))
+    world.run()
+    world.stop_all()
+    lose(world)
+    idle = world.start("later")
+    world.turn(idle)
+    world.stop_all()
+    world.on_index_lost = "fail"
+    world.start("plain")
+    send(world, Sent("e", OTHER_TEXT, 0))
+    assert world.run().done
+
+
+def test_an_empty_store_is_left_as_it_is_by_a_daemon_that_ends():
+    world = World(BEFORE).run()
+    world.stop_all()
+    flush(world)
+    world.start("later")
+    with pytest.raises(IndexLost):
+        world.turn(world.daemons[0])
+    assert world.index.open({"bands": 6}, create=False) is None
+
+
+# Building it anew
+
+CORPUS = [
+    Sent("a", TEXT, 0),
+    Sent("b", TEXT, 1),
+    Sent("c", OTHER_TEXT, 0),
+    Sent("gone", TEXT, 1),
+    Sent("gone", "", 1, op="delete"),
+    Sent("long", "amber birch cedar", 0),
+    Sent("long", "delta ember fjord grove", 0, op="append"),
+    Sent("bad", None, 1, code="not_json"),
+    Sent("c", "quite another text of words", 0),
+]
+LATER = [
+    Sent("d", OTHER_TEXT, 1),
+    Sent("c", OTHER_TEXT, 0),  # a return to its first text
+    Sent("b", TEXT, 1),  # sent again
+    Sent("e", TEXT, 0),
+    Sent("twin", "amber birch cedar delta ember fjord grove", 1),
+]
+
+
+def alerts(world: World) -> list[tuple]:
+    """Alerts in an order of their own, without the moment."""
+    found = [decode_alert(record.value).alert for record in world.broker.records(DUPLICATES)]
+    return sorted((a.document_id, a.position, a.cluster_id, a.digest, a.matches) for a in found)
+
+
+def a_world_that_loses_its_index(lose, *, names=("a",), at_work: bool = False, **options) -> World:
+    world = World([s for s in CORPUS if s.code is None], names=names, on_index_lost="rebuild", **options).run()
+    world.kept = {}
+    if not at_work:
+        world.stop_all()
+    lose(world)
+    for name in names if not at_work else ():
+        world.start(name)
+    send(world, *LATER)
+    return world
+
+
+def not_lost(_world: World) -> None:
+    """The index stays."""
+
+
+@pytest.mark.parametrize("at_work", [False, True], ids=["at the start", "at work"])
+@pytest.mark.parametrize("names", [("a",), ("a", "b")], ids=["one", "two"])
+def test_an_index_built_anew_is_like_one_that_was_never_lost(names, at_work):
+    never_lost = a_world_that_loses_its_index(not_lost, names=("a",)).run()
+    rebuilt = a_world_that_loses_its_index(flush, names=names, at_work=at_work).run()
+    assert rebuilt.wrong() == []
+    assert rebuilt.published() == never_lost.published()
+    if len(names) == 1:
+        assert alerts(rebuilt) == alerts(never_lost)
+
+
+def test_a_batch_in_flight_when_the_index_goes_is_alerted_once():
+    for number in range(60):
+        world = a_world_that_loses_its_index(not_lost)
+        lost = []
+
+        def act(world: World, _moment: Moment, lost=lost) -> None:
+            if not lost:
+                lost.append(True)
+                flush(world)
+
+        first = number + len(world.trace)
+        world.plan = lambda n, first=first, act=act: act if n >= first else None
+        assert world.run().wrong() == [], f"the index goes at moment {number}: {world.trace[-1]}"
+
+
+def fails(error: type[BaseException]) -> Act:
+    def act(_world: World, _moment: Moment) -> None:
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b")], ids=["one", "two"])
+def test_a_rebuild_that_is_cut_short_anywhere_is_done_again(names):
+    for number in range(0, 80, 3):
+        world = a_world_that_loses_its_index(flush, names=names)
+        at = number + len(world.trace)
+
+        def plan(n: int, at=at) -> Act | None:
+            return fails(Killed) if n == at else None
+
+        world.plan = plan
+        draft_expires_with_its_builder(world)
+        assert world.run().wrong() == [], f"killed at moment {number}"
+
+
+def draft_expires_with_its_builder(world: World) -> None:
+    restart = world.restart
+
+    def restarted(daemon):
+        world.index.builder = None
+        return restart(daemon)
+
+    world.restart = restarted
+
+
+def test_names_of_attempts_grow_with_the_generation_and_with_time():
+    attempts = Attempts()
+    names = [attempts.name(generation) for generation in (1, 1, 2, 9, 10, 10, 1_000_000)]
+    assert names == sorted(set(names))
+    assert all(announcement(Bookmark(7, name)) == name for name in names)
+
+
+@pytest.mark.parametrize("note", ["", "consumer-1", "1.2", "0000000001.00000000000000001 "])
+def test_what_others_commit_is_no_announcement(note):
+    assert announcement(Bookmark(7, note)) == ""
+    assert announcement(None) == ""
+    assert Partition(INPUT, 0)

@@ -1,0 +1,76 @@
+"""An index that is filled from a backlog: ``index_silently_until``."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from loop_world import DEAD_LETTERS, OPTIONS, Sent, World
+
+from streamdedup.detector import Detector
+from streamdedup.settings.units import format_moment, parse_moment
+
+TEXT = "amber birch cedar delta ember"
+
+
+def produced(world: World, *records: tuple[Sent, int]) -> None:
+    """Produce records with times of their own."""
+    for sent, time_ms in records:
+        value = b"{" if sent.code else None
+        position = world.broker.produce(
+            "articles",
+            value or b'{"id": "%s", "text": "%s"}' % (sent.id.encode(), sent.text.encode()),
+            partition=sent.partition,
+            timestamp_ms=time_ms,
+        )
+        world.ends[position.of] = position.offset + 1
+
+
+def detector_of(silent_until_ms):
+    def make(options, store):
+        return Detector(replace(options, silent_until_ms=silent_until_ms), store)
+
+    return make
+
+
+@pytest.mark.parametrize("late_first", [False, True])
+def test_documents_before_the_time_are_pairs_with_later_ones_only_whichever_is_read_first(late_first):
+    world = World([], make_detector=detector_of(1_000), partitions=2)
+    old = [(Sent("a", TEXT, 0), 10), (Sent("b", TEXT, 0), 999)]
+    new = [(Sent("c", TEXT, 1), 1_000), (Sent("d", TEXT, 1), 2_000)]
+    for part in (new, old) if late_first else (old, new):
+        produced(world, *part)
+        world.run()
+    ids = sorted(tuple(sorted((x[0], y[0]))) for x, y in world.published())
+    assert ids == [("a", "c"), ("a", "d"), ("b", "c"), ("b", "d"), ("c", "d")]
+    assert sum(daemon.figure("documents_silent_total") for daemon in world.everyone) == 2
+
+
+def test_a_bad_record_of_the_backlog_is_counted_and_not_published():
+    world = World([], make_detector=detector_of(1_000), silent_until_ms=1_000)
+    produced(world, (Sent("x", "", 0, code="not_json"), 10), (Sent("y", "", 0, code="not_json"), 1_000))
+    world.run()
+    assert [offset for _, offset, _ in world.dead_letters()] == [1]
+    assert len(world.broker.records(DEAD_LETTERS)) == 1
+    assert sum(daemon.figure("dead_letters_silent_total") for daemon in world.everyone) == 1
+    assert OPTIONS.silent_until_ms is None
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("2026-05-01T06:00:00Z", "2026-05-01T06:00:00Z"),
+        ("2026-05-01T08:00:00.250+02:00", "2026-05-01T06:00:00.250Z"),
+        (datetime(2026, 5, 1, 6, tzinfo=UTC), "2026-05-01T06:00:00Z"),
+    ],
+)
+def test_a_time_is_read_with_its_zone_and_written_in_utc(text, written):
+    time_ms = parse_moment(text)
+    assert time_ms is not None
+    assert format_moment(time_ms) == written
+    assert parse_moment(written) == time_ms
+
+
+@pytest.mark.parametrize("value", ["2026-05-01T06:00:00", "yesterday", 7, datetime(2026, 5, 1)])  # noqa: DTZ001  the mistake
+def test_a_time_without_a_zone_is_none(value):
+    with pytest.raises(ValueError, match=r"time|isoformat"):
+        parse_moment(value)
