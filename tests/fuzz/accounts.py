@@ -22,7 +22,7 @@ from streamdedup.messages import ErrorCode, decode_alert
 from streamdedup.metrics import Metrics
 from streamdedup.position import Partition, Position
 from streamdedup.service.loop import Loop
-from streamdedup.service.transport import Batch, Message, Record, SourceStats
+from streamdedup.service.transport import Batch, Bookmark, Message, Record, SourceStats
 from streamdedup.settings import Settings
 from streamdedup.store.memory import MemoryBucketStore
 from tests.fuzz.fuzzed import Fuzzed
@@ -100,8 +100,14 @@ class _Ends:
     def hold(self, timeout_s: float) -> None:
         raise AssertionError(f"the loop waits for {timeout_s} s")
 
-    def committed(self, partition: Partition) -> int | None:
+    def committed(self, partition: Partition) -> Bookmark | None:
         return None
+
+    def all_committed(self) -> dict[Partition, Bookmark]:
+        return {}
+
+    def generation(self) -> int | None:
+        return 1
 
     def confirm(self) -> None:
         pass
