@@ -47,6 +47,7 @@ def fill(connection, namespace="sd:articles", documents_count=3):
     store.enter_copies([(1, b"d" * 16)], [fence])
     store.claim_pairs([(b"p" * 16, Position(*PARTITION, 1)), (b"q" * 16, Position(*PARTITION, 2))], [fence])
     store.save_partners([(Position(*PARTITION, 3), {b"p" * 16: b"match"})], [fence])
+    store.announce("0000000007.00000000000000001", [fence])
     store.finish({PARTITION: documents_count}, [], [fence])
     return store, fence
 
@@ -68,7 +69,7 @@ class TestLookingIn:
             "fences": BANDS,
             "marks": 1,
             "orders": BANDS,
-            "announcements": 0,
+            "announcements": BANDS,
             # The fingerprint, and the documents of the present slice of time.
             "other": 2,
         }
