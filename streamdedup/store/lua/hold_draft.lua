@@ -14,6 +14,6 @@ if ARGV[3] == '' then
   redis.call('PEXPIRE', KEYS[2], ARGV[2])
 else
   redis.call('SET', KEYS[3], ARGV[3])
-  redis.call('DEL', KEYS[2])
+  redis.call('UNLINK', KEYS[2])
 end
 return 1

@@ -17,6 +17,6 @@ if stored and generation(stored) > generation(ARGV[1]) then
 end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 if ARGV[4] == '0' and not stored then
-  redis.call('DEL', ARGV[3])
+  redis.call('UNLINK', ARGV[3])
 end
 return redis.call('GET', ARGV[3]) or ''

@@ -12,7 +12,7 @@ for i = 1, (#ARGV - at) / 2 do
     return redis.error_reply('BACK ' .. key)
   end
   if name == '' then
-    redis.call('DEL', key)
+    redis.call('UNLINK', key)
   else
     redis.call('SET', key, name)
   end
