@@ -54,6 +54,9 @@ def exercise(store, numbers, generation=1):
     store.set_clusters(
         [(number, position, number) for number, position in zip(numbers, positions, strict=True)], [fence]
     )
+    # Nobody is in these; a document that changes leaves such ones.
+    store.leave_buckets(numbers, band_keys ^ np.uint32(0xFFFFFFFF), [fence])
+    store.announce(f"{generation:010d}.{max(numbers):017d}", [fence])
     store.finish({PARTITION: max(numbers) + 1}, positions, [fence])
     assert store.noted([PARTITION])[PARTITION].mark == max(numbers) + 1
     return hits.candidates
