@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -34,7 +35,8 @@ from streamdedup.commands.tune_work import Progress as Steps
 from streamdedup.commands.tune_work import work
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.evaluation.sample import Sampling, take
-from streamdedup.settings import Profile
+from streamdedup.settings import Profile, Settings
+from streamdedup.store.connection import check_server, connect
 from streamdedup.text import ShingleOptions
 
 #: What is tried unless told otherwise.
@@ -101,6 +103,8 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
     )
     overrides["retention"] = overrides.pop("retention_s")
     base = scan_profile(config, profile, overrides)
+    if base.min_shared_bands > 1:
+        raise SettingsError(f"profiles.{profile}.min_shared_bands is {base.min_shared_bands}; tune knows 1 only")
     question = Question(
         name=profile,
         profile=base if config is not None else scan_profile(None, profile, overrides | {"topics": profile}),
@@ -109,10 +113,14 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
         recalls=_numbers("--min-recall", min_recall, _with(RECALLS, base.min_recall, config), 1.0 - 1e-9),
         documents_per_day=_positive(documents_per_day),
         basis=recall_on,
-        key_prefix=_KEY_PREFIX,
-        profile_with=lambda changes: scan_profile(config, profile, {**overrides, **changes}),
+        key_prefix=_key_prefix(config),
+        index_with=lambda changes: scan_profile(None, "articles", changes),
     )
     write_report = _report_writer(report)
+    if redis is not None:
+        # What cannot be used is said before the work and not after it.
+        with connect(redis) as servers:
+            check_server(servers)
     collection = Collection(files, base, corpus_format, id_field, text_field, skip_unreadable, "tune")
     texts = take(((entry.id, entry.text) for entry in collection.first_versions()), sample, sampling)
     if not texts.ids:
@@ -145,20 +153,23 @@ def _kinds(profile: Profile, units: list[str] | None, sizes: list[int] | None) -
     kinds = dict.fromkeys([own] if not units and not sizes else [])
     for unit in dict.fromkeys(units or SIZES):
         for size in dict.fromkeys(sizes or SIZES[unit]):
-            stop_words = own.stop_words if unit == "word" else frozenset()
-            space = own.keep_white_space if own.unit == unit else True
-            kinds[
-                ShingleOptions(
-                    unit="word" if unit == "word" else "char",
-                    size=size,
-                    letters_only=own.letters_only,
-                    stop_words=stop_words,
-                    keep_white_space=space,
-                    bag=own.bag,
-                    short_texts=own.short_texts,
-                )
-            ] = None
+            kinds[_kind(own, "word" if unit == "word" else "char", size)] = None
     return tuple(kinds)
+
+
+def _kind(own: ShingleOptions, unit: Literal["word", "char"], size: int) -> ShingleOptions:
+    """Return a kind of shingles that is like the profile's in all else, as far as that is for this kind."""
+    if (unit, size) == (own.unit, own.size):
+        return own
+    # Stop shingles were learnt for one unit and size.
+    other = replace(own, size=size, stop_shingles=frozenset())
+    if unit == own.unit:
+        return other
+    return replace(other, unit=unit, stop_words=frozenset(), keep_white_space=True)
+
+
+def _key_prefix(config: Path | None) -> str:
+    return _KEY_PREFIX if config is None else Settings.load(config).redis.key_prefix
 
 
 def _numbers(option: str, given: list[float] | None, usual: tuple[float, ...], most: float) -> tuple[float, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from streamdedup.commands.assembly import detector_options
 from streamdedup.commands.tune_server import NAMESPACE_BYTES, Measured, measure
 from streamdedup.evaluation.sample import Sample
 from streamdedup.evaluation.study import Study
@@ -32,7 +33,7 @@ class Question:
         documents_per_day: Documents that come.
         basis: Where the recall must be reached.
         key_prefix: Prefix of the keys in Redis.
-        profile_with: Makes the profile again with some settings changed.
+        index_with: Makes a profile of some settings, for the index that is measured.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Question:
     documents_per_day: float
     basis: Basis
     key_prefix: str
-    profile_with: Callable[[Mapping[str, Any]], Profile]
+    index_with: Callable[[Mapping[str, Any]], Profile]
 
     @property
     def documents_kept(self) -> float:
@@ -64,18 +65,12 @@ class Memory:
         self, study: Study, row: Row, question: Question, sample: Sample, url: str | None
     ) -> dict[str, Any] | None:
         """Measure on a server; return what is to be said of it."""
-        chosen = question.profile_with(
-            {
-                "shingle_unit": row.options.unit,
-                "shingle_size": row.options.size,
-                "threshold": row.threshold,
-                # Already seen to; bands that were chosen on the sample may be fewer than theory asks for.
-                "min_recall": _ANY_RECALL,
-                "bands": row.banding.bands,
-                "rows": row.banding.rows,
-            }
-        )
-        done = measure(url, chosen, sample.texts, sample.ids)
+        bands = {"bands": row.banding.bands, "rows": row.banding.rows, "threshold": row.threshold}
+        # Already seen to; bands that were chosen on the sample may be fewer than theory asks for.
+        index = question.index_with({**bands, "min_recall": _ANY_RECALL, "permutations": question.profile.permutations})
+        options = detector_options("tune", question.profile)
+        chosen = replace(options, shingles=row.options, banding=row.banding, threshold=row.threshold)
+        done = measure(url, index, chosen, sample.texts, sample.ids)
         if done is None:
             return None
         self.server = model_of(done.server, done.allocator)

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 import redis
 
-from streamdedup.commands.assembly import detector_options
 from streamdedup.commands.collection import temporary_store
 from streamdedup.commands.progress import batches
+from streamdedup.detections import DetectorOptions
 from streamdedup.embedded import MissingToolError, RedisServer
 from streamdedup.evaluation import Trial, document_at
 from streamdedup.settings import Profile
@@ -42,12 +42,15 @@ class Measured(NamedTuple):
     seconds: float
 
 
-def measure(url: str | None, profile: Profile, texts: Sequence[str], ids: Sequence[str]) -> Measured | None:
+def measure(
+    url: str | None, index: Profile, options: DetectorOptions, texts: Sequence[str], ids: Sequence[str]
+) -> Measured | None:
     """Index texts on a server, and delete the index again.
 
     Args:
         url: Which server; None starts a private one.
-        profile: How to compare.
+        index: Bands of the index.
+        options: How to compare.
         texts: The texts.
         ids: Their ids, all different.
 
@@ -68,11 +71,11 @@ def measure(url: str | None, profile: Profile, texts: Sequence[str], ids: Sequen
         else:
             address = url
         # First of all the store, whose errors are those of the command.
-        store = stack.enter_context(temporary_store(address, profile, profile.bucket_cap))
+        store = stack.enter_context(temporary_store(address, index, index.bucket_cap))
         client = stack.enter_context(redis.Redis.from_url(address))
         server, allocator = _name(client)
         before = _used_bytes(client)
-        trial = Trial(detector_options("tune", profile), store)
+        trial = Trial(options, store)
         places = enumerate(zip(ids, texts, strict=True))
         for batch in batches((document_at(at, one, text) for at, (one, text) in places), _BATCH_DOCUMENTS):
             trial.add(batch)

@@ -3,6 +3,7 @@
 import io
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -12,7 +13,7 @@ from streamdedup.commands.output import Output
 from streamdedup.settings.units import counted, format_duration
 
 #: Width of the tables, in characters, where no terminal gives one.
-_WIDTH = 120
+_WIDTH = 128
 #: Templates that are shown, and characters of each.
 _TEMPLATES, _TEMPLATE_CHARS = 3, 90
 
@@ -22,7 +23,7 @@ def show(figures: dict[str, Any], output: Output) -> None:
     buffer = io.StringIO()
     terminal = Console()
     wide = terminal.width if terminal.is_terminal else _WIDTH
-    console = Console(file=buffer, width=max(wide, _WIDTH), highlight=False, force_terminal=terminal.is_terminal)
+    console = Console(file=buffer, width=wide, highlight=False, force_terminal=terminal.is_terminal)
     console.print(_sample(figures))
     console.print(_rows(figures))
     console.print(_limits(figures))
@@ -72,7 +73,7 @@ def _rows(figures: dict[str, Any]) -> Table:
         "R*: reached on the sample. "
         f"Memory on {server}, documents/s of one daemon, both as forecast."
     )
-    table = Table(title=title, title_justify="left", caption=legend, caption_justify="left")
+    table = Table(title=title, title_justify="left", caption=legend, caption_justify="left", box=SIMPLE_HEAD)
     for name in ("shingles", "t", "R", "bands", "P(t)", "expected", "measured", "pairs"):
         table.add_column(name, justify="left" if name == "shingles" else "right", no_wrap=True)
     for name in ("candid.", "+ /million", "B/doc.", "memory", "docs/s"):
@@ -112,7 +113,7 @@ def _count(value: float | None) -> str:
 
 
 def _limits(figures: dict[str, Any]) -> Table:
-    table = Table(title="What exact_limit costs, with the recommended settings", title_justify="left")
+    table = Table(title="What exact_limit costs, with the recommended settings", title_justify="left", box=SIMPLE_HEAD)
     for name in ("exact_limit", "documents kept exactly", "standard error else", "bytes a document", "memory"):
         table.add_column(name, justify="right")
     for one in figures["exact_limits"]:

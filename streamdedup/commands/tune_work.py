@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from streamdedup.commands.tune_question import DAY_S, Memory, Question
+from streamdedup.errors import SettingsError
 from streamdedup.evaluation.advice import Choice, choose, warnings
 from streamdedup.evaluation.sample import Sample
 from streamdedup.evaluation.sets import SetCollector
@@ -15,6 +16,7 @@ from streamdedup.evaluation.study import BINS, Study
 from streamdedup.evaluation.templates import Template, templates
 from streamdedup.evaluation.tuning import Demand, Row, exact_share, rows_of
 from streamdedup.minhash import HashFamily, standard_error
+from streamdedup.settings import Profile
 from streamdedup.settings.units import format_duration
 from streamdedup.store.footprint import REDIS_7, VALKEY_9
 from streamdedup.text import ShingleOptions
@@ -31,6 +33,11 @@ _CURVE_BINS: Final = 40
 _FAR: Final = 50
 #: Limits whose prices are named.
 _LIMITS: Final[tuple[int | None, ...]] = (0, 512, None)
+#: Settings of a profile that decide what is compared, and stand in the section to paste where they are not the default.
+_KEPT: Final = ("text_fields", "id_field", "letters_only", "fold_marks", "similarity", "short_texts", "min_words")
+_KEPT_NUMBERS: Final = ("permutations", "seed")
+#: The same of those that belong to one unit.
+_OF_UNIT: Final = {"word": ("stop_words",), "char": ("keep_white_space",)}
 
 Progress = Callable[[str, int], Callable[[int], None]]
 
@@ -95,7 +102,7 @@ def work(question: Question, sample: Sample, *, server: bool, url: str | None, p
         "recommendation": _of_choice(question, choice, memory, study, demand, measured),
         "measured": measured,
         "memory_server": memory.server.name,
-        "exact_limits": [_of_limit(limit, study, choice.row, memory, question) for limit in _LIMITS],
+        "exact_limits": [_of_limit(limit, study, choice.row, memory, question) for limit in _limits(question.profile)],
         "warnings": [*warnings(study, choice.row, found, **limits), *_far(study, demand)],
         "similarities": [
             {"from": at / BINS, "to": (at + 1) / BINS, "pairs": round(float(count))}
@@ -138,18 +145,27 @@ def _demand(question: Question, sample: Sample) -> Demand:
 
 
 def _choice(question: Question, studies: Sequence[Study], rows: Sequence[Sequence[Row]]) -> tuple[Choice, Study]:
-    """Choose among the rows that are nearest to what the profile asks for."""
-    threshold = min(question.thresholds, key=lambda one: abs(one - question.profile.threshold))
-    recall = min(question.recalls, key=lambda one: abs(one - question.profile.min_recall))
-    of_kind = {
-        id(row): study
-        for study, own in zip(studies, rows, strict=True)
-        for row in own
-        if (row.threshold, row.min_recall) == (threshold, recall)
-    }
-    wanted = [row for own in rows for row in own if id(row) in of_kind]
-    choice = choose(wanted, studies, question.profile.shingle_options())
-    return choice, of_kind[id(choice.row)]
+    """Choose among the rows that are nearest to what the profile asks for.
+
+    Raises:
+        SettingsError: There are none.
+    """
+    own = question.profile
+    found = {(row.threshold, row.min_recall) for of_kind in rows for row in of_kind}
+    if not found:
+        raise SettingsError(
+            f"no bands within {own.permutations} permutations reach a recall of {min(question.recalls):g} at the "
+            f"threshold {max(question.thresholds):g}: lower --min-recall, raise --threshold or allow more permutations"
+        )
+    nearest = min(found, key=lambda one: (abs(one[0] - own.threshold), abs(one[1] - own.min_recall)))
+    pairs = [
+        (row, study)
+        for study, of_kind in zip(studies, rows, strict=True)
+        for row in of_kind
+        if (row.threshold, row.min_recall) == nearest
+    ]
+    choice = choose([row for row, _ in pairs], studies, own.shingle_options())
+    return choice, next(study for row, study in pairs if row is choice.row)
 
 
 def _templates(sample: Sample) -> list[Template]:
@@ -233,6 +249,11 @@ def _of_choice(
     }
 
 
+def _limits(profile: Profile) -> list[int | None]:
+    """Return the limits whose prices are named, the profile's among them; no limit stands last."""
+    return sorted({*_LIMITS, profile.exact_limit}, key=lambda one: math.inf if one is None else one)
+
+
 def toml(question: Question, row: Row) -> str:
     """Return the section of a settings file that says what the row does."""
     profile = question.profile
@@ -246,9 +267,22 @@ def toml(question: Question, row: Row) -> str:
         "rows": row.banding.rows,
         "exact_limit": "none" if profile.exact_limit is None else profile.exact_limit,
         "retention": format_duration(profile.retention_s),
+        **_kept(profile, row),
     }
     # A JSON string is a TOML string, and a JSON list or number is TOML too.
     return "\n".join([f"[profiles.{question.name}]", *(f"{key} = {json.dumps(value)}" for key, value in lines.items())])
+
+
+def _kept(profile: Profile, row: Row) -> dict[str, object]:
+    """Return what else the profile says of how texts are compared."""
+    own = (row.options.unit, row.options.size) == (profile.shingle_unit, profile.shingle_size)
+    keys = [*_KEPT, *_KEPT_NUMBERS, *(_OF_UNIT[row.options.unit] if row.options.unit == profile.shingle_unit else ())]
+    keys += ["stop_shingles"] if own else []
+    defaults = type(profile).model_fields
+    kept = {key: getattr(profile, key) for key in keys if getattr(profile, key) != defaults[key].default}
+    if profile.retention_slack_s != defaults["retention_slack_s"].default:
+        kept["retention_slack"] = format_duration(profile.retention_slack_s)
+    return kept
 
 
 def _of_limit(limit: int | None, study: Study, row: Row, memory: Memory, question: Question) -> dict[str, Any]:

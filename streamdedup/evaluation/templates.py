@@ -18,6 +18,8 @@ _LEAST_SHARE: Final = 0.01
 _LEAST_DOCUMENTS: Final = 5
 #: A neighbour belongs to the run while it is at least so frequent as the shingle that the run began with.
 _AS_FREQUENT: Final = 0.5
+#: Shingles that a run has at least, unless it is a whole text: single frequent ones are turns of phrase.
+_LEAST_RUN: Final = 4
 #: Words of a document that are looked at, and frequent shingles.
 _MOST_WORDS: Final = 5_000
 _MOST_SHINGLES: Final = 500
@@ -60,7 +62,7 @@ def templates(sets: ShingleSets, texts: Sequence[str], options: ShingleOptions, 
         words, hashes = _windows(texts[document], options)
         low, high = _run(hashes, shingle, of_hash)
         explained.update(hashes[low:high])
-        if high > low:
+        if high - low >= _LEAST_RUN or (high - low == len(hashes)):
             documents = of_hash[shingle]
             run = tuple(words[low : high - 1 + options.size])
             found.append(Template(run, documents, documents / len(texts)))

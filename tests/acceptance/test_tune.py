@@ -1,0 +1,214 @@
+"""``streamdedup tune`` as a user types it, and its report as a browser shows it."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from tests.servers import unavailable
+
+SAMPLE = Path(str(resources.files("streamdedup"))) / "sample"
+#: A text that a page must show and not obey.
+HOSTILE = '<script>document.title="taken"</script>&amp;'
+SERVERS = '[kafka]\nbootstrap_servers = "localhost:9092"\n[redis]\nurl = "redis://localhost:6379/0"\n'
+
+
+def streamdedup(*arguments: object, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "streamdedup", *map(str, arguments)]
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("tune") / "texts.jsonl"
+    lines = []
+    for at in range(120):
+        words = " ".join(f"word{(at * 7919 + place * 104729) % 4001}" for place in range(40))
+        for copy, extra in enumerate(("", f" {HOSTILE}", f" {HOSTILE} once more")):
+            lines.append(json.dumps({"id": f"{at}/{copy}<b>", "text": f"{words}{extra}"}))
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tuned(corpus) -> tuple[dict, Path]:
+    report = corpus.with_name("report.html")
+    done = streamdedup("tune", corpus, "--json", "--report", report, "--documents-per-day", 5_000, "--retention", "7d")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), report
+
+
+def test_the_figures_hold_together(tuned):
+    figures, _ = tuned
+    assert figures["sample"]["documents"] == 360
+    assert figures["demand"]["documents_kept"] == 5_000 * 8
+    best = figures["recommendation"]
+    assert best["probability_at_threshold"] >= best["min_recall"] == 0.99
+    assert best["measured_recall"] > 0.9
+    assert best["memory_bytes"] == pytest.approx(best["bytes_per_document"] * 40_000)
+    assert best["daemons"] == 1
+    assert {(row["unit"], row["size"]) for row in figures["rows"]} == {
+        ("word", 3), ("word", 5), ("char", 5), ("char", 9),
+    }  # fmt: skip
+    assert abs(figures["measured"]["model_error"]) < 0.2
+    assert [one["exact_limit"] for one in figures["exact_limits"]] == [0, 512, 8192, "none"]
+
+
+def test_the_settings_that_it_recommends_are_accepted(tuned, tmp_path):
+    config = tmp_path / "streamdedup.toml"
+    config.write_text(SERVERS + tuned[0]["recommendation"]["toml"], encoding="utf-8")
+    done = streamdedup("config", "check", "--config", config)
+    assert done.returncode == 0, done.stderr
+
+
+def test_bands_chosen_on_the_sample_are_accepted_and_said_to_be(corpus, tmp_path):
+    done = streamdedup(
+        "tune", corpus, "--json", "--recall-on", "sample", "--min-recall", 0.8, "--unit", "word", "--no-server"
+    )
+    best = json.loads(done.stdout)["recommendation"]
+    assert best["reached"] == "sample"
+    assert best["probability_at_threshold"] < 0.8
+    config = tmp_path / "streamdedup.toml"
+    config.write_text(SERVERS + best["toml"], encoding="utf-8")
+    assert streamdedup("config", "check", "--config", config).returncode == 0
+
+
+def test_tables_are_for_people_and_name_the_recommendation():
+    done = streamdedup("tune", SAMPLE / "reviews.jsonl", "--profile", "reviews", "--skip-unreadable", "--no-server")
+    assert done.returncode == 0, done.stderr
+    assert "Recommended: char 5" in done.stdout
+    assert "[profiles.reviews]" in done.stdout
+    assert "too few to measure recall by" in done.stdout
+    assert "on no server" in done.stdout
+
+
+def test_a_bounded_sample_is_taken_and_said(corpus):
+    lines = corpus.read_text(encoding="utf-8")
+    first = streamdedup("tune", "-", "--sample", 50, "--sampling", "first", "--json", "--no-server", text=lines)
+    chosen = streamdedup("tune", corpus, "--sample", 50, "--json", "--no-server", "--unit", "word")
+    assert json.loads(first.stdout)["sample"]["read"] == json.loads(first.stdout)["sample"]["documents"] == 50
+    assert json.loads(chosen.stdout)["sample"]["read"] == 360
+    assert json.loads(chosen.stdout)["sample"]["documents"] == 50
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        (["--threshold", "1.5"], 2, "--threshold 1.5: must be above 0 and at most 1"),
+        (["--min-recall", "1"], 2, "--min-recall 1: must be above 0 and below 1"),
+        (["--unit", "byte"], 2, "byte: --unit is word or char, --size from 1 to 64"),
+        (["--size", "0"], 2, "0: --unit is word or char, --size from 1 to 64"),
+        (["--documents-per-day", "0"], 2, "--documents-per-day 0: must be at least 1"),
+        (["--retention", "soon"], 2, "retention"),
+        (["--redis", "nonsense"], 2, "redis://"),
+        (["--min-recall", "0.999999", "--threshold", "0.05", "--no-server"], 2, "no bands"),
+        (["--report", "/nowhere/report.html"], 1, "No such file or directory"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(corpus, options, code, text):
+    done = streamdedup("tune", corpus, "--unit", "word", *options)
+    assert done.returncode == code, done.stderr
+    assert text in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_file_without_documents_is_said_to_be(tmp_path):
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("", encoding="utf-8")
+    done = streamdedup("tune", empty)
+    assert done.returncode == 1
+    assert "no document to look at" in done.stderr
+
+
+def test_the_report_asks_for_nothing_and_says_what_json_says(tuned):
+    figures, report = tuned
+    page = report.read_text(encoding="utf-8")
+    assert "Content-Security-Policy" in page
+    assert "<script" not in page
+    assert "http:" not in page
+    assert "https:" not in page
+    shown = {name: html.unescape(text) for name, text in re.findall(r'data-figure="(\w+)">([^<]*)<', page)}
+    best = figures["recommendation"]
+    assert shown["probability_at_threshold"] == f"{best['probability_at_threshold']:.4f}"
+    assert shown["measured_recall"] == f"{best['measured_recall']:.4f}"
+    assert shown["candidates_forecast"] == f"{best['candidates_forecast']:,.2f}"
+    assert shown["documents_per_s"] == f"{best['documents_per_s']:,.0f}"
+    assert shown["daemons"] == str(best["daemons"])
+    for row in figures["rows"]:
+        assert f"{row['bands']} x {row['rows']}" in page
+
+
+def browser(report: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Open the report in a browser without a window."""
+    program = shutil.which("chromium")
+    if program is None:
+        unavailable(FileNotFoundError("chromium: make tools installs it"))
+    command = [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    profile = f"--user-data-dir={report.parent / 'browser'}"
+    return subprocess.run([*command, profile, *options], capture_output=True, text=True, timeout=100, check=False)
+
+
+#: Frames the report in 400 pixels, and notes in its own title how wide the report is and what it is called.
+FRAME = """<!DOCTYPE html><iframe id="f" src="report.html" style="width:400px;height:900px;border:0"></iframe>
+<pre id="o"></pre>
+<script>f.onload = () => { const d = f.contentDocument;
+o.textContent = JSON.stringify({width: d.documentElement.scrollWidth, title: d.title,
+  marks: d.querySelectorAll('mark').length, charts: d.querySelectorAll('svg[role=img]').length,
+  images: d.images.length, labelled: [...d.querySelectorAll('svg[role=img]')].every(s =>
+    s.getAttribute('aria-labelledby').split(' ').every(id => d.getElementById(id).textContent)),
+  text: d.querySelector('main').textContent}); }</script>"""
+
+
+@pytest.mark.long
+def test_a_real_browser_shows_it_without_errors_and_without_scrolling_aside(tuned):
+    figures, report = tuned
+    frame = report.with_name("frame.html")
+    frame.write_text(FRAME, encoding="utf-8")
+    log = "--enable-logging=stderr"
+    done = browser(report, log, "--allow-file-access-from-files", "--dump-dom", frame.as_uri())
+    seen = json.loads(html.unescape(re.search(r'<pre id="o">(.*?)</pre>', done.stdout, re.DOTALL)[1]))
+    assert seen["width"] == 400
+    assert seen["charts"] == 3
+    assert seen["labelled"]
+    assert seen["marks"] > 0
+    # Hostile texts are text: nothing was run, no element was made of them.
+    assert seen["title"] != "taken"
+    assert seen["images"] == 0
+    assert HOSTILE in seen["text"]
+    assert "<b>" in seen["text"]
+    best = figures["recommendation"]
+    assert f"{best['candidates_forecast']:,.2f}" in seen["text"]
+    assert [line for line in done.stderr.splitlines() if ":CONSOLE" in line] == []
+
+
+def test_a_given_redis_is_measured_and_left_as_it_was(corpus, redis_url, redis_client):
+    redis_client.set("somebody's", "own")
+    done = streamdedup("tune", corpus, "--unit", "word", "--size", 3, "--json", "--redis", redis_url)
+    measured = json.loads(done.stdout)["measured"]
+    assert measured["private"] is False
+    assert measured["documents"] == 360
+    assert redis_client.keys() == [b"somebody's"]
+
+
+def test_a_profile_of_a_settings_file_is_varied_and_its_own_values_are_among_them(corpus, tmp_path):
+    config = tmp_path / "streamdedup.toml"
+    profile = '[profiles.shop]\ntopics = ["shop.items"]\nshingle_unit = "char"\nshingle_size = 7\nthreshold = 0.75\n'
+    profile += 'keep_white_space = false\nsimilarity = "bag"\nretention_slack = "2d"\n'
+    config.write_text(SERVERS + profile, encoding="utf-8")
+    done = streamdedup("tune", corpus, "--config", config, "--profile", "shop", "--json")
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert ("char", 7, 0.75) in {(row["unit"], row["size"], row["threshold"]) for row in figures["rows"]}
+    assert figures["recommendation"]["threshold"] == 0.75
+    assert abs(figures["measured"]["model_error"]) < 0.2
+    pasted = figures["recommendation"]["toml"]
+    assert 'topics = ["shop.items"]' in pasted
+    assert "keep_white_space = false" in pasted
+    config.write_text(SERVERS + pasted, encoding="utf-8")
+    assert streamdedup("config", "check", "--config", config).returncode == 0

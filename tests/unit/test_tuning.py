@@ -1,0 +1,237 @@
+"""Samples, distinct sets, meetings, rows, templates and advice of ``tune``, against plain counting."""
+
+import itertools
+import math
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from streamdedup.commands.charts import round_steps
+from streamdedup.evaluation.advice import least_words
+from streamdedup.evaluation.distinct import Weights, distinct, growth
+from streamdedup.evaluation.meetings import first_shared, meet
+from streamdedup.evaluation.sample import take
+from streamdedup.evaluation.sets import SetCollector
+from streamdedup.evaluation.study import MOST_CHARACTERS, Study
+from streamdedup.evaluation.templates import templates
+from streamdedup.evaluation.tuning import LEAST_PAIRS, Demand, memory_bytes, rows_of
+from streamdedup.lsh import Banding
+from streamdedup.minhash import HashFamily
+from streamdedup.store.footprint import REDIS_7, VALKEY_9, ServerModel
+from streamdedup.text import ShingleOptions
+
+WORDS = ShingleOptions("word", 3)
+FAMILY = HashFamily(128)
+
+
+def made_texts(count: int, words: int = 40, seed: int = 1) -> list[str]:
+    """Texts of random words; every third is the one before with a word changed, every tenth an exact copy."""
+    chance = random.Random(seed)
+    texts: list[str] = []
+    for at in range(count):
+        if at % 10 == 9:
+            texts.append(texts[-1])
+        elif at % 3 == 2:
+            changed = texts[-1].split()
+            changed[chance.randrange(len(changed))] = f"changed{at}"
+            texts.append(" ".join(changed))
+        else:
+            texts.append(" ".join(f"w{chance.randrange(3_000)}" for _ in range(words)))
+    return texts
+
+
+def demand(**changes: object) -> Demand:
+    given = {
+        "documents": 1_000.0, "collection": 1_000, "share": 1.0, "permutations": 128, "exact_limit": 512,
+        "max_candidates": 500, "id_bytes": 8.0, "namespace_bytes": 20, "partition_bytes": 10,
+    }  # fmt: skip
+    return Demand(**{**given, **changes})
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    return Study(WORDS, made_texts(300), FAMILY, floor=0.5, bucket_cap=500)
+
+
+class TestSample:
+    def test_a_random_sample_is_bounded_in_order_and_the_same_every_time(self):
+        stream = [(f"d{at:04}", f"text {at}") for at in range(1_000)]
+        one, again = take(iter(stream), 50, "random"), take(iter(stream), 50, "random")
+        assert one == again
+        assert len(one.ids) == 50
+        assert one.ids == sorted(one.ids)
+        assert one.read_count == 1_000
+        assert one.share == 0.05
+        assert one.ids[-1] > "d0500"
+
+    def test_the_first_ones_are_read_and_nothing_else(self):
+        endless = ((f"d{at}", "text") for at in itertools.count())
+        first = take(endless, 10, "first")
+        assert first.ids == [f"d{at}" for at in range(10)]
+        assert first.share == 1.0
+
+    def test_each_document_has_the_same_chance(self):
+        places = Counter()
+        for shift in range(60):
+            stream = [(str((at + shift) % 60), "") for at in range(60)]
+            places.update(take(stream, 20, "random").ids)
+        assert set(places.values()) == {20}
+
+
+class TestGrowth:
+    def test_pairs_across_the_halves_grow_and_the_others_stay(self):
+        near_only = growth(Weights(100.0, 0.0), 1_000, 1.0)
+        assert near_only.at(10**9) == pytest.approx(0.1)
+        # Any two documents meet with the chance 0.001: 499,500 pairs, half of them across.
+        chance_only = growth(Weights(499.5, 250.0), 1_000, 1.0)
+        assert chance_only.at(1_000_000) == pytest.approx(1_000.0, rel=0.01)
+
+    def test_a_sample_has_lost_neighbours_but_no_chance_meetings(self):
+        assert growth(Weights(100.0, 0.0), 1_000, 0.1).near == pytest.approx(1.0)
+
+
+class TestMeetings:
+    def test_candidates_are_those_of_the_band_keys_for_every_number_of_bands(self, study):
+        keys = study.band_keys(3, 12)
+        met = meet(keys, study.distinct, 500)
+        documents = np.repeat(np.arange(len(keys)), study.distinct.copies)
+        for bands in (1, 5, 12):
+            pairs = sum(
+                bool((keys[documents[a], :bands] == keys[documents[b], :bands]).any())
+                for a, b in itertools.combinations(range(len(documents)), 2)
+            )
+            assert met.met(bands).all == pairs
+            buckets = Counter((band, key) for row in keys[documents] for band, key in enumerate(row[:bands].tolist()))
+            assert sorted(met.members(bands)) == sorted(buckets.values())
+            assert met.largest[bands] == max(buckets.values())
+
+    def test_too_many_candidates_are_said_to_be_without_end(self, monkeypatch):
+        monkeypatch.setattr("streamdedup.evaluation.meetings.MOST_CANDIDATES", 10)
+        study = Study(WORDS, made_texts(300), FAMILY, floor=0.5)
+        assert math.isinf(study.meetings(1, 8).met(8).all)
+
+    def test_the_first_shared_band_is_the_first(self):
+        keys = np.array([[1, 2, 3], [9, 2, 3], [7, 8, 9]], np.uint32)
+        assert first_shared(keys, np.array([0, 0, 1]), np.array([1, 2, 1])).tolist() == [1, 3, 0]
+
+
+class TestStudy:
+    def test_recall_is_that_of_all_pairs_compared_one_by_one(self, study):
+        sets = [set(study.sets.of(at).tolist()) for at in range(300)]
+        keys = study.band_keys(6, 4)
+        place = {}
+        one = distinct(study.sets)
+        for at in range(300):
+            own = study.sets.of(at).tobytes()
+            place[at] = next(i for i in range(len(one.first)) if study.sets.of(int(one.first[i])).tobytes() == own)
+        true = found = 0
+        for a, b in itertools.combinations(range(300), 2):
+            if len(sets[a] & sets[b]) / len(sets[a] | sets[b]) >= 0.7:
+                true += 1
+                found += bool((keys[place[a]] == keys[place[b]]).any())
+        recall = study.recall(Banding(4, 6), 0.7)
+        assert recall.pairs == true
+        assert recall.measured == pytest.approx(found / true)
+        assert 0 < recall.edited.total < true
+
+    def test_the_histogram_holds_every_pair(self, study):
+        sets = [set(study.sets.of(at).tolist()) for at in range(300)]
+        pairs = [len(a & b) / len(a | b) for a, b in itertools.combinations(sets, 2)]
+        assert study.histogram.sum() == sum(one >= 0.5 for one in pairs)
+        assert study.histogram[-1] == sum(one >= 0.95 for one in pairs)
+
+    def test_long_texts_are_looked_at_in_part_and_in_stretches(self, monkeypatch):
+        monkeypatch.setitem(MOST_CHARACTERS, "word", 20_000)
+        study = Study(WORDS, made_texts(300), FAMILY, floor=0.5)
+        assert 50 < study.documents_count < 150
+        assert study.places[-1] > 250
+        assert np.count_nonzero(np.diff(study.places) == 1) > study.documents_count / 2
+
+
+class TestRows:
+    def test_each_row_reaches_the_recall_by_theory_and_no_fewer_bands_would(self, study):
+        rows = list(rows_of(study, demand(), [0.6, 0.8], [0.9, 0.99]))
+        assert len(rows) == 4
+        for row in rows:
+            banding = row.banding
+            assert banding.probability(row.threshold) >= row.min_recall
+            assert type(banding)(banding.bands - 1, banding.rows).probability(row.threshold) < row.min_recall
+            assert row.basis == "theory"
+
+    def test_the_sample_decides_only_with_pairs_enough(self, study):
+        few = list(rows_of(study, demand(basis="sample"), [0.8], [0.9]))
+        assert [row.basis for row in few] == ["theory"]
+        many = Study(WORDS, made_texts(1_500), FAMILY, floor=0.5, bucket_cap=500)
+        (row,) = rows_of(many, demand(basis="sample"), [0.8], [0.8])
+        assert row.basis == "sample"
+        assert row.recall.edited.total >= LEAST_PAIRS
+        assert row.recall.edited.bounds()[0] >= 0.8
+
+    def test_more_documents_ask_for_bands_with_fewer_chance_meetings(self):
+        study = Study(WORDS, [f"the report says that {text}" for text in made_texts(300, words=12)], FAMILY, floor=0.5)
+        small, large = (next(rows_of(study, demand(documents=n), [0.8], [0.99])) for n in (100.0, 10_000_000.0))
+        assert large.banding.rows > small.banding.rows
+
+
+class TestMemory:
+    @pytest.mark.parametrize("server", [REDIS_7, VALKEY_9])
+    def test_it_grows_with_documents_and_bands_and_with_what_is_kept(self, study, server):
+        row, larger = rows_of(study, demand(), [0.8], [0.9, 0.99])
+        taken = {
+            (one.banding.bands, documents, limit): memory_bytes(
+                study, demand(), one, server, documents=documents, exact_limit=limit
+            )
+            for one in (row, larger)
+            for documents in (10_000.0, 100_000.0)
+            for limit in (0, None)
+        }
+        bands = row.banding.bands
+        assert taken[bands, 100_000.0, None] > 7 * taken[bands, 10_000.0, None]
+        assert taken[larger.banding.bands, 10_000.0, 0] > taken[bands, 10_000.0, 0]
+        # 38 hashes against 128 values.
+        assert taken[bands, 10_000.0, 0] > taken[bands, 10_000.0, None]
+
+    def test_blocks_are_those_of_the_allocators(self):
+        sizes = np.array([1, 16, 17, 33, 100, 128, 129, 300, 1025])
+        assert REDIS_7.blocks(sizes).tolist() == [16, 16, 32, 48, 112, 128, 160, 320, 1280]
+        libc = ServerModel("Valkey 9", is_valkey=True, is_libc=True)
+        assert libc.blocks(np.array([1, 24, 25, 40, 41])).tolist() == [24, 24, 40, 40, 56]
+
+
+class TestTemplates:
+    def test_a_frame_is_found_as_a_whole_and_its_contents_are_not(self):
+        chance = random.Random(2)
+        frame = "for immediate release the company announced today that"
+        texts = [f"{frame} {' '.join(f'x{chance.randrange(9_999)}' for _ in range(20))}" for _ in range(40)]
+        texts += made_texts(60)
+        collector = SetCollector(WORDS)
+        collector.add(texts)
+        found = templates(collector.sets(), texts, WORDS, 3)
+        assert " ".join(found[0].words) == frame
+        assert found[0].documents == 40
+        assert found[0].share == 0.4
+
+
+class TestAdvice:
+    @pytest.mark.parametrize("threshold", [0.5, 0.7, 0.8, 0.9])
+    @pytest.mark.parametrize("size", [1, 3, 5])
+    def test_a_text_of_that_many_words_bears_one_changed_word(self, threshold, size):
+        words = least_words(ShingleOptions("word", size), threshold)
+
+        def similarity(count: int) -> float:
+            collector = SetCollector(ShingleOptions("word", size))
+            text = [f"w{at}" for at in range(count)]
+            collector.add([" ".join(text), " ".join([*text[: count // 2], "other", *text[count // 2 + 1 :]])])
+            one, other = (set(collector.sets().of(at).tolist()) for at in (0, 1))
+            return len(one & other) / len(one | other)
+
+        assert similarity(words) >= threshold
+        assert similarity(words - 1) < threshold
+
+
+def test_steps_of_an_axis_are_round_and_within():
+    assert round_steps(0.0, 1.0) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    assert round_steps(0.7, 1.0) == [0.7, 0.8, 0.9, 1.0]
+    assert all(0 <= one <= 7.3e8 for one in round_steps(0.0, 7.3e8))
