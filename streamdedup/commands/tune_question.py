@@ -86,6 +86,19 @@ class Memory:
         """Return the forecast of an index that is full."""
         return self.correction * self.by(self.server, study, row, limit)
 
+    def filled(self, study: Study, row: Row) -> float:
+        """Return the forecast of an index that has just been filled for the first time."""
+        size = memory_bytes(
+            study,
+            self._demand,
+            row,
+            self.server,
+            documents=self._demand.documents,
+            exact_limit=self._limit,
+            filling=True,
+        )
+        return self.correction * size
+
     def by(self, server: ServerModel, study: Study, row: Row, limit: int | None = -1) -> float:
         """Return what the model of a server says."""
         limit = self._limit if limit == -1 else limit

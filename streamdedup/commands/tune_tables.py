@@ -132,7 +132,10 @@ def _recommendation(figures: dict[str, Any]) -> list[Text]:
             f"  because    {one['reason']}; the cheapest bands that reach a recall of {one['min_recall']:g} "
             f"{'at the threshold by theory' if one['reached'] == 'theory' else 'on the sample'}"
         ),
-        Text(f"  memory     {size_text(one['memory_bytes'])} on {figures['memory_server']}; by the models: {models}"),
+        Text(
+            f"  memory     {size_text(one['memory_bytes'])} on {figures['memory_server']}, "
+            f"{size_text(one['memory_bytes_when_first_filled'])} when first filled; by the models: {models}"
+        ),
         Text(
             f"  candidates {_count(one['candidates_forecast'])} a document with {demand['documents_kept']:,.0f} "
             f"documents, {_count(one['false_candidates_forecast'])} of them below the threshold"

@@ -221,6 +221,7 @@ def _of_row(row: Row, memory: Memory, study: Study, demand: Demand) -> dict[str,
         "false_candidates_forecast": _number(row.false_candidates_at(demand.documents, demand.collection)),
         "bytes_per_document": size / demand.documents if demand.documents else 0.0,
         "memory_bytes": size,
+        "memory_bytes_when_first_filled": memory.filled(study, row),
         "documents_per_s": row.speed.documents_per_s,
         "prepare_us": row.speed.prepare_us,
     }
@@ -236,13 +237,14 @@ def _of_choice(
 ) -> dict[str, Any]:
     row = choice.row
     speed = row.speed
-    if measured is not None and measured["documents_per_s"]:
+    timed = measured is not None and measured["corrects"]
+    if measured is not None and timed:
         speed = speed._replace(index_us=max(1e6 / measured["documents_per_s"] - speed.prepare_us, 0.0))
     return {
         **_of_row(row, memory, study, demand),
         "reason": choice.reason,
         "documents_per_s": speed.documents_per_s,
-        "documents_per_s_measured": measured is not None,
+        "documents_per_s_measured": timed,
         "daemons": max(1, math.ceil(question.documents_per_day / DAY_S / (LOAD * speed.documents_per_s))),
         "memory_bytes_by_model": {one.name: memory.by(one, study, row) for one in (REDIS_7, VALKEY_9)},
         "toml": toml(question, row),

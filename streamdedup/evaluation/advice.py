@@ -66,6 +66,12 @@ def choose(rows: Sequence[Row], studies: Sequence[Study], preferred: ShingleOpti
         )
     shortest = min(rows, key=lambda one: least_words(one.options, threshold))
     fewer = least_words(shortest.options, threshold)
+    if fewer == needed:
+        return Choice(
+            row,
+            f"{name}: no kind of shingles bears shorter texts; half of the texts have {median:,} words or fewer, and a "
+            f"pair that differs in one word needs {needed} to stay above {threshold:g}: think of a lower threshold",
+        )
     return Choice(
         shortest,
         f"{shortest.options.unit} {shortest.options.size}: half of the texts have {median:,} words or fewer; in {name} "

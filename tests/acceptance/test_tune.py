@@ -88,6 +88,19 @@ def test_tables_are_for_people_and_name_the_recommendation():
     assert "on no server" in done.stdout
 
 
+def test_the_example_of_the_handbook_is_what_it_prints():
+    page = Path(__file__).parents[2] / "docs" / "tuning.md"
+    example = re.search(r"## An example.*?```text\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[1]
+    options = ["--skip-unreadable", "--unit", "word", "--no-server"]
+    printed = streamdedup("tune", SAMPLE / "articles.jsonl", *options).stdout
+    for line in example.splitlines():
+        # Without what depends on the server and the machine: the last three columns.
+        told = re.split(r"  +", line.strip())[:-3] if line.startswith("  ") else [line]
+        assert line == "..." or any(
+            told == re.split(r"  +", one.strip())[: len(told)] for one in printed.splitlines()
+        ), line
+
+
 def test_a_bounded_sample_is_taken_and_said(corpus):
     lines = corpus.read_text(encoding="utf-8")
     first = streamdedup("tune", "-", "--sample", 50, "--sampling", "first", "--json", "--no-server", text=lines)
