@@ -126,8 +126,9 @@ def _limits(figures: dict[str, Any]) -> Table:
 def _recommendation(figures: dict[str, Any]) -> list[Text]:
     one, measured, demand = figures["recommendation"], figures["measured"], figures["demand"]
     models = ", ".join(f"{name} {size_text(size)}" for name, size in one["memory_bytes_by_model"].items())
+    bands = f"{counted(one['bands'], 'band')} of {counted(one['rows'], 'row')}"
     lines = [
-        Text(f"\nRecommended: {one['unit']} {one['size']}, {one['bands']} bands of {one['rows']} rows", "bold"),
+        Text(f"\nRecommended: {one['unit']} {one['size']}, {bands}", "bold"),
         Text(
             f"  because    {one['reason']}; the cheapest bands that reach a recall of {one['min_recall']:g} "
             f"{'at the threshold by theory' if one['reached'] == 'theory' else 'on the sample'}"

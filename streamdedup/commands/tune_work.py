@@ -17,7 +17,7 @@ from streamdedup.evaluation.templates import Template, templates
 from streamdedup.evaluation.tuning import Demand, Row, exact_share, rows_of
 from streamdedup.minhash import HashFamily, standard_error
 from streamdedup.settings import Profile
-from streamdedup.settings.units import format_duration
+from streamdedup.settings.units import counted, format_duration
 from streamdedup.store.footprint import REDIS_7, VALKEY_9
 from streamdedup.text import ShingleOptions
 
@@ -123,8 +123,8 @@ def work(question: Question, sample: Sample, *, server: bool, url: str | None, p
 def _far(study: Study, demand: Demand) -> Iterator[str]:
     if demand.documents > _FAR * study.documents_count:
         yield (
-            f"the forecast goes from {study.documents_count:,} documents to {demand.documents:,.0f}: of what grows "
-            f"with the index it says the order of magnitude; take a larger sample"
+            f"the forecast goes from {counted(study.documents_count, 'document')} to {demand.documents:,.0f}: of what "
+            f"grows with the index it says the order of magnitude; take a larger sample"
         )
 
 

@@ -58,6 +58,8 @@ def choose(rows: Sequence[Row], studies: Sequence[Study], preferred: ShingleOpti
     row = next((row for row in rows if row.options == preferred), rows[0])
     needed = least_words(row.options, threshold)
     name = f"{row.options.unit} {row.options.size}"
+    if threshold >= 1.0:
+        return Choice(row, f"{name}: at a threshold of 1 any kind of shingles finds texts of the same words")
     if median >= needed or len(rows) == 1:
         return Choice(
             row,

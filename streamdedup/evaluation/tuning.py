@@ -20,7 +20,7 @@ import numpy as np
 from streamdedup.evaluation.distinct import Growth, Weights, growth
 from streamdedup.evaluation.meetings import Meetings
 from streamdedup.evaluation.study import Recall, Study
-from streamdedup.lsh import FALSE_CANDIDATE_WEIGHT, Banding
+from streamdedup.lsh import FALSE_CANDIDATE_WEIGHT, Banding, false_candidates
 from streamdedup.store.footprint import Buckets, Layout, ServerModel, buckets_of, index_bytes, record_bytes
 from streamdedup.text import ShingleOptions
 
@@ -28,6 +28,9 @@ Basis = Literal["theory", "sample"]
 
 #: Pairs of different sets that the recall on a sample needs, at least, to decide anything.
 LEAST_PAIRS: Final = 100
+#: Documents that it takes to see who meets by chance; with fewer, a banding costs as much as among Reuters articles at
+#: least.
+LEAST_DOCUMENTS: Final = 2_000
 #: Microseconds of look-up and insert for a band, Python and Redis together, and for a candidate; Kafka's part of a
 #: document in the daemon: docs/performance.md and `lsh`, measured on one machine and not on this one.
 BAND_US: Final = 3.6
@@ -197,7 +200,10 @@ def _cost(study: Study, demand: Demand, banding: Banding, threshold: float, most
     unrelated, related = _candidates(study, demand, banding, study.meetings(banding.rows, most_bands))
     matches = _grows(study, demand, study.true_pairs(threshold, banding))
     met = _met(unrelated, related, demand.documents, demand.collection)
-    return banding.bands + FALSE_CANDIDATE_WEIGHT * (met - matches.at(min(demand.documents, demand.collection)))
+    false = met - matches.at(min(demand.documents, demand.collection))
+    if study.documents_count < LEAST_DOCUMENTS:
+        false = max(false, false_candidates(banding, threshold, round(demand.documents)))
+    return banding.bands + FALSE_CANDIDATE_WEIGHT * false
 
 
 def _grows(study: Study, demand: Demand, pairs: Weights) -> Growth:

@@ -67,6 +67,7 @@ def test_the_settings_that_it_recommends_are_accepted(tuned, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_bands_chosen_on_the_sample_are_accepted_and_said_to_be(corpus, tmp_path):
     done = streamdedup(
         "tune", corpus, "--json", "--recall-on", "sample", "--min-recall", 0.8, "--unit", "word", "--no-server"
@@ -101,6 +102,15 @@ def test_the_example_of_the_handbook_is_what_it_prints():
         ), line
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("text", ["!!!\n...\n", "one single text\n", "the same words again\n" * 40])
+def test_a_sample_that_says_nothing_is_no_reason_for_bands_that_everybody_meets_in(text):
+    done = streamdedup("tune", "-", "--json", "--no-server", "--unit", "word", "--size", 3, text=text)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["recommendation"]["rows"] >= 4
+
+
+@pytest.mark.long
 def test_a_bounded_sample_is_taken_and_said(corpus):
     lines = corpus.read_text(encoding="utf-8")
     first = streamdedup("tune", "-", "--sample", 50, "--sampling", "first", "--json", "--no-server", text=lines)
@@ -200,6 +210,7 @@ def test_a_real_browser_shows_it_without_errors_and_without_scrolling_aside(tune
     assert [line for line in done.stderr.splitlines() if ":CONSOLE" in line] == []
 
 
+@pytest.mark.long
 def test_a_given_redis_is_measured_and_left_as_it_was(corpus, redis_url, redis_client):
     redis_client.set("somebody's", "own")
     done = streamdedup("tune", corpus, "--unit", "word", "--size", 3, "--json", "--redis", redis_url)
