@@ -1,5 +1,6 @@
 """The detector on a Redis server, put together as the daemon does, without Kafka."""
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -66,3 +67,11 @@ def index_on(url: str, **keys: object) -> Iterator[Index]:
     with connect_store(settings) as client:
         store = redis_store(settings, PROFILE, client)
         yield Index(settings, Detector(detector_options(PROFILE, settings.profiles[PROFILE]), store))
+
+
+def use_one_core() -> None:
+    """Keep every library to one thread, and the process to one core where the system can do that."""
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
+        os.environ[variable] = "1"
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})

@@ -16,8 +16,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from benchmarks import report
+from benchmarks.ours import use_one_core
 from benchmarks.places import REPOSITORY
-from benchmarks.text_to_keys import use_one_core
 from streamdedup.corpora import CorpusReader
 from streamdedup.text import ShingleOptions, Shingler
 

@@ -10,7 +10,6 @@ shingles, so it computes something cheaper than the MinHash signature of a set.
 """
 
 import argparse
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -21,7 +20,7 @@ import numpy as np
 import rensa  # type: ignore[import-untyped]
 
 from benchmarks import corpus, peers, report
-from benchmarks.ours import BATCH_DOCUMENTS, default_banding
+from benchmarks.ours import BATCH_DOCUMENTS, default_banding, use_one_core
 from streamdedup.lsh import Banding
 from streamdedup.minhash import HashFamily
 from streamdedup.text import ShingleOptions, Shingler
@@ -90,14 +89,6 @@ def parse_arguments() -> argparse.Namespace:
         arguments.documents = 1_000 if arguments.quick else 0
     arguments.rounds = arguments.rounds or (1 if arguments.quick else 3)
     return arguments
-
-
-def use_one_core() -> None:
-    """Keep every library to one thread, and the process to one core where the system can do that."""
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
-        os.environ[variable] = "1"
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def streamdedup(banding: Banding) -> Contender:
