@@ -66,6 +66,7 @@ EVENTS: dict[str, dict[Shown, str]] = {
         ("Records by topic", "{{topic}}"): "more",
         ("Records by kind", "{{kind}}"): "more",
         ("What becomes of the records", "indexed"): "more",
+        ("What becomes of the records", "deletions"): "more",
         ("Alerts and pairs by profile", "alerts {{profile}}"): "more",
         ("Alerts and pairs by profile", "pairs {{profile}}"): "more",
         ("Latency", "half"): "more",
@@ -260,6 +261,7 @@ class Life:
 
     def documents_come_in(self) -> None:
         self.send(values_of([*a_corpus(1, 300), *storm(60)]))
+        self.send([(f"copy-{number}".encode(), b'{"op": "delete"}') for number in range(50, 60)])
 
     def some_are_bad(self) -> None:
         # Half an hour ahead; brokers refuse more than one.
