@@ -175,7 +175,9 @@ def _by_topic(partitions: Mapping[Partition, Bookmark]) -> dict[str, list[Partit
 
 
 def _reason(partition: Partition, committed: Bookmark, noted: Noted) -> str | None:
-    """Say by what the index shows that it lacks what is committed; None when nothing shows that."""
+    """Say by what the index shows that it lacks what is committed; None when nothing does."""
+    if not committed.offset:
+        return None  # set by hand, before anything was read
     where = f"offset {committed.offset} of {partition} is committed, but the index"
     if noted.mark is None:
         return f"{where} has never seen this partition: it was lost, or it is another one"

@@ -132,6 +132,15 @@ def test_offsets_that_somebody_set_by_hand_say_nothing_about_the_index():
     assert world.run().wrong() == []
 
 
+def test_the_first_offset_set_by_hand_in_a_partition_of_which_nothing_ever_came_is_no_loss():
+    world = World(BEFORE, partitions=3).run()
+    world.stop_all()
+    world.broker.commit(GROUP, {Partition(INPUT, 2): 0})
+    world.start("later")
+    send(world, Sent("d", OTHER_TEXT, 2))
+    assert world.run().wrong() == []
+
+
 @pytest.mark.parametrize("lose", [flush, lambda world: go_back(world, world.kept)], ids=["flushed", "gone back"])
 def test_what_goes_on_without_the_index_is_told_once_also_for_partitions_of_which_nothing_comes(lose):
     world = World(BEFORE, on_index_lost="continue").run()
