@@ -32,6 +32,8 @@ from streamdedup.store.base import BucketStore, Draft, Fence
 
 #: How often the group is shown that we are alive, and for how long, in seconds.
 _HOLD_EVERY_S, _HOLD_S = 1.0, 0.01
+#: How often drafts that wait for their turn are kept, in seconds; within a minute is enough.
+_KEEP_EVERY_S = 10.0
 #: Claims that are seeded at once.
 _SEED_PAIRS = 5_000
 
@@ -71,12 +73,15 @@ class Rebuilder:
         self._duplicates_topic = duplicates_topic
         self._sites: dict[str, Site] = {}
 
-    def begin(self, name: str, is_lost: Callable[[], bool] = lambda: True) -> bool:
+    def begin(
+        self, name: str, is_lost: Callable[[], bool] = lambda: True, tick: Callable[[], None] = lambda: None
+    ) -> bool:
         """Begin to build the index of a profile; what is there of it is deleted.
 
         Args:
             name: Name of the profile.
             is_lost: See ``Draft.begin``.
+            tick: Called at every step.
 
         Returns:
             Whether it was begun just now.
@@ -87,7 +92,7 @@ class Rebuilder:
         if name in self._sites:
             return False
         site = self._open_site(name)
-        if not site.draft.begin(is_lost):
+        if not site.draft.begin(is_lost, self._keeping_others(tick)):
             return False
         self._sites[name] = site
         return True
@@ -122,12 +127,27 @@ class Rebuilder:
             BatchRefused: Somebody else builds the index by now.
         """
         site = self._sites.pop(name)
+        step = self._keeping_others(tick)
         try:
-            count = _Building(site, self._history, committed, generation, tick, progress).build(self._duplicates_topic)
+            count = _Building(site, self._history, committed, generation, step, progress).build(self._duplicates_topic)
         except BaseException:
             site.draft.abandon()
             raise
         return count
+
+    def _keeping_others(self, tick: Callable[[], None]) -> Callable[[], None]:
+        """Return a tick that also keeps the drafts that were begun and wait for their turn."""
+        kept_at = time.monotonic()
+
+        def step() -> None:
+            nonlocal kept_at
+            tick()
+            if time.monotonic() - kept_at > _KEEP_EVERY_S:
+                for site in self._sites.values():
+                    site.draft.keep()
+                kept_at = time.monotonic()
+
+        return step
 
     def abandon(self) -> None:
         """Give up what was begun; never raises."""
@@ -175,6 +195,8 @@ class _Building:
         self._store: BucketStore = site.draft.store
 
     def build(self, duplicates_topic: str) -> int:
+        # Before anything is written: by now it may be that of somebody else.
+        self._site.draft.keep()
         connections_count = self._store.connections_count()
         fences = {
             partition: self._site.draft.take_over(partition, self._generation, mark.offset)

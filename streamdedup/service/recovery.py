@@ -123,7 +123,7 @@ class Recovery:
         if self._policy == "fail":
             raise IndexLost(losses[0].reason)
         if self._policy == "rebuild" and self._rebuilder is not None:
-            if self._begin(self._rebuilder, names, source):
+            if self._begin(self._rebuilder, names, source, tick):
                 raise Rejoin("the group is joined anew before the index is rebuilt")
             begun = [name for name in names if self._rebuilder.has_begun(name)]
             self._rebuild(self._rebuilder, begun, source, generation, tick)
@@ -134,14 +134,14 @@ class Recovery:
             self._open(name, create=True)
         self._holdings.give_up(losses, generation)
 
-    def _begin(self, rebuilder: Rebuilder, names: Sequence[str], source: Source) -> bool:
+    def _begin(self, rebuilder: Rebuilder, names: Sequence[str], source: Source, tick: Callable[[], None]) -> bool:
         """Begin to rebuild; tell whether any index was begun just now."""
 
         def is_lost(name: str) -> bool:
             lost = {loss.partition.topic for loss in self._holdings.look_for_losses(source)}
             return any(self._by_topic[topic].name == name for topic in lost)
 
-        begun = [name for name in names if rebuilder.begin(name, partial(is_lost, name))]
+        begun = [name for name in names if rebuilder.begin(name, partial(is_lost, name), tick)]
         for name in begun:
             log.warning("index_rebuild_begun", profile=name)
         return bool(begun)

@@ -160,7 +160,9 @@ class BucketStore(Protocol):
             How it was found; None when there is none and none was to be created.
 
         Raises:
-            IndexMismatch: It was built with others; the text names each that differs.
+            IndexMismatch: It was built with others; the text names each that differs. Or none is there, but what a
+                deletion that was cut short has left, and one was to be created.
+            StoreUnavailable: Somebody builds it anew, besides what all methods raise it for.
         """
 
     def fence(self, partition: Partition, generation: int, committed: int, note: str = "") -> Fence:
@@ -318,12 +320,13 @@ class Draft(Protocol):
     def store(self) -> BucketStore:
         """See the attributes."""
 
-    def begin(self, is_lost: Callable[[], bool]) -> bool:
+    def begin(self, is_lost: Callable[[], bool], tick: Callable[[], None] = lambda: None) -> bool:
         """Delete what is there of the index, and begin the new one.
 
         Args:
             is_lost: Asked once nobody else can begin, whether it is still needed: somebody may have been done just
                 before.
+            tick: Called at every step. When it or anything else raises, the draft is given up.
 
         Returns:
             Whether it is needed and was begun.

@@ -326,12 +326,18 @@ class MemoryDraft:
         self._index = index
         self.store = index.emptied()
 
-    def begin(self, is_lost: Callable[[], bool]) -> bool:
+    def begin(self, is_lost: Callable[[], bool], tick: Callable[[], None] = lambda: None) -> bool:
         """See ``Draft.begin``."""
         if self._index.builder not in (None, self):
             raise StoreUnavailable("the index is being rebuilt by somebody else")
         self._index.builder = self
-        if not is_lost():
+        try:
+            needed = is_lost()
+            tick()
+        except BaseException:
+            self.abandon()
+            raise
+        if not needed:
             self.abandon()
             return False
         self._index.become(self._index.emptied())

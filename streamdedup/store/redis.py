@@ -80,10 +80,12 @@ class RedisBucketStore:
         """See ``BucketStore.open``."""
         self._runner.load()
         key = self._keys.fingerprint
-        if self._servers.ask(key, "EXISTS", self._keys.dropping):
-            raise IndexMismatch(f"the deletion of {self._namespace} did not end; call again: streamdedup index drop")
+        # In this order: whoever rebuilds an index deletes the old one while the draft stands.
+        is_half_dropped = self._servers.ask(key, "EXISTS", self._keys.dropping)
         if self._servers.ask(key, "EXISTS", self._keys.draft):
             raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt")
+        if is_half_dropped and create:
+            raise IndexMismatch(f"the deletion of {self._namespace} did not end; call again: streamdedup index drop")
         # Another number of shards would look for every bucket in another place.
         ours = msgspec.json.encode({**fingerprint, "shards": self._shards})
         created = self._servers.ask(key, "SET", key, ours, "NX") if create else None

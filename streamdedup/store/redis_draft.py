@@ -52,22 +52,27 @@ class RedisDraft:
         self._note = f"{0:010d}.{secrets.randbelow(10**17):017d}"
         self._runner = ScriptRunner(servers, self._keys.draft)
 
-    def begin(self, is_lost: Callable[[], bool]) -> bool:
+    def begin(self, is_lost: Callable[[], bool], tick: Callable[[], None] = lambda: None) -> bool:
         """See ``Draft.begin``."""
         draft = self._keys.draft
         if not self._servers.ask(draft, "SET", draft, self._name, "NX", "PX", LEASE_MS):
             self._keep_if_ours(f"the index of {self._namespace} is being rebuilt by somebody else")
 
-        if not is_lost():
-            self.abandon()
-            return False
-
         def deleted(count: int) -> None:
             self.keep()
             self._on_keys(count)
+            tick()
 
-        IndexUpkeep(self._servers, self._namespace).drop(deleted, keep=draft)
-        return True
+        try:
+            needed = is_lost()
+            if needed:
+                IndexUpkeep(self._servers, self._namespace).drop(deleted, keep=draft)
+        except BaseException:
+            self.abandon()
+            raise
+        if not needed:
+            self.abandon()
+        return needed
 
     def _keep_if_ours(self, otherwise: str) -> None:
         if not self._hold(b""):

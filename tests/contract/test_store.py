@@ -489,6 +489,14 @@ class TestDropping:
         with pytest.raises(IndexMismatch, match="streamdedup index drop"):
             store.open(FINGERPRINT)
 
+    def test_what_is_left_of_it_is_no_index_to_whoever_would_not_create_one(self, redis_client):
+        store = _make_redis_store(redis_client)()
+        store.open(FINGERPRINT)
+        (key,) = redis_client.keys("*fingerprint")
+        redis_client.rename(key, key.replace(b"fingerprint", b"dropping"))
+        assert store.open(FINGERPRINT, create=False) is None
+        assert store.noted([PARTITION]) == {PARTITION: Noted(None)}
+
 
 class TestLoss:
     def test_a_flushed_server_is_noticed_by_the_next_write(self, redis_url):
@@ -714,6 +722,44 @@ class TestDrafts:
                 late()
         other.complete(FINGERPRINT)
         assert store.get_records([a_record().number]) == {}
+
+    def test_while_the_old_index_is_deleted_it_is_being_rebuilt(self, drafts):
+        store, draft, _ = drafts
+        store.put_records([a_record()], [store.fence(PARTITION, 1, 0)])
+        refusals = []
+
+        def look():
+            for create in (False, True):
+                with pytest.raises(StoreUnavailable, match="is being rebuilt"):
+                    store.open(FINGERPRINT, create=create)
+                refusals.append(create)
+
+        assert draft.begin(lambda: True, look)
+        assert refusals
+
+    def test_one_that_was_cut_short_while_the_old_index_was_deleted_can_be_begun_again_at_once(self, drafts):
+        store, draft, other = drafts
+        store.put_records([a_record()], [store.fence(PARTITION, 1, 0)])
+
+        def interrupt():
+            raise StoreUnavailable("interrupted")
+
+        with pytest.raises(StoreUnavailable, match="interrupted"):
+            draft.begin(lambda: True, interrupt)
+        assert store.open(FINGERPRINT, create=False) is None
+        assert other.begin(lambda: True)
+        other.complete(FINGERPRINT)
+        assert store.open(FINGERPRINT, create=False) == Opening(created=False)
+
+    def test_one_that_nobody_can_say_is_needed_is_given_up(self, drafts):
+        _, draft, other = drafts
+
+        def is_lost():
+            raise StoreUnavailable("away")
+
+        with pytest.raises(StoreUnavailable, match="away"):
+            draft.begin(is_lost)
+        assert not other.begin(lambda: False)
 
     def test_a_server_that_went_back_does_not_look_as_if_it_had_not(self, drafts, redis_client):
         store, draft, _ = drafts

@@ -1,15 +1,20 @@
 """An index that is gone or has gone back in time: noticed, passed over when asked for, or built anew."""
 
 import copy
+import itertools
 
 import pytest
-from loop_world import DUPLICATES, GROUP, INPUT, Act, Killed, Moment, Sent, World
+from loop_world import DUPLICATES, FINGERPRINT, GROUP, INPUT, OPTIONS, Act, Killed, Moment, Sent, World
 
-from streamdedup.errors import IndexLost
-from streamdedup.messages import decode_alert
+from streamdedup.errors import BatchRefused, IndexLost
+from streamdedup.messages import Decoder, decode_alert
 from streamdedup.position import Partition
+from streamdedup.service import rebuilding
 from streamdedup.service.holdings import Attempts, announcement
+from streamdedup.service.memory import MemoryHistory
+from streamdedup.service.outbox import Profile
 from streamdedup.service.transport import Bookmark
+from streamdedup.store.memory import MemoryBucketStore, MemoryDraft
 
 TEXT = "amber birch cedar delta ember"
 OTHER_TEXT = "knoll lagoon amber jetty inlet"
@@ -257,6 +262,74 @@ def test_a_rebuild_that_is_cut_short_anywhere_is_done_again(names):
         world.plan = plan
         draft_expires_with_its_builder(world)
         assert world.run().wrong() == [], f"killed at moment {number}"
+
+
+def test_a_daemon_that_is_asked_to_stop_gives_up_the_index_that_it_begins():
+    world = a_world_that_loses_its_index(flush)
+    (daemon,) = world.daemons
+
+    def stop(_world: World, moment: Moment) -> None:
+        daemon.stop.stopping |= moment.effect == "begin"
+
+    world.plan = lambda _number: stop
+    while not daemon.stop.stopping:
+        daemon.loop._turn()
+    assert world.index.builder is None
+    assert not daemon.rebuilder.has_begun("articles")
+
+
+class DraftsOfSeveral:
+    """Two indexes that are built by one rebuilder, while time passes at every step."""
+
+    def __init__(self, monkeypatch):
+        self.now_s = 0.0
+        self.kept_at: dict[str, list[float]] = {"a": [], "b": []}
+        self.world = World(BEFORE).run()
+        self.world.stop_all()
+        monkeypatch.setattr(rebuilding, "time", self)
+        self.rebuilder = rebuilding.Rebuilder(self.open_site, MemoryHistory(self.world.broker, 1), DUPLICATES)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def step(self) -> None:
+        self.now_s += 20
+
+    def open_site(self, name):
+        draft = MemoryDraft(MemoryBucketStore())
+        keep = draft.keep
+
+        def note_and_keep():
+            self.kept_at[name].append(self.now_s)
+            keep()
+
+        draft.keep = note_and_keep
+        detector = self.world.make_detector(OPTIONS, draft.store)
+        profile = Profile(name, Decoder(), detector, FINGERPRINT, OPTIONS.threshold, 100)
+        return rebuilding.Site(draft, profile, [INPUT], None)
+
+
+def test_an_index_that_waits_to_be_built_stays_reserved_while_another_one_is_begun_and_built(monkeypatch):
+    several = DraftsOfSeveral(monkeypatch)
+    several.rebuilder.begin("b")
+    several.rebuilder.begin("a", tick=several.step)
+    begun_at = several.now_s
+    assert several.kept_at["b"] == [begun_at]
+    committed = {partition: Bookmark(end) for partition, end in several.world.ends.items()}
+    assert several.rebuilder.rebuild("a", committed, 1, several.step) == len(BEFORE)
+    kept_at = [begun_at, *several.kept_at["b"][1:], several.now_s]
+    assert max(later - earlier for earlier, later in itertools.pairwise(kept_at)) <= 40
+    assert several.now_s > begun_at + 60
+
+
+def test_an_index_that_somebody_else_builds_by_now_is_left_alone(monkeypatch):
+    several = DraftsOfSeveral(monkeypatch)
+    several.rebuilder.begin("a")
+    draft = several.rebuilder._sites["a"].draft
+    draft.abandon()
+    with pytest.raises(BatchRefused, match="somebody else"):
+        several.rebuilder.rebuild("a", {Partition(INPUT, 0): Bookmark(1)}, 1, several.step)
+    assert draft.store.noted([Partition(INPUT, 0)])[Partition(INPUT, 0)].mark is None
 
 
 def draft_expires_with_its_builder(world: World) -> None:
