@@ -23,7 +23,7 @@ from streamdedup.text import Shingler
 
 #: Stands among the saved partners of an addition that met no document: the batch done again may find one that a later
 #: record has placed.
-_UNKNOWN = b"unknown document"
+UNKNOWN = b"unknown document"
 
 
 @dataclass(slots=True)
@@ -122,10 +122,10 @@ class Changes:
         documents = [*unknown, *overtaken]
         if not documents:
             return []
-        notes = [{_UNKNOWN: b""}] * len(unknown) + [{}] * len(overtaken)
+        notes = [{UNKNOWN: b""}] * len(unknown) + [{}] * len(overtaken)
         positions = [document.position for document in documents]
         saved = self._store.save_partners(list(zip(positions, notes, strict=True)), rights)
-        return [document for document, notes in zip(documents, saved, strict=True) if _UNKNOWN in notes]
+        return [document for document, notes in zip(documents, saved, strict=True) if UNKNOWN in notes]
 
     def _grow(self, growing: Sequence[tuple[Document, StoredRecord]], continued: Continued, outcome: Outcome) -> None:
         for document, stored in growing:

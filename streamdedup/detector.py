@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from streamdedup.candidates import MatchCodec, Met, Verifier
-from streamdedup.changes import Changes, collision, of_its_life
+from streamdedup.changes import UNKNOWN, Changes, collision, of_its_life
 from streamdedup.clusters import StarFinder
 from streamdedup.content import Content, contents_of
 from streamdedup.content import decode as decode_content
@@ -281,6 +281,8 @@ class Detector:
                 encoded[_OWN_DIGEST] = prepared.records[row].digest
         saved = self._store.save_partners(entries, rights)
         for row, partners in zip(rows, saved, strict=True):
+            # Of an addition that met no document at first: meanwhile another partition has placed one.
+            partners.pop(UNKNOWN, None)
             own_digest = partners.pop(_OWN_DIGEST, None)
             if own_digest is not None:
                 prepared.records[row] = replace(prepared.records[row], digest=own_digest)

@@ -224,6 +224,16 @@ class TestReplays:
         stream.index(*(a_document(i, t, at, partition=1, time_ms=time) for i, t, at, time in elsewhere))
         assert stream.index(attempt).detections[0].matches == first.detections[0].matches
 
+    def test_an_addition_that_met_no_document_continues_one_that_another_partition_has_placed_since(self):
+        stream = Stream()
+        addition = replace(a_document("a", "inlet jetty knoll", 5, time_ms=2), op="append")
+        assert [document for document, _ in stream.index(addition).refused] == [addition]
+        stream.index(a_document("a", TEXT, 0, partition=1, time_ms=1))
+        outcome = stream.index(addition)
+        assert (outcome.refused, outcome.indexed_count) == ([], 1)
+        stream.index(a_document("b", f"{TEXT} inlet jetty knoll", 6))
+        assert stream.pairs == [("a", "b")]
+
     def test_after_the_commit_saved_partners_are_forgotten(self):
         stream = Stream()
         text = a_text(random.Random(1))
