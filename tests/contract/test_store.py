@@ -761,6 +761,15 @@ class TestDrafts:
             draft.begin(is_lost)
         assert not other.begin(lambda: False)
 
+    def test_that_it_is_complete_may_be_said_twice(self, drafts):
+        store, draft, _ = drafts
+        draft.begin(lambda: True)
+        draft.complete(FINGERPRINT)
+        draft.complete(FINGERPRINT)
+        with pytest.raises(BatchRefused):
+            draft.complete({**FINGERPRINT, "other": 1})
+        assert store.open(FINGERPRINT) == Opening(created=False)
+
     def test_a_server_that_went_back_does_not_look_as_if_it_had_not(self, drafts, redis_client):
         store, draft, _ = drafts
         store.announce(EARLIER, [store.fence(PARTITION, 1, 0)])

@@ -7,8 +7,10 @@
 -- ARGV[2]  for how long the hold is to last, in milliseconds
 -- ARGV[3]  the fingerprint to set when the index is complete, else ''
 -- Returns 1, or 0 when the draft is not ours (any more).
-if redis.call('GET', KEYS[2]) ~= ARGV[1] then
-  return 0
+local held = redis.call('GET', KEYS[2])
+if held ~= ARGV[1] then
+  -- A call that is repeated finds what the first has set.
+  return not held and ARGV[3] ~= '' and redis.call('GET', KEYS[3]) == ARGV[3] and 1 or 0
 end
 if ARGV[3] == '' then
   redis.call('PEXPIRE', KEYS[2], ARGV[2])
