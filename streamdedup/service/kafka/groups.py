@@ -9,6 +9,7 @@ from typing import Any
 from kafka import errors as kafka_errors
 from kafka.structs import TopicPartition
 
+from streamdedup.errors import BrokerUnavailable
 from streamdedup.position import Partition
 from streamdedup.service.kafka.client import admin_client
 from streamdedup.service.kafka.failures import CLIENT_ERRORS, translated
@@ -79,11 +80,14 @@ def fetch_committed(
         partitions: Of which; None for all of the options' topics. Those without anything committed are left out.
 
     Raises:
-        BrokerUnavailable: Kafka did not answer in time.
+        BrokerUnavailable: Kafka did not answer in time, or does not know the partitions of a topic.
         FatalError: The broker refuses us for good.
     """
     if partitions is None:
-        of_topic = {topic: consumer.partitions_for_topic(topic) or () for topic in options.topics}
+        of_topic = {topic: consumer.partitions_for_topic(topic) for topic in options.topics}
+        if unknown := [topic for topic, numbers in of_topic.items() if not numbers]:
+            # What is committed of them would be taken for nothing.
+            raise BrokerUnavailable(f"Kafka does not say at the moment which partitions {', '.join(unknown)} has")
         partitions = [Partition(topic, number) for topic, numbers in of_topic.items() for number in numbers]
     wanted = [TopicPartition(*partition) for partition in partitions]
     timeout_ms = round(options.fetch_timeout_s * 1000)
