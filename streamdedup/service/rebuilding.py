@@ -193,11 +193,11 @@ class _Building:
         self._tick = tick
         self._progress = progress
         self._store: BucketStore = site.draft.store
+        self._connections_count = self._store.connections_count()
 
     def build(self, duplicates_topic: str) -> int:
         # Before anything is written: by now it may be that of somebody else.
         self._site.draft.keep()
-        connections_count = self._store.connections_count()
         fences = {
             partition: self._site.draft.take_over(partition, self._generation, mark.offset)
             for partition, mark in self._committed.items()
@@ -207,12 +207,15 @@ class _Building:
             rights = list(fences.values())
             self._seed(duplicates_topic, rights)
             self._site.draft.settle({each: announcement(mark) for each, mark in self._committed.items()}, rights)
-        if self._store.connections_count() != connections_count:
+        self._refuse_other_connections()
+        self._site.draft.complete(self._site.profile.fingerprint)
+        return count
+
+    def _refuse_other_connections(self) -> None:
+        if self._store.connections_count() != self._connections_count:
             raise StoreUnavailable(
                 "a connection to the store was lost while the index was rebuilt, and with it perhaps what was written"
             )
-        self._site.draft.complete(self._site.profile.fingerprint)
-        return count
 
     def _batches(self, topics: Sequence[str], ends: Mapping[Partition, int] | None) -> Iterator[Batch]:
         """Yield what stands in topics since the beginning of the window, and say how far it is."""
@@ -222,6 +225,7 @@ class _Building:
             for batch in span.batches():
                 self._tick()
                 self._site.draft.keep()
+                self._refuse_other_connections()
                 yield batch
                 self._progress(what, span.done_count(), span.total_count)
 

@@ -6,7 +6,7 @@ import itertools
 import pytest
 from loop_world import DUPLICATES, FINGERPRINT, GROUP, INPUT, OPTIONS, Act, Killed, Moment, Sent, World
 
-from streamdedup.errors import BatchRefused, IndexLost
+from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
 from streamdedup.messages import Decoder, decode_alert
 from streamdedup.position import Partition
 from streamdedup.service import rebuilding
@@ -320,6 +320,22 @@ def test_an_index_that_waits_to_be_built_stays_reserved_while_another_one_is_beg
     kept_at = [begun_at, *several.kept_at["b"][1:], several.now_s]
     assert max(later - earlier for earlier, later in itertools.pairwise(kept_at)) <= 40
     assert several.now_s > begun_at + 60
+
+
+def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatch):
+    several = DraftsOfSeveral(monkeypatch)
+    several.rebuilder.begin("a")
+    store = several.rebuilder._sites["a"].draft.store
+    committed = {partition: Bookmark(end) for partition, end in several.world.ends.items()}
+    progress = []
+
+    def lose(_what, done, _total):
+        progress.append(done)
+        store.connections = len(progress)
+
+    with pytest.raises(StoreUnavailable, match="was lost"):
+        several.rebuilder.rebuild("a", committed, 1, several.step, lose)
+    assert progress == [0]
 
 
 def test_an_index_that_somebody_else_builds_by_now_is_left_alone(monkeypatch):
