@@ -141,7 +141,12 @@ class Recovery:
             lost = {loss.partition.topic for loss in self._holdings.look_for_losses(source)}
             return any(self._by_topic[topic].name == name for topic in lost)
 
-        begun = [name for name in names if rebuilder.begin(name, partial(is_lost, name), tick)]
+        try:
+            begun = [name for name in names if rebuilder.begin(name, partial(is_lost, name), tick)]
+        except BaseException:
+            # None of them may be built before the group was joined anew.
+            rebuilder.abandon()
+            raise
         for name in begun:
             log.warning("index_rebuild_begun", profile=name)
         return bool(begun)

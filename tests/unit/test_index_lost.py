@@ -2,17 +2,19 @@
 
 import copy
 import itertools
+from types import SimpleNamespace
 
 import pytest
 from loop_world import DUPLICATES, FINGERPRINT, GROUP, INPUT, OPTIONS, Act, Killed, Moment, Sent, World
 
-from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
+from streamdedup.errors import BatchRefused, IndexLost, Rejoin, StoreUnavailable
 from streamdedup.messages import Decoder, decode_alert
 from streamdedup.position import Partition
 from streamdedup.service import rebuilding
-from streamdedup.service.holdings import Attempts, announcement
+from streamdedup.service.holdings import Attempts, Loss, announcement
 from streamdedup.service.memory import MemoryHistory
 from streamdedup.service.outbox import Profile
+from streamdedup.service.recovery import Recovery
 from streamdedup.service.transport import Bookmark
 from streamdedup.store.memory import MemoryBucketStore, MemoryDraft
 
@@ -320,6 +322,32 @@ def test_an_index_that_waits_to_be_built_stays_reserved_while_another_one_is_beg
     kept_at = [begun_at, *several.kept_at["b"][1:], several.now_s]
     assert max(later - earlier for earlier, later in itertools.pairwise(kept_at)) <= 40
     assert several.now_s > begun_at + 60
+
+
+def test_an_index_that_was_begun_beside_one_that_could_not_be_is_not_built_before_the_group_is_joined_anew():
+    """The index of ``a`` is begun, that of ``b`` is somebody else's work and whole in the next turn."""
+    lost = ["a", "b"]
+    begun = set()
+
+    class Rebuilds:
+        has_begun = begun.__contains__
+        abandon = begun.clear
+
+        def begin(self, name, _is_lost, _tick):
+            if name == "b":
+                lost.remove("b")
+                raise StoreUnavailable("rebuilt by somebody else")
+            return name not in begun and not begun.add(name)
+
+    store = SimpleNamespace(open=lambda *_, **__: None, connections_count=lambda: 0)
+    profiles = {n: SimpleNamespace(name=n, detector=SimpleNamespace(store=store), fingerprint={}) for n in lost}
+    holdings = SimpleNamespace(look_for_losses=lambda _: [Loss(Partition(n, 0), Bookmark(1), "lost") for n in lost])
+    source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
+    recovery = Recovery(profiles, holdings, "rebuild", Rebuilds())
+    with pytest.raises(StoreUnavailable):
+        recovery.look(source, lambda: None)
+    with pytest.raises(Rejoin):
+        recovery.look(source, lambda: None)
 
 
 def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatch):
