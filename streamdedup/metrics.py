@@ -28,7 +28,7 @@ _PREFIX = "streamdedup_"
 #: Stages of a batch.
 STAGES = ("poll", "prepare", "index", "publish")
 #: What the daemon can wait for, in the words of its log and as labels.
-WAITING_FOR = {"the store": "store", "Kafka": "kafka", "partitions": "partitions"}
+WAITING_FOR = {"the store": "store", "Kafka": "kafka", "partitions": "partitions", "the index": "index"}
 
 
 class Metrics:
@@ -105,7 +105,9 @@ class Metrics:
         self.store_limit_bytes = self._gauge("store_limit_bytes", "Memory limit of the store's server; 0 for none.")
         self.loop_age_seconds = self._gauge("loop_age_seconds", "Time since the loop last made a step.")
         self.ready = self._gauge("ready", "1 while the daemon is at work, 0 while it waits for something.")
-        self.waiting = self._gauge("waiting", "1 while the daemon waits for this: store, kafka or partitions.", "what")
+        self.waiting = self._gauge(
+            "waiting", "1 while the daemon waits for this: store, kafka, partitions or index.", "what"
+        )
         for what in WAITING_FOR.values():
             self.waiting.labels(what).set(0)
         self.halted = self._gauge(

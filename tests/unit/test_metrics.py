@@ -234,9 +234,14 @@ def test_rebalances_are_counted_on_over_new_clients(metrics):
 
 def test_what_is_waited_for_is_shown_until_it_has_come(metrics):
     figures = Figures(metrics)
-    for what, shown in (("the store", (1, 0, 0, 0)), ("Kafka", (0, 1, 0, 0)), (None, (0, 0, 0, 1))):
+    for what, shown in (
+        ("the store", (1, 0, 0, 0, 0)),
+        ("Kafka", (0, 1, 0, 0, 0)),
+        ("the index", (0, 0, 0, 1, 0)),
+        (None, (0, 0, 0, 0, 1)),
+    ):
         figures.waits_for(what)
-        waiting = [value(metrics, "waiting", what=label) for label in ("store", "kafka", "partitions")]
+        waiting = [value(metrics, "waiting", what=label) for label in ("store", "kafka", "partitions", "index")]
         assert (*waiting, value(metrics, "ready")) == shown
 
 
