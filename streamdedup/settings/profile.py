@@ -181,8 +181,8 @@ class Profile(Section):
     bucket_cap: Limit = Field(
         default=500,
         ge=1,
-        description="Most documents in one bucket. Who meets a full one does not enter it and is compared with 4 "
-        "candidates only, exact copies first.",
+        description="Most documents in one bucket. Who meets a full one does not enter it and is compared with "
+        "three candidates only, exact copies first.",
     )
     max_candidates: Limit = Field(
         default=500, ge=1, description="Most candidates to compare a document with, the most promising first."

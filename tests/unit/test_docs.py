@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from streamdedup import __version__, cli, errors
+from streamdedup.candidates import STORM_CANDIDATES
 from streamdedup.commands.assembly import decoder_of, detector_options
 from streamdedup.detector import Detector
 from streamdedup.lsh import Banding
@@ -224,6 +225,11 @@ class TestSettings:
             defaults["bucket_cap"].default,
             defaults["max_candidates"].default,
         ]
+
+    @pytest.mark.parametrize("page", ["docs/settings.md", "docs/how-it-works.md"])
+    def test_what_a_document_in_a_storm_is_compared_with_is_said_alike(self, page):
+        number = {3: "three"}[STORM_CANDIDATES]
+        assert f"compared with {number} candidates only" in PAGES[page]
 
 
 def load(toml, folder=None):
