@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 import typer
@@ -28,11 +28,11 @@ from streamdedup.commands.collection import (
     given_settings,
     scan_profile,
 )
-from streamdedup.commands.output import output_to
+from streamdedup.commands.output import Output, output_to
 from streamdedup.commands.tune_question import Question
 from streamdedup.commands.tune_tables import show
 from streamdedup.commands.tune_work import Progress as Steps
-from streamdedup.commands.tune_work import work
+from streamdedup.commands.tune_work import Result, work
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.evaluation.sample import Sampling, take
 from streamdedup.settings import Profile, Settings
@@ -116,7 +116,7 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
         key_prefix=_key_prefix(config),
         index_with=lambda changes: scan_profile(None, "articles", changes),
     )
-    write_report = _report_writer(report)
+    report_of = _report_maker(wanted=report is not None)
     if redis is not None:
         # What cannot be used is said before the work and not after it.
         with connect(redis) as servers:
@@ -125,14 +125,16 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
     texts = take(((entry.id, entry.text) for entry in collection.first_versions()), sample, sampling)
     if not texts.ids:
         raise CorpusError(f"{', '.join(files)}: no document to look at")
-    with _progress() as steps:
-        result = work(question, texts, server=server or redis is not None, url=redis, progress=steps)
-    with output_to(output) as target:
+    # Files that cannot be written are named before the work, too.
+    with output_to(output) as target, _report_to(report) as page:
+        with _progress() as steps:
+            result = work(question, texts, server=server or redis is not None, url=redis, progress=steps)
         if as_json:
             target.write(msgspec.json.format(msgspec.json.encode(result.figures), indent=2).decode() + "\n")
         else:
             show(result.figures, target)
-    write_report(result)
+        if page is not None:
+            page.write(report_of(result))
 
 
 def _with(values: tuple[float, ...], own: float, config: Path | None) -> tuple[float, ...]:
@@ -190,19 +192,24 @@ def _positive(value: float) -> float:
     return value
 
 
-def _report_writer(path: Path | None) -> Callable[[Any], None]:
-    """Return what writes the report; whether it can be made is seen before the work begins.
+def _report_maker(*, wanted: bool) -> Callable[[Result], str]:
+    """Return what makes the report; whether it can be made is seen before the work begins.
 
     Raises:
         SettingsError: What draws it is not installed.
     """
-    if path is None:
-        return lambda _: None
+    if not wanted:
+        return lambda _: ""
     try:
-        from streamdedup.commands.tune_report import write  # noqa: PLC0415  needs the extra "report"
+        from streamdedup.commands.tune_report import page  # noqa: PLC0415  needs the extra "report"
     except ModuleNotFoundError as error:
         raise SettingsError(f"--report needs {error.name}: pip install 'streamdedup[report]'") from error
-    return lambda result: write(result, path)
+    return page
+
+
+def _report_to(path: Path | None) -> contextlib.AbstractContextManager[Output | None]:
+    """Open the file of the report, where one is wanted."""
+    return contextlib.nullcontext() if path is None else output_to(str(path))
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ Texts come from anywhere, so the template escapes whatever it is given, and the 
 itself.
 """
 
-from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -23,7 +22,6 @@ from streamdedup.commands.charts import (
     y_scale,
 )
 from streamdedup.commands.differences import compare, printable
-from streamdedup.commands.output import Output
 from streamdedup.commands.tune_tables import sample_text, size_text
 from streamdedup.commands.tune_work import Result
 from streamdedup.evaluation import Rate
@@ -33,17 +31,6 @@ from streamdedup.lsh import Banding
 COLOURS: Final = 4
 #: Points of the curve.
 _CURVE_POINTS: Final = 101
-
-
-def write(result: Result, path: Path) -> None:
-    """Write the report.
-
-    Raises:
-        OutputError: It cannot be written.
-    """
-    output = Output(str(path))
-    output.write(page(result))
-    output.close()
 
 
 def page(result: Result) -> str:

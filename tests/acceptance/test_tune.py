@@ -131,13 +131,15 @@ def test_a_bounded_sample_is_taken_and_said(corpus):
         (["--retention", "soon"], 2, "retention"),
         (["--redis", "nonsense"], 2, "redis://"),
         (["--min-recall", "0.999999", "--threshold", "0.05", "--no-server"], 2, "no bands"),
-        (["--report", "/nowhere/report.html"], 1, "No such file or directory"),
+        (["--report", "/nowhere/report.html"], 1, "/nowhere/report.html: No such file or directory"),
+        (["--output", "/nowhere/tables.txt"], 1, "/nowhere/tables.txt: No such file or directory"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(corpus, options, code, text):
+def test_what_is_wrong_is_said_in_one_line_before_the_work(corpus, options, code, text):
     done = streamdedup("tune", corpus, "--unit", "word", *options)
     assert done.returncode == code, done.stderr
     assert text in done.stderr
+    assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1
 
 
