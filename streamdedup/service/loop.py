@@ -103,7 +103,7 @@ class Loop:
         self._told: str | None = None
         self._attempts_count = 0
         self._fenced_at: float | None = None
-        self._refused_since: tuple[int | None, float] | None = None
+        self._refused_since: tuple[int | None, float, float] | None = None
 
     def problem(self) -> str | None:
         """Say what the daemon waits for, or None while it is at work; may be asked from another thread."""
@@ -280,9 +280,11 @@ class Loop:
         if self._clients is not None and batch is not None:
             self._clients[0].rewind(batch)
         now, generation = time.monotonic(), None if batch is None else batch.generation
-        if self._refused_since is None or self._refused_since[0] != generation:
-            self._refused_since = generation, now
-        if now - self._refused_since[1] > _STALE_FENCE_S:
+        before, since, last = self._refused_since or (None, now, now)
+        if before != generation or now - last > _STALE_FENCE_S:
+            since = now
+        self._refused_since = generation, since, now
+        if now - since > _STALE_FENCE_S:
             raise StaleFence(
                 f"{error}, and has been for {_STALE_FENCE_S:.0f} s. If the consumer group was deleted it counts from 1 "
                 "again: stop all daemons of the group and run `streamdedup index unfence`"

@@ -410,6 +410,23 @@ def test_another_index_ends_the_daemon():
         world.run()
 
 
+def test_two_refusals_of_an_idle_daemon_with_hours_between_them_are_no_fence_that_stays(monkeypatch):
+    (daemon,) = World(TWINS).run().daemons
+    look = daemon.loop._recovery.look
+
+    def refuse(*_):
+        raise BatchRefused("somebody else rebuilds the index")
+
+    for _ in range(2):
+        monkeypatch.setattr(daemon.loop._recovery, "look", refuse)
+        daemon.loop._turn()
+        assert daemon.loop.problem() == "waiting for partitions"
+        monkeypatch.setattr(daemon.loop._recovery, "look", look)
+        daemon.loop._turn()
+        assert daemon.loop.problem() is None
+        CLOCK.now_s += 3_600
+
+
 def test_a_fence_that_stays_above_us_ends_the_daemon_with_advice():
     world = World(TWINS)
     world.index._fences = dict.fromkeys(world.ends, 10**6)
