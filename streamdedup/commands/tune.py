@@ -35,7 +35,7 @@ from streamdedup.commands.tune_work import Progress as Steps
 from streamdedup.commands.tune_work import Result, work
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.evaluation.sample import Sampling, take
-from streamdedup.settings import Profile, Settings
+from streamdedup.settings import Profile, Redis, Settings
 from streamdedup.store.connection import check_server, connect
 from streamdedup.text import ShingleOptions
 
@@ -43,8 +43,6 @@ from streamdedup.text import ShingleOptions
 THRESHOLDS: Final = (0.7, 0.8, 0.9)
 RECALLS: Final = (0.95, 0.99)
 SIZES: Final = {"word": (3, 5), "char": (5, 9)}
-#: Prefix of the keys where no settings file names one: the default of `redis.key_prefix`.
-_KEY_PREFIX: Final = "streamdedup"
 
 
 def tune(  # noqa: PLR0913  a command line has as many options as it has
@@ -171,7 +169,10 @@ def _kind(own: ShingleOptions, unit: Literal["word", "char"], size: int) -> Shin
 
 
 def _key_prefix(config: Path | None) -> str:
-    return _KEY_PREFIX if config is None else Settings.load(config).redis.key_prefix
+    if config is not None:
+        return Settings.load(config).redis.key_prefix
+    default: str = Redis.model_fields["key_prefix"].default
+    return default
 
 
 def _numbers(option: str, given: list[float] | None, usual: tuple[float, ...], most: float) -> tuple[float, ...]:

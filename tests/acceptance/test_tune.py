@@ -80,6 +80,16 @@ def test_bands_chosen_on_the_sample_are_accepted_and_said_to_be(corpus, tmp_path
     assert streamdedup("config", "check", "--config", config).returncode == 0
 
 
+def test_memory_is_that_of_the_default_settings_where_no_file_names_others(corpus, tmp_path):
+    config = tmp_path / "streamdedup.toml"
+    config.write_text(SERVERS + '[profiles.articles]\ntopics = ["articles"]\n', encoding="utf-8")
+    options = ["--json", "--no-server", "--unit", "word", "--size", 3, "--threshold", 0.8, "--min-recall", 0.99]
+    without, with_file = (
+        json.loads(streamdedup("tune", corpus, *options, *more).stdout)["rows"] for more in ([], ["--config", config])
+    )
+    assert [row["memory_bytes"] for row in without] == [row["memory_bytes"] for row in with_file]
+
+
 def test_tables_are_for_people_and_name_the_recommendation():
     done = streamdedup("tune", SAMPLE / "reviews.jsonl", "--profile", "reviews", "--skip-unreadable", "--no-server")
     assert done.returncode == 0, done.stderr
