@@ -53,7 +53,8 @@ class Connections:
 
     def opened(self, connection: Any) -> None:
         """Set up a new connection as its client would, and count it."""
-        connection.on_connect()
+        # Without a look at its health: that would ask for a connection before this one is set up, and so on for ever.
+        connection.on_connect_check_health(check_health=False)
         self.count += 1
 
     def added(self, _connection: Any) -> None:
