@@ -129,7 +129,7 @@ def test_empty_topics_and_files_are_nothing_wrong(install, tmp_path):
         (("dlq", "inspect", *config), "no dead letters"),
         (("dlq", "inspect", "--last", "3", *config), "no dead letters"),
         (("dlq", "inspect", "--summary", *config), "0 dead letters"),
-        (("dlq", "replay", "--yes", *config), "to replay: 0 dead letters"),
+        (("dlq", "replay", "--yes", *config), "replayed: 0 dead letters"),
         (("scan", tmp_path / "empty.jsonl"), "0 documents"),
     ):
         done = streamdedup(*arguments)
