@@ -20,7 +20,7 @@ from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
 from streamdedup.messages import decode_alert
-from tests.servers import admin_client, committed_offsets, read_topic, wait_until
+from tests.servers import admin_client, committed_offsets, read_topic, wait_no_transaction, wait_until
 
 #: Seconds that a daemon may take to start, to join its group or to catch up before the test fails.
 DEADLINE_S = 60.0
@@ -76,6 +76,8 @@ class Installation:
 
     def pairs(self) -> list[tuple[str, str]]:
         """All pairs that a subscriber of the duplicates topic sees, as a sorted list with repetitions."""
+        # What is committed may be so for the group a moment before it is for subscribers.
+        wait_no_transaction(self.kafka, [self.duplicates], timeout_s=90)
         found = []
         for record in read_topic(self.kafka, self.duplicates):
             alert = decode_alert(record.value).alert

@@ -123,6 +123,21 @@ def read_topic(
         return [record for partition in partitions for record in records[partition]]
 
 
+def wait_no_transaction(bootstrap: str, topics: Iterable[str], timeout_s: float = DEADLINE_S) -> None:
+    """Wait until no transaction is open in topics that nobody writes to."""
+
+    def ends(isolation: str) -> dict[TopicPartition, int]:
+        with contextlib.closing(
+            KafkaConsumer(bootstrap_servers=bootstrap.split(","), group_id=None, isolation_level=isolation)
+        ) as reader:
+            partitions = [TopicPartition(topic, at) for topic in topics for at in reader.partitions_for_topic(topic)]
+            found: dict[TopicPartition, int] = reader.end_offsets(partitions)
+            return found
+
+    what = f"the end of all transactions in {topics}"
+    wait_until(lambda: ends("read_committed") == ends("read_uncommitted"), timeout_s, what)
+
+
 def committed_offsets(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
     """Return what ``group`` has committed: offset by topic and partition."""
     with contextlib.closing(admin_client(bootstrap)) as admin:

@@ -33,6 +33,8 @@ _PRESETS: dict[str, dict[str, object]] = {
     "articles": {"shingle_unit": "word"},
     "reviews": {"shingle_unit": "char"},
 }
+#: Documents that are worked on at once: the default of `kafka.batch_records`.
+BATCH_DOCUMENTS = 500
 #: How long the keys of an index in Redis live whose command was killed before it could delete them, in milliseconds.
 _LEFT_BEHIND_MS = 86_400_000
 
@@ -175,7 +177,7 @@ class Collection:
                     typer.echo(f"{entry.file}:{entry.line}: op {entry.op} is passed over by {self.command}", err=True)
                 else:
                     yield entry
-        if self.skip_unreadable:
+        if bad_lines.count:
             typer.echo(f"{counted(bad_lines.count, 'line')} left out: no documents", err=True)
 
     def first_versions(self) -> Iterator[Entry]:

@@ -11,6 +11,7 @@ import typer
 from streamdedup.commands.assembly import detector_options
 from streamdedup.commands.bad_lines import SkipUnreadableOption
 from streamdedup.commands.collection import (
+    BATCH_DOCUMENTS,
     Collection,
     ConfigOption,
     ExactLimitOption,
@@ -43,9 +44,6 @@ from streamdedup.evaluation import SetCollector, ShingleSets, Trial, Truth, docu
 from streamdedup.messages import Document
 from streamdedup.store.base import BucketStore
 
-#: Documents that are worked on at once.
-_BATCH_DOCUMENTS = 500
-
 
 class GivenTruth(NamedTuple):
     """The truth, where it is from, and how many of its pairs name a document that is not there."""
@@ -76,7 +74,7 @@ def evaluate_documents(
     """
     trial, collector = Trial(options, store), SetCollector(options.shingles)
     ids: list[str] = []
-    for batch in batches(documents, _BATCH_DOCUMENTS):
+    for batch in batches(documents, BATCH_DOCUMENTS):
         trial.add(batch)
         collector.add([document.text for document in batch])
         ids += [document.id for document in batch]

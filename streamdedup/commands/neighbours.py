@@ -7,6 +7,7 @@ import typer
 
 from streamdedup.commands.bad_lines import SkipUnreadableOption
 from streamdedup.commands.collection import (
+    BATCH_DOCUMENTS,
     Collection,
     ConfigOption,
     FilesArgument,
@@ -31,9 +32,6 @@ from streamdedup.errors import CorpusError
 from streamdedup.evaluation import NearestDocuments, Neighbour, SetCollector, ShingleSets
 from streamdedup.settings.units import counted
 from streamdedup.text import ShingleOptions
-
-#: Documents that are worked on at once.
-_BATCH_DOCUMENTS = 500
 
 
 class Neighbourhood(NamedTuple):
@@ -72,7 +70,7 @@ def find_neighbours(
     before: list[tuple[list[str], ShingleSets]] = []
     nearest: NearestDocuments | None = None
     shingles_count = compared_count = 0
-    for batch in batches(collection.first_versions(), _BATCH_DOCUMENTS):
+    for batch in batches(collection.first_versions(), BATCH_DOCUMENTS):
         ids, sets = _shingled([entry for entry in batch if entry.id != document_id], options)
         compared_count += len(ids)
         if nearest is None and len(ids) < len(batch):

@@ -11,6 +11,7 @@ import typer
 from streamdedup.commands.assembly import detector_options
 from streamdedup.commands.bad_lines import SkipUnreadableOption
 from streamdedup.commands.collection import (
+    BATCH_DOCUMENTS,
     Collection,
     ConfigOption,
     ExactLimitOption,
@@ -43,8 +44,6 @@ from streamdedup.settings import Profile
 from streamdedup.settings.units import counted
 from streamdedup.store.base import BucketStore
 
-#: Documents that are worked on at once.
-_BATCH_DOCUMENTS = 500
 #: The one partition that all documents of a scan stand in.
 _PARTITION = Partition("scan", 0)
 
@@ -78,12 +77,13 @@ class Scan:
 
     def pairs(self, documents: Iterable[Document]) -> Iterator[Pair]:
         """Yield the pairs as they are found."""
-        for batch in batches(documents, _BATCH_DOCUMENTS):
+        for batch in batches(documents, BATCH_DOCUMENTS):
             outcome = self._detector.index(self._detector.prepare(batch), {_PARTITION: self._fence})
             # Nothing is replayed here, so what was saved for a replay can go.
             self._store.finish({}, outcome.saved_positions, [self._fence])
             self.documents_count += len(batch)
             self.skipped.update(reason.value for _, reason in outcome.skipped)
+            self.skipped.update(error.code for _, error in outcome.refused)
             yield from _pairs_of(outcome)
 
 

@@ -19,7 +19,7 @@ from streamdedup.commands.collection import (
     scan_profile,
 )
 from streamdedup.commands.output import output_to
-from streamdedup.errors import SettingsError
+from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings.units import counted
 from streamdedup.stop_shingles import DEFAULT_SHARE, StopShingles, learn_stop_shingles
 
@@ -58,6 +58,8 @@ def stop_shingles(  # noqa: PLR0913  a command line has as many options as it ha
         found = learn_stop_shingles(texts, chosen.shingle_options(), share)
     except ValueError as error:
         raise SettingsError(f"--share {share:g}: {error}") from None
+    if not found.documents:
+        raise CorpusError(f"{', '.join(files)}: no document to learn from")
     with output_to(output) as target:
         target.write(found.encoded())
     typer.echo(_summary(found), err=True)

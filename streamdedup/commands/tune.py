@@ -97,9 +97,8 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
         stop_words=stop_words,
         id_field=id_field,
         text_field=text_field,
-        retention_s=retention,
+        retention=retention,
     )
-    overrides["retention"] = overrides.pop("retention_s")
     base = scan_profile(config, profile, overrides)
     if base.min_shared_bands > 1:
         raise SettingsError(f"profiles.{profile}.min_shared_bands is {base.min_shared_bands}; tune knows 1 only")

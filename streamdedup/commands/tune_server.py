@@ -7,15 +7,13 @@ from typing import Final, NamedTuple
 
 import redis
 
-from streamdedup.commands.collection import temporary_store
+from streamdedup.commands.collection import BATCH_DOCUMENTS, temporary_store
 from streamdedup.commands.progress import batches
 from streamdedup.detections import DetectorOptions
 from streamdedup.embedded import MissingToolError, RedisServer
 from streamdedup.evaluation import Trial, document_at
 from streamdedup.settings import Profile
 
-#: Documents in one batch: the default of `kafka.batch_records`.
-_BATCH_DOCUMENTS: Final = 500
 #: How long the server may take to finish growing its tables, and between two looks, in seconds.
 _SETTLE_S, _LOOK_S = 10.0, 0.25
 #: Length of the namespace that a temporary index has: its prefix and 16 digits.
@@ -77,7 +75,7 @@ def measure(
         before = _used_bytes(client)
         trial = Trial(options, store)
         places = enumerate(zip(ids, texts, strict=True))
-        for batch in batches((document_at(at, one, text) for at, (one, text) in places), _BATCH_DOCUMENTS):
+        for batch in batches((document_at(at, one, text) for at, (one, text) in places), BATCH_DOCUMENTS):
             trial.add(batch)
         return Measured(
             server, allocator, url is None, len(ids), _settled_bytes(client) - before, trial.findings().seconds

@@ -241,6 +241,20 @@ class Loop:
             source.close()
             self._figures.clients_closed()
 
+    def _give_clients_up(self) -> None:
+        """Close clients that new ones are to follow.
+
+        Raises:
+            FatalError: Another process has our place in the group: new clients would take it back, from him who was
+                started because we had fallen silent.
+        """
+        if self._clients is not None:
+            try:
+                self._clients[0].confirm()
+            except BrokerUnavailable as error:
+                log.info("place_unconfirmed", reason=str(error))
+        self._close_clients()
+
     def _at_work(self, source: Source) -> None:
         # A daemon beyond the number of partitions is at work too: it stands by with none.
         if self._waiting_for is not None and (source.assigned() or source.stats().rebalances_count):
@@ -315,7 +329,7 @@ class Loop:
     def _join_anew(self, error: BrokerUnavailable | Rejoin) -> None:
         """Kafka is away, or the group is to be joined anew: open new clients."""
         if not isinstance(error, BrokerSilent):  # then new ones would have to await the old membership's end
-            self._close_clients()
+            self._give_clients_up()
         if isinstance(error, Rejoin):
             self._wait("partitions", error)
         else:
@@ -323,7 +337,7 @@ class Loop:
             self._wait("Kafka", error)
 
     def _producer_fenced(self, error: ProducerFenced) -> None:
-        self._close_clients()
+        self._give_clients_up()
         now = time.monotonic()
         if self._fenced_at is not None and now - self._fenced_at < _FENCED_TWICE_S:
             raise error
@@ -346,4 +360,4 @@ class Loop:
             self._clients[0].hold(wait_s)
         except BrokerUnavailable as lost:
             log.warning("clients_lost", reason=str(lost))
-            self._close_clients()
+            self._give_clients_up()

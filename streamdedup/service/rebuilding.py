@@ -1,6 +1,6 @@
 """Building a lost index anew: what the group has committed is read again from the topics, and nothing is published.
 
-The new index is a draft (``store.base.Draft``) until it is whole, and nobody can take over a partition meanwhile: a
+The new index is a draft (``store.draft.Draft``) until it is whole, and nobody can take over a partition meanwhile: a
 document that was compared with half of an index would miss its partners in the other half for ever.
 
 Steps, for each profile:
@@ -28,7 +28,8 @@ from streamdedup.service.intake import decode_batch
 from streamdedup.service.outbox import Profile
 from streamdedup.service.transport import Batch, Bookmark, History, Source
 from streamdedup.service.work import Work
-from streamdedup.store.base import BucketStore, Draft, Fence
+from streamdedup.store.base import BucketStore, Fence
+from streamdedup.store.draft import Draft
 
 #: How often the group is shown that we are alive, and for how long, in seconds.
 _HOLD_EVERY_S, _HOLD_S = 1.0, 0.01

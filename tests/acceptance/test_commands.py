@@ -61,6 +61,12 @@ class TestStopShingles:
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == "streamdedup: --share 7: the share must be above 0 and at most 1, not 7.0\n"
 
+    def test_nothing_is_learnt_from_no_document(self, tmp_path):
+        output = tmp_path / "frames.txt"
+        done = streamdedup("stop-shingles", "-", "--output", output, text="")
+        assert (done.returncode, done.stderr) == (1, "streamdedup: -: no document to learn from\n")
+        assert not output.exists()
+
 
 class TestScan:
     @pytest.mark.parametrize("profile", ["articles", "reviews"])
@@ -70,6 +76,10 @@ class TestScan:
         assert [(a, b) for a, b, _ in rows(done.stdout)] == expected_sample_pairs(profile)
         assert "pairs with similarity of at least 0.8" in done.stderr
         assert "left out: no documents" in done.stderr
+
+    def test_what_is_left_out_is_told_only_when_there_is_some(self):
+        done = streamdedup("scan", "-", "--skip-unreadable", text='{"id": "a", "text": "all readable"}\n')
+        assert (done.returncode, "left out" in done.stderr) == (0, False)
 
     def test_an_unreadable_line_is_named_and_ends_it_unless_told_otherwise(self):
         done = streamdedup("scan", SAMPLE / "articles.jsonl")

@@ -8,9 +8,9 @@ from tests.fuzz import daemon
 
 @pytest.mark.long
 def test_every_damaged_message_is_accounted_for_by_the_topics_and_the_metrics(tmp_path, kafka, redis_url):
-    report = daemon.run("acceptance", 4_000, tmp_path, kafka=kafka, redis=redis_url)
+    report = daemon.run("acceptance", 4_500, tmp_path, kafka=kafka, redis=redis_url)
     with redis.Redis.from_url(redis_url) as client:
         client.flushdb()
     assert report.wrong == []
-    assert report.figures["consumed"] == 4_000
-    assert min(report.figures[name] for name in ("processed", "skipped", "dead letters")) > 200
+    assert report.figures["consumed"] == 4_500
+    assert min(report.figures[name] for name in ("processed", "skipped", "dead letters")) > 300

@@ -86,8 +86,12 @@ def waits(daemons):
 
 
 def wait_waiting(daemons, before):
-    """Wait until a daemon has been kept waiting by the store more often than before."""
-    servers.wait_until(lambda: sum(waits(daemons)) > sum(before), 60, "a daemon that waits for the store")
+    """Wait until every daemon has been kept waiting by the store more often than before."""
+
+    def kept_waiting():
+        return all(now > then for now, then in zip(waits(daemons), before, strict=True))
+
+    servers.wait_until(kept_waiting, 60, "daemons that wait for the store")
 
 
 @pytest.mark.long

@@ -22,7 +22,7 @@ from typing import Any
 
 from streamdedup.messages import content_digest, decode_alert
 from tests.made_corpus import the_expected
-from tests.servers import read_topic
+from tests.servers import read_topic, wait_no_transaction
 
 #: A document in one version: its id, how often it was deleted before, and the digest of what was placed.
 Version = tuple[str, int, str]
@@ -291,7 +291,9 @@ def judge(inputs: Iterable[Any], duplicates: Iterable[Any], letters: Iterable[An
 
 
 def judge_topics(bootstrap: str, topic: str, duplicates: str) -> Verdict:
-    """Compare the topics of an installation that has come to the end of its input."""
+    """Compare the topics of an installation that has come to the end of its input and has stopped."""
+    # A killed daemon's transaction hides what others have published behind it until the broker aborts it.
+    wait_no_transaction(bootstrap, [duplicates, f"{duplicates}.dlq"])
     return judge(
         read_topic(bootstrap, topic),
         read_topic(bootstrap, duplicates),

@@ -32,7 +32,8 @@ from streamdedup.service.memory import MemoryBroker, MemoryHistory, MemorySource
 from streamdedup.service.outbox import LoopOptions, Profile
 from streamdedup.service.rebuilding import Rebuilder, Site
 from streamdedup.service.transport import Batch
-from streamdedup.store.memory import MemoryBucketStore, MemoryDraft
+from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.store.memory_draft import MemoryDraft
 from streamdedup.text import ShingleOptions
 
 INPUT, DUPLICATES, DEAD_LETTERS = "articles", "duplicates", "duplicates.dlq"
@@ -69,7 +70,7 @@ STORE_METHODS = (
 #: Those of them that can be refused.
 FENCED_METHODS = frozenset(STORE_METHODS) - {"open", "noted", "get_records", "ping"}
 #: Calls of a transport that can fail.
-KAFKA_CALLS = frozenset({"open_clients", "poll", "committed", "all_committed", "publish", "commit"})
+KAFKA_CALLS = frozenset({"open_clients", "poll", "committed", "all_committed", "confirm", "publish", "commit"})
 #: Steps after which a run that has not come to its end never will.
 PATIENCE_STEPS = 3_000
 
@@ -222,7 +223,8 @@ class Daemon:
         self.world.moment(Moment(self, "open_clients", after=False))
         self.source, sink = self._transport.open()
         self.world.moment(Moment(self, "open_clients", after=True))
-        return Watched(self.source, self, ["poll", "committed", "all_committed"]), Watched(sink, self, ["publish"])
+        asked = ["poll", "committed", "all_committed", "confirm"]
+        return Watched(self.source, self, asked), Watched(sink, self, ["publish"])
 
     def leave_group(self) -> None:
         """Be silent for longer than the session may last."""

@@ -161,9 +161,9 @@ def test_a_reader_that_raises_something_else_is_noticed(monkeypatch):
 
 
 def test_settings_are_taken_or_refused_with_messages(tmp_path):
-    outcomes = fuzz_settings(SEED, 150, tmp_path)
-    assert outcomes["settings refused"] > 50
-    assert outcomes["settings taken"] > 0
+    outcomes = fuzz_settings(SEED, 600, tmp_path)
+    assert outcomes["settings refused"] > 200
+    assert outcomes["settings taken"] > 3
 
 
 def test_corpora_are_read_or_refused_by_a_message_that_names_the_file(tmp_path):

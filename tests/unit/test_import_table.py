@@ -81,6 +81,8 @@ TABLE: dict[str, set[str]] = {
         "store.redis_servers",
     },
     "store.upkeep": {"store.base", "store.fingerprints", "store.records", "store.redis_keys", "store.redis_servers"},
+    "store.draft": {"store.base"},
+    "store.memory_draft": {"store.base", "store.memory"},
     "store.redis_draft": {
         "store.base",
         "store.redis",
@@ -169,6 +171,7 @@ TABLE: dict[str, set[str]] = {
         "service.transport",
         "service.work",
         "store.base",
+        "store.draft",
     },
     "service.recovery": {
         "service.holdings",

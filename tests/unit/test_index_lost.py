@@ -16,7 +16,8 @@ from streamdedup.service.memory import MemoryHistory
 from streamdedup.service.outbox import Profile
 from streamdedup.service.recovery import Recovery
 from streamdedup.service.transport import Bookmark
-from streamdedup.store.memory import MemoryBucketStore, MemoryDraft
+from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.store.memory_draft import MemoryDraft
 
 TEXT = "amber birch cedar delta ember"
 OTHER_TEXT = "knoll lagoon amber jetty inlet"

@@ -44,7 +44,16 @@ from loop_world import (
 from streamdedup.dead_letters import read_headers
 from streamdedup.detections import Outcome
 from streamdedup.detector import Detector
-from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, ProducerFenced, StaleFence, StoreUnavailable
+from streamdedup.errors import (
+    BatchRefused,
+    BrokerMisconfigured,
+    BrokerUnavailable,
+    IndexLost,
+    IndexMismatch,
+    ProducerFenced,
+    StaleFence,
+    StoreUnavailable,
+)
 from streamdedup.messages import content_digest
 from streamdedup.position import Partition
 from streamdedup.service import loop as loop_module
@@ -469,6 +478,39 @@ def test_a_producer_fenced_again_much_later_is_rebuilt_again():
         world.turn(world.daemons[0])
         world.turn(world.daemons[0])
     assert len(world.dead_letters()) == 3
+
+
+@pytest.mark.parametrize("failure", ["fenced", "publication", "connection"])
+def test_one_whose_place_another_has_by_now_ends_instead_of_taking_it_back(failure):
+    world = World(TWINS)
+    (daemon,) = world.daemons
+    world.turn(daemon)
+    if failure == "fenced":
+        world.broker.register("a")
+    elif failure == "connection":
+        world.index.connections = 1
+
+    def plan(_number: int) -> Act:
+        def act(_world: World, moment: Moment) -> None:
+            if failure == "publication" and moment.effect == "publish":
+                raise BrokerUnavailable("made to fail")
+            if moment.effect == "confirm":
+                raise BrokerMisconfigured("another live member has our place")
+
+        return act
+
+    world.broker.produce(INPUT, b"{", partition=0)
+    world.plan = plan
+    with pytest.raises(BrokerMisconfigured, match="has our place"):
+        world.turn(daemon)
+
+
+def test_a_place_that_nobody_can_tell_of_is_given_up():
+    world = World(TWINS, plan=plan_once("confirm", broker_fails))
+    (daemon,) = world.daemons
+    world.broker.register("a")
+    assert world.run().wrong() == []
+    assert daemon.loop.problem() is None
 
 
 # Servers that are away
