@@ -17,6 +17,7 @@ from tests.made_corpus import a_corpus, the_expected
 DOCUMENTS, CHUNK = 900, 30
 #: Partitions of the input topic, and daemons that share them.
 PARTITIONS, DAEMONS = 4, "ab"
+ASSIGNED = "streamdedup_partitions_assigned"
 #: So that a server that is away is noticed soon.
 IMPATIENT = {"redis.timeout": "500ms", "redis.connect_timeout": "500ms"}
 
@@ -80,6 +81,16 @@ def on(installation, *lines):
     return installation
 
 
+def at_work(daemons):
+    """Wait until every daemon is at work; return how often each has been kept waiting by the store."""
+    servers.wait_until(
+        lambda: all(daemon.metric("streamdedup_ready") and daemon.metric(ASSIGNED) for daemon in daemons),
+        60,
+        "every daemon at work",
+    )
+    return waits(daemons)
+
+
 def waits(daemons):
     """Return how often each daemon has been kept waiting by the store."""
     return [sum(event["what"] == "the store" for event in daemon.events("waiting")) for daemon in daemons]
@@ -94,6 +105,16 @@ def wait_waiting(daemons, before):
     servers.wait_until(kept_waiting, 60, "daemons that wait for the store")
 
 
+def copied(master, replica):
+    """Let the master write nothing further, and wait until the replica has all that it has acknowledged.
+
+    What a master has acknowledged and takes with it is an index that has gone back in time, and another test.
+    """
+    master.client_pause(10_000, all=False)
+    end = master.info("replication")["master_repl_offset"]
+    servers.wait_until(lambda: replica.info("replication")["slave_repl_offset"] >= end, 5, "the copy of all")
+
+
 @pytest.mark.long
 def test_sentinel_fails_over_while_documents_flow(install, redis_program):
     # As docs/redis.md advises: a master that has no replica takes no writes.
@@ -106,7 +127,9 @@ def test_sentinel_fails_over_while_documents_flow(install, redis_program):
                 install(PARTITIONS, batch_records=15), 'mode = "sentinel"', nodes, 'sentinel_service = "index"'
             )
             with running(installation) as (daemons, load), redis.Redis(port=watched.replica.port) as replica:
-                before = waits(daemons)
+                before = at_work(daemons)
+                with redis.Redis(port=watched.master.port) as master:
+                    copied(master, replica)
                 watched.master.kill()
                 wait_waiting(daemons, before)
                 servers.wait_until(lambda: replica.info("replication")["role"] == "master", 30, "the failover")
@@ -130,7 +153,7 @@ def test_a_cluster_moves_slots_and_fails_over_while_documents_flow(install, redi
                     move(cluster, slot, daemons)
                     load.wait_flowing()
                 victim = cluster.owner(slots[0])
-                before = waits(daemons)
+                before = at_work(daemons)
                 cluster.nodes[victim].kill()
                 wait_waiting(daemons, before)
                 load.wait_flowing()

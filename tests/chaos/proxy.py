@@ -6,9 +6,10 @@ before, it is gone, and neither end knows how far the other came.
 
 import asyncio
 import contextlib
+import socket
 import struct
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, Self
 
 from streamdedup.embedded.process import LOOPBACK, free_ports
@@ -41,7 +42,7 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._open = {"up": asyncio.Event(), "down": asyncio.Event()}
-        self._server: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
         self._thread = threading.Thread(target=self._run, name=f"proxy {self.port}", daemon=True)
         self._thread.start()
         self._do(self._set(("up", "down"), passing=True))
@@ -92,20 +93,32 @@ class Proxy:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     async def _listen(self) -> None:
-        if self._server is None:
-            self._server = await asyncio.start_server(self._connected, LOOPBACK, self.port)
+        if self._listener is None:
+            self._listener = socket.create_server((LOOPBACK, self.port))
+            self._listener.setblocking(False)
+            self._loop.add_reader(self._listener, self._accept, self._listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        # Not by asyncio's own server: closed while a client comes, it forgets a connection half made.
+        with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
+            client, _ = listener.accept()
+            task = asyncio.ensure_future(self._connected(client))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _silence(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
         await self._cut()
 
     async def _stop(self) -> None:
         await self._silence()
-        for task in self._tasks:
+        for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # for the ends of connections, which are worked off in the next turn of the loop
 
     async def _set(self, directions: tuple[str, ...], *, passing: bool) -> None:
         for direction in directions:
@@ -119,22 +132,29 @@ class Proxy:
             self.cut_count += 1
             writer.transport.abort()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connected(self, client: socket.socket) -> None:
+        with contextlib.closing(client):
+            reader, writer = await asyncio.open_connection(sock=client)
+            with self._ending(writer), contextlib.suppress(OSError):
+                server_reader, server_writer = await asyncio.open_connection(LOOPBACK, self.target_port)
+                with self._ending(server_writer):
+                    await asyncio.gather(
+                        self._pump(reader, server_writer, "up"),
+                        self._pump(server_reader, writer, "down"),
+                        return_exceptions=True,
+                    )
+            # Its own end of the socket, before ours.
+            await asyncio.sleep(0)
+
+    @contextlib.contextmanager
+    def _ending(self, writer: asyncio.StreamWriter) -> Iterator[None]:
+        """Let a connection be cut, and end it."""
+        self._writers.add(writer)
         try:
-            server_reader, server_writer = await asyncio.open_connection(LOOPBACK, self.target_port)
-        except OSError:
+            yield
+        finally:
             writer.transport.abort()
-            return
-        for one in (writer, server_writer):
-            self._writers.add(one)
-        pumps = [
-            asyncio.ensure_future(self._pump(reader, server_writer, "up")),
-            asyncio.ensure_future(self._pump(server_reader, writer, "down")),
-        ]
-        self._tasks.update(pumps)
-        await asyncio.gather(*pumps, return_exceptions=True)
-        self._tasks.difference_update(pumps)
-        self._writers.difference_update((writer, server_writer))
+            self._writers.discard(writer)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: str) -> None:
         requests = _Requests()
