@@ -82,27 +82,27 @@ def on(installation, *lines):
 
 
 def at_work(daemons):
-    """Wait until every daemon is at work; return how often each has been kept waiting by the store."""
+    """Wait until every daemon is at work; return how often each has noticed before that the store was away."""
     servers.wait_until(
         lambda: all(daemon.metric("streamdedup_ready") and daemon.metric(ASSIGNED) for daemon in daemons),
         60,
         "every daemon at work",
     )
-    return waits(daemons)
+    return failures(daemons)
 
 
-def waits(daemons):
-    """Return how often each daemon has been kept waiting by the store."""
-    return [sum(event["what"] == "the store" for event in daemon.events("waiting")) for daemon in daemons]
+def failures(daemons):
+    """Return how often each daemon has noticed that the store was away: at work, or in marking what is committed."""
+    return [daemon.metric("streamdedup_store_errors_total") + len(daemon.events("mark_missed")) for daemon in daemons]
 
 
-def wait_waiting(daemons, before):
-    """Wait until every daemon has been kept waiting by the store more often than before."""
+def wait_noticed(daemons, before):
+    """Wait until every daemon has noticed more often than before that the store was away."""
 
-    def kept_waiting():
-        return all(now > then for now, then in zip(waits(daemons), before, strict=True))
+    def noticed():
+        return all(now > then for now, then in zip(failures(daemons), before, strict=True))
 
-    servers.wait_until(kept_waiting, 60, "daemons that wait for the store")
+    servers.wait_until(noticed, 60, "daemons that wait for the store")
 
 
 def copied(master, replica):
@@ -131,8 +131,10 @@ def test_sentinel_fails_over_while_documents_flow(install, redis_program):
                 with redis.Redis(port=watched.master.port) as master:
                     copied(master, replica)
                 watched.master.kill()
-                wait_waiting(daemons, before)
+                wait_noticed(daemons, before)
                 servers.wait_until(lambda: replica.info("replication")["role"] == "master", 30, "the failover")
+                # Back before the Sentinel is done, and empty, the old master would be taken for the master again.
+                servers.wait_until(watched.has_failed_over, 30, "the end of the failover")
                 # Alone the new master takes no writes; the old one comes back as its replica.
                 watched.master.start()
                 load.wait_flowing()
@@ -155,7 +157,7 @@ def test_a_cluster_moves_slots_and_fails_over_while_documents_flow(install, redi
                 victim = cluster.owner(slots[0])
                 before = at_work(daemons)
                 cluster.nodes[victim].kill()
-                wait_waiting(daemons, before)
+                wait_noticed(daemons, before)
                 load.wait_flowing()
                 other = cluster.clients[(victim + 1) % 3]
                 roles = other.cluster("NODES")
