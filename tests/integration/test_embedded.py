@@ -59,8 +59,8 @@ class Script(ManagedProcess):
 def is_alive(pid: int) -> bool:
     """Tell whether the process exists and is more than an entry that its parent has not collected."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+        return state_of(pid) != "Z"
+    except (FileNotFoundError, ProcessLookupError):  # there was none, or it went between opening and reading
         return False
 
 
