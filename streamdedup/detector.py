@@ -33,7 +33,7 @@ from streamdedup.minhash import HashFamily
 from streamdedup.position import Partition
 from streamdedup.sketch import Sketcher
 from streamdedup.store.base import BucketStore, Fence
-from streamdedup.store.documents import RETURNING_STATES, PutResult, PutState, StoredRecord, decide_put
+from streamdedup.store.documents import PutResult, PutState, StoredRecord, decide_put
 from streamdedup.text import Shingler
 
 #: States of a record that is not indexed, without being a mistake.
@@ -154,8 +154,10 @@ class Detector:
         self._replace(prepared, results, rights)
         states = [result.state for result in results]
         _take_first_attempts(prepared.records, results)
+        again = _take_what_stands_elsewhere(prepared, results)
         # 2. Add before read.
-        entering = [row for row, state in enumerate(states) if state <= PutState.REPLAYED and row not in prepared.skips]
+        placed = [row for row, state in enumerate(states) if state <= PutState.REPLAYED or row in again]
+        entering = [row for row in placed if row not in prepared.skips]
         met = self._enter(prepared, entering, rights, outcome)
         loud = self._count_states(prepared, states, results, fences, outcome)
         # 3. Verify.
@@ -163,7 +165,7 @@ class Detector:
         # 4. Save the partners.
         partners = self._save_partners(prepared, loud, states, verified, rights)
         # 5. Claim.
-        outcome.saved_positions += [prepared.records[row].position for row, saved in partners.items() if saved]
+        outcome.saved_positions += [prepared.documents[row].position for row, saved in partners.items() if saved]
         owned = self._claim(prepared, partners, rights)
         # 6. Clusters.
         self._detect(prepared, owned, rights, outcome)
@@ -218,7 +220,7 @@ class Detector:
         numbers = [prepared.records[row].number for row in entering]
         hits = self._store.enter_buckets(numbers, prepared.band_keys[entering], rights)
         outcome.full_buckets_count = hits.full_buckets_count
-        outcome.before_full_buckets = [prepared.records[entering[at]].position for at in sorted(hits.full)]
+        outcome.before_full_buckets = [prepared.documents[entering[at]].position for at in sorted(hits.full)]
         return {
             row: Met(met, crowded=at in hits.crowded, full=at in hits.full)
             for at, (row, met) in enumerate(zip(entering, hits.candidates, strict=True))
@@ -275,7 +277,7 @@ class Detector:
         if not rows:
             return {}
         codec = MatchCodec()
-        entries = [(prepared.records[row].position, codec.encoded(verified.get(row, {}))) for row in rows]
+        entries = [(prepared.documents[row].position, codec.encoded(verified.get(row, {}))) for row in rows]
         for row, (_, encoded) in zip(rows, entries, strict=True):
             if encoded and prepared.documents[row].op == "append":
                 encoded[_OWN_DIGEST] = prepared.records[row].digest
@@ -295,7 +297,7 @@ class Detector:
         pairs = [(row, key, match) for row, saved in partners.items() for key, match in saved.items()]
         if not pairs:
             return {}
-        owned = self._store.claim_pairs([(key, prepared.records[row].position) for row, key, _ in pairs], rights)
+        owned = self._store.claim_pairs([(key, prepared.documents[row].position) for row, key, _ in pairs], rights)
         matches: dict[int, list[Match]] = {}
         for (row, key, match), own in zip(pairs, owned, strict=True):
             if own:
@@ -329,6 +331,24 @@ def _take_first_attempts(records: list[StoredRecord], results: Sequence[PutResul
             records[row] = replace(records[row], time_ms=result.previous.time_ms, content=result.previous.content)
 
 
+def _take_what_stands_elsewhere(prepared: Prepared, results: Sequence[PutResult]) -> set[int]:
+    """Find redeliveries of what another partition has placed, and give them the records that stand there.
+
+    They are placed and compared again: their own attempt may have been cut short before the index was lost, and the
+    other may have been placed anew in silence, as committed before. Claims keep silent what was alerted.
+
+    Returns:
+        Their rows.
+    """
+    again = set()
+    for row, (document, result) in enumerate(zip(prepared.documents, results, strict=True)):
+        stands = result.previous
+        if result.state is PutState.REDELIVERED and stands is not None and stands.position.of != document.position.of:
+            prepared.records[row] = stands
+            again.add(row)
+    return again
+
+
 def _within_batch(records: Sequence[StoredRecord]) -> dict[int, PutResult]:
     """Decide about several versions of a document in one batch; only what stands at its end is put.
 
@@ -346,5 +366,5 @@ def _within_batch(records: Sequence[StoredRecord]) -> dict[int, PutResult]:
             decided[before] = PutResult(PutState.SUPERSEDED)
             standing[record.number] = row
         else:
-            decided[row] = PutResult(state, records[before] if state in RETURNING_STATES else None)
+            decided[row] = PutResult(state, records[before] if state is PutState.COLLIDED else None)
     return decided

@@ -59,24 +59,28 @@ def portions(documents: Sequence[Document], size: int) -> Iterator[list[Document
     """Cut documents into runs that are worked on at once, in order.
 
     A run is of deletions alone or without any, so that what is deleted is gone for whoever comes after it, and not for
-    whoever came before. A document that is continued is in a run only once.
+    whoever came before. A document is in a run only once, unless its partition brings the same text again: a version
+    that an attempt at the batch has put before it was cut short must go all the way, whatever comes after it.
 
     Args:
         documents: Documents of one profile.
         size: Most of them in a run.
     """
     run: list[Document] = []
-    ids: set[str] = set()
-    appended: set[str] = set()
+    there: dict[str, Document] = {}
     for document in documents:
+        before = there.get(document.id)
         deletes = document.op == "delete"
-        again = document.id in (ids if document.op == "append" else appended)
+        again = before is not None and not (deletes or _is_redelivery(document, before))
         if run and (len(run) == size or again or deletes != (run[0].op == "delete")):
             yield run
-            run, ids, appended = [], set(), set()
+            run, there = [], {}
         run.append(document)
-        ids.add(document.id)
-        if document.op == "append":
-            appended.add(document.id)
+        there[document.id] = document
     if run:
         yield run
+
+
+def _is_redelivery(document: Document, before: Document) -> bool:
+    same_place = document.position.of == before.position.of
+    return same_place and document.op == before.op == "upsert" and document.text == before.text

@@ -144,7 +144,7 @@ class Loop:
             with self._figures.timed("poll"):
                 batch = source.poll(_POLL_S)
             self._figures.look_at(source, {name: profile.detector.store for name, profile in self._profiles.items()})
-            self._recovery.look(source, self._step_of_rebuild)
+            self._recovery.look(source, batch, self._step_of_rebuild)
             if batch:
                 self._work_on(batch, source, sink)
             self._at_work(source)

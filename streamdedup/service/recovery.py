@@ -7,11 +7,11 @@ from typing import Literal
 
 import structlog
 
-from streamdedup.errors import IndexLost, Rejoin
+from streamdedup.errors import BatchRefused, IndexLost, Rejoin
 from streamdedup.service.holdings import Holdings, Loss
 from streamdedup.service.outbox import Profile
 from streamdedup.service.rebuilding import Rebuilder, keeping_membership
-from streamdedup.service.transport import Source
+from streamdedup.service.transport import Batch, Source
 
 #: What to do when an index is lost.
 Policy = Literal["fail", "continue", "rebuild"]
@@ -70,11 +70,12 @@ class Recovery:
         for text in opening.advisories:
             log.warning("index_differs", profile=name, reason=text)
 
-    def look(self, source: Source, tick: Callable[[], None]) -> None:
+    def look(self, source: Source, batch: Batch, tick: Callable[[], None]) -> None:
         """Notice losses as soon as partitions are ours, do something about them, and create what never was.
 
         Args:
             source: Knows what is ours and what is committed.
+            batch: What is about to be worked on.
             tick: Called at every step of a rebuild.
 
         Raises:
@@ -84,8 +85,13 @@ class Recovery:
             BatchRefused: Our partitions are no longer ours.
         """
         generation = source.generation()
-        if generation is None:
-            return
+        if generation is not None:
+            self._look(source, generation, tick)
+        # Ours when it was polled, and not any more: whether its index never was or is lost, its owner finds out.
+        if any(self._by_topic[partition.topic].name not in self._opened for partition in batch.starts()):
+            raise BatchRefused("a partition of the batch is no longer ours")
+
+    def _look(self, source: Source, generation: int, tick: Callable[[], None]) -> None:
         if self._seen is not None:
             self.check_connections()
         # Seen before the look: whatever is opened in the course of it counts as later.

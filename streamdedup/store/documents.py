@@ -20,7 +20,7 @@ class PutState(IntEnum):
     REPLACED = 1
     #: The same position with the same content stands there already; it is returned, with the time first stored.
     REPLAYED = 2
-    #: The same content stands there from another position; nothing was changed.
+    #: The same content stands there from another position; nothing was changed, and its record is returned.
     REDELIVERED = 3
     #: A later version stands there already; nothing was changed.
     SUPERSEDED = 4
@@ -29,7 +29,7 @@ class PutState(IntEnum):
 
 
 #: States in which the record that stands or stood there is returned.
-RETURNING_STATES = frozenset({PutState.REPLACED, PutState.REPLAYED, PutState.COLLIDED})
+RETURNING_STATES = frozenset({PutState.REPLACED, PutState.REPLAYED, PutState.REDELIVERED, PutState.COLLIDED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class PutResult:
 
     Attributes:
         state: What happened.
-        previous: The record that is to be replaced or was met (REPLACED, REPLAYED, COLLIDED); else None.
+        previous: The record that is to be replaced or was met, in ``RETURNING_STATES``; else None.
     """
 
     state: PutState

@@ -133,6 +133,11 @@ class RedisBucketStore:
     def replace_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> None:
         """See ``BucketStore.replace_records``."""
         marker_lifetime = self._lifetime if self._lifetime != b"0" else b"%d" % MARKER_LIFETIME_MS
+        # First a call that changes nothing. A server that goes back in time now, and forgets in other slots that
+        # documents have left their buckets, forgets this one too and refuses the records (rule 10).
+        slots = by_slot(self._keys.record_slot(record.number) for record in records)
+        nothing = [(slot, [self._keys.buckets(slot), b""]) for slot in slots]
+        self._runner.run([self._fenced_call("leave_buckets", slot, fences, arguments) for slot, arguments in nothing])
         self._store_records("replace_records", [self._lifetime, marker_lifetime], records, fences)
 
     def _store_records(

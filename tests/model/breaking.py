@@ -38,7 +38,7 @@ BREAKING = {
     "announced": _in("lost", "", "go_back"),
     "reconnecting_noticed": _in("lost", "", "go_back", **_RACE),
     "announced_in_turn": _in("lost", "", "go_back freeze", **(_CROWD | {"partitions_count": 2, "parts_count": 2})),
-    "writes_remembered": _in("told", "delete", "go_back freeze", **(_CROWD | {"daemons_count": 2, "parts_count": 2})),
+    "writes_remembered": _in("told", "delete", "go_back freeze", **_RACE),
     "rejoined": _in("lost", "", "go_back", **_RACE),
     "all_looked_at": _in("lost", "", "go_back kill", **_CROWD),
     "whole_before_use": _in("lost", "", "flush kill", **_RACE),

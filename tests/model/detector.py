@@ -4,7 +4,7 @@ Compositions, the first step, are what appends need: the new content is computed
 outside the server, and put with the position that it was computed from.
 """
 
-from collections.abc import Generator, Hashable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.model.documents import Marker, Operation, Pair, Position, Record, Texts, pair_key
@@ -42,6 +42,26 @@ class Outcome:
     dead_letters: list[Position] = field(default_factory=list)
 
 
+def runs(batch: Sequence[tuple[Position, Operation]]) -> Iterator[list[tuple[Position, Operation]]]:
+    """Cut a batch as ``service.intake.portions`` does."""
+    run: list[tuple[Position, Operation]] = []
+    for position, operation in batch:
+        deletes = operation.kind == "delete"
+        same = [(at, before) for at, before in run if before.doc == operation.doc]
+        again = any(
+            at.partition != position.partition
+            or not before.kind == operation.kind == "upsert"
+            or before.part != operation.part
+            for at, before in same
+        )
+        if run and ((again and not deletes) or deletes != (run[0][1].kind == "delete")):
+            yield run
+            run = []
+        run.append((position, operation))
+    if run:
+        yield run
+
+
 class Detector:
     """Places batches in the index and finds pairs.
 
@@ -61,7 +81,17 @@ class Detector:
     def index(
         self, batch: Sequence[tuple[Position, Operation]], rights_by_partition: Mapping[int, Right]
     ) -> Generator[Step, None, Outcome]:
-        """Take a batch through the index; every step may be repeated from the start."""
+        """Take a batch through the index, a run of it after the other; all may be repeated from the start."""
+        whole = Outcome()
+        for run in runs(batch):
+            outcome = yield from self._index(run, rights_by_partition)
+            whole.alerts += outcome.alerts
+            whole.dead_letters += outcome.dead_letters
+        return whole
+
+    def _index(
+        self, batch: Sequence[tuple[Position, Operation]], rights_by_partition: Mapping[int, Right]
+    ) -> Generator[Step, None, Outcome]:
         rights = list(rights_by_partition.values())
         rows = [Row(operation, position) for position, operation in batch]
         loud = [

@@ -187,6 +187,12 @@ class Store:
         return (yield from self._spread(self._index.put_records, puts, lambda put: put[0] % SLOTS, rights))
 
     def settle(self, docs: Sequence[tuple[int, Position]], rights: Rights) -> Generator[Step, None, None]:
+        """Forget what is to be left, after a call that changes nothing.
+
+        Whoever forgets that buckets of another slot were left forgets this one too, and refuses the next.
+        """
+        for slot in sorted({doc % SLOTS for doc, _ in docs}):
+            yield from self._call(slot, rights, self._index.leave_buckets, [])
         for slot in range(SLOTS):
             mine = [entry for entry in docs if entry[0] % SLOTS == slot]
             if mine:

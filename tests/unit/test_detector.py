@@ -186,6 +186,19 @@ class TestReplays:
         assert outcome.detections == []
         assert [why for _, why in outcome.skipped] == [Skip.REDELIVERED]
 
+    def test_a_redelivery_of_what_another_partition_has_left_unfinished_finds_its_pairs(self):
+        stream = Stream()
+        text = a_text(random.Random(1))
+        stream.index(a_document("a", text, 0))
+        cut_short = stream.detector.prepare([a_document("b", text, 2, partition=1)])
+        stream.store.put_records(cut_short.records, list(stream.fences.values()))
+        here, there = a_document("b", text, 4), a_document("b", text, 2, partition=1)
+        outcome = stream.index(here)
+        assert [(found.document, found.matches[0].id) for found in outcome.detections] == [(here, "a")]
+        assert [why for _, why in outcome.skipped] == [Skip.REDELIVERED]
+        assert stream.index(here).detections == outcome.detections
+        assert stream.index(there).detections == []
+
     def test_below_the_mark_a_record_is_indexed_and_emits_nothing(self):
         stream = Stream()
         text = a_text(random.Random(1))

@@ -15,7 +15,7 @@ from streamdedup.service.holdings import Attempts, Loss, announcement
 from streamdedup.service.memory import MemoryHistory
 from streamdedup.service.outbox import Profile
 from streamdedup.service.recovery import Recovery
-from streamdedup.service.transport import Bookmark
+from streamdedup.service.transport import Batch, Bookmark
 from streamdedup.store.memory import MemoryBucketStore
 from streamdedup.store.memory_draft import MemoryDraft
 
@@ -346,9 +346,9 @@ def test_an_index_that_was_begun_beside_one_that_could_not_be_is_not_built_befor
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
     recovery = Recovery(profiles, holdings, "rebuild", Rebuilds())
     with pytest.raises(StoreUnavailable):
-        recovery.look(source, lambda: None)
+        recovery.look(source, Batch(), lambda: None)
     with pytest.raises(Rejoin):
-        recovery.look(source, lambda: None)
+        recovery.look(source, Batch(), lambda: None)
 
 
 def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatch):

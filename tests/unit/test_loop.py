@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import structlog
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from loop_world import (
     CLOCK,
@@ -297,6 +297,8 @@ def test_at_least_once_nothing_is_lost_and_only_what_was_sent_without_its_commit
 
 @settings(deadline=None, max_examples=100)
 @given(seed=st.integers(0, 10**9))
+@example(seed=3692).via("a text that is replaced and comes back within what is read again")
+@example(seed=4643).via("a partition that goes between the first poll and the first look")
 def test_no_schedule_of_faults_loses_or_doubles_a_pair(seed):
     assert a_random_run(seed).wrong() == []
 

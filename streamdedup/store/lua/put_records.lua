@@ -2,8 +2,8 @@
 --
 -- After the fences: ARGV  prefix of record keys, lifetime in milliseconds ('0' for ever), then for each document
 --   its number (8 bytes, as in the key) and its record (layout: store/records.py).
--- Returns {state, state, ..., i, record, i, record, ...}: n states, then for each REPLACED, REPLAYED or COLLIDED document its
---   index among the n and the record that stands there. What is REPLACED still stands.
+-- Returns {state, state, ..., i, record, i, record, ...}: n states, then for each document that is neither CREATED nor
+--   SUPERSEDED its index among the n and the record that stands there. What is REPLACED still stands.
 local prefix, lifetime = ARGV[at + 1], ARGV[at + 2]
 at = at + 2
 local count = (#ARGV - at) / 2
@@ -22,7 +22,7 @@ for i = 1, count do
   else
     local state = decide(parse(stored), parse(record))
     result[i] = state
-    if state == REPLACED or state == REPLAYED or state == COLLIDED then
+    if state ~= SUPERSEDED then
       result[previous + 1] = i
       result[previous + 2] = stored
       previous = previous + 2
