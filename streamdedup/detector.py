@@ -32,7 +32,7 @@ from streamdedup.messages import Document, Match, content_digest
 from streamdedup.minhash import HashFamily
 from streamdedup.position import Partition
 from streamdedup.sketch import Sketcher
-from streamdedup.store.base import BucketStore, Fence
+from streamdedup.store.base import BucketStore, ClaimListing, Fence, Listed, Listing
 from streamdedup.store.documents import PutResult, PutState, StoredRecord, decide_put
 from streamdedup.text import Shingler
 
@@ -121,6 +121,44 @@ class Detector:
         """
         self._changes.delete(documents, list(fences.values()))
         return Outcome(deleted_count=len(documents))
+
+    def listed(self, documents: Sequence[Document], detections: Sequence[Detection]) -> Listed:
+        """Name documents, and the claims that they made, as the index lists them.
+
+        Args:
+            documents: Which.
+            detections: What was found for them and others.
+        """
+        times = {document.position: document.time_ms for document in documents}
+        return Listed(
+            [
+                Listing(document_number(self._options.profile, document.id), document.position, document.time_ms)
+                for document in documents
+            ],
+            [
+                ClaimListing(bytes.fromhex(match.pair), position, times[position])
+                for detection in detections
+                if (position := detection.document.position) in times
+                for match in detection.matches
+            ],
+        )
+
+    def take_out(self, listed: Listed, fence: Fence) -> int:
+        """Take documents out of the index whose time is over, where they still stand at the position that is listed.
+
+        Args:
+            listed: The first listed documents and claims of a partition.
+            fence: Right to write for it.
+
+        Returns:
+            How many documents stood there.
+
+        Raises:
+            StoreUnavailable: Try again.
+            BatchRefused: The partition is no longer ours.
+            IndexLost: The index is gone.
+        """
+        return self._changes.take_out(listed, fence)
 
     def index(self, prepared: Prepared, fences: Mapping[Partition, Fence]) -> Outcome:
         """Place a prepared batch in the index and find its near-duplicates.

@@ -50,6 +50,9 @@ class Metrics:
             "Documents indexed without alerts: below the committed offset, or before index_silently_until.",
             "profile",
         )
+        self.documents_outdated = self._counter(
+            "documents_outdated", "Documents of a backlog that were taken out because their time is over.", "profile"
+        )
         self.documents_deleted = self._counter(
             "documents_deleted", "Requests that a document be deleted, whether it was there or not.", "profile"
         )
@@ -132,6 +135,7 @@ class Metrics:
             self.documents_replayed,
             self.documents_silent,
             self.documents_deleted,
+            self.documents_outdated,
             self.alerts,
             self.pairs,
             self.candidates,

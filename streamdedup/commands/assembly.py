@@ -136,6 +136,8 @@ def loop_profile(name: str, profile: Profile, store: BucketStore) -> LoopProfile
         threshold=profile.threshold,
         max_matches=profile.max_matches,
         silent_until_ms=profile.index_silently_until_ms,
+        in_order=profile.records_in_order,
+        slack_ms=round(profile.retention_slack_s * 1000),
     )
 
 

@@ -185,6 +185,10 @@ class Figures:
         """Count a failure of Kafka."""
         self._metrics.broker_errors.inc()
 
+    def taken_out(self, profile: str, count: int) -> None:
+        """Count documents of a backlog that were taken out because their time is over."""
+        self._metrics.documents_outdated.labels(profile).inc(count)
+
     def batch_refused(self) -> None:
         """Count a batch that belonged to somebody else."""
         self._metrics.batches_refused.inc()

@@ -96,6 +96,10 @@ class Holdings:
             source.confirm()
         return {partition: self._fences[partition] for partition in batch.starts()}
 
+    def held(self, partitions: Iterable[Partition], generation: int) -> dict[Partition, Fence]:
+        """Return the right to write for those of the partitions that were fenced under a generation."""
+        return {partition: self._fences[partition] for partition in partitions if self._is_held(partition, generation)}
+
     def _is_held(self, partition: Partition, generation: int) -> bool:
         held = self._fences.get(partition)
         return held is not None and held.generation == generation

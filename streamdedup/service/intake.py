@@ -43,10 +43,12 @@ def decode_batch(batch: Batch, profiles: Mapping[str, Profile], work: Work) -> N
         if document.time_ms > now:
             # A time in the future would keep the document matching longer than the window.
             document = replace(document, time_ms=now)
+            work.without_time.add(document.position)
             work.future_count += 1
         elif document.time_ms < 0:
             # Without a time it would match nothing but others without one.
             document = replace(document, time_ms=now)
+            work.without_time.add(document.position)
         work.documents.setdefault(profile.name, []).append(document)
         work.kinds.append((topic, document.op))
     for unreadable in batch.unreadable:

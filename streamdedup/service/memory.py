@@ -135,6 +135,10 @@ class MemorySource:
         """Return the partitions that are ours, as far as we have noticed."""
         return frozenset(self._positions)
 
+    def partitions(self) -> frozenset[Partition]:
+        """Return all partitions of the topics."""
+        return frozenset(each for topic in self._group.topics for each in self._broker.partitions(topic))
+
     def generation(self) -> int | None:
         """Return the generation of the group, or None while we are no member."""
         return self._generation if self._positions else None

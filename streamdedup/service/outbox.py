@@ -33,6 +33,8 @@ class Profile:
         max_matches: Most matches in one alert message.
         silent_until_ms: Records of times before this, in milliseconds since the epoch, emit no dead letters; None for
             any time.
+        in_order: Whether the records of each partition are promised to come in the order of their times.
+        slack_ms: But for so many milliseconds.
     """
 
     name: str
@@ -42,6 +44,8 @@ class Profile:
     threshold: float
     max_matches: int
     silent_until_ms: int | None = None
+    in_order: bool = False
+    slack_ms: int = 0
 
     def is_warm_up(self, record: Record) -> bool:
         """Tell whether a record is only there for later ones to be compared with."""

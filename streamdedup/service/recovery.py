@@ -99,9 +99,13 @@ class Recovery:
         losses = self._holdings.look_for_losses(source)
         if losses:
             self._mend(losses, source, generation, tick)
+        elif source.assigned() and self._rebuilder is not None:
+            # What we may have begun and not come back to, somebody else has built meanwhile.
+            self._rebuilder.abandon()
         for topic in {partition.topic for partition in source.assigned()}:
             if self._by_topic[topic].name not in self._opened:
-                self._open(self._by_topic[topic].name, create=True)
+                # What was mended is there; if it is gone again, the next look finds out.
+                self._open(self._by_topic[topic].name, create=not losses)
 
     def _connections(self) -> tuple[int, ...]:
         return tuple(profile.detector.store.connections_count() for profile in self._profiles.values())

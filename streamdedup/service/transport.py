@@ -197,6 +197,9 @@ class Source(Protocol):
     def assigned(self) -> frozenset[Partition]:
         """Return the partitions that are ours at this moment."""
 
+    def partitions(self) -> frozenset[Partition]:
+        """Return all partitions of the topics, as far as they are known; no request is sent."""
+
     def generation(self) -> int | None:
         """Return the generation of the group under which the partitions are ours, or None while we are no member."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from streamdedup.dead_letters import Stage
 from streamdedup.detections import Outcome
 from streamdedup.messages import Document
+from streamdedup.position import Position
 from streamdedup.service.transport import Message, Record
 
 
@@ -37,6 +38,7 @@ class Work:
         dead_letter_codes: Topic of the record and code of each dead letter.
         kinds: Topic of each record, and what it asks for or that it is invalid.
         future_count: Documents whose record time lay in the future.
+        without_time: Places of those, and of those that had none: their times are those of their processing.
     """
 
     documents: dict[str, list[Document]] = field(default_factory=dict)
@@ -48,3 +50,4 @@ class Work:
     dead_letter_codes: list[tuple[str, str]] = field(default_factory=list)
     kinds: list[tuple[str, str]] = field(default_factory=list)
     future_count: int = 0
+    without_time: set[Position] = field(default_factory=set)

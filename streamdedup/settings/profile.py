@@ -171,6 +171,11 @@ class Profile(Section):
         le=3650 * 86400.0,
         description="How much longer the index keeps a document, for outages and late records.",
     )
+    records_in_order: Flag = Field(
+        default=False,
+        description="A promise: in no partition record times go back by more than retention_slack. Then a backlog that "
+        "is read at full speed takes no more memory than the windows that are open.",
+    )
     index_silently_until_ms: Moment = Field(
         default=None,
         alias="index_silently_until",

@@ -9,7 +9,7 @@ The store keeps four kinds of facts about the documents of one profile:
   committed) and the *announcement* (the last attempt at a batch that is completely written), and per position the
   *partners* found for it and not yet committed.
 
-Eleven rules keep a pair from being lost or doubled although the store lies outside the transaction that publishes it.
+Twelve rules keep a pair from being lost or doubled although the store lies outside the transaction that publishes it.
 Each has its place:
 
 1. *record first*: ``put_records`` returns before ``enter_buckets`` is called.
@@ -30,11 +30,16 @@ Each has its place:
 10. *no late writes*: the calls of a store are numbered, and a slot refuses one that comes after a later one. So a write
    that was given up for lost and repeated does no harm when it arrives after all: it could take a document out of a
    bucket that it has entered again since.
-
 11. *announce*: before a batch is published ``announce`` notes its attempt in every part of the store, and the same note
    is committed with the offsets. A committed note beyond what is announced tells that the store has gone back to an
    earlier time; ``fence`` looks at both. A mark below the committed offset tells nothing: a crash right after a commit
    leaves it.
+
+12. *age*: times to live count from writing, which is too late for a backlog. Of records that come in the order of their
+   times, what is put long after its time is listed with ``enlist`` before it is published, with the claims that it
+   makes, and ``drop_outdated`` takes it out when no partition has records left that it could be compared with: when the
+   slowest of all is past its window. A claim goes a lifetime later, for its other side may be so much later. Leave
+   before change holds here too; the lists forget only what is out. An id is presumed to keep to its partition.
 
 Every write may be repeated at once, also after a time-out that in truth had succeeded: the outcome of the second call
 leads the detector to the same result. A crash between two calls leaves hints without a document or partners without a
@@ -43,8 +48,8 @@ commit, both of which the replay of the batch uses or time removes.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +94,51 @@ class Noted:
 
     mark: int | None
     announced: str = ""
+
+
+class Listing(NamedTuple):
+    """A document of a backlog, as its partition lists it.
+
+    Attributes:
+        number: Its number.
+        position: The position that its record came from.
+        time_ms: Record time, milliseconds since the epoch.
+    """
+
+    number: int
+    position: Position
+    time_ms: int
+
+
+class ClaimListing(NamedTuple):
+    """A claim made in a backlog, as the partition of its owner lists it.
+
+    Attributes:
+        pair_key: The pair, 16 bytes.
+        position: The position that owns it.
+        time_ms: Record time of the document of that position, milliseconds since the epoch.
+    """
+
+    pair_key: bytes
+    position: Position
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What of a backlog is listed.
+
+    Attributes:
+        documents: Documents.
+        claims: Claims that they made.
+    """
+
+    documents: list[Listing] = field(default_factory=list)
+    claims: list[ClaimListing] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        """Tell whether there is any."""
+        return bool(self.documents or self.claims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +334,59 @@ class BucketStore(Protocol):
     ) -> None:
         """Note what is committed: raise the marks, forget the partners saved for ``positions``."""
 
+    def is_late(self, time_ms: int) -> bool:
+        """Tell whether a record of this time, put now, would live for long after its time is over.
+
+        Where records live for ever none does; see the function of this name.
+        """
+
+    def enlist(self, listed: Listed, fences: Sequence[Fence]) -> None:
+        """List documents of a backlog and their claims, each under its partition, to go when their time is over.
+
+        What is listed again, by another attempt, stands there twice; a document that does not stand at its position,
+        or a claim that does not belong to it, does no harm.
+        """
+
+    def times(self) -> dict[Partition, int]:
+        """Return how far in record time partitions have come; empty while none is in a backlog.
+
+        Returns:
+            Milliseconds since the epoch, of each partition that is noted.
+        """
+
+    def note_times(
+        self, times: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
+    ) -> dict[Partition, int]:
+        """Note how far in record time partitions have come, never less than before.
+
+        Args:
+            times: For each partition a time, in milliseconds since the epoch, below which no record of it is left.
+            fences: Rights to write for these.
+            extend: Whether all is to be remembered for a lifetime from now; else as long as it was to be anyway, and
+                nothing is noted where nothing is.
+
+        Returns:
+            What is noted of all partitions.
+        """
+
+    def outdated(self, partitions: Sequence[Partition], time_ms: int, count: int) -> list[Listed]:
+        """Return of each partition the first listed documents and claims whose time is over.
+
+        Args:
+            partitions: Which.
+            time_ms: How far all partitions have come.
+            count: How many listed documents, and how many claims, to look at; documents end at the first that is not
+                older than a lifetime, claims at the first that is not older than two.
+        """
+
+    def drop_outdated(self, listed: Listed, fence: Fence) -> None:
+        """Drop records that still stand at these positions and claims that still belong to them, then forget the lists.
+
+        Args:
+            listed: The first listed documents and claims of the partition; the documents out of their buckets already.
+            fence: Right to write for the partition.
+        """
+
     def connections_count(self) -> int:
         """Return how many connections to servers were opened so far.
 
@@ -300,11 +403,22 @@ class BucketStore(Protocol):
         """Return about how many documents are in the index; cheap enough to be asked every few seconds.
 
         Counted are those that entered their buckets. An implementation may estimate, with a standard error of 1 % at
-        most, and may count a document for up to an eighth longer than it lives.
+        most, and may count a document for up to an eighth longer than its time to live, taken out of a backlog or not.
         """
 
     def close(self) -> None:
         """Free the connection; never raises."""
+
+
+def is_late(time_ms: float, lifetime_ms: int | None, now_ms: float) -> bool:
+    """Tell whether a record that is put now would outlive its time by more than a sixteenth of its life.
+
+    Args:
+        time_ms: Record time, milliseconds since the epoch.
+        lifetime_ms: How long records live after they were written; None for ever.
+        now_ms: The present, in milliseconds since the epoch.
+    """
+    return lifetime_ms is not None and now_ms - time_ms > lifetime_ms // 16
 
 
 def wall_clock_ms() -> float:

@@ -6,6 +6,7 @@ Every method does in plain Python what the contract in ``store.base`` says.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -16,12 +17,16 @@ from streamdedup.position import Partition, Position
 from streamdedup.store.base import (
     COPIES_CAP,
     SHOWN_OF_FULL,
+    ClaimListing,
     Fence,
     Fingerprint,
     Hits,
+    Listed,
+    Listing,
     Noted,
     Opening,
     StoreStats,
+    is_late,
     wall_clock_ms,
 )
 from streamdedup.store.documents import (
@@ -100,6 +105,8 @@ class MemoryBucketStore:
     ) -> None:
         self._made_with: dict[str, Any] = {"lifetime_ms": lifetime_ms, "bucket_cap": bucket_cap, "now_ms": now_ms}
         self._bucket_cap = bucket_cap
+        self._lifetime_ms = lifetime_ms
+        self._now_ms = now_ms
         self.builder: object | None = None
         self.connections = 0
         self._fingerprint: Fingerprint | None = None
@@ -111,6 +118,9 @@ class MemoryBucketStore:
         self._copies: _Expiring[bytes, dict[int, None]] = _Expiring(lifetime_ms, now_ms)
         self._claims: _Expiring[bytes, Position] = _Expiring(lifetime_ms, now_ms)
         self._partners: _Expiring[Position, dict[bytes, bytes]] = _Expiring(lifetime_ms, now_ms)
+        self._documents_listed: _Expiring[Partition, list[Listing]] = _Expiring(lifetime_ms, now_ms)
+        self._claims_listed: _Expiring[Partition, list[ClaimListing]] = _Expiring(lifetime_ms, now_ms)
+        self._times: _Expiring[None, dict[Partition, int]] = _Expiring(lifetime_ms, now_ms)
 
     def emptied(self) -> "MemoryBucketStore":
         """Return a store that was made as this one was."""
@@ -296,6 +306,65 @@ class MemoryBucketStore:
         for position in positions:
             self._partners.drop(position)
 
+    def is_late(self, time_ms: int) -> bool:
+        """See ``BucketStore.is_late``."""
+        return is_late(time_ms, self._lifetime_ms, self._now_ms())
+
+    def enlist(self, listed: Listed, fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.enlist``."""
+        self._check(fences)
+        for document in listed.documents:
+            _append(self._documents_listed, document.position.of, document)
+        for claim in listed.claims:
+            _append(self._claims_listed, claim.position.of, claim)
+
+    def times(self) -> dict[Partition, int]:
+        """See ``BucketStore.times``."""
+        return dict(self._times.get(None) or {})
+
+    def note_times(
+        self, times: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
+    ) -> dict[Partition, int]:
+        """See ``BucketStore.note_times``."""
+        self._check(fences)
+        before = self.times()
+        if not before and not extend:
+            return {}
+        noted = before | {each: max(time_ms, before.get(each, time_ms)) for each, time_ms in times.items()}
+        if extend:
+            self._times.set(None, noted)
+        else:
+            self._times.amend(None, noted)
+        return dict(noted)
+
+    def outdated(self, partitions: Sequence[Partition], time_ms: int, count: int) -> list[Listed]:
+        """See ``BucketStore.outdated``."""
+        limit_ms = time_ms - (self._lifetime_ms or 0)
+        limit_of_claims_ms = limit_ms - (self._lifetime_ms or 0)
+        return [
+            Listed(
+                list(takewhile(lambda each: each.time_ms < limit_ms, documents[:count])),
+                list(takewhile(lambda each: each.time_ms < limit_of_claims_ms, claims[:count])),
+            )
+            for documents, claims in (
+                (self._documents_listed.get(partition) or [], self._claims_listed.get(partition) or [])
+                for partition in partitions
+            )
+        ]
+
+    def drop_outdated(self, listed: Listed, fence: Fence) -> None:
+        """See ``BucketStore.drop_outdated``."""
+        self._check([fence])
+        for number, position, time_ms in listed.documents:
+            record = self._records.get(number)
+            if record is not None and (record.position, record.time_ms) == (position, time_ms):
+                self._records.drop(number)
+        for pair_key, position, _ in listed.claims:
+            if self._claims.get(pair_key) == position:
+                self._claims.drop(pair_key)
+        _forget(self._documents_listed.get(fence.partition) or [], listed.documents)
+        _forget(self._claims_listed.get(fence.partition) or [], listed.claims)
+
     def connections_count(self) -> int:
         """See ``BucketStore.connections_count``."""
         return self.connections
@@ -313,3 +382,15 @@ class MemoryBucketStore:
 
     def close(self) -> None:
         """See ``BucketStore.close``."""
+
+
+def _append(lists: _Expiring[Partition, list[V]], partition: Partition, entry: V) -> None:
+    lists.set(partition, [*(lists.get(partition) or []), entry])
+
+
+def _forget(entries: list[V], first: Sequence[V]) -> None:
+    """Take entries from the head of a list, as far as they stand there."""
+    for each in first:
+        if entries[:1] != [each]:
+            break
+        del entries[0]

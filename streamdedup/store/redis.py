@@ -20,6 +20,7 @@ from streamdedup.store.base import (
     Fence,
     Fingerprint,
     Hits,
+    Listed,
     Noted,
     Opening,
     StoreStats,
@@ -28,10 +29,11 @@ from streamdedup.store.base import (
 from streamdedup.store.documents import MARKER_LIFETIME_MS, PutResult, PutState, StoredRecord
 from streamdedup.store.fingerprints import compare_fingerprints, decode_fingerprint
 from streamdedup.store.records import decode_record, encode_number, encode_place, encode_record
+from streamdedup.store.redis_ages import RedisAges
 from streamdedup.store.redis_figures import DocumentCount, fullest
 from streamdedup.store.redis_keys import Keys, by_slot
 from streamdedup.store.redis_partitions import RedisPartitions
-from streamdedup.store.redis_runner import Call, ScriptRunner, portions
+from streamdedup.store.redis_runner import Call, ScriptRunner, pairs_of, portions
 from streamdedup.store.redis_servers import Command, Servers, refuse_eviction
 
 
@@ -70,6 +72,7 @@ class RedisBucketStore:
         self._cap = str(bucket_cap or 0).encode()
         self._runner = ScriptRunner(servers, self._keys.fingerprint)
         self._partitions = RedisPartitions(servers, self._keys, self._runner)
+        self._ages = RedisAges(servers, self._keys, self._runner, self._partitions, lifetime_ms, now_ms)
 
     def _fenced_call(self, name: str, slot: int, fences: Sequence[Fence], arguments: Iterable[Any]) -> Call:
         return self._partitions.fenced_call(name, slot, fences, arguments)
@@ -249,7 +252,7 @@ class RedisBucketStore:
         saved: list[dict[bytes, bytes]] = [{} for _ in partners]
         for (_, members), reply in zip(groups, self._runner.run(calls), strict=True):
             for index, entries in zip(members, reply, strict=True):
-                saved[index] = _pairs(entries)
+                saved[index] = pairs_of(entries)
         return saved
 
     def claim_pairs(self, claims: Sequence[tuple[bytes, Position]], fences: Sequence[Fence]) -> list[bool]:
@@ -292,6 +295,32 @@ class RedisBucketStore:
         self._partitions.forget_partners(positions)
         self._partitions.raise_marks(committed, fences)
 
+    def is_late(self, time_ms: int) -> bool:
+        """See ``BucketStore.is_late``."""
+        return self._ages.is_late(time_ms)
+
+    def enlist(self, listed: Listed, fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.enlist``."""
+        self._ages.enlist(listed, fences)
+
+    def times(self) -> dict[Partition, int]:
+        """See ``BucketStore.times``."""
+        return self._ages.times()
+
+    def note_times(
+        self, times: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
+    ) -> dict[Partition, int]:
+        """See ``BucketStore.note_times``."""
+        return self._ages.note_times(times, fences, extend=extend)
+
+    def outdated(self, partitions: Sequence[Partition], time_ms: int, count: int) -> list[Listed]:
+        """See ``BucketStore.outdated``."""
+        return self._ages.outdated(partitions, time_ms, count)
+
+    def drop_outdated(self, listed: Listed, fence: Fence) -> None:
+        """See ``BucketStore.drop_outdated``."""
+        self._ages.drop_outdated(listed, fence)
+
     def connections_count(self) -> int:
         """See ``BucketStore.connections_count``."""
         return self._servers.connections.count
@@ -328,10 +357,3 @@ def _count_hits(candidates: dict[int, int], members: Iterable[bytes], own: int) 
         number = int(member)
         if number != own:
             candidates[number] = candidates.get(number, 0) + 1
-
-
-def _pairs(entries: Any) -> dict[bytes, bytes]:
-    """A script's reply for a hash: a flat list under one version of the protocol, a mapping under the next."""
-    if isinstance(entries, dict):
-        return entries
-    return dict(zip(entries[::2], entries[1::2], strict=True))

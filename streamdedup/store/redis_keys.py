@@ -15,6 +15,9 @@ key                    type     what
 ``{..:s}a`` + part.    string   the last attempt announced for a partition, in every slot
 ``{..:s}o`` + store    string   number of a store's last call, in every slot; for an hour
 ``{..:0}m`` + part.    string   the mark of a partition
+``{..:s}l`` + part.    list     documents placed long after their record times, with these
+``{..:s}n`` + part.    list     the claims that they made
+``{..:0}t``            hash     how far in record time each partition has come
 ``{..:0}h`` + time     string   which documents came in a slice of time (HyperLogLog)
 ``{..:0}fingerprint``  string   the parameters that the index was built with, as JSON
 ``{..:0}draft``        string   in the fingerprint's place while the index is rebuilt: by whom
@@ -23,8 +26,8 @@ key                    type     what
 =====================  =======  ==============================================================
 
 Slots: a bucket stands in the slot of its band, one of exact copies in that of the content, a record in that of its
-number, a claim in that of its pair, partners in that of their partition; nothing else decides it, so every daemon finds
-the same place.
+number, a claim in that of its pair, partners and lists in that of their partition; nothing else decides it, so every
+daemon finds the same place.
 
 Scripts make the names of most of their keys themselves, and a cluster checks those that are declared only: while a slot
 moves, a script would see a key that has moved already, or has not yet, as absent, and make it a second time. Each call
@@ -56,6 +59,7 @@ class Keys:
         fingerprint: Key that is there while the index is: the fingerprint, or of one that is being rebuilt the draft.
         draft: Key of the draft.
         dropping: Key that is there while the index is being deleted.
+        times: Key of how far in record time each partition has come.
     """
 
     def __init__(self, namespace: str, bands: int, shards: int = 1, *, in_draft: bool = False) -> None:
@@ -65,6 +69,7 @@ class Keys:
         self.draft = self._tags[0] + b"draft"
         self.fingerprint = self.draft if in_draft else self._tags[0] + b"fingerprint"
         self.dropping = self._tags[0] + b"dropping"
+        self.times = self._tags[0] + b"t"
 
     def guard(self, slot: int) -> bytes:
         """Key of a slot that is never there, by which a script is refused while its slot moves."""
@@ -102,9 +107,13 @@ class Keys:
         """Slot of a pair's claim."""
         return int.from_bytes(pair_key[:4], "big") % self.slots_count
 
+    def partition_slot(self, partition: Partition) -> int:
+        """Slot of what is kept of a partition in one slot only."""
+        return crc32(str(partition).encode()) % self.slots_count
+
     def partner_slot(self, position: Position) -> int:
         """Slot of the partners of a position."""
-        return crc32(str(position.of).encode()) % self.slots_count
+        return self.partition_slot(position.of)
 
     def band_of(self, slot: int) -> int:
         """Band whose buckets stand in a slot."""
@@ -132,6 +141,14 @@ class Keys:
     def announced(self, slot: int, partition: Partition) -> bytes:
         """Key of the last attempt announced for a partition in one slot."""
         return self._tags[slot] + b"a" + str(partition).encode()
+
+    def documents_listed(self, partition: Partition) -> bytes:
+        """Key of the listed documents of a partition."""
+        return self._tags[self.partition_slot(partition)] + b"l" + str(partition).encode()
+
+    def claims_listed(self, partition: Partition) -> bytes:
+        """Key of the listed claims of a partition."""
+        return self._tags[self.partition_slot(partition)] + b"n" + str(partition).encode()
 
     def documents(self, at: int) -> bytes:
         """Key of the documents of a slice of time, counted from the epoch."""

@@ -133,3 +133,10 @@ def portions(members: Sequence[int], pairs_counts: Sequence[int]) -> Iterable[li
             portion, total = [], 0
     if portion:
         yield portion
+
+
+def pairs_of(entries: Any) -> dict[bytes, bytes]:
+    """Read a reply for a hash: a flat list under one version of the protocol, a mapping under the next."""
+    if isinstance(entries, dict):
+        return entries
+    return dict(zip(entries[::2], entries[1::2], strict=True))

@@ -8,14 +8,19 @@ from importlib import resources
 _FENCED = (
     "announce",
     "claim_pairs",
+    "drop_claims",
+    "drop_records",
     "enter_buckets",
     "enter_copies",
     "leave_buckets",
     "leave_copies",
+    "enlist",
+    "note_times",
     "raise_mark",
     "save_partners",
     "set_clusters",
     "settle",
+    "unlist",
 )
 #: Those in front of which position order is explained besides.
 _OF_RECORDS = ("put_records", "replace_records")

@@ -28,6 +28,9 @@ KINDS = {
     b"m": "marks",
     b"o": "orders",
     b"a": "announcements",
+    b"l": "lists",
+    b"n": "lists of claims",
+    b"t": "times",
 }
 #: Whatever else an index has: fingerprint and figures.
 OTHER_KIND = "other"

@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import time
 
 import pytest
 
@@ -13,10 +14,14 @@ from tests.made_corpus import a_corpus
 
 #: Documents, partitions, and records that no daemon can process.
 DOCUMENTS, PARTITIONS, POISON = 90, 2, 6
+#: Documents that follow a backlog in each partition: more than two batches.
+NEWER = 40
 #: Every so many documents one is continued, changed or deleted; the last is sent again when it has been.
 LIVES_EVERY = 6
 #: Points that a daemon which nothing befalls passes once: at its start, or once for each partition, or seldom.
-ONCE = ("open", "mark", "committed", "fence", "enter_copies", "init_transactions")
+ONCE = ("open", "mark", "committed", "fence", "enter_copies", "init_transactions", "note_times", "drop_outdated")
+#: Points that are passed while a backlog is read.
+OF_A_BACKLOG = ("enlist", "note_times", "drop_outdated")
 #: Committing offsets without a transaction, under at-least-once delivery.
 PLAIN = ("before_commit_offsets", "after_commit_offsets")
 #: Where to end, and at which passage. In the second batch the index holds documents already, and the mark of its
@@ -40,10 +45,11 @@ CASES = [
 
 
 @pytest.fixture
-def filled(install):
+def filled(install, request):
     """An installation whose input waits to be read: texts with near-copies, some of them sent twice, and poison.
 
-    Of the documents some are continued, changed, or deleted and placed again.
+    Of the documents some are continued, changed, or deleted and placed again. For the points of a backlog all that
+    is a hundred days old, and newer documents follow, in batches of their own.
     """
     installation = install(PARTITIONS, batch_records=15)
     texts = a_corpus(17, DOCUMENTS)
@@ -53,9 +59,20 @@ def filled(install):
     corpus[30:30] = corpus[:5]
     for number in range(POISON):
         corpus.insert(20 * number, (b"poison-%d" % number, b"not json %d" % number))
-    produce_keyed(installation.kafka, installation.topic, corpus)
     installation.records = len(corpus)
+    if not request.node.callspec.params["point"].endswith(OF_A_BACKLOG):
+        produce_keyed(installation.kafka, installation.topic, corpus)
+        return installation
+    produce_keyed(installation.kafka, installation.topic, corpus, timestamp_ms=days_ago(100))
+    for partition in range(PARTITIONS):
+        newer = values_of([(f"newer-{partition}-{at}", f"n{partition} n{at}") for at in range(NEWER)])
+        produce_keyed(installation.kafka, installation.topic, newer, timestamp_ms=days_ago(2), partition=partition)
+    installation.records += PARTITIONS * NEWER
     return installation
+
+
+def days_ago(days: int) -> int:
+    return (int(time.time()) - 86_400 * days) * 1_000
 
 
 def a_turn(number: int, identity: str, text: str, other: str) -> list[tuple[bytes, bytes | None]]:
@@ -83,6 +100,7 @@ def crash_and_go_on(installation, point: str, passage: int, **settings: str) -> 
         assert daemon.wait() == -signal.SIGKILL, daemon.log.read_text()
         assert daemon.events("crash_point_set")
         daemon.start()
+        daemon.wait_ready()
         installation.wait_committed(installation.records)
         assert not daemon.events("crash_point_set")
         assert daemon.stop() == 0
@@ -92,7 +110,8 @@ def crash_and_go_on(installation, point: str, passage: int, **settings: str) -> 
 def test_a_crash_loses_and_doubles_nothing(filled, point, passage):
     # Copies have buckets of their own where the others hold half of what they can; no bucket of the corpus holds nine.
     crowded = {"profiles.articles.bucket_cap": "8"} if point.endswith("_copies") else {}
-    crash_and_go_on(filled, point, passage, **crowded)
+    ordered = {"profiles.articles.records_in_order": "true"} if point.endswith(OF_A_BACKLOG) else {}
+    crash_and_go_on(filled, point, passage, **crowded, **ordered)
     verdict = judge_topics(filled.kafka, filled.topic, filled.duplicates)
     assert verdict.good, verdict
     assert verdict.expected_count > 10

@@ -10,7 +10,7 @@ from tests.daemons import produce_keyed, values_of
 from tests.made_corpus import a_corpus, the_expected
 
 #: Kills in one run, documents, partitions.
-KILLS, DOCUMENTS, PARTITIONS = 12, 2400, 6
+SEED, KILLS, DOCUMENTS, PARTITIONS = 1, 12, 2400, 6
 
 
 def kill_at_work(daemon, rng: random.Random) -> float:
@@ -31,11 +31,10 @@ def kill_at_work(daemon, rng: random.Random) -> float:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_three_daemons_of_which_one_after_another_is_killed(install, seed):
-    rng = random.Random(seed)
+def test_three_daemons_of_which_one_after_another_is_killed(install):
+    rng = random.Random(SEED)
     installation = install(PARTITIONS, batch_records=15)
-    corpus = a_corpus(seed, DOCUMENTS)
+    corpus = a_corpus(SEED, DOCUMENTS)
     daemons = [installation.daemon(name) for name in "abc"]
     replayed = 0.0
     try:

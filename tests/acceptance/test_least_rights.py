@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 
 import pytest
 import redis
@@ -65,12 +66,13 @@ def settings_for(store):
         "profiles.articles.threshold": 0.5,
         "profiles.articles.retention": "6s",
         "profiles.articles.retention_slack": "1s",
+        "profiles.articles.records_in_order": True,
     }
 
 
-def send(kafka, records):
+def send(kafka, records, **fields):
     with contextlib.closing(KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, **kafka.login())) as producer:
-        futures = [producer.send(TOPICS[0], key=key, value=value) for key, value in records]
+        futures = [producer.send(TOPICS[0], key=key, value=value, **fields) for key, value in records]
         producer.flush(servers.DEADLINE_S)
         for future in futures:
             future.get(0)
@@ -93,11 +95,17 @@ def test_the_whole_life_of_an_index_needs_no_more_rights_than_the_pages_name(gua
     records = [*values_of(corpus), (b"bad", b"not json")]
     with Daemon(setup, "a", settings) as daemon:
         daemon.wait_ready()
+        # A backlog, of which what is too old is taken out.
+        for seconds in (100, 50):
+            old = values_of([(f"old-{seconds}", f"what was said {seconds} seconds ago")])
+            send(kafka, old, timestamp_ms=(int(time.time()) - seconds) * 1_000)
+        servers.wait_until(lambda: daemon.metric("streamdedup_documents_outdated_total"), what="the end of a backlog")
         send(kafka, records)
-        servers.wait_until(lambda: daemon.metric("streamdedup_records_total") == len(records), what="all documents")
+        records_count = len(records) + 2
+        servers.wait_until(lambda: daemon.metric("streamdedup_records_total") == records_count, what="all documents")
         # New versions of some, the same again, and nothing of either that was alerted before.
         send(kafka, values_of([(corpus[0][0], "a text of its own that resembles no other"), *corpus[1:5]]))
-        servers.wait_until(lambda: daemon.metric("streamdedup_records_total") == len(records) + 5, what="new versions")
+        servers.wait_until(lambda: daemon.metric("streamdedup_records_total") == records_count + 5, what="new versions")
         assert daemon.metric("streamdedup_index_documents") >= 0
         assert daemon.stop() == 0
         assert daemon.events("fatal") == []

@@ -118,6 +118,9 @@ EVENTS: dict[str, dict[Shown, str]] = {
         ("Done again", "below the committed offset"): "more",
         ("Done again", "dead letters below it"): "more",
     },
+    "it is started once more, and a backlog comes in": {
+        ("Skipped and set back", "{{profile}} out of a backlog"): "more",
+    },
     "another generation writes to the index": {
         ("Errors and rebuilds", "batches refused"): "more",
     },
@@ -125,7 +128,12 @@ EVENTS: dict[str, dict[Shown, str]] = {
 
 
 #: Small batches, and caps low enough to be met.
-CAPS = {"kafka.batch_records": 25, "profiles.articles.bucket_cap": 3, "profiles.articles.max_candidates": 3}
+CAPS = {
+    "kafka.batch_records": 25,
+    "profiles.articles.bucket_cap": 3,
+    "profiles.articles.max_candidates": 3,
+    "profiles.articles.records_in_order": "true",
+}
 #: Little patience with a Kafka that does not answer.
 BRIEF = {"kafka.transaction_timeout": "4s", "kafka.request_timeout": "2s"}
 #: What depends on a figure that the daemon takes every 15 seconds.
@@ -259,6 +267,20 @@ class Life:
         if event in {"some of them are bad", "Redis goes on", "Kafka freezes while documents come in"}:
             self._installation.wait_committed(self._sent_count)
 
+    def a_backlog_comes_in(self) -> None:
+        """Send documents of a hundred days ago, of fifty and of two; they are kept for thirty-one.
+
+        To a daemon that has seen none yet: to the last one they would break the promise that times do not go back.
+        """
+        self._installation.wait_committed(self._sent_count)
+        assert self.daemon.stop() == 0
+        self.daemon = self._new_daemon(dead_letter_limit="none")
+        self._start_and_be_seen()
+        for days in (100, 50, 2):
+            then_ms = (int(time.time()) - 86_400 * days) * 1000
+            self.send(values_of([(f"{days}-{i}", text) for i, text in a_corpus(days, 40)]), timestamp_ms=then_ms)
+            self._installation.wait_committed(self._sent_count)
+
     def documents_come_in(self) -> None:
         self.send(values_of([*a_corpus(1, 300), *storm(60)]))
         self.send([(f"copy-{number}".encode(), b'{"op": "delete"}') for number in range(50, 60)])
@@ -292,7 +314,7 @@ class Life:
         pytest.fail("no batch was done again", pytrace=False)
 
     def a_topic_turns_bad(self) -> None:
-        produce_keyed(self._kafka.bootstrap_servers, "articles", bad(100))
+        self.send(bad(100))
 
     def offsets_are_set_back(self) -> None:
         assert self.daemon.stop() == 0
@@ -301,12 +323,15 @@ class Life:
         self.daemon = self._new_daemon(dead_letter_limit="none")
         # Nothing is done before Prometheus has seen it for the first time: of a first value there is no rate.
         self._redis.pause()
+        self._start_and_be_seen()
+        self._redis.resume()
+
+    def _start_and_be_seen(self) -> None:
         self.daemon.start()
         port = self.daemon.wait_event("started")["metrics_port"]
         self._watch.look_at(JOB, port)
         seen = f'streamdedup_ready{{instance="127.0.0.1:{port}"}}'
         servers.wait_until(lambda: self._watch.server.values(seen), what="the first look at the daemon")
-        self._redis.resume()
 
     def another_generation_writes(self) -> None:
         raise_fences(self._installation, self._redis.url)
@@ -344,6 +369,7 @@ def test_every_query_of_the_dashboard_follows_its_event(install_on, start_kafka,
         "Kafka freezes while documents come in": life.kafka_freezes,
         "a topic turns bad": life.a_topic_turns_bad,
         "the daemon is started again, and offsets are set back": life.offsets_are_set_back,
+        "it is started once more, and a backlog comes in": life.a_backlog_comes_in,
         "another generation writes to the index": life.another_generation_writes,
     }
     assert events.keys() == EVENTS.keys()

@@ -12,9 +12,19 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, StoreUnavailable
+from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
 from streamdedup.position import Partition, Position
-from streamdedup.store.base import COPIES_CAP, SHOWN_OF_FULL, BucketStore, Fence, Noted, Opening
+from streamdedup.store.base import (
+    COPIES_CAP,
+    SHOWN_OF_FULL,
+    BucketStore,
+    ClaimListing,
+    Fence,
+    Listed,
+    Listing,
+    Noted,
+    Opening,
+)
 from streamdedup.store.connection import connect, connect_cluster
 from streamdedup.store.documents import MARKER_LIFETIME_MS, PutState, StoredRecord, deletion_marker
 from streamdedup.store.memory import MemoryBucketStore
@@ -563,17 +573,26 @@ class TestExpiry:
         assert store.enter_buckets([9], keys((1, 2, 3)), [fence]).candidates == [{7: 1, 8: 1}]
 
 
+#: A lifetime after which nothing expires in a test, and a clock by which all records of tests are late.
+LONG_MS = 10**9
+LATE = {"lifetime_ms": LONG_MS, "now_ms": lambda: 10.0**12}
+
+PAIRS = (b"p" * 16, b"q" * 16)
+
 _NUMBERS = st.integers(1, 6)
 _OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.just("put"), _NUMBERS, st.integers(0, 9), st.sampled_from([b"a", b"b"]), st.booleans()),
         st.tuples(st.just("enter"), _NUMBERS, st.tuples(*[st.integers(0, 2)] * BANDS)),
-        st.tuples(st.just("save"), st.integers(0, 3), st.sets(st.sampled_from([b"p" * 16, b"q" * 16]))),
-        st.tuples(st.just("claim"), st.sampled_from([b"p" * 16, b"q" * 16]), st.integers(0, 3)),
+        st.tuples(st.just("save"), st.integers(0, 3), st.sets(st.sampled_from(PAIRS))),
+        st.tuples(st.just("claim"), st.sampled_from(PAIRS), st.integers(0, 3)),
         st.tuples(st.just("cluster"), _NUMBERS, st.integers(0, 9), _NUMBERS),
         st.tuples(st.just("replace"), _NUMBERS, st.integers(0, 9), st.sampled_from([b"a", b"b"])),
         st.tuples(st.just("delete"), _NUMBERS, st.integers(0, 9)),
         st.tuples(st.just("leave"), _NUMBERS, st.tuples(*[st.integers(0, 2)] * BANDS)),
+        st.tuples(st.just("list"), _NUMBERS, st.integers(0, 9), st.booleans()),
+        st.tuples(st.just("times"), st.booleans(), st.integers(0, 9), st.booleans()),
+        st.tuples(st.just("age"), st.integers(1, 2), st.integers(0, 10), st.integers(1, 3)),
     ),
     max_size=30,
 )
@@ -600,6 +619,22 @@ def _apply(store: BucketStore, fence: Fence, operation: tuple) -> object:
             return store.replace_records([marker], [fence])
         case ("leave", number, row):
             return store.leave_buckets([number], keys(row), [fence])
+    return _apply_to_ages(store, fence, operation)
+
+
+def _apply_to_ages(store: BucketStore, fence: Fence, operation: tuple) -> object:
+    match operation:
+        case ("list", number, offset, other):
+            partition = OTHER_PARTITION if other else PARTITION
+            position, time_ms = Position(*partition, offset), offset * 10
+            claims = [ClaimListing(pair, position, time_ms) for pair in PAIRS[:number]]
+            return store.enlist(Listed([Listing(number, position, time_ms)], claims), [fence])
+        case ("times", other, time, extend):
+            return store.note_times({OTHER_PARTITION if other else PARTITION: time}, [fence], extend=extend)
+        case ("age", lifetimes, time, count):
+            outdated = store.outdated([OTHER_PARTITION, PARTITION], lifetimes * LONG_MS + 10 * time, count)
+            store.drop_outdated(outdated[1], fence)
+            return outdated, store.times()
     raise AssertionError(operation)
 
 
@@ -613,9 +648,9 @@ def connected_cluster(cluster_of_redis):
 @given(operations=_OPERATIONS, cap=st.sampled_from([None, 2]))
 def test_redis_does_what_memory_does_on_any_sequence(redis_client, connected_cluster, operations, cap):
     stores: list[BucketStore] = [
-        MemoryBucketStore(bucket_cap=cap),
-        _make_redis_store(redis_client)(bucket_cap=cap),
-        _make_redis_store(connected_cluster)(bucket_cap=cap),
+        MemoryBucketStore(bucket_cap=cap, **LATE),
+        _make_redis_store(redis_client)(bucket_cap=cap, **LATE),
+        _make_redis_store(connected_cluster)(bucket_cap=cap, **LATE),
     ]
     outcomes = []
     for store in stores:
@@ -623,7 +658,122 @@ def test_redis_does_what_memory_does_on_any_sequence(redis_client, connected_clu
         fence = store.fence(PARTITION, 1, 0)
         outcomes.append([_apply(store, fence, operation) for operation in operations])
         outcomes[-1].append(store.get_records(range(10)))
+        outcomes[-1].append(store.claim_pairs([(pair, Position(*PARTITION, 99)) for pair in PAIRS], [fence]))
     assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+def placed(record: StoredRecord) -> Listing:
+    return Listing(record.number, record.position, record.time_ms)
+
+
+def documents(*records: StoredRecord) -> Listed:
+    return Listed([placed(record) for record in records])
+
+
+class TestAges:
+    @pytest.fixture
+    def store(self, make_store):
+        store = make_store(**LATE)
+        store.open(FINGERPRINT)
+        return store
+
+    def test_what_is_listed_is_outdated_a_lifetime_after_its_time(self, store, fence):
+        first, second, third = (a_record(number, offset=number, time_ms=100 * number) for number in (1, 2, 3))
+        elsewhere = a_record(4, partition=OTHER_PARTITION, time_ms=0)
+        store.enlist(documents(first, elsewhere, second), [fence])
+        store.enlist(documents(third), [fence])
+        nothing = documents()
+        for time_ms, count, old in ((300, 10, (first, second)), (301, 2, (first, second)), (100, 10, ())):
+            assert store.outdated([PARTITION], LONG_MS + time_ms, count) == [documents(*old)]
+        both = [OTHER_PARTITION, PARTITION]
+        assert store.outdated(both, LONG_MS + 1, 10) == [documents(elsewhere), nothing]
+        assert store.outdated(both, LONG_MS, 10) == [nothing, nothing]
+
+    def test_a_claim_is_outdated_two_lifetimes_after_the_time_of_its_owner(self, store, fence):
+        record = a_record(1, time_ms=100)
+        one, other = (ClaimListing(pair, record.position, 100) for pair in PAIRS)
+        elsewhere = ClaimListing(b"r" * 16, Position(*OTHER_PARTITION, 5), 100)
+        store.enlist(Listed([placed(record)], [one, elsewhere, other]), [fence])
+        for time_ms, count, claims in ((100, 10, []), (101, 1, [one]), (101, 10, [one, other])):
+            assert store.outdated([PARTITION], 2 * LONG_MS + time_ms, count) == [Listed([placed(record)], claims)]
+        assert store.outdated([OTHER_PARTITION], 3 * LONG_MS, 10) == [Listed([], [elsewhere])]
+
+    def test_late_is_what_would_outlive_its_time_by_a_sixteenth_of_a_lifetime(self, make_store):
+        store = make_store(lifetime_ms=16_000, now_ms=lambda: 50_000.0)
+        assert [store.is_late(time_ms) for time_ms in (48_999, 49_000)] == [True, False]
+        assert not make_store().is_late(0)
+
+    def test_it_is_dropped_where_it_stands_and_then_forgotten(self, store, fence):
+        first, second, third = (a_record(number, offset=number, time_ms=number) for number in (1, 2, 3))
+        put(store, fence, first, second, third)
+        later = a_record(2, offset=9, content=b"b", time_ms=9)
+        store.replace_records([later], [fence])
+        store.enlist(documents(first, first, second, third), [fence])
+        for _ in range(2):  # a call that is repeated does no harm
+            store.drop_outdated(documents(first, first, second), fence)
+            assert store.get_records([1, 2, 3]) == {2: later, 3: third}
+            assert store.outdated([PARTITION], 2 * LONG_MS, 10) == [documents(third)]
+
+    def test_a_claim_is_dropped_where_it_belongs_to_the_position_and_then_forgotten(self, store, fence):
+        owner, later = (Position(*PARTITION, offset) for offset in (1, 2))
+        store.claim_pairs([(PAIRS[0], owner), (PAIRS[1], later)], [fence])
+        first, second = (ClaimListing(pair, owner, 0) for pair in PAIRS)
+        third = ClaimListing(PAIRS[1], later, 1)
+        store.enlist(Listed([], [first, second, third]), [fence])
+        for _ in range(2):
+            store.drop_outdated(Listed([], [first, second]), fence)
+            assert store.outdated([PARTITION], 3 * LONG_MS, 10) == [Listed([], [third])]
+        assert store.claim_pairs([(pair, owner) for pair in PAIRS], [fence]) == [True, False]
+
+    def test_only_the_owner_of_the_partition_drops(self, store, fence):
+        put(store, fence, a_record())
+        store.fence(PARTITION, 2, 0)
+        with pytest.raises(BatchRefused):
+            store.enlist(documents(a_record()), [fence])
+        for listed in (documents(a_record()), Listed([], [ClaimListing(PAIRS[0], a_record().position, 0)])):
+            with pytest.raises(BatchRefused):
+                store.drop_outdated(listed, fence)
+        with pytest.raises(BatchRefused):
+            store.note_times({PARTITION: 5}, [fence], extend=True)
+        assert store.get_records([7]) == {7: a_record()}
+        assert store.times() == {}
+
+    def test_times_are_those_of_all_and_never_go_back(self, store, fence):
+        other = store.fence(OTHER_PARTITION, 1, 0)
+        assert store.times() == {}
+        assert store.note_times({PARTITION: 50}, [fence], extend=True) == {PARTITION: 50}
+        assert store.note_times({OTHER_PARTITION: 9}, [other], extend=True) == {PARTITION: 50, OTHER_PARTITION: 9}
+        assert store.note_times({PARTITION: 40}, [fence], extend=True)[PARTITION] == 50
+        assert store.times() == {PARTITION: 50, OTHER_PARTITION: 9}
+
+    def test_times_are_noted_without_a_backlog_only_where_there_are_any(self, store, fence):
+        assert store.note_times({PARTITION: 50}, [fence], extend=False) == {}
+        store.note_times({PARTITION: 50}, [fence], extend=True)
+        assert store.note_times({PARTITION: 60}, [fence], extend=False) == {PARTITION: 60}
+
+    def test_lists_and_times_leave_the_server_after_a_lifetime(self, redis_client):
+        store = _make_redis_store(redis_client)(lifetime_ms=60, now_ms=lambda: 10.0**12)
+        store.open(FINGERPRINT)
+        fence = store.fence(PARTITION, 1, 0)
+        before = set(redis_client.keys())
+        claim = ClaimListing(PAIRS[0], a_record().position, 0)
+        store.enlist(Listed([placed(a_record())], [claim]), [fence])
+        store.note_times({PARTITION: 5}, [fence], extend=True)
+        store.note_times({PARTITION: 6}, [fence], extend=False)
+        new = set(redis_client.keys()) - before
+        assert {redis_client.type(key) for key in new} >= {b"list", b"hash"}
+        wait_until(lambda: not any(redis_client.type(key) in {b"list", b"hash"} for key in new), 5, "keys to expire")
+
+    @pytest.mark.parametrize("kind", [b"l", b"n"])
+    def test_an_entry_that_somebody_else_has_written_is_named(self, redis_client, kind):
+        store = _make_redis_store(redis_client)(**LATE)
+        store.open(FINGERPRINT)
+        claim = ClaimListing(PAIRS[0], a_record().position, 0)
+        store.enlist(Listed([placed(a_record())], [claim]), [store.fence(PARTITION, 1, 0)])
+        (key,) = redis_client.scan_iter(match=b"*}" + kind + b"*")
+        redis_client.lpush(key, b"short")
+        with pytest.raises(StoreMisconfigured, match=r"the list of articles:0 is damaged.*another program"):
+            store.outdated([PARTITION], 10**18, 10)
 
 
 EARLIER, LATER = (f"{generation:010d}.{generation:017d}" for generation in (1, 2))

@@ -237,6 +237,14 @@ def test_nothing_to_read_is_an_empty_batch(system, open_ends):
     assert source.assigned() == {Partition(system.input, 0), Partition(system.input, 1)}
 
 
+def test_a_member_knows_of_the_partitions_of_others_too(system, open_ends):
+    left, _ = open_ends(system.transport())
+    right, _ = open_ends(system.transport())
+    share(system, left, right)
+    for source in (left, right):
+        assert source.partitions() == left.assigned() | right.assigned()
+
+
 def test_a_batch_is_no_larger_than_asked_for(system, open_ends):
     system.produce(*(b"%d" % number for number in range(7)))
     source, _ = open_ends(system.transport(max_poll_records=3))

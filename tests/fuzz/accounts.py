@@ -115,6 +115,9 @@ class _Ends:
     def assigned(self) -> frozenset[Partition]:
         return frozenset(self._partitions)
 
+    def partitions(self) -> frozenset[Partition]:
+        return frozenset(self._partitions)
+
     def stats(self) -> SourceStats:
         return SourceStats(1, {})
 

@@ -25,6 +25,9 @@ _RACE: dict[str, Any] = {"partitions_count": 2, "daemons_count": 2, "docs_count"
 #: More of all.
 _CROWD: dict[str, Any] = {"partitions_count": 3, "daemons_count": 3, "docs_count": 12, "parts_count": 1}
 
+#: Everything is there at the beginning, and nothing expires.
+_BACKLOG: dict[str, Any] = {"backlog": True, "window": 150}
+
 BREAKING = {
     "record_first": _in("lost", **_RACE),
     "add_before_read": _in("lost", **_RACE),
@@ -53,5 +56,9 @@ BREAKING = {
     "unknown_noted": _in("misaddressed", "append update", "kill"),
     "purged_when_taken_over": _in("told", "delete", "kill", parts_count=1, docs_count=7),
     "lifetime_covers_outages": _in("lost", window=150),
+    "slowest_awaited": _in("lost", "", **(_RACE | _BACKLOG)),
+    "aged_where_listed": _in("lost", "update", **(_RACE | _BACKLOG)),
+    "claims_aged": _in("kept", "", **(_RACE | _BACKLOG)),
+    "aged_to_the_end": _in("kept", "", "kill", **(_RACE | _BACKLOG)),
     "members_expire": _in("told", window=150, slack=20, parts_count=1, docs_count=12),
 }

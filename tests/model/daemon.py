@@ -13,6 +13,8 @@ from tests.model.store import Network, Step, Store
 
 #: Most records of a batch.
 _BATCH_RECORDS = 4
+#: Most documents taken out of a partition's list at once.
+_AGED_AT_ONCE = 3
 #: What a daemon with nothing to do yields.
 IDLE = "idle"
 
@@ -29,6 +31,8 @@ class Daemon:
         window: int | None,
         rules: Rules,
         rng: random.Random,
+        *,
+        backlog: bool = False,
     ) -> None:
         self._kafka = kafka
         self._clock = index.clock
@@ -36,7 +40,10 @@ class Daemon:
         self._texts = texts
         self._window = window
         self._store = Store(index, network, rules)
-        self._detector = Detector(self._store, texts, window, rules)
+        self._detector = Detector(self._store, texts, window, rules, ages=backlog)
+        self._backlog = backlog
+        #: What was ours, committed and noted when nothing was left to be taken out.
+        self._aged_at: object = None
         self._rules = rules
         self._rng = rng
         self._rights: dict[int, Right] = {}
@@ -141,8 +148,7 @@ class Daemon:
             self._rights.clear()
         batch = self._poll(mine)
         if not batch and all(partition in self._rights for partition in mine):
-            self._store.look()
-            yield IDLE
+            yield from self._rest(mine)
             return
         self._store.check_connection()
         committed = {partition: (self._kafka.committed[partition], self._kafka.tokens[partition]) for partition in mine}
@@ -151,6 +157,17 @@ class Daemon:
                 self._rights[partition] = yield from self._store.fence(partition, generation, *committed[partition])
         if batch:
             yield from self._work_on(batch, generation)
+
+    def _rest(self, mine: list[int]) -> Generator[Step, None, None]:
+        """Use the time in which nothing comes."""
+        # A real one looks again and again.
+        seen = (mine, list(self._kafka.committed), [dict(slot.times) for slot in self._index.slots])
+        if self._backlog and seen != self._aged_at:
+            if not (yield from self._age(mine)):
+                self._aged_at = seen
+            return
+        self._store.look()
+        yield IDLE
 
     def _poll(self, partitions: list[int]) -> list[tuple[Position, Operation]]:
         """Take some records of each partition from what is committed on."""
@@ -178,3 +195,32 @@ class Daemon:
         self._store.note(f"commits {ends}", *outcome.alerts, *outcome.dead_letters)
         self._rights |= {each: self._rights[each]._replace(token=token) for each in ends if each in self._rights}
         yield from self._store.finish(ends, list(rights.values()))
+        if self._backlog:
+            for partition, right in rights.items():
+                first = next(operation.time for position, operation in batch if position.partition == partition)
+                yield from self._store.raise_time(partition, first, right)
+            yield from self._age(list(ends))
+
+    def _age(self, partitions: list[int]) -> Generator[Step, None, bool]:
+        """Take out what no partition has records left to be compared with; tell whether there was any."""
+        assert self._window is not None
+        times = yield from self._store.get_times()
+        slowest = min((times.get(partition, 0) for partition in range(len(self._kafka.log))), default=0)
+        found = False
+        for partition in partitions:
+            limit = slowest if self._rules.slowest_awaited else times.get(partition, 0)
+            right = self._rights[partition]
+            # Who was paired with a document may be a window later than it, and comes to be met for another window.
+            claims = yield from self._store.get_listed_claims(partition, limit - 2 * self._window, _AGED_AT_ONCE)
+            if claims and self._rules.claims_aged:
+                yield from self._store.drop_listed_claims(partition, claims, right)
+                found = True
+            due = yield from self._store.get_listed(partition, limit - self._window, _AGED_AT_ONCE)
+            if not due:
+                continue
+            found = True
+            if not self._rules.aged_to_the_end:
+                yield from self._store.unlist(partition, due, right)
+            yield from self._detector.age(due, right)
+            yield from self._store.unlist(partition, due, right)
+        return found

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tests.model.documents import Marker, Operation, Pair, Position, Record, Texts, pair_key
 from tests.model.errors import StoreUnavailable
-from tests.model.index import Put, PutState, Right, decide_put
+from tests.model.index import Listed, ListedClaim, Put, PutState, Right, decide_put
 from tests.model.rules import Rules
 from tests.model.store import Step, Store
 
@@ -70,10 +70,12 @@ class Detector:
         texts: Band keys and similarity.
         window: Greatest difference of record times of a pair; None for no limit.
         rules: The rules.
+        ages: Whether what is placed is listed, to be taken out later.
     """
 
-    def __init__(self, store: Store, texts: Texts, window: int | None, rules: Rules) -> None:
+    def __init__(self, store: Store, texts: Texts, window: int | None, rules: Rules, *, ages: bool = False) -> None:
         self._store = store
+        self._ages = ages
         self._texts = texts
         self._window = window
         self._rules = rules
@@ -115,6 +117,8 @@ class Detector:
             met = yield from self._enter([row for row in rows if isinstance(row.new, Record)], rights)
             yield from self._put(rows, rights)
             yield from self._leave(rows, rights)
+        placed = [(row.new, row.position) for row in rows if row.state in PLACED]
+        yield from self._list([(new, at) for new, at in placed if isinstance(new, Record)], rights)
         # 3. Verify.
         yield from self._verify([(row, found) for row, found in met if any(row is other for other in loud)])
         # 4. Save the partners, take up those of an earlier attempt.
@@ -122,9 +126,8 @@ class Detector:
             [row for row in loud if row.partners or row.state is not PutState.CREATED], rights
         )
         # 5. Claim.
-        outcome = yield from self._claim(
-            saved, {row.position for row in rows if row.operation.kind == "append"}, rights
-        )
+        appends = {row.position for row in rows if row.operation.kind == "append"}
+        outcome = yield from self._claim(saved, appends, {row.position: row.operation.time for row in rows}, rights)
         if not self._rules.unknown_noted:
             outcome.dead_letters = [row.position for row in unknown]
         return outcome
@@ -233,6 +236,31 @@ class Detector:
         )
         return [(row, found) for (row, _), found in zip(entering, met, strict=True) if found]
 
+    def _list(self, placed: Sequence[tuple[Record, Position]], rights: Sequence[Right]) -> Generator[Step, None, None]:
+        """Note what is to be taken out when its time is over; repeated with each attempt, it is noted twice."""
+        if placed and self._ages:
+            yield from self._store.list_placed([Listed(new.doc, at, new.time) for new, at in placed], rights)
+
+    def age(self, due: Sequence[Listed], right: Right) -> Generator[Step, None, None]:
+        """Take documents out whose time is over: leave before change."""
+        standing = yield from self._store.get_records(sorted({entry.doc for entry in due}))
+        old = [entry for entry in due if self._is_still_at(entry, standing.get(entry.doc))]
+        entries = [
+            (doc, band, key)
+            for doc in {entry.doc for entry in old}
+            if isinstance(record := standing[doc], Record)
+            for band, key in enumerate(self._texts.band_keys(record.content))
+        ]
+        if entries:
+            yield from self._store.leave_buckets(sorted(entries), [right])
+        if old:
+            yield from self._store.drop_records(old, right)
+
+    def _is_still_at(self, entry: Listed, standing: Record | Marker | None) -> bool:
+        if not self._rules.aged_where_listed:
+            return isinstance(standing, Record)
+        return isinstance(standing, Record) and standing.position == entry.position
+
     def _verify(self, met: Sequence[tuple[Row, set[int]]]) -> Generator[Step, None, None]:
         others = yield from self._store.get_records(sorted({doc for _, found in met for doc in found}))
         for row, found in met:
@@ -255,7 +283,11 @@ class Detector:
         return [(row.position, pairs) for row, pairs in zip(rows, saved, strict=True)]
 
     def _claim(
-        self, saved: Sequence[tuple[Position, frozenset[Pair | None]]], appends: set[Position], rights: Sequence[Right]
+        self,
+        saved: Sequence[tuple[Position, frozenset[Pair | None]]],
+        appends: set[Position],
+        times: Mapping[Position, int],
+        rights: Sequence[Right],
     ) -> Generator[Step, None, Outcome]:
         outcome = Outcome(dead_letters=[position for position, pairs in saved if None in pairs])
         found = [(pair, position) for position, pairs in saved for pair in sorted(pairs, key=repr) if pair is not None]
@@ -264,6 +296,12 @@ class Detector:
                 [(self._claim_key(pair, position, appends), position) for pair, position in found], rights
             )
             found = [claim for claim, own in zip(found, owned, strict=True) if own]
+            if found and self._ages:
+                listed = [
+                    ListedClaim(self._claim_key(pair, position, appends), position, times[position])
+                    for pair, position in found
+                ]
+                yield from self._store.list_claims(listed, rights)
         outcome.alerts = [pair for pair, _ in found]
         return outcome
 

@@ -4,6 +4,7 @@ Bands, records, claims and partitions are spread over the slots, so what a docum
 Every script takes the slot first. Names follow ``store/lua``.
 """
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -62,6 +63,22 @@ class Right(NamedTuple):
     token: Token = NO_TOKEN
 
 
+class Listed(NamedTuple):
+    """A document that was placed: which, at which position, and the time of its record."""
+
+    doc: int
+    position: Position
+    time: int
+
+
+class ListedClaim(NamedTuple):
+    """A claim that was made: of which pair, by which position, and the time of its record."""
+
+    pair: Hashable
+    position: Position
+    time: int
+
+
 class Snapshot(NamedTuple):
     """A copy of everything."""
 
@@ -115,6 +132,12 @@ class Slot:
         self.partners: Table[Position, frozenset[Pair | None]] = Table(clock, lifetime)
         self.fences: dict[int, tuple[int, int]] = {}
         self.marks: dict[int, int] = {}
+        #: Partition -> documents placed from it, to be taken out when their time is over.
+        self.listed: dict[int, list[Listed]] = {}
+        #: Partition -> claims made by it, to be dropped when nothing can meet either side.
+        self.listed_claims: dict[int, list[ListedClaim]] = {}
+        #: Partition -> time that it has come to.
+        self.times: dict[int, int] = {}
         self.announced: dict[int, Token] = {}
         #: Name of a store -> number of its last call.
         self.orders: dict[str, int] = {}
@@ -129,6 +152,9 @@ class Slot:
         other.fences, other.marks = dict(self.fences), dict(self.marks)
         other.announced, other.epoch = dict(self.announced), self.epoch
         other.orders = dict(self.orders)
+        other.listed = {partition: list(entries) for partition, entries in self.listed.items()}
+        other.listed_claims = {partition: list(entries) for partition, entries in self.listed_claims.items()}
+        other.times = dict(self.times)
         return other
 
 
@@ -281,6 +307,62 @@ class Index:
         """Note what is committed and forget the partners saved below it."""
         slot.marks[partition] = max(slot.marks.get(partition, 0), committed)
         self._purge(slot, partition, committed)
+
+    def list_placed(self, slot: Slot, entries: Sequence[Listed]) -> None:
+        """Note documents that were placed."""
+        for entry in entries:
+            slot.listed.setdefault(entry.position.partition, []).append(entry)
+
+    def raise_time(self, slot: Slot, partition: int, time: int) -> None:
+        """Note how far in time a partition has come."""
+        slot.times[partition] = max(slot.times.get(partition, time), time)
+
+    def get_times(self, slot: Slot) -> dict[int, int]:
+        """Return how far in time each partition has come, of those that are noted here."""
+        return dict(slot.times)
+
+    def get_listed(self, slot: Slot, partition: int, limit: int, count: int) -> list[Listed]:
+        """Return the first listed documents of a partition, up to the first that is not older than a limit."""
+        due: list[Listed] = []
+        for entry in slot.listed.get(partition, [])[:count]:
+            if entry.time >= limit:
+                break
+            due.append(entry)
+        return due
+
+    def unlist(self, slot: Slot, partition: int, entries: Sequence[Listed]) -> None:
+        """Forget the first listed documents, if they are these."""
+        if slot.listed.get(partition, [])[: len(entries)] == list(entries):
+            del slot.listed[partition][: len(entries)]
+
+    def drop_records(self, slot: Slot, entries: Sequence[Listed]) -> None:
+        """Drop records that stand at the listed position."""
+        for doc, position, _ in entries:
+            standing = slot.records.get(doc)
+            if standing is not None and (standing.position == position or not self._rules.aged_where_listed):
+                slot.records.drop(doc)
+
+    def list_claims(self, slot: Slot, entries: Sequence[ListedClaim]) -> None:
+        """Note claims that were made."""
+        for entry in entries:
+            slot.listed_claims.setdefault(entry.position.partition, []).append(entry)
+
+    def get_listed_claims(self, slot: Slot, partition: int, limit: int, count: int) -> list[ListedClaim]:
+        """Return the first listed claims of a partition, up to the first that is not older than a limit."""
+        first = slot.listed_claims.get(partition, [])[:count]
+        return list(itertools.takewhile(lambda entry: entry.time < limit, first))
+
+    def unlist_claims(self, slot: Slot, partition: int, entries: Sequence[ListedClaim]) -> None:
+        """Forget the first listed claims, if they are these."""
+        if slot.listed_claims.get(partition, [])[: len(entries)] == list(entries):
+            del slot.listed_claims[partition][: len(entries)]
+
+    def drop_listed_claims(self, slot: Slot, entries: Sequence[ListedClaim]) -> list[None]:
+        """Drop claims that still belong to the listed position."""
+        for pair, position, _ in entries:
+            if slot.claims.get(pair) == position:
+                slot.claims.drop(pair)
+        return [None] * len(entries)
 
     def _purge(self, slot: Slot, partition: int, committed: int) -> None:
         for position in slot.partners:

@@ -77,5 +77,9 @@ class Kafka:
         self.committed[partition] = offset
         self.tokens[partition] = None
 
+    def latest(self) -> int:
+        """Return the time of the latest record of all."""
+        return max((operation.time for log in self.log for operation in log), default=0)
+
     def all_done(self) -> bool:
         return all(end == len(log) for end, log in zip(self.committed, self.log, strict=True))

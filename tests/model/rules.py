@@ -69,6 +69,13 @@ class Rules:
         lifetime_covers_outages: Keys live for the window and the slack for outages; if only for the window, a late
             document misses its partner.
         members_expire: A member of a bucket has a time of its own. Else each newcomer prolongs the life of all.
+        slowest_awaited: In a backlog, where times to live come too late, a document is taken out when no partition has
+            records left that it could be compared with. If only its own has none, slower ones miss it.
+        aged_where_listed: It is taken out only if it still stands at the position that is listed. Else a later version
+            goes with it.
+        claims_aged: A claim goes too, when no partition has records left that either side could be compared with. Else
+            a backlog leaves a claim for every pair.
+        aged_to_the_end: The list forgets a document only after it is out. Else a crash between the two leaves it there.
     """
 
     record_first: bool = True
@@ -99,6 +106,10 @@ class Rules:
     purged_when_taken_over: bool = True
     lifetime_covers_outages: bool = True
     members_expire: bool = True
+    slowest_awaited: bool = True
+    aged_where_listed: bool = True
+    claims_aged: bool = True
+    aged_to_the_end: bool = True
 
     def without(self, name: str) -> "Rules":
         """Return these rules with one switched off."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.model.daemon import IDLE, Daemon
 from tests.model.documents import Operation, Texts
-from tests.model.index import NO_TOKEN, Clock, Index
+from tests.model.index import NEVER, NO_TOKEN, Clock, Index
 from tests.model.kafka import Kafka
 from tests.model.rules import ALL, Rules
 from tests.model.store import Network
@@ -43,6 +43,7 @@ class Climate:
         doubt: Share of the store's calls whose outcome stays unknown.
         window: Greatest difference of record times of a pair; None for no limit and no expiry.
         slack: How late records may be committed, with a window.
+        backlog: Whether all records are there at the beginning and nothing expires by itself; with a window.
     """
 
     partitions_count: int
@@ -54,6 +55,7 @@ class Climate:
     doubt: float
     window: int | None
     slack: int = 400
+    backlog: bool = False
 
 
 def draw_climate(rng: random.Random) -> Climate:
@@ -88,7 +90,7 @@ def draw_input(rng: random.Random, climate: Climate) -> list[tuple[int, int, Ope
     spread = 4 * climate.window if climate.window is not None else rng.choice((1, 60, 200))
     for doc in range(climate.docs_count):
         partition = rng.randrange(climate.partitions_count)
-        crossing = "cross" in climate.kinds and rng.random() < 0.3
+        crossing = "cross" in climate.kinds and rng.random() < 0.3 and not climate.backlog
         times = sorted(rng.randrange(spread) for _ in range(1 if crossing else rng.randint(1, 4)))
         used: list[int] = []
         for number, time in enumerate(times):
@@ -101,10 +103,11 @@ def draw_input(rng: random.Random, climate: Climate) -> list[tuple[int, int, Ope
                 later = time if operation.kind == "append" else time + rng.randrange(20)
                 later = min(later, times[number + 1]) if number + 1 < len(times) else later
                 sent.append((later, again, operation._replace(time=later)))
-            if "move" in climate.kinds:
+            if "move" in climate.kinds and not climate.backlog:
                 partition = rng.randrange(climate.partitions_count)
     # Sorting keeps the order of what is sent at one time.
-    return sorted(sent, key=lambda entry: entry[0])
+    sent.sort(key=lambda entry: entry[0])
+    return [(0, *entry[1:]) for entry in sent] if climate.backlog else sent
 
 
 def _draw_operation(
@@ -140,13 +143,15 @@ class Simulation:
     def __init__(self, seed: int, rules: Rules = ALL, **fixed: Any) -> None:
         self._rng = rng = random.Random(seed)
         self._rules = rules
-        self.climate = climate = replace(draw_climate(rng), **fixed)
+        climate = replace(draw_climate(rng), backlog=random.Random(f"backlog {seed}").random() < 0.5)
+        climate = replace(climate, **fixed)
+        self.climate = climate = replace(climate, backlog=climate.backlog and climate.window is not None)
         self._texts = Texts(rng, climate.parts_count)
         self._input = draw_input(rng, climate)[::-1]
         self._clock = Clock()
         self.kafka = Kafka(climate.partitions_count)
         lifetime = None
-        if climate.window is not None:
+        if climate.window is not None and not climate.backlog:
             lifetime = climate.window + (climate.slack if rules.lifetime_covers_outages else 0)
         self.index = Index(self._clock, lifetime, rules)
         self._network = Network(rng, climate.doubt)
@@ -161,7 +166,16 @@ class Simulation:
 
     def _daemon(self, network: Network | None = None) -> Daemon:
         window = self.climate.window
-        return Daemon(self.kafka, self.index, network or self._network, self._texts, window, self._rules, self._rng)
+        return Daemon(
+            self.kafka,
+            self.index,
+            network or self._network,
+            self._texts,
+            window,
+            self._rules,
+            self._rng,
+            backlog=self.climate.backlog,
+        )
 
     def run(self) -> Verdict:
         """Run to the end and judge."""
@@ -180,7 +194,8 @@ class Simulation:
             raise AssertionError("the run does not come to its end")
         while self._network.late:
             self._network.arrive_late()
-        return Truth(self.kafka, self._texts, self.climate.window, self.climate.slack).judge(self.index)
+        slack = NEVER if self.climate.backlog else self.climate.slack
+        return Truth(self.kafka, self._texts, self.climate.window, slack).judge(self.index)
 
     def _step(self, step: int) -> None:
         """Let one thing happen: a fault, a step of a process taken for dead, a late call, a daemon's step."""

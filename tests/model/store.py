@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.model.documents import BANDS, Marker, Pair, Position, Record
 from tests.model.errors import BatchRefused, IndexLost, Reconnected, StoreUnavailable
-from tests.model.index import NO_TOKEN, SLOTS, Index, Put, Right, Token, any_slot
+from tests.model.index import NO_TOKEN, SLOTS, Index, Listed, ListedClaim, Put, Right, Token, any_slot
 from tests.model.rules import Rules
 
 #: What a step of a daemon tells the scheduler: that there was nothing to do, or nothing.
@@ -258,6 +258,57 @@ class Store:
     def finish(self, committed: Mapping[int, int], rights: Rights) -> Generator[Step, None, None]:
         for partition, end in committed.items():
             yield from self._call(partition % SLOTS, rights, self._index.finish, partition, end)
+
+    def list_placed(self, entries: Sequence[Listed], rights: Rights) -> Generator[Step, None, None]:
+        """Note documents that were placed, each in the slot of its partition."""
+        for slot in range(SLOTS):
+            mine = [entry for entry in entries if entry.position.partition % SLOTS == slot]
+            if mine:
+                yield from self._call(slot, rights, self._index.list_placed, mine)
+
+    def raise_time(self, partition: int, time: int, right: Right) -> Generator[Step, None, None]:
+        """Note how far in time a partition has come."""
+        yield from self._call(partition % SLOTS, (right,), self._index.raise_time, partition, time)
+
+    def get_times(self) -> Generator[Step, None, dict[int, int]]:
+        """Return how far in time each partition has come."""
+        times: dict[int, int] = {}
+        for slot in range(SLOTS):
+            times |= yield from self._call(slot, (), self._index.get_times)
+        return times
+
+    def get_listed(self, partition: int, limit: int, count: int) -> Generator[Step, None, list[Listed]]:
+        """Return the first listed documents of a partition that are older than a limit."""
+        return (yield from self._call(partition % SLOTS, (), self._index.get_listed, partition, limit, count))
+
+    def unlist(self, partition: int, entries: Sequence[Listed], right: Right) -> Generator[Step, None, None]:
+        """Forget listed documents."""
+        yield from self._call(partition % SLOTS, (right,), self._index.unlist, partition, entries)
+
+    def drop_records(self, entries: Sequence[Listed], right: Right) -> Generator[Step, None, None]:
+        """Drop records that stand at the listed position."""
+        for slot in range(SLOTS):
+            mine = [entry for entry in entries if entry.doc % SLOTS == slot]
+            if mine:
+                yield from self._call(slot, (right,), self._index.drop_records, mine)
+
+    def list_claims(self, entries: Sequence[ListedClaim], rights: Rights) -> Generator[Step, None, None]:
+        """Note claims that were made, each in the slot of its partition."""
+        for slot in range(SLOTS):
+            mine = [entry for entry in entries if entry.position.partition % SLOTS == slot]
+            if mine:
+                yield from self._call(slot, rights, self._index.list_claims, mine)
+
+    def get_listed_claims(self, partition: int, limit: int, count: int) -> Generator[Step, None, list[ListedClaim]]:
+        """Return the first listed claims of a partition that are older than a limit."""
+        return (yield from self._call(partition % SLOTS, (), self._index.get_listed_claims, partition, limit, count))
+
+    def drop_listed_claims(
+        self, partition: int, entries: Sequence[ListedClaim], right: Right
+    ) -> Generator[Step, None, None]:
+        """Drop claims, then forget that they are listed."""
+        yield from self._spread(self._index.drop_listed_claims, entries, lambda entry: any_slot(entry.pair), (right,))
+        yield from self._call(partition % SLOTS, (right,), self._index.unlist_claims, partition, entries)
 
     def _spread(
         self, script: Callable[..., Any], entries: Sequence[Any], slot_of: Callable[[Any], int], rights: Rights

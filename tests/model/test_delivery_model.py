@@ -24,9 +24,8 @@ def test_with_all_rules_nothing_goes_wrong(first):
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("first", range(10_000, 40_000, 10_000))
-def test_with_all_rules_nothing_goes_wrong_in_many_more_runs(first):
-    assert {seed: kinds for seed in range(first, first + 10_000) if (kinds := wrong(seed))} == {}
+def test_with_all_rules_nothing_goes_wrong_in_many_more_runs():
+    assert {seed: kinds for seed in range(10_000, 20_000) if (kinds := wrong(seed))} == {}
 
 
 def test_every_rule_has_a_kind_of_run_that_shows_its_lack():

@@ -21,6 +21,7 @@ class Verdict:
         garbled: Documents whose record is not what their log makes of them.
         told: What tells of a deleted document after everything has come to rest.
         misaddressed: Dead letters too many or too few.
+        kept: What is left of documents whose time is over, in a backlog.
     """
 
     lost: Sequence[object] = ()
@@ -29,6 +30,7 @@ class Verdict:
     garbled: Sequence[object] = ()
     told: Sequence[object] = ()
     misaddressed: Sequence[object] = ()
+    kept: Sequence[object] = ()
 
     def kinds(self) -> dict[str, Sequence[object]]:
         """Return the kinds of which there are any."""
@@ -69,11 +71,13 @@ class Truth:
         slack: Longest time from a record to its commit under which pairs are promised; only with a window.
     """
 
-    def __init__(self, kafka: Kafka, texts: Texts, window: int | None, slack: int) -> None:
+    def __init__(self, kafka: Kafka, texts: Texts, window: int | None, slack: float) -> None:
         self._kafka = kafka
         self._texts = texts
         self._window = window
         self._slack = slack
+        #: Whether all records are there at the beginning: then their times tell nothing of when they came.
+        self._at_once = slack == NEVER
         self._histories: dict[int, History] = {}
         #: Version -> its states, with whatever was appended.
         self._sides: dict[Side, list[State]] = {}
@@ -97,6 +101,7 @@ class Truth:
         old = history.states[-1] if history.alive else None
         committed_at = self._kafka.committed_at[position]
         prompt = committed_at - time <= self._slack
+        since = 0 if self._at_once else time
         if kind == "append" and part is not None:
             if old is None:
                 history.unknown_appends.append(position)
@@ -104,8 +109,11 @@ class Truth:
             if len(old.content) > 1 and old.content[-1] == part and old.times[0] == time:
                 return
             # Only a document that certainly has not expired can be continued.
-            certain = self._window is None or committed_at <= old.times[0] + self._window + self._slack
-            new = State(old.version, (*old.content, part), time, [time], prompt=prompt and old.prompt and certain)
+            seen_at = time if self._at_once else committed_at
+            slack = 0 if self._at_once else self._slack
+            certain = self._window is None or seen_at <= old.times[0] + self._window + slack
+            prompt = prompt and old.prompt and certain
+            new = State(old.version, (*old.content, part), since, [time], prompt=prompt)
         elif part is None:
             if old is not None:
                 old.until, history.alive = committed_at, False
@@ -113,10 +121,10 @@ class Truth:
         else:
             if old is not None and old.content == (part,):
                 old.times.append(time)
-                old.since = min(old.since, time)
+                old.since = min(old.since, since)
                 old.prompt &= prompt
                 return
-            new = State(part, (part,), time, [time], prompt=prompt)
+            new = State(part, (part,), since, [time], prompt=prompt)
         if old is not None:
             old.until = committed_at
         history.states.append(new)
@@ -134,6 +142,8 @@ class Truth:
             sent = Counter(self._kafka.dead_letters)
             verdict.misaddressed = sorted(((expected - sent) + (sent - expected)).elements())
             verdict.garbled = [doc for doc, history in self._histories.items() if self._is_garbled(doc, history, index)]
+        if self._window is not None and index.lifetime is None:
+            verdict.kept = sorted({*self._overdue(index, self._kafka.latest() - self._window), *self._waiting(index)})
         verdict.told = sorted(set(self._remains(index)))
         return verdict
 
@@ -175,6 +185,37 @@ class Truth:
         if not history.alive:
             return any(isinstance(record, Record) for record in stands)
         return [record.content for record in stands if isinstance(record, Record)] != [history.states[-1].content]
+
+    def _overdue(self, index: Index, limit: int) -> Iterable[str]:
+        """Find what is left of documents that were placed before a time."""
+        old = {doc for doc, history in self._histories.items() if all(max(s.times) < limit for s in history.states)}
+        # What is listed goes as soon as those that are listed before it do.
+        old -= {entry.doc for slot in index.slots for entries in slot.listed.values() for entry in entries}
+        for slot in index.slots:
+            yield from (
+                f"record of {doc}" for doc, one in slot.records.items() if doc in old and isinstance(one, Record)
+            )
+            for bucket, members in slot.buckets.items():
+                yield from (f"{doc} in bucket {bucket}" for doc in members if doc in old)
+
+    def _waiting(self, index: Index) -> Iterable[str]:
+        """Find what is too old for the slowest partition: documents, and claims a window later."""
+        assert self._window is not None
+        times: dict[int, int] = {}
+        for slot in index.slots:
+            times |= slot.times
+        limit = min(times.get(partition, 0) for partition in range(len(self._kafka.log))) - self._window
+        # Each list goes from its head on, as far as its entries are too old.
+        for slot in index.slots:
+            documents = [entries[0] for entries in slot.listed.values() if entries]
+            yield from (f"{first.doc} in a list" for first in documents if first.time < limit)
+            claims = [entries[0] for entries in slot.listed_claims.values() if entries]
+            yield from (f"claim of {first.pair}" for first in claims if first.time < limit - self._window)
+        listed = {entry.pair for slot in index.slots for entries in slot.listed_claims.values() for entry in entries}
+        for slot in index.slots:
+            for pair, (partition, offset) in slot.claims.items():
+                if pair not in listed and self._kafka.log[partition][offset].time < limit - self._window:
+                    yield f"claim of {pair}, not listed"
 
     def _remains(self, index: Index) -> Iterable[str]:
         """Find what tells of documents that were deleted; markers and claims hold a hash and a position only."""

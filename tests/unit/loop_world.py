@@ -11,7 +11,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -66,9 +66,13 @@ STORE_METHODS = (
     "announce",
     "finish",
     "ping",
+    "enlist",
+    "note_times",
+    "outdated",
+    "drop_outdated",
 )
 #: Those of them that can be refused.
-FENCED_METHODS = frozenset(STORE_METHODS) - {"open", "noted", "get_records", "ping"}
+FENCED_METHODS = frozenset(STORE_METHODS) - {"open", "noted", "get_records", "outdated", "ping"}
 #: Calls of a transport that can fail.
 KAFKA_CALLS = frozenset({"open_clients", "poll", "committed", "all_committed", "confirm", "publish", "commit"})
 #: Steps after which a run that has not come to its end never will.
@@ -116,6 +120,7 @@ class Sent:
     partition: int = 0
     code: str | None = None
     op: str = "upsert"
+    time_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -193,6 +198,7 @@ class Daemon:
         self.source: MemorySource | None = None
         detector = world.make_detector(OPTIONS, store)
         profile = Profile("articles", Decoder(), detector, FINGERPRINT, OPTIONS.threshold, 100, world.silent_until_ms)
+        profile = replace(profile, in_order=world.in_order, slack_ms=200)
         self.rebuilder = Rebuilder(self._open_site, MemoryHistory(world.broker, 3), DUPLICATES)
         self.loop = Loop(
             transport=self,
@@ -249,6 +255,7 @@ class World:
         exactly_once: Whether daemons publish in transactions.
         on_index_lost: As the loop's option.
         silent_until_ms: As of the profile.
+        in_order: As of the profile.
         make_index: Makes the one index that all daemons share.
         make_detector: Makes a daemon's detector.
         plan: Asked at every moment what happens there.
@@ -263,6 +270,7 @@ class World:
     exactly_once: bool = True
     on_index_lost: str = "fail"
     silent_until_ms: int | None = None
+    in_order: bool = False
     make_index: Callable[["World"], MemoryBucketStore] = lambda _world: MemoryBucketStore()
     make_detector: Callable[..., Detector] = Detector
     plan: Callable[[int], Act | None] = lambda _number: None
@@ -286,15 +294,21 @@ class World:
                 self.turn(daemon)
             self.plan = plan
             self.trace.clear()
-        self.positions = [self._produce(sent) for sent in self.records]
+        self.positions = [self.produce(sent) for sent in self.records]
         self.ends = {p.of: p.offset + 1 for p in self.positions}
 
-    def _produce(self, sent: Sent) -> Position:
+    def produce(self, sent: Sent) -> Position:
+        """Let a record come."""
         value = None if sent.text is None else json.dumps({"id": sent.id, "text": sent.text, "op": sent.op}).encode()
         if sent.code == "not_json":
             value = b"{"
         return self.broker.produce(
-            INPUT, value, None, partition=sent.partition % self.partitions, readable=sent.code != "unreadable"
+            INPUT,
+            value,
+            None,
+            partition=sent.partition % self.partitions,
+            timestamp_ms=sent.time_ms,
+            readable=sent.code != "unreadable",
         )
 
     # What happens

@@ -308,9 +308,9 @@ class TestCode:
             r"^\d+\. \*([\w ]+)\*", importlib.import_module(BucketStore.__module__).__doc__, re.MULTILINE
         )
         explained = re.findall(
-            r"^\*\*\d+\. ([\w ]+)\.\*\*", section(EXPLANATION, "Eleven rules of delivery"), re.MULTILINE
+            r"^\*\*\d+\. ([\w ]+)\.\*\*", section(EXPLANATION, "Twelve rules of delivery"), re.MULTILINE
         )
-        assert len(contract) == 11
+        assert len(contract) == 12
         assert [rule.lower() for rule in explained] == contract
 
     @pytest.mark.parametrize("page", PAGES)

@@ -60,6 +60,14 @@ TABLE: dict[str, set[str]] = {
     "store.redis_servers": {"store.redis_errors"},
     "store.connection": {"store.redis_servers"},
     "store.redis_runner": {"store.scripts", "store.redis_errors", "store.redis_servers"},
+    "store.redis_ages": {
+        "store.base",
+        "store.records",
+        "store.redis_keys",
+        "store.redis_partitions",
+        "store.redis_runner",
+        "store.redis_servers",
+    },
     "store.redis_figures": {"store.base", "store.redis_keys", "store.redis_servers"},
     "store.footprint": {"store.redis_figures"},
     "store.redis_partitions": {
@@ -70,6 +78,7 @@ TABLE: dict[str, set[str]] = {
         "store.redis_servers",
     },
     "store.redis": {
+        "store.redis_ages",
         "store.base",
         "store.documents",
         "store.fingerprints",
@@ -150,6 +159,15 @@ TABLE: dict[str, set[str]] = {
         "service.transport",
     },
     "service.holdings": {"store.base", "service.transport"},
+    "service.ages": {
+        "messages",
+        "service.figures",
+        "service.holdings",
+        "service.outbox",
+        "service.transport",
+        "service.work",
+        "store.base",
+    },
     "service.indexing": {
         "detections",
         "messages",
@@ -180,6 +198,7 @@ TABLE: dict[str, set[str]] = {
         "service.transport",
     },
     "service.loop": {
+        "service.ages",
         "service.holdings",
         "service.indexing",
         "service.rebuilding",

@@ -41,7 +41,7 @@ def flush(world: World) -> None:
 def send(world: World, *records: Sent) -> None:
     """Produce further records."""
     world.records = [*world.records, *records]
-    world.positions += [world._produce(sent) for sent in records]
+    world.positions += [world.produce(sent) for sent in records]
     world.ends = {p.of: p.offset + 1 for p in world.positions}
 
 
@@ -349,6 +349,30 @@ def test_an_index_that_was_begun_beside_one_that_could_not_be_is_not_built_befor
         recovery.look(source, Batch(), lambda: None)
     with pytest.raises(Rejoin):
         recovery.look(source, Batch(), lambda: None)
+
+
+def test_an_index_that_was_begun_and_that_somebody_else_has_built_meanwhile_is_used():
+    records = [Sent(f"d{at}", TEXT, at % 2) for at in range(4)]
+    world = World(records, partitions=2, names="a", on_index_lost="rebuild").run()
+    world.index.become(world.index.emptied())
+    world.daemons[0].leave_group()
+    slow = world.restart(world.daemons[0])
+    while not slow.rebuilder.has_begun("articles"):
+        world.turn(slow)
+    # It is away for longer than the draft is held for it.
+    world.index.builder = None
+    slow.leave_group()
+    other = world.start("b")
+    while world.index._fingerprint is None or world.index.builder is not None:
+        world.turn(other)
+    other.stop.stopping = True
+    other.loop.run()
+    world.daemons.remove(other)
+    late = world.produce(Sent("late", TEXT, 0))
+    world.ends[late.of] = late.offset + 1
+    world.run()
+    met = [{document for document, _ in pair} - {"late"} for pair in world.published() if "late" in dict(pair)]
+    assert sorted(met, key=min) == [{sent.id} for sent in records]
 
 
 def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatch):

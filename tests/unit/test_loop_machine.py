@@ -103,7 +103,7 @@ class LoopMachine(RuleBasedStateMachine):
         world = self.world
         world.records = [*world.records, *records]
         for record in records:
-            position = world._produce(record)
+            position = world.produce(record)
             world.positions.append(position)
             world.ends[position.of] = position.offset + 1
 

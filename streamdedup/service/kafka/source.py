@@ -1,5 +1,6 @@
 """The consumer as a Source."""
 
+import contextlib
 import logging
 import threading
 import time
@@ -146,6 +147,16 @@ class KafkaSource:
     def assigned(self) -> frozenset[Partition]:
         """Return the partitions that are ours at this moment."""
         return frozenset(Partition(*partition) for partition in self._consumer.assignment())
+
+    def partitions(self) -> frozenset[Partition]:
+        """Return all partitions of the topics; see ``Source.partitions``."""
+        # The public method may ask the broker, and wait.
+        cluster, known = self._consumer._cluster, set()  # noqa: SLF001  see above
+        for topic in self._options.topics:
+            # A topic may go between two looks of the client's, whose own thread keeps the map.
+            with contextlib.suppress(KeyError):
+                known |= {Partition(topic, number) for number in cluster.partitions_for_topic(topic) or ()}
+        return frozenset(known)
 
     def generation(self) -> int | None:
         """Return the generation of the group, or None while we are no member."""
