@@ -5,6 +5,7 @@ import pytest
 
 from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured
 from streamdedup.position import Partition, Position
+from streamdedup.store.base import ClaimListing, Listed, Listing
 from streamdedup.store.connection import connect, connect_cluster
 from streamdedup.store.documents import StoredRecord
 from streamdedup.store.redis import RedisBucketStore
@@ -47,6 +48,9 @@ def fill(connection, namespace="sd:articles", documents_count=3):
     store.enter_copies([(1, b"d" * 16)], [fence])
     store.claim_pairs([(b"p" * 16, Position(*PARTITION, 1)), (b"q" * 16, Position(*PARTITION, 2))], [fence])
     store.save_partners([(Position(*PARTITION, 3), {b"p" * 16: b"match"})], [fence])
+    old = Position(*PARTITION, 1)
+    store.enlist(Listed([Listing(1, old, 1000)], [ClaimListing(b"p" * 16, old, 1000)]), [fence])
+    store.note_times({PARTITION: 1000}, [fence], extend=True)
     store.announce("0000000007.00000000000000001", [fence])
     store.finish({PARTITION: documents_count}, [], [fence])
     return store, fence
@@ -70,6 +74,9 @@ class TestLookingIn:
             "marks": 1,
             "orders": BANDS,
             "announcements": BANDS,
+            "lists": 1,
+            "lists of claims": 1,
+            "times": 1,
             # The fingerprint, and the documents of the present slice of time.
             "other": 2,
         }
