@@ -45,7 +45,7 @@ test: $(VENV)/.dev ## All tests but the long ones, against a real Kafka and a re
 .PHONY: test-all
 test-all: $(VENV)/.bench ## The long tests, and the store and the daemon on redis-server; `make test` is not repeated
 	$(BIN)/pytest -m long
-	STREAMDEDUP_TEST_REDIS_SERVER=redis-server $(BIN)/pytest -m "not long" tests/contract/test_store.py tests/acceptance/test_daemon.py
+	STREAMDEDUP_TEST_REDIS_SERVER=redis-server $(BIN)/pytest -m "not long" -k "not kafka_" tests/contract/test_store.py tests/acceptance/test_daemon.py
 
 # Runs of the model of the delivery rules.
 SEEDS ?= 100000
