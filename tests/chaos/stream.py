@@ -116,7 +116,9 @@ def endless(seed: int, changes: float = 0.0, ends: float = 0.0) -> Iterator[KeyV
 def _change(rng: random.Random, text: str, had: dict[str, list[str]]) -> tuple[str, str]:
     """Another text for a document that there is: a new one, or one that it had before."""
     identity = rng.choice(list(had)[-COPIED_FROM:])
-    return (rng.choice(had[identity]) if rng.random() < RETURNS else text), identity
+    # Of one that was deleted in between the empty text is no text.
+    before = [old for old in had[identity] if old]
+    return (rng.choice(before) if rng.random() < RETURNS and before else text), identity
 
 
 def _new(rng: random.Random) -> str:
