@@ -46,8 +46,8 @@ class _Lives:
     def begin(self, identity: str, text: str) -> str:
         """Return how much of a text comes at first: now and then a part, of which the rest is to follow."""
         words = text.split()
-        if self._rng.random() < CONTINUES / 2:
-            cut = self._rng.randint(len(words) // 3, len(words) - 1)
+        if self._rng.random() < CONTINUES / 2 and len(words) > 1:
+            cut = self._rng.randint(max(1, len(words) // 3), len(words) - 1)
             self._rests[identity] = " ".join(words[cut:])
             words = words[:cut]
         return " ".join(words)
