@@ -74,7 +74,7 @@ class Detector:
 
         Args:
             documents: Documents to place in the index or to continue, in the order of their positions within each
-                partition. One that is continued must not be there twice.
+                partition. Of what may be replayed each is there once, unless its partition brings the same text again.
         """
         placed = [document for document in documents if document.op != "append"]
         shingles = self._shingler.shingle([document.text for document in placed])

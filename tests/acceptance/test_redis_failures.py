@@ -110,9 +110,9 @@ def copied(master, replica):
 
     What a master has acknowledged and takes with it is an index that has gone back in time, and another test.
     """
-    master.client_pause(60_000, all=False)
+    master.client_pause(10_000, all=False)
     end = master.info("replication")["master_repl_offset"]
-    servers.wait_until(lambda: replica.info("replication")["slave_repl_offset"] >= end, what="the copy of all")
+    servers.wait_until(lambda: replica.info("replication")["slave_repl_offset"] >= end, 5, "the copy of all")
 
 
 @pytest.mark.long

@@ -6,13 +6,8 @@ import sys
 
 import pytest
 
-from tests.soak.backlog import FIRST, WINDOWS, bytes_after_windows
+from tests.soak.backlog import DOCUMENTS, FIRST, PARTITIONS, WINDOWS, bytes_after_windows
 from tests.soak.daemon import a_daemon
-
-#: Documents of a window, and partitions that they are in: what a client fetches of one at a time, two megabytes, is how
-#: far one may lag behind another, and should be little beside a window. And the index has far fewer keys than a power
-#: of two, where Redis doubles its table of keys.
-DOCUMENTS, PARTITIONS = 14_000, 2
 
 
 @pytest.mark.long
@@ -35,8 +30,8 @@ def test_an_endless_stream_is_sampled_and_its_index_levels_off(tmp_path):
 
 @pytest.mark.long
 def test_a_backlog_of_ten_windows_read_at_full_speed_takes_no_more_than_two(tmp_path, kafka, redis_url, redis_client):
-    with a_daemon(tmp_path, 36_000, kafka, redis_url, partitions=PARTITIONS) as (installation, daemon):
-        windows = bytes_after_windows(installation, daemon, redis_client, 36_000, seed=1, documents_count=DOCUMENTS)
+    with a_daemon(tmp_path, 36_000, kafka, redis_url, partitions=PARTITIONS, in_order=True) as (installation, daemon):
+        windows = bytes_after_windows(installation, daemon, redis_client, 36_000, seed=1)
         sizes = dict(windows)
         assert daemon.metric("streamdedup_documents_outdated_total") > 0.7 * WINDOWS * DOCUMENTS
         assert daemon.stop() == 0

@@ -202,7 +202,7 @@ class WatchedDaemon(Daemon):
         self.disarm()
         Path(f"{self.trace}.held").unlink(missing_ok=True)
         # Again and again: seen to be held it may not have stopped itself yet, and the first signal would be in vain.
-        servers.wait_until(self._goes_on, 30, f"{self.name} to go on")
+        servers.wait_until(self._goes_on, 10, f"{self.name} to go on")
 
     def _goes_on(self) -> bool:
         if not self.running:

@@ -13,8 +13,8 @@ import redis
 
 from streamdedup.embedded import RedisServer
 from tests.servers import make_kafka, wait_until
+from tests.soak.backlog import DOCUMENTS, PARTITIONS, bytes_after_windows
 from tests.soak.backlog import WINDOWS as WINDOWS_READ
-from tests.soak.backlog import bytes_after_windows
 from tests.soak.daemon import a_daemon
 from tests.soak.picture import draw
 from tests.soak.samples import Looker, Sample, judged
@@ -100,14 +100,17 @@ def backlog(arguments: argparse.Namespace, folder: Path, kafka: str, redis_url: 
     """Read ten windows at full speed; print what Redis holds after two and after all of them."""
     window_s = arguments.minutes * 60
     with (
-        a_daemon(folder, window_s, kafka, redis_url) as (installation, daemon),
+        a_daemon(folder, window_s, kafka, redis_url, partitions=PARTITIONS, in_order=True) as (installation, daemon),
         redis.Redis.from_url(redis_url) as client,
     ):
         began = time.monotonic()
         sizes = dict(bytes_after_windows(installation, daemon, client, window_s, seed=arguments.seed))
         seconds = time.monotonic() - began
         daemon.stop()
-    print(f"a backlog of {WINDOWS_READ} windows of {window_s / 60:g} min, read in {seconds:.0f} s")
+    print(
+        f"a backlog of {WINDOWS_READ} windows of {window_s / 60:g} min, {DOCUMENTS:,} documents each in {PARTITIONS} "
+        f"partitions, read in {seconds:.0f} s"
+    )
     for windows, size in sizes.items():
         print(f"  after {windows} windows: {size / 1e6:.1f} MB in Redis")
     first, last = sizes.values()

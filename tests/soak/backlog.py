@@ -14,8 +14,10 @@ from tests.soak.stream import endless
 
 #: Windows that the backlog covers, and after how many it is looked at first.
 WINDOWS, FIRST = 10, 2
-#: Documents of a window.
-DOCUMENTS = 3_000
+#: Documents of a window, and partitions that they are in: what a client fetches of one at a time, two megabytes, is how
+#: far one may lag behind another, and should be little beside a window. And the index has far fewer keys than a power
+#: of two, where Redis doubles its table of keys.
+DOCUMENTS, PARTITIONS = 14_000, 2
 #: Seconds that the daemon may take for all of them.
 _CATCH_UP_S = 600.0
 
@@ -27,7 +29,6 @@ def bytes_after_windows(
     window_s: float,
     *,
     seed: int,
-    documents_count: int = DOCUMENTS,
 ) -> Iterator[tuple[int, int]]:
     """Send a backlog in two parts, and look at Redis when each is indexed.
 
@@ -37,7 +38,6 @@ def bytes_after_windows(
         client: Of Redis, empty but for the index.
         window_s: The window in seconds.
         seed: Of the documents.
-        documents_count: Documents of a window.
 
     Yields:
         How many windows were read, and the bytes that Redis then holds beyond those it held before.
@@ -45,14 +45,14 @@ def bytes_after_windows(
     before = int(client.info("memory")["used_memory"])
     # The last of them is as old as the clock says, the first ten windows older.
     first_ms = time.time_ns() // 1_000_000 - round(WINDOWS * window_s * 1_000)
-    step_ms = window_s * 1_000 / documents_count
+    step_ms = window_s * 1_000 / DOCUMENTS
     documents = enumerate(endless(seed))
     sent_count = 0
     for windows in (FIRST, WINDOWS):
         with contextlib.closing(
             KafkaProducer(bootstrap_servers=installation.kafka.split(","), linger_ms=5)
         ) as producer:
-            part = islice(documents, windows * documents_count - sent_count)
+            part = islice(documents, windows * DOCUMENTS - sent_count)
             futures = [
                 producer.send(installation.topic, key=key, value=value, timestamp_ms=first_ms + round(at * step_ms))
                 for at, (key, value) in part

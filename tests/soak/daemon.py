@@ -14,9 +14,9 @@ PARTITIONS = 4
 
 @contextlib.contextmanager
 def a_daemon(
-    folder: Path, window_s: float, kafka: str, redis_url: str, *, partitions: int = PARTITIONS
+    folder: Path, window_s: float, kafka: str, redis_url: str, *, partitions: int = PARTITIONS, in_order: bool = False
 ) -> Iterator[tuple[Installation, Daemon]]:
-    """Run one daemon that keeps documents for a short window."""
+    """Run one daemon that keeps documents for a short window; it may be promised that they come in order."""
     topic, duplicates = fresh_name("articles"), fresh_name("duplicates")
     create_topics(kafka, [topic], partitions)
     create_topics(kafka, [duplicates, f"{duplicates}.dlq"])
@@ -33,7 +33,7 @@ def a_daemon(
     kept = {
         "profiles.articles.retention": f"{round(window_s * 1_000)}ms",
         "profiles.articles.retention_slack": f"{round(window_s * SLACK_SHARE * 1_000)}ms",
-        "profiles.articles.records_in_order": "true",
+        "profiles.articles.records_in_order": str(in_order).lower(),
         "profiles.articles.bucket_cap": "500",
         "profiles.articles.max_candidates": "500",
     }
