@@ -25,17 +25,17 @@ F is the number of false candidates that a document meets in an index of N other
 similarity s_i below the threshold a Reuters-21578 article has among all 19,043 (word 3-shingles, every pair compared;
 the sum is within 6 % of the exact figure). One shared band makes a candidate, whatever m is, so m is not in F. w is the
 price of a false candidate: 4.5 microseconds to decode and compare its record and some 2.5 to fetch it, where a band
-takes 3.6 of look-up and insert (57 for 16 bands, Python and Redis together); hence w = 2. At threshold 0.8 and recall
-0.99, with the pairs that became candidates on Reuters (mean of five seeds; each counts in F of both its documents) and
-N = 300,000:
+takes 5.3 of look-up and insert (84 for 16 bands, Python and Redis together). That is 1.3; but F grows with the index
+and b does not, hence w = 2. At threshold 0.8 and recall 0.99, with the pairs that became candidates on Reuters (mean of
+five seeds; each counts in F of both its documents) and N = 300,000:
 
     bands x rows   permutations   P(0.8)   pairs below 0.8   of 540 from 0.8 on   F      cost
     9 x 4          36             0.9913   1,188             539.8                2.01   13.0
     12 x 5         60             0.9915   643               539.6                1.18   14.4
     16 x 6         96             0.9923   446               540.0                0.80   17.6
 
-Bands also cost memory (a set member each), so few bands win until false candidates outweigh them: 12 x 5 is cheapest
-from N = 540,000, 16 x 6 from 1.6 million on. Other corpora have other neighbours; `documents` scales them.
+Bands also cost memory (some thirty bytes each), so few bands win until false candidates outweigh them: 12 x 5 is
+cheapest from N = 540,000, 16 x 6 from 1.6 million on. Other corpora have other neighbours; `documents` scales them.
 """
 
 import math

@@ -33,8 +33,8 @@ LEAST_PAIRS: Final = 100
 LEAST_DOCUMENTS: Final = 2_000
 #: Microseconds of look-up and insert for a band, Python and Redis together, and for a candidate; Kafka's part of a
 #: document in the daemon: docs/performance.md and `lsh`, measured on one machine and not on this one.
-BAND_US: Final = 3.6
-CANDIDATE_US: Final = FALSE_CANDIDATE_WEIGHT * BAND_US
+BAND_US: Final = 5.3
+CANDIDATE_US: Final = 7.0
 KAFKA_US: Final = 44.0
 #: Octets of a sketch before its values, and of a value.
 _SKETCH_HEAD, _VALUE_BYTES = 5, 4
@@ -281,9 +281,8 @@ def memory_bytes(
     ids = np.full(len(sizes), round(demand.id_bytes), np.int64)
     matches = row.matches.at(min(documents, demand.collection) / (2 if filling else 1))
     claims = indexed * min(matches, demand.max_candidates or matches)
-    return index_bytes(
-        server, layout, record_bytes(layout, ids, values), indexed, _grown(study, demand, row, server, indexed), claims
-    )
+    buckets = _grown(study, demand, row, indexed)
+    return index_bytes(server, layout, record_bytes(layout, ids, values), indexed, buckets, claims, filling=filling)
 
 
 def _sketch_bytes(
@@ -295,20 +294,20 @@ def _sketch_bytes(
     return _SKETCH_HEAD + _VALUE_BYTES * np.where(kept, sizes, permutations)
 
 
-def _grown(study: Study, demand: Demand, row: Row, server: ServerModel, indexed: float) -> Buckets:
+def _grown(study: Study, demand: Demand, row: Row, indexed: float) -> Buckets:
     """Return the buckets of an index of another size.
 
     With twice the documents there are 2^g times the buckets, as from half of the sample to all of it; beyond the
     collection, documents bring buckets of their own.
     """
     meetings = study.meetings(row.banding.rows, row.banding.bands)
-    here = buckets_of(server, meetings.members(row.banding.bands))
+    here = buckets_of(meetings.members(row.banding.bands))
     halves = float(meetings.half_buckets[row.banding.bands])
     exponent = min(max(math.log2(here.count / halves), 0.0), 1.0) if halves else 1.0
     ratio = indexed / max(study.indexed_count, 1)
     known = min(ratio, demand.collection / max(study.documents_count, 1))
     count = here.count * (known**exponent * ratio / known if known > 1.0 else ratio)
-    return Buckets(count, here.members_count * ratio, here.slack_bytes)
+    return Buckets(count, here.members_count * ratio, here.large_members_count * ratio)
 
 
 def exact_share(study: Study, limit: int | None) -> float:

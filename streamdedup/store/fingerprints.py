@@ -9,7 +9,19 @@ from streamdedup.store.base import Fingerprint, Opening
 #: of few characters, so few texts get other shingles than before.
 ADVISORY_PARAMETERS = frozenset({"unicode"})
 #: Parameters that are those of the program, not of the settings.
-VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "content_format"})
+VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "content_format", "bucket_layout"})
+#: How buckets stand in Redis: `lua/_shelves.lua`. An index without a number has a set for each.
+_BUCKET_LAYOUT = 2
+
+
+def in_redis(fingerprint: Fingerprint, shards: int) -> dict[str, object]:
+    """Return what stands in Redis: the fingerprint of the settings, and what decides where buckets are looked for.
+
+    Args:
+        fingerprint: Of the settings.
+        shards: Slots for each band.
+    """
+    return {**fingerprint, "shards": shards, "bucket_layout": _BUCKET_LAYOUT}
 
 
 def differences(stored: Fingerprint, ours: Fingerprint) -> dict[str, str]:

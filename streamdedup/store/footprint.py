@@ -11,11 +11,15 @@ members, whose growth leaves 3 %:
                             and a set stand beside it; tables of 2^i buckets of 64 bytes for 7 keys, and more where
                             eight keys meet in one
 
+Buckets stand on shelves, sorted sets of many of them (`lua/_shelves.lua`): how many members one has is Poisson
+distributed. Up to 128 are kept as a list, of 21 bytes for each.
+
 A string of n bytes takes n + 1 and a head of 1, 3 or 5 bytes, a set of numbers 8 + 8 n; the allocator rounds each
 block up. The tables double, so the bytes of a document depend on the number of documents. Pure computation: no server
 is asked.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Final
@@ -27,8 +31,13 @@ from streamdedup.store.redis_figures import SLICES_COUNT
 
 #: Bytes of a document's record besides partition, id and sketch: see store.records.
 _RECORD_BYTES: Final = 45
-#: Bytes that follow the prefix of a key: the kind, then band key, document number or pair.
-_BUCKET_KEY, _RECORD_KEY, _CLAIM_KEY = 1 + 4, 1 + 8, 1 + 16
+#: Bytes that follow the prefix of a key: the kind, then number of the layer and colon, document number or pair.
+_SHELF_KEY, _RECORD_KEY, _CLAIM_KEY = 1 + 2, 1 + 8, 1 + 16
+#: Members for each shelf with which a slot gets another one, and how many shelves it has at least.
+_FULL_SHELF, _FEWEST_SHELVES = 16, 1024
+#: For how many lifetimes a member stands on its shelf, in the mean and at most: eras of half of one, the rest of that
+#: in which it came, two more, and some of the next.
+_LIFETIMES_ON_SHELF, _MOST_LIFETIMES_ON_SHELF = 1.3, 1.5
 #: Largest value that Redis 7 keeps inside its object, bytes.
 _REDIS_EMBEDDED: Final = 44
 #: Largest block in which Valkey keeps key and value together, bytes.
@@ -38,8 +47,9 @@ _VALKEY_KEYS, _VALKEY_BUCKET = 7, 64
 #: A counter of documents of one slice of time (HyperLogLog), bytes; fences and scripts, about.
 _COUNTER_BYTES: Final = 12_304
 _FIXED_BYTES: Final = 200_000
-#: Most members of a set that the servers keep as a compact list of numbers, and what one costs beyond.
-_COMPACT_MEMBERS, _LOOSE_MEMBER_BYTES = 512, 64
+#: Most members of a sorted set that the servers keep as a list; bytes of a list and of each member there (13 of its
+#: own, a score of 32 bits, and what divides them), and what one costs beyond.
+_LISTED_MEMBERS, _LIST_BYTES, _LISTED_BYTES, _LOOSE_MEMBER_BYTES = 128, 7, 21, 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +59,12 @@ class Buckets:
     Attributes:
         count: How many there are.
         members_count: Members of all of them.
-        slack_bytes: What the list of numbers of one takes beyond 8 bytes a member, in the mean.
+        large_members_count: Those that are in buckets too large to be kept in a list.
     """
 
     count: float
     members_count: float
-    slack_bytes: float
+    large_members_count: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +114,14 @@ class ServerModel:
         return np.asarray(2 * self.block(24) + self.block(_string(key_bytes)) + object_bytes, np.int64)
 
     def set_key(self, key_bytes: int) -> int:
-        """Return what a set with a time to live takes without its members and the tables, bytes."""
+        """Return what a sorted set with a time to live takes without its list and the tables, bytes."""
         if self.is_valkey:
             return self.block(16 + 8 + _string(key_bytes) + 1)
         return 2 * self.block(24) + self.block(_string(key_bytes)) + self.block(16)
 
-    def members(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return what the members of sets of document numbers take, bytes, int64 (n,)."""
-        counts = np.asarray(counts, np.int64)
-        loose = counts * _LOOSE_MEMBER_BYTES
-        return np.where(counts <= _COMPACT_MEMBERS, self.blocks(8 + 8 * counts), loose)
+    def lists(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what the lists of shelves with so many members take, bytes, int64 (n,)."""
+        return self.blocks(_LIST_BYTES + _LISTED_BYTES * np.asarray(counts, np.int64))
 
     def table(self, keys_count: float) -> float:
         """Return the bytes of one of the server's tables."""
@@ -177,11 +185,56 @@ def record_bytes(layout: Layout, id_bytes: NDArray[np.int64], sketch_bytes: NDAr
     return _RECORD_BYTES + layout.partition_bytes + id_bytes + sketch_bytes
 
 
-def buckets_of(server: ServerModel, members: NDArray[np.int64]) -> Buckets:
+def buckets_of(members: NDArray[np.int64]) -> Buckets:
     """Return the buckets with so many members each, int64 (n,)."""
-    total = int(members.sum())
-    slack = (int(server.members(members).sum()) - 8 * total) / max(len(members), 1)
-    return Buckets(len(members), total, slack)
+    return Buckets(len(members), int(members.sum()), int(members[members > _LISTED_MEMBERS].sum()))
+
+
+def _shelves(server: ServerModel, layout: Layout, buckets: Buckets, *, filling: bool) -> tuple[float, float]:
+    """Return how many shelves an index has, and the bytes of all without the tables."""
+    listed = (buckets.members_count - buckets.large_members_count) / layout.slots_count
+    loose = buckets.large_members_count / layout.slots_count
+    mean, most = (1.0, 1.0) if filling else (_LIFETIMES_ON_SHELF, _MOST_LIFETIMES_ON_SHELF)
+    shelves = max(float(_FEWEST_SHELVES), most * (listed + loose) / _FULL_SHELF)
+    together = buckets.members_count / max(buckets.count, 1.0)
+    keys, size = _layer(server, layout, shelves, mean * listed, together)
+    return layout.slots_count * keys, layout.slots_count * (size + mean * loose * _LOOSE_MEMBER_BYTES)
+
+
+def _layer(
+    server: ServerModel, layout: Layout, shelves: float, members_count: float, together: float
+) -> tuple[float, float]:
+    """Return how many shelves of a slot are not empty, and their bytes; ``together``: members a bucket."""
+    # Linear hashing: those that were parted already have half the load of those that were not.
+    least = float(_FEWEST_SHELVES)
+    while 2 * least <= shelves:
+        least *= 2
+    parted, whole = 2 * (shelves - least), 2 * least - shelves
+    each = members_count / (2 * least)
+    kinds = [(parted, each), (whole, 2 * each)]
+    found = [_alike(server, count, load, together) for count, load in kinds if count >= 1 and load > 0]
+    keys, lists = sum(keys for keys, _ in found), sum(size for _, size in found)
+    key = sum(
+        share * digit_share * server.set_key(length + digits)
+        for digits, digit_share in _digits(round(shelves))
+        for length, share in layout.key_lengths(_SHELF_KEY)
+    )
+    return keys, keys * key + lists
+
+
+def _alike(server: ServerModel, shelves: float, load: float, together: float) -> tuple[float, float]:
+    """Return how many of some shelves are not empty, and the bytes of their lists; ``load``: members of each."""
+    buckets = load / together
+    counts = np.arange(1, int(buckets + 12 * math.sqrt(buckets) + 12))
+    chances = np.exp(counts * math.log(buckets) - buckets - np.array([math.lgamma(one + 1) for one in counts]))
+    sizes = server.lists(np.rint(counts * together).astype(np.int64))
+    return shelves * float(chances.sum()), shelves * float((chances * sizes).sum())
+
+
+def _digits(shelves: int) -> list[tuple[int, float]]:
+    """Return the numbers of digits that the shelves of a layer have, and which share has each."""
+    bounds = [0, *(10**digits for digits in range(1, len(str(shelves - 1)))), shelves]
+    return [(at + 1, (high - low) / shelves) for at, (low, high) in enumerate(itertools.pairwise(bounds))]
 
 
 def index_bytes(
@@ -191,8 +244,10 @@ def index_bytes(
     documents: float,
     buckets: Buckets,
     claims: float,
+    *,
+    filling: bool = False,
 ) -> float:
-    """Return the bytes of an index in its steady state.
+    """Return the bytes of an index.
 
     Args:
         server: Where it is.
@@ -201,6 +256,7 @@ def index_bytes(
         documents: Documents in the index.
         buckets: Its buckets.
         claims: Pairs that are claimed.
+        filling: It was filled for the first time; else as many documents have expired as came.
     """
     owner = np.array([layout.partition_bytes + 1 + layout.offset_digits])
     record = sum(
@@ -208,13 +264,10 @@ def index_bytes(
         for length, share in layout.key_lengths(_RECORD_KEY)
     )
     claim = sum(share * float(server.strings(length, owner)[0]) for length, share in layout.key_lengths(_CLAIM_KEY))
-    bucket = sum(share * server.set_key(length) for length, share in layout.key_lengths(_BUCKET_KEY))
-    keys = documents + buckets.count + claims
-    blocks = (
-        documents * record + buckets.count * (bucket + buckets.slack_bytes) + 8 * buckets.members_count + claims * claim
-    )
+    shelves_count, shelves = _shelves(server, layout, buckets, filling=filling)
+    keys = documents + shelves_count + claims
     counters = (SLICES_COUNT + 1) * server.block(_COUNTER_BYTES)
-    return blocks + 2 * server.table(keys) + counters + _FIXED_BYTES
+    return documents * record + shelves + claims * claim + 2 * server.table(keys) + counters + _FIXED_BYTES
 
 
 def _string(length: int) -> int:

@@ -33,6 +33,11 @@ def encode_number(number: int) -> bytes:
     return _NUMBER.pack(number)
 
 
+def decode_number(member: bytes) -> int:
+    """Return the document number in the last 8 bytes of a member of a bucket."""
+    return int.from_bytes(member[-8:], "big", signed=True)
+
+
 def encode_place(position: Position) -> bytes:
     """Encode a position as it stands in a record, from the offset to the end of the partition."""
     partition = str(position.of).encode()

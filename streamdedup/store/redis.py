@@ -1,6 +1,6 @@
 """The index in Redis (7.0 or newer) or Valkey, on one server or on a cluster.
 
-Buckets are sets, and every operation on them is one script for a whole batch. Where each fact stands:
+Buckets are parts of sorted sets, and every operation on them is one script for a whole batch. Where each fact stands:
 ``store.redis_keys``. What the scripts do: ``store/lua``.
 """
 
@@ -27,8 +27,8 @@ from streamdedup.store.base import (
     wall_clock_ms,
 )
 from streamdedup.store.documents import MARKER_LIFETIME_MS, PutResult, PutState, StoredRecord
-from streamdedup.store.fingerprints import compare_fingerprints, decode_fingerprint
-from streamdedup.store.records import decode_record, encode_number, encode_place, encode_record
+from streamdedup.store.fingerprints import compare_fingerprints, decode_fingerprint, in_redis
+from streamdedup.store.records import decode_number, decode_record, encode_number, encode_place, encode_record
 from streamdedup.store.redis_ages import RedisAges
 from streamdedup.store.redis_figures import DocumentCount, fullest
 from streamdedup.store.redis_keys import Keys, by_slot
@@ -89,8 +89,7 @@ class RedisBucketStore:
             raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt")
         if is_half_dropped and create:
             raise IndexMismatch(f"the deletion of {self._namespace} did not end; call again: streamdedup index drop")
-        # Another number of shards would look for every bucket in another place.
-        ours = msgspec.json.encode({**fingerprint, "shards": self._shards})
+        ours = msgspec.json.encode(in_redis(fingerprint, self._shards))
         created = self._servers.ask(key, "SET", key, ours, "NX") if create else None
         if created:
             return Opening(created=True)
@@ -139,7 +138,7 @@ class RedisBucketStore:
         # First a call that changes nothing. A server that goes back in time now, and forgets in other slots that
         # documents have left their buckets, forgets this one too and refuses the records (rule 10).
         slots = by_slot(self._keys.record_slot(record.number) for record in records)
-        nothing = [(slot, [self._keys.buckets(slot), b""]) for slot in slots]
+        nothing = [(slot, [self._keys.shelves(slot), self._keys.layers(slot), b""]) for slot in slots]
         self._runner.run([self._fenced_call("leave_buckets", slot, fences, arguments) for slot, arguments in nothing])
         self._store_records("replace_records", [self._lifetime, marker_lifetime], records, fences)
 
@@ -158,19 +157,20 @@ class RedisBucketStore:
 
     def enter_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> Hits:
         """See ``BucketStore.enter_buckets``."""
-        texts = [b"%d" % number for number in numbers]
+        encoded = [encode_number(number) for number in numbers]
         calls, rows_of_call = [], []
         for slot, rows in self._keys.rows_by_slot(band_keys):
             if len(rows):
                 keys = band_keys[rows, self._keys.band_of(slot)].astype(">u4").tobytes()
-                head = [self._keys.buckets(slot), self._lifetime, self._cap, SHOWN_OF_FULL, keys]
-                members = texts if len(rows) == len(texts) else [texts[row] for row in rows.tolist()]
+                shelves = self._keys.shelves(slot), self._keys.layers(slot)
+                head = [*shelves, self._lifetime, self._cap, SHOWN_OF_FULL, keys]
+                members = encoded if len(rows) == len(encoded) else [encoded[row] for row in rows.tolist()]
                 calls.append(self._fenced_call("enter_buckets", slot, fences, [*head, *members]))
                 rows_of_call.append(rows)
         candidates: list[dict[int, int]] = [{} for _ in numbers]
         full: Counter[int] = Counter()
         crowded: set[int] = set()
-        replies = self._runner.run(calls, self._documents.adding(texts))
+        replies = self._runner.run(calls, self._documents.adding(encoded))
         for rows, (full_places, crowded_places, *met) in zip(rows_of_call, replies, strict=True):
             full.update(rows[[place - 1 for place in full_places]].tolist())
             crowded.update(rows[[place - 1 for place in crowded_places]].tolist())
@@ -185,10 +185,9 @@ class RedisBucketStore:
         for slot, rows in self._keys.rows_by_slot(band_keys):
             if len(rows):
                 keys = band_keys[rows, self._keys.band_of(slot)].astype(">u4").tobytes()
-                members = [numbers[row] for row in rows.tolist()]
-                calls.append(
-                    self._fenced_call("leave_buckets", slot, fences, [self._keys.buckets(slot), keys, *members])
-                )
+                members = [encode_number(numbers[row]) for row in rows.tolist()]
+                shelves = self._keys.shelves(slot), self._keys.layers(slot)
+                calls.append(self._fenced_call("leave_buckets", slot, fences, [*shelves, keys, *members]))
         self._runner.run(calls)
 
     def leave_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
@@ -353,7 +352,6 @@ def _decoded(number: int, data: bytes) -> StoredRecord:
 
 
 def _count_hits(candidates: dict[int, int], members: Iterable[bytes], own: int) -> None:
-    for member in members:
-        number = int(member)
+    for number in map(decode_number, members):
         if number != own:
             candidates[number] = candidates.get(number, 0) + 1

@@ -9,6 +9,7 @@ import msgspec
 from streamdedup.errors import BatchRefused, StoreUnavailable, TransientError
 from streamdedup.position import Partition
 from streamdedup.store.base import Fence, Fingerprint
+from streamdedup.store.fingerprints import in_redis
 from streamdedup.store.redis import RedisBucketStore
 from streamdedup.store.redis_keys import Keys
 from streamdedup.store.redis_runner import ScriptRunner
@@ -102,7 +103,7 @@ class RedisDraft:
     def complete(self, fingerprint: Fingerprint) -> None:
         """See ``Draft.complete``."""
         # As RedisBucketStore.open writes it.
-        if not self._hold(msgspec.json.encode({**fingerprint, "shards": self._shards})):
+        if not self._hold(msgspec.json.encode(in_redis(fingerprint, self._shards))):
             raise BatchRefused("the rebuilding of the index was taken over by somebody else")
 
     def abandon(self) -> None:

@@ -6,7 +6,8 @@ that one script call serves all documents of a batch in one slot, on a cluster t
 =====================  =======  ==============================================================
 key                    type     what
 =====================  =======  ==============================================================
-``{..:s}b`` + CRC-32   set      a bucket: the numbers of the documents with this band key
+``{..:s}b`` + shelf    zset     many buckets: numbers of documents, by their band keys
+``{..:s}s``            string   the layers in which the shelves stand (``lua/_shelves.lua``)
 ``{..:s}d`` + digest   set      a bucket of exact copies: numbers of documents with this content
 ``{..:s}r`` + number   string   a document record (layout: ``store.records``)
 ``{..:s}c`` + pair     string   the position that owns a pair
@@ -75,9 +76,13 @@ class Keys:
         """Key of a slot that is never there, by which a script is refused while its slot moves."""
         return self._tags[slot] + b"x"
 
-    def buckets(self, slot: int) -> bytes:
-        """Prefix of the buckets of a slot; the band key (4 bytes, big-endian) follows."""
+    def shelves(self, slot: int) -> bytes:
+        """Prefix of the shelves of a slot, on which its buckets stand; layer and number of the shelf follow."""
         return self._tags[slot] + b"b"
+
+    def layers(self, slot: int) -> bytes:
+        """Key of the layers in which the shelves of a slot stand."""
+        return self._tags[slot] + b"s"
 
     def copies(self, slot: int) -> bytes:
         """Prefix of the buckets of exact copies of a slot; the content digest (16 bytes) follows."""

@@ -10,9 +10,7 @@ _FENCED = (
     "claim_pairs",
     "drop_claims",
     "drop_records",
-    "enter_buckets",
     "enter_copies",
-    "leave_buckets",
     "leave_copies",
     "enlist",
     "note_times",
@@ -50,7 +48,9 @@ def _script(source: bytes) -> Script:
 
 def load_scripts() -> dict[str, Script]:
     """Read all scripts, by name."""
-    fence, order = _read("_fence"), _read("_records")
+    fence, order, shelves = _read("_fence"), _read("_records"), _read("_shelves")
     fenced = {name: _script(fence + _read(name)) for name in _FENCED}
     fenced |= {name: _script(fence + order + _read(name)) for name in _OF_RECORDS}
+    fenced["enter_buckets"] = _script(fence + shelves + _read("_layers") + _read("enter_buckets"))
+    fenced["leave_buckets"] = _script(fence + shelves + _read("leave_buckets"))
     return fenced | {name: _script(_read(name)) for name in _UNFENCED}

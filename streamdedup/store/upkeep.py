@@ -20,7 +20,8 @@ from streamdedup.store.redis_servers import Command, Servers
 #: What the letter after the tag of a key means.
 KINDS = {
     b"r": "records",
-    b"b": "buckets",
+    b"b": "shelves",
+    b"s": "layers",
     b"d": "copies",
     b"c": "claims",
     b"p": "partners",

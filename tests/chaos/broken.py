@@ -8,7 +8,6 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from kafka.errors import KafkaError
 
 from streamdedup.errors import StoreUnavailable
@@ -17,7 +16,7 @@ from streamdedup.service.kafka import connect, sinks
 from streamdedup.service.kafka.failures import CLIENT_ERRORS
 from streamdedup.store.base import Hits
 from streamdedup.store.redis import RedisBucketStore
-from streamdedup.store.redis_servers import Command
+from tests.shelves import members_of
 
 #: Told of points, as in ``watched_daemon``.
 Passing = Callable[[str], None]
@@ -84,11 +83,8 @@ def read_then_add(passing: Passing) -> None:
 
 def _members(store: Any, row: int, band_keys: Any) -> list[set[int]]:
     """Who is in the bucket of each band of a row."""
-    commands = []
-    for slot in range(store._keys.slots_count):  # one slot a band: the harness uses no shards
-        key = store._keys.buckets(slot) + np.asarray(band_keys[row, slot]).astype(">u4").tobytes()
-        commands.append(Command(key, ("SMEMBERS", key)))
-    return [{int(member) for member in members} for members in store._servers.ask_all(commands)]
+    # One slot a band: the harness uses no shards.
+    return [members_of(store._servers, store._keys, slot, int(key)) for slot, key in enumerate(band_keys[row])]
 
 
 def reused_producer(_passing: Passing) -> None:

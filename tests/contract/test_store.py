@@ -291,7 +291,7 @@ class TestBuckets:
         store = make_store(bucket_cap=30)
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
-        numbers = list(range(30))
+        numbers = list(range(1, 31))
         store.enter_buckets(numbers, keys(*[(1, 100 + number, 200 + number) for number in numbers]), [fence])
         (met,) = store.enter_buckets([77], keys((1, 1, 1)), [fence]).candidates
         assert len(met) == SHOWN_OF_FULL
@@ -315,6 +315,15 @@ class TestLeaving:
         store.leave_buckets([1, 1], keys((1, 2, 3), (1, 2, 3)), [fence])
         store.enter_buckets([1], keys((1, 2, 4)), [fence])
         assert store.enter_buckets([2], keys((1, 2, 3)), [fence]).candidates == [{1: 2}]
+
+    def test_who_leaves_a_large_bucket_is_met_no_more_and_may_enter_again(self, store, fence):
+        numbers = list(range(1, 31))
+        store.enter_buckets(numbers, keys(*[(1, 2, 3)] * 30), [fence])
+        store.leave_buckets(numbers[5:25], keys(*[(1, 2, 3)] * 20), [fence])
+        left = [*numbers[:5], *numbers[25:]]
+        assert store.enter_buckets([7], keys((1, 2, 3)), [fence]).candidates == [dict.fromkeys(left, BANDS)]
+        store.leave_buckets([*left, 7], keys(*[(1, 2, 3)] * 11), [fence])
+        assert store.enter_buckets([8, 9], keys(*[(1, 2, 3)] * 2), [fence]).candidates == [{}, {8: BANDS}]
 
     def test_an_exact_copy_that_left_is_met_no_more(self, store, fence):
         store.enter_copies([(1, b"a" * 16), (2, b"a" * 16)], [fence])

@@ -1,6 +1,7 @@
 """The index on Redis as it is run: clusters whose slots move, Sentinel, rights, TLS; each with servers of its own."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from streamdedup.store.upkeep import IndexUpkeep
 from tests import redis_sets
 from tests.canaries import KEY_PASSWORD, TLS
 from tests.servers import make_redis, unavailable, wait_until
+from tests.shelves import read_layers, write_layers
 
 BANDS = 4
 PARTITION = Partition("articles", 0)
@@ -99,7 +101,7 @@ class TestCluster:
         with connect_cluster(own_cluster.addresses[:1], timeout_s=1.0) as servers:
             store = open_store(servers)
             exercise(store, [1, 2])
-            slot = own_cluster.slot(keys.buckets(1))
+            slot = own_cluster.slot(keys.shelves(1))
             before = sorted(own_cluster.all_keys())
             own_cluster.begin_move(slot, spare)
             with pytest.raises(StoreUnavailable):
@@ -120,7 +122,7 @@ class TestCluster:
         with connect_cluster(own_cluster.addresses[:1]) as servers:
             store = open_store(servers)
             exercise(store, [1])
-            slot, spare = own_cluster.slot(Keys(NAMESPACE, BANDS).buckets(1)), len(own_cluster.nodes) - 1
+            slot, spare = own_cluster.slot(Keys(NAMESPACE, BANDS).shelves(1)), len(own_cluster.nodes) - 1
             source = own_cluster.clients[own_cluster.owner(slot)]
             try:
                 source.cluster(
@@ -247,12 +249,20 @@ class TestRights:
     @staticmethod
     def work(servers):
         assert check_server(servers) == []
-        store = open_store(servers, bucket_cap=1)
-        # The third finds a full bucket.
-        exercise(store, [1, 2, 3])
+        store = open_store(servers, bucket_cap=9)
+        # The last document finds full buckets.
+        numbers = list(range(2, 22, 2))
+        exercise(store, numbers)
+        # Shelves are added when there are many members.
+        keys = Keys(NAMESPACE, BANDS)
+        for slot in range(BANDS):
+            layers = read_layers(servers, keys, slot)
+            many = [replace(layer, members_count=10**6) for layer in layers.each]
+            write_layers(servers, keys, slot, replace(layers, each=many))
+        exercise(store, [40])
         store.ping()
         assert store.stats().used_bytes
-        assert store.count_documents() == 3
+        assert store.count_documents() == len(numbers) + 1
         store.unfence(PARTITION)
 
     def test_the_rights_of_the_page_are_enough(self, guarded):
@@ -292,7 +302,7 @@ class TestRights:
         with connect(server.url, security=LOGIN) as servers:
             self.work(servers)
             upkeep = IndexUpkeep(servers, NAMESPACE)
-            assert upkeep.survey()["records"].count == 3
+            assert upkeep.survey()["records"].count == 11
             assert upkeep.drop() > 0
             assert client.dbsize() == 0
 

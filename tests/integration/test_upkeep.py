@@ -8,6 +8,7 @@ from streamdedup.position import Partition, Position
 from streamdedup.store.base import ClaimListing, Listed, Listing
 from streamdedup.store.connection import connect, connect_cluster
 from streamdedup.store.documents import StoredRecord
+from streamdedup.store.fingerprints import in_redis
 from streamdedup.store.redis import RedisBucketStore
 from streamdedup.store.upkeep import IndexUpkeep, PartitionFacts
 
@@ -66,7 +67,8 @@ class TestLookingIn:
         counts = {kind: found.count for kind, found in figures.items()}
         assert counts == {
             "records": 3,
-            "buckets": 9,
+            "shelves": 9,
+            "layers": BANDS,
             "copies": 1,
             "claims": 2,
             "partners": 1,
@@ -108,7 +110,7 @@ class TestLookingIn:
         upkeep = IndexUpkeep(connection, "sd:articles")
         assert upkeep.fingerprint() is None
         fill(connection)
-        assert upkeep.fingerprint() == {**FINGERPRINT, "shards": 1}
+        assert upkeep.fingerprint() == in_redis(FINGERPRINT, shards=1)
 
     def test_a_key_of_somebody_else_is_named(self, redis_client, redis_url):
         redis_client.set("{sd:articles:0}fingerprint", "mine")

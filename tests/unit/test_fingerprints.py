@@ -4,7 +4,7 @@ import pytest
 
 from streamdedup.errors import IndexMismatch
 from streamdedup.settings import Settings
-from streamdedup.store.fingerprints import ADVISORY_PARAMETERS, VERSION_PARAMETERS, compare_fingerprints
+from streamdedup.store.fingerprints import ADVISORY_PARAMETERS, VERSION_PARAMETERS, compare_fingerprints, in_redis
 
 OURS = {"seed": 1, "unicode": "15.0.0", "content_format": 1, "shingle_algorithm": 2}
 
@@ -34,5 +34,5 @@ def test_what_makes_hardly_any_difference_is_told():
 
 def test_every_parameter_of_the_version_is_in_the_fingerprint_of_a_profile():
     given = {"kafka.bootstrap_servers": "h:1", "redis.url": "redis://h", "profiles.articles.topics": "t"}
-    fingerprint = Settings.load(None, given, {}).profiles["articles"].fingerprint()
+    fingerprint = in_redis(Settings.load(None, given, {}).profiles["articles"].fingerprint(), shards=1)
     assert fingerprint.keys() >= VERSION_PARAMETERS | ADVISORY_PARAMETERS

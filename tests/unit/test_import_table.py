@@ -94,6 +94,7 @@ TABLE: dict[str, set[str]] = {
     "store.memory_draft": {"store.base", "store.memory"},
     "store.redis_draft": {
         "store.base",
+        "store.fingerprints",
         "store.redis",
         "store.redis_keys",
         "store.redis_runner",
