@@ -2,19 +2,19 @@
 
 A model of `used_memory`: what the server's allocator hands out for each key, plus the server's two tables, of keys and
 of times to live. It was read off servers into which keys of one kind and length were put, 60,000 at a time, and agrees
-with all of those measurements (59 of key and value lengths up to 1,000) within 2 bytes a key, but for sets of 16
-members, whose growth leaves 3 %:
+with those measurements of strings (key and value lengths up to 1,000) within 2 bytes a key. How far it is off for whole
+indexes: docs/tuning.md.
 
     Redis 7.0, jemalloc     an entry (24), the key's string, an object (16) with its value inside (up to 44 bytes) or
                             beside it; an entry more for a time to live; both tables 8 bytes for each of 2^i places
     Valkey 9.1, libc        one block of object, time to live, key and value together, up to 128 bytes; a longer value
-                            and a set stand beside it; tables of 2^i buckets of 64 bytes for 7 keys, and more where
+                            and a list stand beside it; tables of 2^i buckets of 64 bytes for 7 keys, and more where
                             eight keys meet in one
 
 Buckets stand on shelves, sorted sets of many of them (`lua/_shelves.lua`): how many members one has is Poisson
-distributed. Up to 128 are kept as a list, of 21 bytes for each.
+distributed. Up to 128 are kept as a list.
 
-A string of n bytes takes n + 1 and a head of 1, 3 or 5 bytes, a set of numbers 8 + 8 n; the allocator rounds each
+A string of n bytes takes n + 1 and a head of 1, 3 or 5 bytes, a list of n members 7 + 21 n; the allocator rounds each
 block up. The tables double, so the bytes of a document depend on the number of documents. Pure computation: no server
 is asked.
 """
@@ -48,8 +48,10 @@ _VALKEY_KEYS, _VALKEY_BUCKET = 7, 64
 _COUNTER_BYTES: Final = 12_304
 _FIXED_BYTES: Final = 200_000
 #: Most members of a sorted set that the servers keep as a list; bytes of a list and of each member there (13 of its
-#: own, a score of 32 bits, and what divides them), and what one costs beyond.
-_LISTED_MEMBERS, _LIST_BYTES, _LISTED_BYTES, _LOOSE_MEMBER_BYTES = 128, 7, 21, 130
+#: own, a score of 32 bits, and what divides them).
+_LISTED_MEMBERS, _LIST_BYTES, _LISTED_BYTES = 128, 7, 21
+#: What a member costs beyond, measured with sorted sets of 150 to 500: 112 to 129 bytes in Redis 7, 80 to 83 in Valkey.
+_LOOSE_IN_REDIS, _LOOSE_IN_VALKEY = 125, 81
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,8 @@ def _shelves(server: ServerModel, layout: Layout, buckets: Buckets, *, filling: 
     shelves = max(float(_FEWEST_SHELVES), most * (listed + loose) / _FULL_SHELF)
     together = buckets.members_count / max(buckets.count, 1.0)
     keys, size = _layer(server, layout, shelves, mean * listed, together)
-    return layout.slots_count * keys, layout.slots_count * (size + mean * loose * _LOOSE_MEMBER_BYTES)
+    loose_bytes = mean * loose * (_LOOSE_IN_VALKEY if server.is_valkey else _LOOSE_IN_REDIS)
+    return layout.slots_count * keys, layout.slots_count * (size + loose_bytes)
 
 
 def _layer(

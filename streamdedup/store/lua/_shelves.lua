@@ -27,6 +27,7 @@ local function present()
   return time[1] * 1000 + floor(time[2] / 1000)
 end
 
+-- Give a layer so many shelves, and the largest of the powers that linear hashing needs.
 local function set_shelves(layer, shelves)
   local base = FEWEST_SHELVES
   while 2 * base <= shelves do
@@ -78,6 +79,7 @@ local function shelf_of(layer, number)
   return format('%s%d', layer.prefix, number)
 end
 
+-- The number of the shelf on which a bucket stands.
 local function place_on(layer, band_key)
   local number = band_key % (2 * layer.base)
   return number < layer.shelves and number or band_key % layer.base
