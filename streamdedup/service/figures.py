@@ -2,17 +2,20 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 
 import structlog
 
+from streamdedup.dead_letters import Failure
 from streamdedup.detections import Outcome
+from streamdedup.messages import ErrorCode
 from streamdedup.metrics import WAITING_FOR, Metrics
 from streamdedup.position import Partition
+from streamdedup.service.repeats import RepeatLimit
 from streamdedup.service.transport import Batch, Source
-from streamdedup.service.work import Work
+from streamdedup.service.work import Failed, Work
 from streamdedup.store.base import BucketStore, StoreStats
 
 #: Between two lines of summary in the log, and between two looks at the store's memory, in seconds. The second is also
@@ -36,10 +39,12 @@ class Figures:
 
     Args:
         metrics: What is counted.
+        clock: Monotonic seconds, for the limit of repeated log lines.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self._metrics = metrics
+        self._repeats = RepeatLimit(log, clock)
         self._summary: Counter[str] = Counter()
         self._summary_at = time.monotonic()
         self._lagging: set[Partition] = set()
@@ -68,9 +73,18 @@ class Figures:
             self._count_outcome(profile, outcome)
         self._observe_latency(batch)
         metrics.last_commit_timestamp_seconds.set(now_ms() / 1000)
+        self._log_dead_letters(work.letters)
         facts = self._facts(work)
         log.debug("batch_committed", **facts)
         self._summary.update(facts)
+
+    def _log_dead_letters(self, letters: Sequence[Failed]) -> None:
+        """Log dead letters that are published."""
+        for failed in letters:
+            failure, position = Failure.of(failed.error, failed.stage), str(failed.record.position)
+            if failure.code == ErrorCode.INTERNAL:
+                self._repeats.error("internal_error", failure.code, reason=failure.message, position=position)
+            self._repeats.info("dead_letter", failure.code, position=position)
 
     def _count_outcome(self, profile: str, outcome: Outcome) -> None:
         metrics = self._metrics
@@ -130,6 +144,7 @@ class Figures:
         self._lagging = set(stats.lags)
         for partition, lag_count in stats.lags.items():
             self._metrics.lag_records.labels(partition.topic, str(partition.number)).set(lag_count)
+        self._repeats.look()
         now = time.monotonic()
         if now - self._stats_at >= _STATS_S:
             self._stats_at = now
@@ -176,6 +191,11 @@ class Figures:
         self._metrics.ready.set(0)
         self._metrics.halted.set(1)
         self._forget_lags()
+        self._repeats.close()
+
+    def close(self) -> None:
+        """Log the counts of repeated events; called when the loop ends."""
+        self._repeats.close()
 
     def store_failed(self) -> None:
         """Count a failure of the store."""

@@ -130,6 +130,7 @@ class Loop:
                 self._tick()
                 self._turn()
         finally:
+            self._figures.close()
             self._close_clients()
 
     # One turn

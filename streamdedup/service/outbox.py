@@ -4,20 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-import structlog
-
 from streamdedup.dead_letters import Daemon, Failure, Stage, dead_letter
 from streamdedup.detections import Detection
 from streamdedup.detector import Detector
-from streamdedup.messages import Alert, Decoder, ErrorCode, encode_alert
+from streamdedup.messages import Alert, Decoder, encode_alert
 from streamdedup.position import Partition
 from streamdedup.service.breaker import BreakerOptions
 from streamdedup.service.figures import now_ms
 from streamdedup.service.transport import Batch, Message, Record
 from streamdedup.service.work import Failed, Work
 from streamdedup.store.base import Fence, Fingerprint
-
-log = structlog.get_logger("streamdedup.loop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +123,6 @@ class Outbox:
             Message(self._options.dead_letter_topic, letter.key, letter.value, letter.headers, letter.timestamp_ms)
         )
         work.dead_letter_codes.append((failed.record.position.topic, failure.code))
-        if failure.code == ErrorCode.INTERNAL:
-            log.error("internal_error", reason=failure.message, position=str(failed.record.position))
-        log.info("dead_letter", code=failure.code, position=str(failed.record.position))
 
     def _alert_messages(self, profile: Profile, detection: Detection) -> list[Message]:
         document = detection.document

@@ -9,6 +9,7 @@ import pytest
 
 from streamdedup import cli, errors
 from streamdedup.logs import FOREIGN_EVENT
+from streamdedup.service.repeats import REPEATS_EVENT
 from streamdedup.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +36,8 @@ SYMPTOMS = (
 )
 #: Functions that log an event whose name they are given.
 HELPERS = {"_note", "_end_at_once"}
+#: Names of loggers, and of what limits their lines.
+LOGGERS = {"log", "_repeats"}
 #: A settings file that the examples of the page could have.
 SETTINGS = {
     "kafka.bootstrap_servers": "localhost:9092",
@@ -128,14 +131,14 @@ def test_the_pod_sets_what_exists_and_probes_what_is_served(tmp_path):
 
 def logged_events():
     """Every event that the daemon's code names: in a call of a logger, as ``extra``, or through a helper."""
-    found = {FOREIGN_EVENT}
+    found = {FOREIGN_EVENT, REPEATS_EVENT}
     for path in PACKAGE.rglob("*.py"):
         if "embedded" in path.parts:
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 first = node.args[0] if node.args else None
-                by_name = isinstance(node.func.value, ast.Name) and node.func.value.id == "log"
+                by_name = getattr(node.func.value, "id", getattr(node.func.value, "attr", "")) in LOGGERS
                 if (by_name or node.func.attr in HELPERS) and isinstance(first, ast.Constant):
                     found.add(first.value)
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in HELPERS:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, Never
 
+import structlog
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.errors import KafkaError
@@ -23,6 +24,7 @@ from streamdedup.service.kafka.options import KafkaOptions
 from streamdedup.service.kafka.records import named, offsets_of, places, records_of, unreadable_of
 from streamdedup.service.kafka.silence import SilenceWatch
 from streamdedup.service.kafka.unreadable import UnreadableRange, find_unreadable, may_be_unreadable
+from streamdedup.service.repeats import RepeatLimit
 from streamdedup.service.transport import Batch, Bookmark, Record, SourceStats, Unreadable
 
 logger = logging.getLogger(__name__)
@@ -46,6 +48,7 @@ class KafkaSource:
         self._notes = listener
         self._silence = SilenceWatch(consumer, options)
         self._fencing = FencingWatch(consumer, options)
+        self._repeats = RepeatLimit(structlog.get_logger(__name__))
         self._broken: str | None = None
         self._closed = False
 
@@ -72,6 +75,7 @@ class KafkaSource:
             FatalError: The broker refuses us, or a record is unreadable and ``on_unreadable`` is ``halt``.
         """
         self._refuse_if_broken()
+        self._repeats.look()
         batch = self._poll(timeout_s)
         if batch:
             self._silence.heard()
@@ -178,6 +182,7 @@ class KafkaSource:
             return
         self._closed = True
         self._broken = "closed"
+        self._repeats.close()
         half_ms = round(self._options.close_timeout_s * 500)  # the other half is for closing the connections
         close_quietly(
             "close the consumer",
@@ -209,7 +214,7 @@ class KafkaSource:
                 self._broken = "a poll failed"
                 raise translated(error, "poll", self._options.secrets()) from error
             # Left to the next poll, which meets it again and steps past it.
-            logger.info("A poll failed while holding", extra={"event": "hold_poll_failed", "error": repr(error)})
+            self._repeats.info("hold_poll_failed", message="A poll failed while holding", error=repr(error))
             time.sleep(min(timeout_s, RETRY_PAUSE_S))
         else:
             self._rejoin_if_left_hanging()
@@ -218,7 +223,7 @@ class KafkaSource:
     def _after_failed_poll(self, error: Exception) -> Batch:
         """An empty batch, the records to step past, or an exception."""
         if _is_retriable(error):
-            logger.info("A poll failed and is repeated", extra={"event": "poll_retried", "error": repr(error)})
+            self._repeats.info("poll_retried", message="A poll failed and is repeated", error=repr(error))
             time.sleep(RETRY_PAUSE_S)
             return Batch()
         if may_be_unreadable(error):
@@ -242,10 +247,9 @@ class KafkaSource:
             self._halt(found)
         unreadable = tuple(islice(unreadable_of(found), self._options.max_poll_records))
         batch = Batch(unreadable=unreadable)
-        logger.error(
-            "Stepping past records that the Kafka client cannot parse",
-            extra={"event": "unreadable_skipped", "starts": named(batch.starts()), "ends": named(batch.ends())},
-        )
+        message = "Stepping past records that the Kafka client cannot parse"
+        starts, ends = named(batch.starts()), named(batch.ends())
+        self._repeats.error("unreadable_skipped", message=message, starts=starts, ends=ends)
         self._seek(batch.ends())
         return self._under_membership(unreadable=unreadable)
 

@@ -1,0 +1,90 @@
+"""Limits log lines that are written once per record, so that a thousand bad records do not fill the log.
+
+Per event and code the first lines of each minute are written; the rest is counted, and the count is written as one line
+when the minute is over. Lines and counts add up to the number of events.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+#: Lines per event and code that are written in each period.
+FIRST_LINES: Final = 5
+#: Length of a period, in seconds. A period begins with the first line.
+PERIOD_S: Final = 60.0
+#: Event that counts the lines that were not written.
+REPEATS_EVENT: Final = "repeats_left_out"
+
+#: Level, event and code that share a period.
+_Key = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class _Period:
+    """What one event and code have logged since ``began_at_s``."""
+
+    began_at_s: float
+    lines_count: int = 0
+    left_out_count: int = 0
+    last_fields: dict[str, object] = field(default_factory=dict)
+
+
+class RepeatLimit:
+    """Writes the first ``FIRST_LINES`` lines per event, level and code in each ``PERIOD_S``, then a count.
+
+    The line of the count has the level of the event that it counts, the name of that event as ``of``, the number of
+    lines that were not written as ``count``, and the other fields of the last of these lines. Not thread-safe.
+
+    Args:
+        logger: A structlog logger.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, logger: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._periods: dict[_Key, _Period] = {}
+
+    def info(self, event: str, code: str = "", **fields: object) -> None:
+        """Write a line of level info, or count it.
+
+        Args:
+            event: Name of the event.
+            code: What the limit holds for besides; also a field of the line, unless it is empty.
+            fields: Further fields of the line.
+        """
+        self._log("info", event, code, fields)
+
+    def error(self, event: str, code: str = "", **fields: object) -> None:
+        """Write a line of level error, or count it; the arguments are those of ``info``."""
+        self._log("error", event, code, fields)
+
+    def _log(self, level: str, event: str, code: str, fields: dict[str, object]) -> None:
+        self.look()
+        period = self._periods.setdefault((level, event, code), _Period(self._clock()))
+        named = {"code": code} | fields if code else fields
+        if period.lines_count < FIRST_LINES:
+            period.lines_count += 1
+            getattr(self._logger, level)(event, **named)
+        else:
+            period.left_out_count += 1
+            period.last_fields = named
+
+    def look(self) -> None:
+        """Write the counts of the periods that are over."""
+        now = self._clock()
+        for key, period in list(self._periods.items()):
+            if now - period.began_at_s >= PERIOD_S:
+                self._end(key)
+
+    def close(self) -> None:
+        """Write all counts, also of periods that are not over."""
+        for key in list(self._periods):
+            self._end(key)
+
+    def _end(self, key: _Key) -> None:
+        level, event, _ = key
+        period = self._periods.pop(key)
+        if period.left_out_count:
+            getattr(self._logger, level)(REPEATS_EVENT, of=event, count=period.left_out_count, **period.last_fields)
