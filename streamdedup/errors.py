@@ -20,6 +20,7 @@
         ├── StaleFence
         ├── StoreMisconfigured
         ├── BrokerMisconfigured
+        ├── CodecMissing
         └── ProducerFenced
 
 The text of an error is written for the operator: what was wrong, where, and what to do. No error text contains a
@@ -128,6 +129,10 @@ class StoreMisconfigured(FatalError):
 
 class BrokerMisconfigured(FatalError):
     """A topic is missing, a right is missing, or a size limit is too small."""
+
+
+class CodecMissing(FatalError):
+    """Records are compressed with a codec whose library is not installed."""
 
 
 class ProducerFenced(FatalError):

@@ -289,7 +289,9 @@ def _records() -> Iterator[tuple[str, Row]]:
         "header-name-not-utf8",
         Row("dead letter:unreadable", (Sent(_valid("h").value, b"h", ((b"\xff\xfe", b"x"),), by_hand=NO_CODEC),)),
     )
-    yield "unknown-codec", Row("dead letter:unreadable", (Sent(_valid("snappy").value, b"snappy", by_hand=SNAPPY),))
+    packed = _valid("snappy")
+    by_hand = Sent(packed.value, b"snappy", by_hand=SNAPPY, found_as="snappy", like=packed.like)
+    yield "compressed-with-snappy", Row("processed", (by_hand,))
     for name, time_ms, by_hand in (
         ("time-in-the-future", FUTURE_MS, None),
         ("time-long-past", 1_000, None),

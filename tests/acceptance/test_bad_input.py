@@ -5,7 +5,6 @@ All records are sent once, each between two good documents, and every test looks
 
 import contextlib
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -208,7 +207,7 @@ def session(tmp_path_factory, kafka, redis_url) -> Iterator[Session]:
     servers.create_topics(kafka, topics.values(), 2, limits)
     folder = tmp_path_factory.mktemp("bad-input")
     installation = install(folder, kafka, redis_url, topics, duplicates)
-    with without_snappy(folder), installation.daemon() as daemon:
+    with installation.daemon() as daemon:
         session = Session(installation, daemon, topics)
         sender = Sender(session)
         with contextlib.closing(sender):
@@ -221,16 +220,6 @@ def session(tmp_path_factory, kafka, redis_url) -> Iterator[Session]:
         assert daemon.stop() == 0
     with redis.Redis.from_url(redis_url) as client:
         client.flushdb()
-
-
-@contextlib.contextmanager
-def without_snappy(folder: Path) -> Iterator[None]:
-    """Hide the codec from processes that are started, wherever these tests run."""
-    (folder / "snappy.py").write_text("raise ImportError\n", encoding="utf-8")
-    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", path)
-        yield
 
 
 def install(folder: Path, kafka: str, redis_url: str, topics: dict[str, str], duplicates: str) -> Installation:

@@ -20,10 +20,12 @@ from kafka.errors import KafkaTimeoutError
 from kafka.structs import ConsumerGroupMetadata, MemberState
 
 from streamdedup.embedded import KafkaServer
-from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, FatalError
-from streamdedup.position import Partition
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, CodecMissing, FatalError
+from streamdedup.position import Partition, Position
 from streamdedup.service.kafka import KafkaOptions, KafkaSource, KafkaTransport, TransactionalSink, sinks
+from streamdedup.service.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.service.kafka.source import RebalanceNotes
+from streamdedup.service.kafka.span import SpanReader
 from streamdedup.service.transport import Batch, Message
 from tests import servers
 
@@ -352,18 +354,27 @@ class TestT8T9RecordsThatTheClientCannotParse:
         source, sink = lab.open(max_poll_records=3)
         assert self.collect(source, sink, 8) == [0, 1, 2, 3, 4, 5, 6, b"after"]
 
-    def test_a_codec_that_is_not_installed_is_named(self, lab, monkeypatch):
-        producer = KafkaProducer(bootstrap_servers=lab.bootstrap, compression_type="zstd")
-        with contextlib.closing(producer):
-            producer.send(lab.input, value=b"x" * 1000)
-            producer.flush(servers.DEADLINE_S)
-        lab.produce(b"after")
+    @pytest.mark.parametrize("codec", ["snappy", "zstd", "lz4", "gzip"])
+    def test_a_codec_that_is_not_installed_stops_every_reader_and_no_offset_is_passed(self, lab, monkeypatch, codec):
+        with contextlib.closing(KafkaProducer(bootstrap_servers=lab.bootstrap, compression_type=codec)) as producer:
+            producer.send(lab.input, value=b"x" * 1000).get(servers.DEADLINE_S)
         source, sink = lab.open()
-        monkeypatch.setattr(kafka.codec, "has_zstd", lambda: False)
-        batch = next_batch(source)
-        assert [(entry.position.offset, "zstd" in entry.reason) for entry in batch.unreadable] == [(0, True)]
-        sink.publish([], batch)
-        assert values(next_batch(source)) == [b"after"]
+        fatal = pytest.raises(CodecMissing, match=f"compressed with {codec}.*pip install")
+        with monkeypatch.context() as hidden:
+            hidden.setattr(kafka.codec, f"has_{codec}", lambda: False)
+            with fatal:
+                servers.wait_until(lambda: source.poll(POLL_S), what="the error")
+            assert lab.committed() is None
+            with fatal, TopicReader(lab.options(), from_beginning=True) as reader:
+                servers.wait_until(lambda: reader.poll(POLL_S), what="the error")
+            with fatal, SpanReader(lab.options()) as span:
+                list(span.batches())
+            with fatal, RecordFetcher(lab.options()) as fetcher:
+                fetcher.fetch(Position(lab.input, 0, 0))
+        source.close()
+        sink.close()
+        source, _ = lab.open()
+        assert values(next_batch(source)) == [b"x" * 1000]
 
     def test_a_batch_that_would_grow_beyond_the_limit_is_stepped_over(self, lab):
         options = {"compression_type": "gzip", "max_request_size": 10_000_000}

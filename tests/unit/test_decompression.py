@@ -18,6 +18,7 @@ CODECS = {
     "gzip": (codec.gzip_encode, ungzip),
     "lz4": (codec.lz4_encode, unlz4),
     "zstd": (codec.zstd_encode, unzstd),
+    "snappy": (codec.snappy_encode, unsnappy),
 }
 #: What it becomes, and what it is allowed to, in bytes.
 BOMB_BYTES, LIMIT_BYTES = 100_000_000, 4_000_000
@@ -79,6 +80,6 @@ def test_the_clients_parsers_use_them(monkeypatch):
                 monkeypatch.setattr(module, name, getattr(module, name))
     bound_decompression(1000)
     assert legacy_records.gzip_decode(codec.gzip_encode(b"x" * 1000)) == b"x" * 1000
-    for name in ("gzip", "lz4", "zstd"):
+    for name in CODECS:
         with pytest.raises(GrownTooLarge):
             getattr(default_records, f"{name}_decode")(CODECS[name][0](b"x" * 1001))

@@ -90,9 +90,11 @@ def unsnappy(payload: bytes, max_bytes: int) -> bytes:
     Raises:
         GrownTooLarge: It is more than ``max_bytes``.
     """
-    if sum(_snappy_bytes(block) for block in _snappy_blocks(payload)) > max_bytes:
+    blocks = list(_snappy_blocks(payload))
+    if sum(_snappy_bytes(block) for block in blocks) > max_bytes:
         raise _too_large(max_bytes)
-    return bytes(snappy_decode(payload))
+    # kafka-python 3.0 takes a frame without blocks for a bare block, and cannot read it.
+    return bytes(snappy_decode(payload)) if blocks else b""
 
 
 def _snappy_blocks(payload: bytes) -> Iterator[bytes]:

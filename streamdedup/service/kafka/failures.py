@@ -9,7 +9,14 @@ import re
 
 from kafka import errors as kafka_errors
 
-from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, FatalError, ProducerFenced, StreamdedupError
+from streamdedup.errors import (
+    BrokerMisconfigured,
+    BrokerUnavailable,
+    CodecMissing,
+    FatalError,
+    ProducerFenced,
+    StreamdedupError,
+)
 
 #: Longest part of a client's error text that is passed on, in characters.
 MAX_TEXT_CHARS = 300
@@ -80,6 +87,12 @@ _OURS_TOO_LARGE = (
 )
 _TOPICS_TOO_LARGE = "a record is larger than the topic takes; raise its max.message.bytes"
 
+#: How kafka-python 3.0 reports a codec whose library is not installed. A codec number that Kafka does not define raises
+#: the same class of error with another text, and no library cures it.
+_NO_LIBRARY = re.compile(r"Libraries for (\w+) compression codec not found")
+#: The package of each codec's library.
+_LIBRARIES = {"snappy": "python-snappy", "lz4": "lz4", "zstd": "zstandard"}
+
 #: What each other error means that only an operator can cure.
 ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (
@@ -133,8 +146,10 @@ def translated(
         secrets: Texts to blot out.
         topic: Topic concerned, where one is known.
     """
-    text = _text(error, secrets)
+    text = described(error, secrets)
     at = f" (topic {topic})" if topic else ""
+    if (missing := codec_missing(error, f"cannot {doing}{at}")) is not None:
+        return missing
     if isinstance(error, FENCED) or "ProducerFencedError" in text:
         return ProducerFenced(f"cannot {doing}: another daemon uses the same kafka.instance_id [{text}]")
     if isinstance(error, (kafka_errors.OffsetOutOfRangeError, kafka_errors.NoOffsetForPartitionError)):
@@ -151,11 +166,28 @@ def translated(
 def not_connected(error: Exception, doing: str, secrets: tuple[str, ...] = ()) -> StreamdedupError:
     """Return the error of ours for a connection that did not come about, with its likely cause; see ``translated``."""
     ours = translated(error, doing, secrets)
-    text = _text(error, secrets)
+    text = described(error, secrets)
     cause = next((cause for said, cause in CAUSES if said in text), None)
     if cause is None or not isinstance(ours, BrokerUnavailable):
         return ours
     return BrokerUnavailable(f"cannot {doing}: {cause} [{text}]")
+
+
+def codec_missing(error: Exception, where: str) -> CodecMissing | None:
+    """Return the fatal error for a record batch that needs a library that is not installed; None for other errors.
+
+    Args:
+        error: What the client's parser raised.
+        where: Which records, or what cannot be done without them.
+    """
+    found = _NO_LIBRARY.search(str(error)) if isinstance(error, kafka_errors.UnsupportedCodecError) else None
+    if found is None:
+        return None
+    codec = found[1]
+    return CodecMissing(
+        f"{where}: the records are compressed with {codec}, and its library is not installed here. Install it with "
+        f"`pip install {_LIBRARIES.get(codec, codec)}` and start again; nothing is skipped and nothing is committed"
+    )
 
 
 def _advice(error: Exception, text: str) -> str | None:
@@ -203,8 +235,8 @@ def cap_client_logging() -> None:
         logger.setLevel(logging.INFO)
 
 
-def _text(error: Exception, secrets: tuple[str, ...]) -> str:
-    """One line about ``error``, without secrets."""
+def described(error: Exception, secrets: tuple[str, ...] = ()) -> str:
+    """Return one line about ``error``: its class, once, and its text, at most ``MAX_TEXT_CHARS``, without secrets."""
     name, text = type(error).__name__, str(error)
     # Most of the client's errors begin with their own name.
     text = text if name in text else f"{name}: {text}"

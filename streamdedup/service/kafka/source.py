@@ -72,7 +72,8 @@ class KafkaSource:
         Raises:
             BrokerSilent: Kafka has stopped answering; poll again.
             BrokerUnavailable: This source is unusable; close it and open a new one.
-            FatalError: The broker refuses us, or a record is unreadable and ``on_unreadable`` is ``halt``.
+            FatalError: The broker refuses us, the library of a codec is not installed, or a record is unreadable and
+                ``on_unreadable`` is ``halt``.
         """
         self._refuse_if_broken()
         self._repeats.look()

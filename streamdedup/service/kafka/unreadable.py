@@ -1,5 +1,8 @@
 """Which records the client cannot parse: an unknown codec, a broken checksum, a header name that is not UTF-8.
 
+A codec that Kafka knows and whose library is not installed is no property of the record but a mistake in the
+installation: it raises ``CodecMissing`` and nothing is stepped past.
+
 The consumer reports such a record with an exception that names no place, and parses whole record batches as they were
 written, so one bad record also hides those behind it in its batch. This module fetches the raw bytes at each position
 once more, over a connection of its own, asks the client's own parser, and reads the extent from the batch header.
@@ -18,6 +21,7 @@ from kafka.structs import TopicPartition
 
 from streamdedup.position import Partition
 from streamdedup.service.kafka.client import close_quietly
+from streamdedup.service.kafka.failures import codec_missing, described
 from streamdedup.service.kafka.options import FETCH_MAX_WAIT_MS, KafkaOptions
 
 #: Newest version of the fetch request that names topics by their name.
@@ -57,6 +61,7 @@ def find_unreadable(options: KafkaOptions, positions: Mapping[Partition, int]) -
     Raises:
         KafkaError: Kafka did not answer.
         OSError: The same.
+        CodecMissing: The library for a codec is not installed; such records can be read once it is.
     """
     net = KafkaNetClient(**options.connection(), request_timeout_ms=round(options.fetch_timeout_s * 1000))
     try:
@@ -111,7 +116,11 @@ def _request(options: KafkaOptions, partition: Partition, offset: int) -> Any:
 
 
 def _range(partition: Partition, offset: int, data: Any) -> UnreadableRange | None:
-    """What the parser cannot read at ``offset``, or None when it can."""
+    """What the parser cannot read at ``offset``, or None when it can.
+
+    Raises:
+        CodecMissing: It could with a library that is not installed.
+    """
     if data.error_code:
         raise for_code(data.error_code)(f"fetching {partition} at {offset}")
     parser = Fetcher.PartitionRecords(
@@ -123,9 +132,11 @@ def _range(partition: Partition, offset: int, data: Any) -> UnreadableRange | No
     )
     try:
         parser.take(1)
-    except Exception as error:  # noqa: BLE001  whatever the parser raises is the answer to the question asked
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_REASON_CHARS]
-        return _extent(data.records, parser.next_fetch_offset, reason)
+    except Exception as error:
+        missing = codec_missing(error, f"cannot read {partition} from offset {parser.next_fetch_offset} on")
+        if missing is not None:
+            raise missing from error
+        return _extent(data.records, parser.next_fetch_offset, described(error)[:MAX_REASON_CHARS])
     return None
 
 
