@@ -17,7 +17,7 @@ from streamdedup.detections import DetectorOptions, Outcome, document_number
 from streamdedup.errors import MessageError
 from streamdedup.messages import Document, ErrorCode, content_digest
 from streamdedup.sketch import Sketch, Sketcher
-from streamdedup.store.base import BucketStore, Fence, Listed, Listing
+from streamdedup.store.base import BucketStore, Fence, Listed, ListedDocument
 from streamdedup.store.documents import PutResult, PutState, StoredRecord, decide_put, deletion_marker
 from streamdedup.text import Shingler
 
@@ -154,21 +154,21 @@ class Changes:
         self._store.leave_buckets([record.number for record in records], keys, rights)
         self._store.leave_copies([(record.number, record.digest) for record in records], rights)
 
-    def take_out(self, listed: Listed, fence: Fence) -> int:
-        """Take documents out of the index whose time is over: first out of their buckets, then the record.
+    def evict(self, listed: Listed, fence: Fence) -> int:
+        """Remove expired documents from the index: first from their buckets, then the index entries.
 
         Args:
-            listed: What is listed; a document that stands at another position by now is left alone.
-            fence: Right to write for the partition that they came from.
+            listed: Listed documents and claims; a document that has moved to another position is left alone.
+            fence: Right to write for their partition.
 
         Returns:
-            How many documents stood where they are listed.
+            How many documents were still at the position that is listed.
         """
         found = self._store.get_records([each.number for each in listed.documents])
-        places = set(listed.documents)
-        old = [one for one in found.values() if Listing(one.number, one.position, one.time_ms) in places]
+        documents = set(listed.documents)
+        old = [one for one in found.values() if ListedDocument(one.number, one.position, one.time_ms) in documents]
         self.withdraw([record for record in old if not record.deleted], [fence])
-        self._store.drop_outdated(listed, fence)
+        self._store.evict(listed, fence)
         return len(old)
 
     def delete(self, documents: Sequence[Document], rights: Sequence[Fence]) -> None:

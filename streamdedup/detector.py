@@ -32,7 +32,7 @@ from streamdedup.messages import Document, Match, content_digest
 from streamdedup.minhash import HashFamily
 from streamdedup.position import Partition
 from streamdedup.sketch import Sketcher
-from streamdedup.store.base import BucketStore, ClaimListing, Fence, Listed, Listing
+from streamdedup.store.base import BucketStore, Fence, Listed, ListedClaim, ListedDocument
 from streamdedup.store.documents import PutResult, PutState, StoredRecord, decide_put
 from streamdedup.text import Shingler
 
@@ -132,33 +132,33 @@ class Detector:
         times = {document.position: document.time_ms for document in documents}
         return Listed(
             [
-                Listing(document_number(self._options.profile, document.id), document.position, document.time_ms)
+                ListedDocument(document_number(self._options.profile, document.id), document.position, document.time_ms)
                 for document in documents
             ],
             [
-                ClaimListing(bytes.fromhex(match.pair), position, times[position])
+                ListedClaim(bytes.fromhex(match.pair), position, times[position])
                 for detection in detections
                 if (position := detection.document.position) in times
                 for match in detection.matches
             ],
         )
 
-    def take_out(self, listed: Listed, fence: Fence) -> int:
-        """Take documents out of the index whose time is over, where they still stand at the position that is listed.
+    def evict(self, listed: Listed, fence: Fence) -> int:
+        """Remove expired documents from the index, where they are still at the position that is listed.
 
         Args:
             listed: The first listed documents and claims of a partition.
-            fence: Right to write for it.
+            fence: Right to write for the partition.
 
         Returns:
-            How many documents stood there.
+            How many documents were.
 
         Raises:
             StoreUnavailable: Try again.
             BatchRefused: The partition is no longer ours.
             IndexLost: The index is gone.
         """
-        return self._changes.take_out(listed, fence)
+        return self._changes.evict(listed, fence)
 
     def index(self, prepared: Prepared, fences: Mapping[Partition, Fence]) -> Outcome:
         """Place a prepared batch in the index and find its near-duplicates.

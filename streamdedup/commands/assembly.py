@@ -81,7 +81,7 @@ def redis_store(settings: Settings, name: str, servers: Servers, *, draft: bool 
         namespace=_namespace(settings, name),
         bands=profile.banding().bands,
         shards=settings.redis.shards,
-        lifetime_ms=round((profile.retention_s + profile.retention_slack_s) * 1000),
+        lifetime_ms=_lifetime_ms(profile),
         bucket_cap=profile.bucket_cap,
         draft=draft,
     )
@@ -138,7 +138,12 @@ def loop_profile(name: str, profile: Profile, store: BucketStore) -> LoopProfile
         silent_until_ms=profile.index_silently_until_ms,
         in_order=profile.records_in_order,
         slack_ms=round(profile.retention_slack_s * 1000),
+        lifetime_ms=_lifetime_ms(profile),
     )
+
+
+def _lifetime_ms(profile: Profile) -> int:
+    return round((profile.retention_s + profile.retention_slack_s) * 1000)
 
 
 def rebuilder(settings: Settings, servers: Servers, on_keys: Callable[[int], None] = lambda _count: None) -> Rebuilder:

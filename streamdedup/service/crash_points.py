@@ -37,9 +37,9 @@ STORE_STEPS = {
         "set_clusters",
         "announce",
         "finish",
-        "enlist",
-        "note_times",
-        "drop_outdated",
+        "list_expiring",
+        "set_watermarks",
+        "evict",
     )
 }
 #: Method of the Kafka client's producer -> step, in the order of a transaction.

@@ -205,8 +205,8 @@ class Figures:
         """Count a failure of Kafka."""
         self._metrics.broker_errors.inc()
 
-    def taken_out(self, profile: str, count: int) -> None:
-        """Count documents of a backlog that were taken out because their time is over."""
+    def evicted(self, profile: str, count: int) -> None:
+        """Count documents that backlog expiry has evicted."""
         self._metrics.documents_outdated.labels(profile).inc(count)
 
     def batch_refused(self) -> None:

@@ -31,7 +31,7 @@ from streamdedup.errors import (
 )
 from streamdedup.metrics import Metrics
 from streamdedup.position import Partition, Position
-from streamdedup.service.ages import Ages
+from streamdedup.service.backlog_expiry import BacklogExpiry
 from streamdedup.service.breaker import DeadLetterBreaker
 from streamdedup.service.figures import Figures
 from streamdedup.service.holdings import Attempts, Holdings
@@ -97,7 +97,7 @@ class Loop:
         )
         self._recovery = Recovery(profiles, self._holdings, options.on_index_lost, rebuilder)
         self._indexer = Indexer(self._profiles, self._figures.timed, tick)
-        self._ages = Ages(profiles, self._holdings, self._figures, tick)
+        self._backlog = BacklogExpiry(profiles, self._holdings, self._figures, tick)
         self._attempts = Attempts()
         self._breaker = DeadLetterBreaker(options.breaker)
         self._halted: str | None = None
@@ -144,7 +144,7 @@ class Loop:
             if self._halted is not None:
                 source.hold(_POLL_S)
                 return
-            self._ages.look(source)
+            self._backlog.run(source)
             with self._figures.timed("poll"):
                 batch = source.poll(_POLL_S)
             self._figures.look_at(source, {name: profile.detector.store for name, profile in self._profiles.items()})
@@ -185,7 +185,7 @@ class Loop:
         self._refused_since = None
         # 3. Prepare, 4. index.
         self._indexer.index(batch, work, fences)
-        self._ages.enlist(work, fences)
+        self._backlog.list_late(work, fences)
         self._outbox.describe(batch, work, fences)
         self._breaker.check(batch, work.letters)
         # 5. Announce.
@@ -197,7 +197,7 @@ class Loop:
         with self._figures.timed("publish"):
             sink.publish(work.messages, replace(batch, note=note))
         self._holdings.committed(fences, note)
-        self._ages.committed(work)
+        self._backlog.committed(work)
         # 7. Mark.
         self._mark(batch, work, fences)
         self._breaker.committed(batch, work.letters)

@@ -30,7 +30,8 @@ class Profile:
         silent_until_ms: Records of times before this, in milliseconds since the epoch, emit no dead letters; None for
             any time.
         in_order: Whether the records of each partition are promised to come in the order of their times.
-        slack_ms: But for so many milliseconds.
+        slack_ms: Allowed out-of-orderness, in milliseconds.
+        lifetime_ms: Time to live of index entries, in milliseconds; None for ever.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Profile:
     silent_until_ms: int | None = None
     in_order: bool = False
     slack_ms: int = 0
+    lifetime_ms: int | None = None
 
     def is_warm_up(self, record: Record) -> bool:
         """Tell whether a record is only there for later ones to be compared with."""

@@ -35,11 +35,14 @@ Each has its place:
    earlier time; ``fence`` looks at both. A mark below the committed offset tells nothing: a crash right after a commit
    leaves it.
 
-12. *age*: times to live count from writing, which is too late for a backlog. Of records that come in the order of their
-   times, what is put long after its time is listed with ``enlist`` before it is published, with the claims that it
-   makes, and ``drop_outdated`` takes it out when no partition has records left that it could be compared with: when the
-   slowest of all is past its window. A claim goes a lifetime later, for its other side may be so much later. Leave
-   before change holds here too; the lists forget only what is out. An id is presumed to keep to its partition.
+12. *backlog expiry*: times to live count from the insertion, which is too late for a backlog. Where records are in the
+   order of their times, a document that is inserted long after its record time is listed with ``list_expiring`` before
+   its batch is published, with the claims that it makes. ``evict`` removes it when no partition has records left that
+   it could be compared with: when the event-time watermark of every partition is past its window. A claim is evicted
+   one lifetime later, because the other side of the pair may be so much later. Rule 9 holds here too: buckets first,
+   then the entry, then the list. The lists are slices of time that expire as wholes (``store.expiry_lists``), one
+   lifetime after the last entry was appended, so they are bounded where a watermark holds everything back. An id is
+   presumed to keep to its partition.
 
 Every write may be repeated at once, also after a time-out that in truth had succeeded: the outcome of the second call
 leads the detector to the same result. A crash between two calls leaves hints without a document or partners without a
@@ -49,7 +52,7 @@ commit, both of which the replay of the batch uses or time removes.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,12 +99,12 @@ class Noted:
     announced: str = ""
 
 
-class Listing(NamedTuple):
-    """A document of a backlog, as its partition lists it.
+class ListedDocument(NamedTuple):
+    """A document in the list of its partition, for backlog expiry.
 
     Attributes:
-        number: Its number.
-        position: The position that its record came from.
+        number: Document number.
+        position: Position of the record that the index entry was made from.
         time_ms: Record time, milliseconds since the epoch.
     """
 
@@ -110,12 +113,12 @@ class Listing(NamedTuple):
     time_ms: int
 
 
-class ClaimListing(NamedTuple):
-    """A claim made in a backlog, as the partition of its owner lists it.
+class ListedClaim(NamedTuple):
+    """A claim in the list of its owner's partition, for backlog expiry.
 
     Attributes:
         pair_key: The pair, 16 bytes.
-        position: The position that owns it.
+        position: The position that owns the claim.
         time_ms: Record time of the document of that position, milliseconds since the epoch.
     """
 
@@ -124,20 +127,24 @@ class ClaimListing(NamedTuple):
     time_ms: int
 
 
+#: Either of the two.
+Placed = TypeVar("Placed", ListedDocument, ListedClaim)
+
+
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What of a backlog is listed.
+    """Entries of the lists for backlog expiry.
 
     Attributes:
         documents: Documents.
         claims: Claims that they made.
     """
 
-    documents: list[Listing] = field(default_factory=list)
-    claims: list[ClaimListing] = field(default_factory=list)
+    documents: list[ListedDocument] = field(default_factory=list)
+    claims: list[ListedClaim] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        """Tell whether there is any."""
+        """Tell whether there is any entry."""
         return bool(self.documents or self.claims)
 
 
@@ -340,50 +347,52 @@ class BucketStore(Protocol):
         Where records live for ever none does; see the function of this name.
         """
 
-    def enlist(self, listed: Listed, fences: Sequence[Fence]) -> None:
-        """List documents of a backlog and their claims, each under its partition, to go when their time is over.
+    def list_expiring(self, listed: Listed, fences: Sequence[Fence]) -> None:
+        """List documents that were inserted late and their claims, each under its partition, for ``evict``.
 
-        What is listed again, by another attempt, stands there twice; a document that does not stand at its position,
-        or a claim that does not belong to it, does no harm.
+        Listed entries expire one lifetime, and at most an eighth of it more, after the call. A call that is repeated
+        lists nothing twice. An entry does no harm when its document has moved to another position or its claim to
+        another owner.
         """
 
-    def times(self) -> dict[Partition, int]:
-        """Return how far in record time partitions have come; empty while none is in a backlog.
+    def watermarks(self) -> dict[Partition, int]:
+        """Return the event-time watermarks of all partitions; empty while no partition has a backlog.
 
         Returns:
-            Milliseconds since the epoch, of each partition that is noted.
+            Milliseconds since the epoch, for each partition that has one.
         """
 
-    def note_times(
-        self, times: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
+    def set_watermarks(
+        self, watermarks: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
     ) -> dict[Partition, int]:
-        """Note how far in record time partitions have come, never less than before.
+        """Set event-time watermarks.
 
         Args:
-            times: For each partition a time, in milliseconds since the epoch, below which no record of it is left.
-            fences: Rights to write for these.
-            extend: Whether all is to be remembered for a lifetime from now; else as long as it was to be anyway, and
-                nothing is noted where nothing is.
+            watermarks: For each partition a time, in milliseconds since the epoch, below which it has no record left.
+            fences: Rights to write for these partitions.
+            extend: Whether all watermarks are kept for one lifetime from now. Otherwise their time to live is
+                unchanged, and nothing is set where there are none.
 
         Returns:
-            What is noted of all partitions.
+            The watermarks of all partitions.
         """
 
-    def outdated(self, partitions: Sequence[Partition], time_ms: int, count: int) -> list[Listed]:
-        """Return of each partition the first listed documents and claims whose time is over.
+    def expired(self, partitions: Sequence[Partition], watermark_ms: int, count: int) -> list[Listed]:
+        """Return the first listed documents and claims of each partition that no later record can be compared with.
 
         Args:
-            partitions: Which.
-            time_ms: How far all partitions have come.
-            count: How many listed documents, and how many claims, to look at; documents end at the first that is not
-                older than a lifetime, claims at the first that is not older than two.
+            partitions: Partitions.
+            watermark_ms: The least watermark of all partitions.
+            count: Most listed documents, and most claims, to read of a partition; fewer are read where a slice ends.
+                Documents end at the first that is not older than one lifetime, claims at the first that is not older
+                than two.
         """
 
-    def drop_outdated(self, listed: Listed, fence: Fence) -> None:
-        """Drop records that still stand at these positions and claims that still belong to them, then forget the lists.
+    def evict(self, listed: Listed, fence: Fence) -> None:
+        """Remove entries that are still at these positions and claims that still have these owners, then unlist them.
 
         Args:
-            listed: The first listed documents and claims of the partition; the documents out of their buckets already.
+            listed: The first listed documents and claims of the partition; the documents are in no bucket any more.
             fence: Right to write for the partition.
         """
 
@@ -419,6 +428,14 @@ def is_late(time_ms: float, lifetime_ms: int | None, now_ms: float) -> bool:
         now_ms: The present, in milliseconds since the epoch.
     """
     return lifetime_ms is not None and now_ms - time_ms > lifetime_ms // 16
+
+
+def by_partition(entries: Sequence[Placed]) -> dict[Partition, list[Placed]]:
+    """Group listed documents or claims by the partition of their position, in order."""
+    groups: dict[Partition, list[Placed]] = {}
+    for entry in entries:
+        groups.setdefault(entry.position.of, []).append(entry)
+    return groups
 
 
 def wall_clock_ms() -> float:

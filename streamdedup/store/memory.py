@@ -17,15 +17,16 @@ from streamdedup.position import Partition, Position
 from streamdedup.store.base import (
     COPIES_CAP,
     SHOWN_OF_FULL,
-    ClaimListing,
     Fence,
     Fingerprint,
     Hits,
     Listed,
-    Listing,
+    ListedClaim,
+    ListedDocument,
     Noted,
     Opening,
     StoreStats,
+    by_partition,
     is_late,
     wall_clock_ms,
 )
@@ -37,6 +38,7 @@ from streamdedup.store.documents import (
     StoredRecord,
     decide_put,
 )
+from streamdedup.store.expiry_lists import MemoryExpiryLists
 from streamdedup.store.fingerprints import compare_fingerprints
 
 K = TypeVar("K")
@@ -118,9 +120,9 @@ class MemoryBucketStore:
         self._copies: _Expiring[bytes, dict[int, None]] = _Expiring(lifetime_ms, now_ms)
         self._claims: _Expiring[bytes, Position] = _Expiring(lifetime_ms, now_ms)
         self._partners: _Expiring[Position, dict[bytes, bytes]] = _Expiring(lifetime_ms, now_ms)
-        self._documents_listed: _Expiring[Partition, list[Listing]] = _Expiring(lifetime_ms, now_ms)
-        self._claims_listed: _Expiring[Partition, list[ClaimListing]] = _Expiring(lifetime_ms, now_ms)
-        self._times: _Expiring[None, dict[Partition, int]] = _Expiring(lifetime_ms, now_ms)
+        self._documents_listed: MemoryExpiryLists[ListedDocument] = MemoryExpiryLists(lifetime_ms, now_ms)
+        self._claims_listed: MemoryExpiryLists[ListedClaim] = MemoryExpiryLists(lifetime_ms, now_ms)
+        self._watermarks: _Expiring[None, dict[Partition, int]] = _Expiring(lifetime_ms, now_ms)
 
     def emptied(self) -> "MemoryBucketStore":
         """Return a store that was made as this one was."""
@@ -310,50 +312,50 @@ class MemoryBucketStore:
         """See ``BucketStore.is_late``."""
         return is_late(time_ms, self._lifetime_ms, self._now_ms())
 
-    def enlist(self, listed: Listed, fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.enlist``."""
+    def list_expiring(self, listed: Listed, fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.list_expiring``."""
         self._check(fences)
-        for document in listed.documents:
-            _append(self._documents_listed, document.position.of, document)
-        for claim in listed.claims:
-            _append(self._claims_listed, claim.position.of, claim)
+        for partition, documents in by_partition(listed.documents).items():
+            self._documents_listed.append(partition, documents)
+        for partition, claims in by_partition(listed.claims).items():
+            self._claims_listed.append(partition, claims)
 
-    def times(self) -> dict[Partition, int]:
-        """See ``BucketStore.times``."""
-        return dict(self._times.get(None) or {})
+    def watermarks(self) -> dict[Partition, int]:
+        """See ``BucketStore.watermarks``."""
+        return dict(self._watermarks.get(None) or {})
 
-    def note_times(
-        self, times: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
+    def set_watermarks(
+        self, watermarks: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
     ) -> dict[Partition, int]:
-        """See ``BucketStore.note_times``."""
+        """See ``BucketStore.set_watermarks``."""
         self._check(fences)
-        before = self.times()
+        before = self.watermarks()
         if not before and not extend:
             return {}
-        noted = before | {each: max(time_ms, before.get(each, time_ms)) for each, time_ms in times.items()}
+        merged = {**before, **watermarks}
         if extend:
-            self._times.set(None, noted)
+            self._watermarks.set(None, merged)
         else:
-            self._times.amend(None, noted)
-        return dict(noted)
+            self._watermarks.amend(None, merged)
+        return dict(merged)
 
-    def outdated(self, partitions: Sequence[Partition], time_ms: int, count: int) -> list[Listed]:
-        """See ``BucketStore.outdated``."""
-        limit_ms = time_ms - (self._lifetime_ms or 0)
+    def expired(self, partitions: Sequence[Partition], watermark_ms: int, count: int) -> list[Listed]:
+        """See ``BucketStore.expired``."""
+        limit_ms = watermark_ms - (self._lifetime_ms or 0)
         limit_of_claims_ms = limit_ms - (self._lifetime_ms or 0)
         return [
             Listed(
-                list(takewhile(lambda each: each.time_ms < limit_ms, documents[:count])),
-                list(takewhile(lambda each: each.time_ms < limit_of_claims_ms, claims[:count])),
+                list(takewhile(lambda each: each.time_ms < limit_ms, documents)),
+                list(takewhile(lambda each: each.time_ms < limit_of_claims_ms, claims)),
             )
             for documents, claims in (
-                (self._documents_listed.get(partition) or [], self._claims_listed.get(partition) or [])
+                (self._documents_listed.first(partition, count), self._claims_listed.first(partition, count))
                 for partition in partitions
             )
         ]
 
-    def drop_outdated(self, listed: Listed, fence: Fence) -> None:
-        """See ``BucketStore.drop_outdated``."""
+    def evict(self, listed: Listed, fence: Fence) -> None:
+        """See ``BucketStore.evict``."""
         self._check([fence])
         for number, position, time_ms in listed.documents:
             record = self._records.get(number)
@@ -362,8 +364,8 @@ class MemoryBucketStore:
         for pair_key, position, _ in listed.claims:
             if self._claims.get(pair_key) == position:
                 self._claims.drop(pair_key)
-        _forget(self._documents_listed.get(fence.partition) or [], listed.documents)
-        _forget(self._claims_listed.get(fence.partition) or [], listed.claims)
+        self._documents_listed.remove_first(fence.partition, listed.documents)
+        self._claims_listed.remove_first(fence.partition, listed.claims)
 
     def connections_count(self) -> int:
         """See ``BucketStore.connections_count``."""
@@ -382,15 +384,3 @@ class MemoryBucketStore:
 
     def close(self) -> None:
         """See ``BucketStore.close``."""
-
-
-def _append(lists: _Expiring[Partition, list[V]], partition: Partition, entry: V) -> None:
-    lists.set(partition, [*(lists.get(partition) or []), entry])
-
-
-def _forget(entries: list[V], first: Sequence[V]) -> None:
-    """Take entries from the head of a list, as far as they stand there."""
-    for each in first:
-        if entries[:1] != [each]:
-            break
-        del entries[0]

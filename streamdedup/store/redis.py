@@ -29,7 +29,7 @@ from streamdedup.store.base import (
 from streamdedup.store.documents import MARKER_LIFETIME_MS, PutResult, PutState, StoredRecord
 from streamdedup.store.fingerprints import compare_fingerprints, decode_fingerprint, in_redis
 from streamdedup.store.records import decode_number, decode_record, encode_number, encode_place, encode_record
-from streamdedup.store.redis_ages import RedisAges
+from streamdedup.store.redis_backlog import RedisBacklog
 from streamdedup.store.redis_figures import DocumentCount, fullest
 from streamdedup.store.redis_keys import Keys, by_slot
 from streamdedup.store.redis_partitions import RedisPartitions
@@ -72,7 +72,7 @@ class RedisBucketStore:
         self._cap = str(bucket_cap or 0).encode()
         self._runner = ScriptRunner(servers, self._keys.fingerprint)
         self._partitions = RedisPartitions(servers, self._keys, self._runner)
-        self._ages = RedisAges(servers, self._keys, self._runner, self._partitions, lifetime_ms, now_ms)
+        self._backlog = RedisBacklog(servers, self._keys, self._runner, self._partitions, lifetime_ms, now_ms)
 
     def _fenced_call(self, name: str, slot: int, fences: Sequence[Fence], arguments: Iterable[Any]) -> Call:
         return self._partitions.fenced_call(name, slot, fences, arguments)
@@ -296,29 +296,29 @@ class RedisBucketStore:
 
     def is_late(self, time_ms: int) -> bool:
         """See ``BucketStore.is_late``."""
-        return self._ages.is_late(time_ms)
+        return self._backlog.is_late(time_ms)
 
-    def enlist(self, listed: Listed, fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.enlist``."""
-        self._ages.enlist(listed, fences)
+    def list_expiring(self, listed: Listed, fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.list_expiring``."""
+        self._backlog.list_expiring(listed, fences)
 
-    def times(self) -> dict[Partition, int]:
-        """See ``BucketStore.times``."""
-        return self._ages.times()
+    def watermarks(self) -> dict[Partition, int]:
+        """See ``BucketStore.watermarks``."""
+        return self._backlog.watermarks()
 
-    def note_times(
-        self, times: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
+    def set_watermarks(
+        self, watermarks: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
     ) -> dict[Partition, int]:
-        """See ``BucketStore.note_times``."""
-        return self._ages.note_times(times, fences, extend=extend)
+        """See ``BucketStore.set_watermarks``."""
+        return self._backlog.set_watermarks(watermarks, fences, extend=extend)
 
-    def outdated(self, partitions: Sequence[Partition], time_ms: int, count: int) -> list[Listed]:
-        """See ``BucketStore.outdated``."""
-        return self._ages.outdated(partitions, time_ms, count)
+    def expired(self, partitions: Sequence[Partition], watermark_ms: int, count: int) -> list[Listed]:
+        """See ``BucketStore.expired``."""
+        return self._backlog.expired(partitions, watermark_ms, count)
 
-    def drop_outdated(self, listed: Listed, fence: Fence) -> None:
-        """See ``BucketStore.drop_outdated``."""
-        self._ages.drop_outdated(listed, fence)
+    def evict(self, listed: Listed, fence: Fence) -> None:
+        """See ``BucketStore.evict``."""
+        self._backlog.evict(listed, fence)
 
     def connections_count(self) -> int:
         """See ``BucketStore.connections_count``."""

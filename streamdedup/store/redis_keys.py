@@ -16,9 +16,10 @@ key                    type     what
 ``{..:s}a`` + part.    string   the last attempt announced for a partition, in every slot
 ``{..:s}o`` + store    string   number of a store's last call, in every slot; for an hour
 ``{..:0}m`` + part.    string   the mark of a partition
-``{..:s}l`` + part.    list     documents placed long after their record times, with these
-``{..:s}n`` + part.    list     the claims that they made
-``{..:0}t``            hash     how far in record time each partition has come
+``{..:s}l`` + slice    list     documents inserted long after their record times, with these;
+                                slice of time, colon, partition (``store.expiry_lists``)
+``{..:s}n`` + slice    list     the claims that they made
+``{..:0}t``            hash     event-time watermark of each partition
 ``{..:0}h`` + time     string   which documents came in a slice of time (HyperLogLog)
 ``{..:0}fingerprint``  string   the parameters that the index was built with, as JSON
 ``{..:0}draft``        string   in the fingerprint's place while the index is rebuilt: by whom
@@ -60,7 +61,7 @@ class Keys:
         fingerprint: Key that is there while the index is: the fingerprint, or of one that is being rebuilt the draft.
         draft: Key of the draft.
         dropping: Key that is there while the index is being deleted.
-        times: Key of how far in record time each partition has come.
+        watermarks: Key of the event-time watermarks of all partitions.
     """
 
     def __init__(self, namespace: str, bands: int, shards: int = 1, *, in_draft: bool = False) -> None:
@@ -70,7 +71,7 @@ class Keys:
         self.draft = self._tags[0] + b"draft"
         self.fingerprint = self.draft if in_draft else self._tags[0] + b"fingerprint"
         self.dropping = self._tags[0] + b"dropping"
-        self.times = self._tags[0] + b"t"
+        self.watermarks = self._tags[0] + b"t"
 
     def guard(self, slot: int) -> bytes:
         """Key of a slot that is never there, by which a script is refused while its slot moves."""
@@ -147,13 +148,13 @@ class Keys:
         """Key of the last attempt announced for a partition in one slot."""
         return self._tags[slot] + b"a" + str(partition).encode()
 
-    def documents_listed(self, partition: Partition) -> bytes:
-        """Key of the listed documents of a partition."""
-        return self._tags[self.partition_slot(partition)] + b"l" + str(partition).encode()
+    def documents_listed(self, partition: Partition, at: int) -> bytes:
+        """Key of the documents of a partition that were listed in a slice of time."""
+        return self._tags[self.partition_slot(partition)] + b"l%d:%b" % (at, str(partition).encode())
 
-    def claims_listed(self, partition: Partition) -> bytes:
-        """Key of the listed claims of a partition."""
-        return self._tags[self.partition_slot(partition)] + b"n" + str(partition).encode()
+    def claims_listed(self, partition: Partition, at: int) -> bytes:
+        """Key of the claims of a partition that were listed in a slice of time."""
+        return self._tags[self.partition_slot(partition)] + b"n%d:%b" % (at, str(partition).encode())
 
     def documents(self, at: int) -> bytes:
         """Key of the documents of a slice of time, counted from the epoch."""

@@ -12,8 +12,8 @@ _FENCED = (
     "drop_records",
     "enter_copies",
     "leave_copies",
-    "enlist",
-    "note_times",
+    "list_expiring",
+    "set_watermarks",
     "raise_mark",
     "save_partners",
     "set_clusters",
@@ -22,7 +22,7 @@ _FENCED = (
 )
 #: Those in front of which position order is explained besides.
 _OF_RECORDS = ("put_records", "replace_records")
-_UNFENCED = ("hold_draft", "set_fence")
+_UNFENCED = ("hold_draft", "oldest_slice", "set_fence")
 
 
 @dataclass(frozen=True, slots=True)

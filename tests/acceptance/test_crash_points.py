@@ -19,9 +19,9 @@ NEWER = 40
 #: Every so many documents one is continued, changed or deleted; the last is sent again when it has been.
 LIVES_EVERY = 6
 #: Points that a daemon which nothing befalls passes once: at its start, or once for each partition, or seldom.
-ONCE = ("open", "mark", "committed", "fence", "enter_copies", "init_transactions", "note_times", "drop_outdated")
+ONCE = ("open", "mark", "committed", "fence", "enter_copies", "init_transactions", "set_watermarks", "evict")
 #: Points that are passed while a backlog is read.
-OF_A_BACKLOG = ("enlist", "note_times", "drop_outdated")
+OF_A_BACKLOG = ("list_expiring", "set_watermarks", "evict")
 #: Committing offsets without a transaction, under at-least-once delivery.
 PLAIN = ("before_commit_offsets", "after_commit_offsets")
 #: Where to end, and at which passage. In the second batch the index holds documents already, and the mark of its

@@ -18,15 +18,16 @@ from streamdedup.store.base import (
     COPIES_CAP,
     SHOWN_OF_FULL,
     BucketStore,
-    ClaimListing,
     Fence,
     Listed,
-    Listing,
+    ListedClaim,
+    ListedDocument,
     Noted,
     Opening,
 )
 from streamdedup.store.connection import connect, connect_cluster
 from streamdedup.store.documents import MARKER_LIFETIME_MS, PutState, StoredRecord, deletion_marker
+from streamdedup.store.expiry_lists import SLICES_PER_LIFETIME
 from streamdedup.store.memory import MemoryBucketStore
 from streamdedup.store.redis import RedisBucketStore
 from streamdedup.store.redis_draft import RedisDraft
@@ -628,22 +629,22 @@ def _apply(store: BucketStore, fence: Fence, operation: tuple) -> object:
             return store.replace_records([marker], [fence])
         case ("leave", number, row):
             return store.leave_buckets([number], keys(row), [fence])
-    return _apply_to_ages(store, fence, operation)
+    return _apply_to_backlog(store, fence, operation)
 
 
-def _apply_to_ages(store: BucketStore, fence: Fence, operation: tuple) -> object:
+def _apply_to_backlog(store: BucketStore, fence: Fence, operation: tuple) -> object:
     match operation:
         case ("list", number, offset, other):
             partition = OTHER_PARTITION if other else PARTITION
             position, time_ms = Position(*partition, offset), offset * 10
-            claims = [ClaimListing(pair, position, time_ms) for pair in PAIRS[:number]]
-            return store.enlist(Listed([Listing(number, position, time_ms)], claims), [fence])
+            claims = [ListedClaim(pair, position, time_ms) for pair in PAIRS[:number]]
+            return store.list_expiring(Listed([ListedDocument(number, position, time_ms)], claims), [fence])
         case ("times", other, time, extend):
-            return store.note_times({OTHER_PARTITION if other else PARTITION: time}, [fence], extend=extend)
+            return store.set_watermarks({OTHER_PARTITION if other else PARTITION: time}, [fence], extend=extend)
         case ("age", lifetimes, time, count):
-            outdated = store.outdated([OTHER_PARTITION, PARTITION], lifetimes * LONG_MS + 10 * time, count)
-            store.drop_outdated(outdated[1], fence)
-            return outdated, store.times()
+            outdated = store.expired([OTHER_PARTITION, PARTITION], lifetimes * LONG_MS + 10 * time, count)
+            store.evict(outdated[1], fence)
+            return outdated, store.watermarks()
     raise AssertionError(operation)
 
 
@@ -671,15 +672,19 @@ def test_redis_does_what_memory_does_on_any_sequence(redis_client, connected_clu
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
-def placed(record: StoredRecord) -> Listing:
-    return Listing(record.number, record.position, record.time_ms)
+def placed(record: StoredRecord) -> ListedDocument:
+    return ListedDocument(record.number, record.position, record.time_ms)
+
+
+def claim_of(pair: bytes, record: StoredRecord) -> ListedClaim:
+    return ListedClaim(pair, record.position, record.time_ms)
 
 
 def documents(*records: StoredRecord) -> Listed:
     return Listed([placed(record) for record in records])
 
 
-class TestAges:
+class TestBacklogExpiry:
     @pytest.fixture
     def store(self, make_store):
         store = make_store(**LATE)
@@ -689,23 +694,23 @@ class TestAges:
     def test_what_is_listed_is_outdated_a_lifetime_after_its_time(self, store, fence):
         first, second, third = (a_record(number, offset=number, time_ms=100 * number) for number in (1, 2, 3))
         elsewhere = a_record(4, partition=OTHER_PARTITION, time_ms=0)
-        store.enlist(documents(first, elsewhere, second), [fence])
-        store.enlist(documents(third), [fence])
+        store.list_expiring(documents(first, elsewhere, second), [fence])
+        store.list_expiring(documents(third), [fence])
         nothing = documents()
         for time_ms, count, old in ((300, 10, (first, second)), (301, 2, (first, second)), (100, 10, ())):
-            assert store.outdated([PARTITION], LONG_MS + time_ms, count) == [documents(*old)]
+            assert store.expired([PARTITION], LONG_MS + time_ms, count) == [documents(*old)]
         both = [OTHER_PARTITION, PARTITION]
-        assert store.outdated(both, LONG_MS + 1, 10) == [documents(elsewhere), nothing]
-        assert store.outdated(both, LONG_MS, 10) == [nothing, nothing]
+        assert store.expired(both, LONG_MS + 1, 10) == [documents(elsewhere), nothing]
+        assert store.expired(both, LONG_MS, 10) == [nothing, nothing]
 
     def test_a_claim_is_outdated_two_lifetimes_after_the_time_of_its_owner(self, store, fence):
         record = a_record(1, time_ms=100)
-        one, other = (ClaimListing(pair, record.position, 100) for pair in PAIRS)
-        elsewhere = ClaimListing(b"r" * 16, Position(*OTHER_PARTITION, 5), 100)
-        store.enlist(Listed([placed(record)], [one, elsewhere, other]), [fence])
+        one, other = (ListedClaim(pair, record.position, 100) for pair in PAIRS)
+        elsewhere = ListedClaim(b"r" * 16, Position(*OTHER_PARTITION, 5), 100)
+        store.list_expiring(Listed([placed(record)], [one, elsewhere, other]), [fence])
         for time_ms, count, claims in ((100, 10, []), (101, 1, [one]), (101, 10, [one, other])):
-            assert store.outdated([PARTITION], 2 * LONG_MS + time_ms, count) == [Listed([placed(record)], claims)]
-        assert store.outdated([OTHER_PARTITION], 3 * LONG_MS, 10) == [Listed([], [elsewhere])]
+            assert store.expired([PARTITION], 2 * LONG_MS + time_ms, count) == [Listed([placed(record)], claims)]
+        assert store.expired([OTHER_PARTITION], 3 * LONG_MS, 10) == [Listed([], [elsewhere])]
 
     def test_late_is_what_would_outlive_its_time_by_a_sixteenth_of_a_lifetime(self, make_store):
         store = make_store(lifetime_ms=16_000, now_ms=lambda: 50_000.0)
@@ -717,58 +722,115 @@ class TestAges:
         put(store, fence, first, second, third)
         later = a_record(2, offset=9, content=b"b", time_ms=9)
         store.replace_records([later], [fence])
-        store.enlist(documents(first, first, second, third), [fence])
+        store.list_expiring(documents(first, first, second, third), [fence])
         for _ in range(2):  # a call that is repeated does no harm
-            store.drop_outdated(documents(first, first, second), fence)
+            store.evict(documents(first, first, second), fence)
             assert store.get_records([1, 2, 3]) == {2: later, 3: third}
-            assert store.outdated([PARTITION], 2 * LONG_MS, 10) == [documents(third)]
+            assert store.expired([PARTITION], 2 * LONG_MS, 10) == [documents(third)]
 
     def test_a_claim_is_dropped_where_it_belongs_to_the_position_and_then_forgotten(self, store, fence):
         owner, later = (Position(*PARTITION, offset) for offset in (1, 2))
         store.claim_pairs([(PAIRS[0], owner), (PAIRS[1], later)], [fence])
-        first, second = (ClaimListing(pair, owner, 0) for pair in PAIRS)
-        third = ClaimListing(PAIRS[1], later, 1)
-        store.enlist(Listed([], [first, second, third]), [fence])
+        first, second = (ListedClaim(pair, owner, 0) for pair in PAIRS)
+        third = ListedClaim(PAIRS[1], later, 1)
+        store.list_expiring(Listed([], [first, second, third]), [fence])
         for _ in range(2):
-            store.drop_outdated(Listed([], [first, second]), fence)
-            assert store.outdated([PARTITION], 3 * LONG_MS, 10) == [Listed([], [third])]
+            store.evict(Listed([], [first, second]), fence)
+            assert store.expired([PARTITION], 3 * LONG_MS, 10) == [Listed([], [third])]
         assert store.claim_pairs([(pair, owner) for pair in PAIRS], [fence]) == [True, False]
 
     def test_only_the_owner_of_the_partition_drops(self, store, fence):
         put(store, fence, a_record())
         store.fence(PARTITION, 2, 0)
         with pytest.raises(BatchRefused):
-            store.enlist(documents(a_record()), [fence])
-        for listed in (documents(a_record()), Listed([], [ClaimListing(PAIRS[0], a_record().position, 0)])):
+            store.list_expiring(documents(a_record()), [fence])
+        for listed in (documents(a_record()), Listed([], [ListedClaim(PAIRS[0], a_record().position, 0)])):
             with pytest.raises(BatchRefused):
-                store.drop_outdated(listed, fence)
+                store.evict(listed, fence)
         with pytest.raises(BatchRefused):
-            store.note_times({PARTITION: 5}, [fence], extend=True)
+            store.set_watermarks({PARTITION: 5}, [fence], extend=True)
         assert store.get_records([7]) == {7: a_record()}
-        assert store.times() == {}
+        assert store.watermarks() == {}
 
-    def test_times_are_those_of_all_and_never_go_back(self, store, fence):
+    def test_watermarks_are_those_of_all_partitions_and_the_owner_may_set_its_own_back(self, store, fence):
         other = store.fence(OTHER_PARTITION, 1, 0)
-        assert store.times() == {}
-        assert store.note_times({PARTITION: 50}, [fence], extend=True) == {PARTITION: 50}
-        assert store.note_times({OTHER_PARTITION: 9}, [other], extend=True) == {PARTITION: 50, OTHER_PARTITION: 9}
-        assert store.note_times({PARTITION: 40}, [fence], extend=True)[PARTITION] == 50
-        assert store.times() == {PARTITION: 50, OTHER_PARTITION: 9}
+        assert store.watermarks() == {}
+        assert store.set_watermarks({PARTITION: 50}, [fence], extend=True) == {PARTITION: 50}
+        assert store.set_watermarks({OTHER_PARTITION: 9}, [other], extend=True) == {PARTITION: 50, OTHER_PARTITION: 9}
+        assert store.set_watermarks({PARTITION: 40}, [fence], extend=True) == {PARTITION: 40, OTHER_PARTITION: 9}
+        assert store.watermarks() == {PARTITION: 40, OTHER_PARTITION: 9}
 
-    def test_times_are_noted_without_a_backlog_only_where_there_are_any(self, store, fence):
-        assert store.note_times({PARTITION: 50}, [fence], extend=False) == {}
-        store.note_times({PARTITION: 50}, [fence], extend=True)
-        assert store.note_times({PARTITION: 60}, [fence], extend=False) == {PARTITION: 60}
+    def test_watermarks_are_set_without_a_backlog_only_where_there_are_any(self, store, fence):
+        assert store.set_watermarks({PARTITION: 50}, [fence], extend=False) == {}
+        store.set_watermarks({PARTITION: 50}, [fence], extend=True)
+        assert store.set_watermarks({PARTITION: 60}, [fence], extend=False) == {PARTITION: 60}
+
+    def test_an_attempt_that_is_repeated_lists_nothing_twice(self, store, fence):
+        first, second, third = (a_record(number, offset=number, time_ms=number) for number in (1, 2, 3))
+        claim = claim_of(PAIRS[0], first)
+        for batch in ([first, second], [first, second], [third], [third]):
+            store.list_expiring(Listed([placed(record) for record in batch], [claim]), [fence])
+        assert store.expired([PARTITION], 3 * LONG_MS, 10) == [
+            Listed([placed(r) for r in (first, second, third)], [claim])
+        ]
+
+    def test_lists_are_read_and_forgotten_from_the_oldest_slice_on(self, make_store):
+        now = [10.0**12]
+        store = make_store(lifetime_ms=LONG_MS, now_ms=lambda: now[0])
+        store.open(FINGERPRINT)
+        fence = store.fence(PARTITION, 1, 0)
+        records = [a_record(number, offset=number, time_ms=number) for number in range(4)]
+        # The third was listed by a daemon whose clock was a slice behind, the last by one whose clock was ahead.
+        for record, slices in zip(records, (0, 1, 0, 3), strict=True):
+            now[0] = 10.0**12 + slices * LONG_MS / SLICES_PER_LIFETIME
+            store.list_expiring(Listed([placed(record)], [claim_of(PAIRS[0], record)]), [fence])
+        now[0] = 10.0**12 + 2 * LONG_MS / SLICES_PER_LIFETIME
+        order = [records[at] for at in (0, 2, 1, 3)]
+
+        def oldest(count: int) -> list[Listed]:
+            return store.expired([PARTITION], 3 * LONG_MS, count)
+
+        def listed(*some: StoredRecord) -> Listed:
+            return Listed([placed(record) for record in some], [claim_of(PAIRS[0], record) for record in some])
+
+        assert oldest(1) == [listed(order[0])]
+        assert oldest(10) == [listed(*order[:2])]
+        store.evict(listed(*order[:3]), fence)
+        assert oldest(10) == [listed(order[3])]
+        store.evict(listed(order[3]), fence)
+        assert oldest(10) == [Listed()]
+
+    def test_a_stream_that_is_always_late_lists_no_more_than_a_lifetime_of_it(self, make_store):
+        """No watermark passes, as with a partition that never had a record; each entry renews its own slice alone."""
+        store = make_store(lifetime_ms=400)
+        store.open(FINGERPRINT)
+        fence = store.fence(PARTITION, 1, 0)
+        numbers = itertools.count()
+
+        def first_listed_after_one_more() -> Listed:
+            record = a_record(next(numbers), time_ms=0)
+            store.list_expiring(Listed([placed(record)], [claim_of(b"%16d" % record.number, record)]), [fence])
+            return store.expired([PARTITION], 10**18, 1)[0]
+
+        first = [first_listed_after_one_more()]
+
+        def is_another_one() -> bool:
+            listed = first_listed_after_one_more()
+            return bool(listed) and listed.documents != first[0].documents and listed.claims != first[0].claims
+
+        for _ in range(3):
+            wait_until(is_another_one, 60, "the oldest slice to expire while the list grows")
+            first[0] = first_listed_after_one_more()
 
     def test_lists_and_times_leave_the_server_after_a_lifetime(self, redis_client):
         store = _make_redis_store(redis_client)(lifetime_ms=60, now_ms=lambda: 10.0**12)
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
         before = set(redis_client.keys())
-        claim = ClaimListing(PAIRS[0], a_record().position, 0)
-        store.enlist(Listed([placed(a_record())], [claim]), [fence])
-        store.note_times({PARTITION: 5}, [fence], extend=True)
-        store.note_times({PARTITION: 6}, [fence], extend=False)
+        claim = ListedClaim(PAIRS[0], a_record().position, 0)
+        store.list_expiring(Listed([placed(a_record())], [claim]), [fence])
+        store.set_watermarks({PARTITION: 5}, [fence], extend=True)
+        store.set_watermarks({PARTITION: 6}, [fence], extend=False)
         new = set(redis_client.keys()) - before
         assert {redis_client.type(key) for key in new} >= {b"list", b"hash"}
         wait_until(lambda: not any(redis_client.type(key) in {b"list", b"hash"} for key in new), 5, "keys to expire")
@@ -777,12 +839,12 @@ class TestAges:
     def test_an_entry_that_somebody_else_has_written_is_named(self, redis_client, kind):
         store = _make_redis_store(redis_client)(**LATE)
         store.open(FINGERPRINT)
-        claim = ClaimListing(PAIRS[0], a_record().position, 0)
-        store.enlist(Listed([placed(a_record())], [claim]), [store.fence(PARTITION, 1, 0)])
+        claim = ListedClaim(PAIRS[0], a_record().position, 0)
+        store.list_expiring(Listed([placed(a_record())], [claim]), [store.fence(PARTITION, 1, 0)])
         (key,) = redis_client.scan_iter(match=b"*}" + kind + b"*")
         redis_client.lpush(key, b"short")
         with pytest.raises(StoreMisconfigured, match=r"the list of articles:0 is damaged.*another program"):
-            store.outdated([PARTITION], 10**18, 10)
+            store.expired([PARTITION], 10**18, 10)
 
 
 EARLIER, LATER = (f"{generation:010d}.{generation:017d}" for generation in (1, 2))

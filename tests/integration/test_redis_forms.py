@@ -12,7 +12,7 @@ from streamdedup.embedded import MissingToolError
 from streamdedup.embedded.process import LOOPBACK, free_ports
 from streamdedup.errors import IndexLost, StoreMisconfigured, StoreUnavailable
 from streamdedup.position import Partition, Position
-from streamdedup.store.base import ClaimListing, Listed, Listing
+from streamdedup.store.base import Listed, ListedClaim, ListedDocument
 from streamdedup.store.connection import check_server, connect, connect_cluster, connect_sentinel
 from streamdedup.store.documents import PutState, StoredRecord
 from streamdedup.store.redis import RedisBucketStore
@@ -60,14 +60,14 @@ def exercise(store, numbers, generation=1):
     # Nobody is in these; a document that changes leaves such ones.
     store.leave_buckets(numbers, band_keys ^ np.uint32(0xFFFFFFFF), [fence])
     nobody = Position(*PARTITION, 10**6)
-    store.enlist(Listed([Listing(10**6, nobody, 0)], [ClaimListing(b"z" * 16, nobody, 0)]), [fence])
+    store.list_expiring(Listed([ListedDocument(10**6, nobody, 0)], [ListedClaim(b"z" * 16, nobody, 0)]), [fence])
     store.announce(f"{generation:010d}.{max(numbers):017d}", [fence])
     store.finish({PARTITION: max(numbers) + 1}, positions, [fence])
     assert store.noted([PARTITION])[PARTITION].mark == max(numbers) + 1
-    assert store.note_times({PARTITION: 5}, [fence], extend=True) == store.times() == {PARTITION: 5}
-    (outdated,) = store.outdated([PARTITION], 10**8, 10)
+    assert store.set_watermarks({PARTITION: 5}, [fence], extend=True) == store.watermarks() == {PARTITION: 5}
+    (outdated,) = store.expired([PARTITION], 10**8, 10)
     assert outdated
-    store.drop_outdated(outdated, fence)
+    store.evict(outdated, fence)
     return hits.candidates
 
 

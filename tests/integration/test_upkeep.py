@@ -5,7 +5,7 @@ import pytest
 
 from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured
 from streamdedup.position import Partition, Position
-from streamdedup.store.base import ClaimListing, Listed, Listing
+from streamdedup.store.base import Listed, ListedClaim, ListedDocument
 from streamdedup.store.connection import connect, connect_cluster
 from streamdedup.store.documents import StoredRecord
 from streamdedup.store.fingerprints import in_redis
@@ -50,8 +50,8 @@ def fill(connection, namespace="sd:articles", documents_count=3):
     store.claim_pairs([(b"p" * 16, Position(*PARTITION, 1)), (b"q" * 16, Position(*PARTITION, 2))], [fence])
     store.save_partners([(Position(*PARTITION, 3), {b"p" * 16: b"match"})], [fence])
     old = Position(*PARTITION, 1)
-    store.enlist(Listed([Listing(1, old, 1000)], [ClaimListing(b"p" * 16, old, 1000)]), [fence])
-    store.note_times({PARTITION: 1000}, [fence], extend=True)
+    store.list_expiring(Listed([ListedDocument(1, old, 1000)], [ListedClaim(b"p" * 16, old, 1000)]), [fence])
+    store.set_watermarks({PARTITION: 1000}, [fence], extend=True)
     store.announce("0000000007.00000000000000001", [fence])
     store.finish({PARTITION: documents_count}, [], [fence])
     return store, fence

@@ -66,13 +66,13 @@ STORE_METHODS = (
     "announce",
     "finish",
     "ping",
-    "enlist",
-    "note_times",
-    "outdated",
-    "drop_outdated",
+    "list_expiring",
+    "set_watermarks",
+    "expired",
+    "evict",
 )
 #: Those of them that can be refused.
-FENCED_METHODS = frozenset(STORE_METHODS) - {"open", "noted", "get_records", "outdated", "ping"}
+FENCED_METHODS = frozenset(STORE_METHODS) - {"open", "noted", "get_records", "expired", "ping"}
 #: Calls of a transport that can fail.
 KAFKA_CALLS = frozenset({"open_clients", "poll", "committed", "all_committed", "confirm", "publish", "commit"})
 #: Steps after which a run that has not come to its end never will.
@@ -198,7 +198,7 @@ class Daemon:
         self.source: MemorySource | None = None
         detector = world.make_detector(OPTIONS, store)
         profile = Profile("articles", Decoder(), detector, FINGERPRINT, OPTIONS.threshold, 100, world.silent_until_ms)
-        profile = replace(profile, in_order=world.in_order, slack_ms=200)
+        profile = replace(profile, in_order=world.in_order, slack_ms=200, lifetime_ms=world.lifetime_ms)
         self.rebuilder = Rebuilder(self._open_site, MemoryHistory(world.broker, 3), DUPLICATES)
         self.loop = Loop(
             transport=self,
@@ -256,6 +256,7 @@ class World:
         on_index_lost: As the loop's option.
         silent_until_ms: As of the profile.
         in_order: As of the profile.
+        lifetime_ms: As of the profile.
         make_index: Makes the one index that all daemons share.
         make_detector: Makes a daemon's detector.
         plan: Asked at every moment what happens there.
@@ -271,6 +272,7 @@ class World:
     on_index_lost: str = "fail"
     silent_until_ms: int | None = None
     in_order: bool = False
+    lifetime_ms: int | None = None
     make_index: Callable[["World"], MemoryBucketStore] = lambda _world: MemoryBucketStore()
     make_detector: Callable[..., Detector] = Detector
     plan: Callable[[int], Act | None] = lambda _number: None

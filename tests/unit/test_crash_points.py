@@ -25,8 +25,8 @@ NO_STEPS = {
     "noted",
     "connections_count",
     "is_late",
-    "times",
-    "outdated",
+    "watermarks",
+    "expired",
 }
 
 

@@ -53,7 +53,8 @@ TABLE: dict[str, set[str]] = {
     "settings": {"content", "text", "stop_shingles", "minhash", "lsh"},
     "corpora": {"messages"},
     "store.fingerprints": {"store.base"},
-    "store.memory": {"store.base", "store.documents", "store.fingerprints"},
+    "store.expiry_lists": set(),
+    "store.memory": {"store.base", "store.documents", "store.expiry_lists", "store.fingerprints"},
     "store.records": {"store.documents"},
     "store.scripts": set(),
     "store.redis_keys": {"store.records"},
@@ -61,8 +62,9 @@ TABLE: dict[str, set[str]] = {
     "store.redis_servers": {"store.redis_errors"},
     "store.connection": {"store.redis_servers"},
     "store.redis_runner": {"store.scripts", "store.redis_errors", "store.redis_servers"},
-    "store.redis_ages": {
+    "store.redis_backlog": {
         "store.base",
+        "store.expiry_lists",
         "store.records",
         "store.redis_keys",
         "store.redis_partitions",
@@ -79,7 +81,7 @@ TABLE: dict[str, set[str]] = {
         "store.redis_servers",
     },
     "store.redis": {
-        "store.redis_ages",
+        "store.redis_backlog",
         "store.base",
         "store.documents",
         "store.fingerprints",
@@ -170,8 +172,10 @@ TABLE: dict[str, set[str]] = {
         "service.transport",
     },
     "service.holdings": {"store.base", "service.transport"},
-    "service.ages": {
+    "service.event_time": set(),
+    "service.backlog_expiry": {
         "messages",
+        "service.event_time",
         "service.figures",
         "service.holdings",
         "service.outbox",
@@ -209,7 +213,7 @@ TABLE: dict[str, set[str]] = {
         "service.transport",
     },
     "service.loop": {
-        "service.ages",
+        "service.backlog_expiry",
         "service.holdings",
         "service.indexing",
         "service.rebuilding",

@@ -1,11 +1,19 @@
--- Take entries from the head of a partition's list, as far as they stand there.
+-- Remove entries from the head of a partition's list, up to the first that is not there.
 --
--- After the fences: ARGV  key of the list, then the entries, in order.
-local key = ARGV[at + 1]
-for i = at + 2, #ARGV do
-  if redis.call('LINDEX', key, 0) ~= ARGV[i] then
-    break
+-- After the fences: ARGV  number of slices n, keys of the n slices from the oldest on, then the entries, in order.
+local slices_count = tonumber(ARGV[at + 1])
+local entry = at + 2 + slices_count
+for slice = at + 2, at + 1 + slices_count do
+  while entry <= #ARGV do
+    local head = redis.call('LINDEX', ARGV[slice], 0)
+    if not head then
+      break
+    end
+    if head ~= ARGV[entry] then
+      return 1
+    end
+    redis.call('LPOP', ARGV[slice])
+    entry = entry + 1
   end
-  redis.call('LPOP', key)
 end
 return 1

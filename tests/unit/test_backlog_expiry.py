@@ -5,7 +5,7 @@ import json
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ from streamdedup.detector import Detector
 from streamdedup.messages import Decoder
 from streamdedup.metrics import Metrics
 from streamdedup.position import Partition
-from streamdedup.service import ages as ages_module
+from streamdedup.service import backlog_expiry
 from streamdedup.service import loop as loop_module
 from streamdedup.service.loop import Loop
 from streamdedup.service.memory import MemoryBroker, MemorySource, MemoryTransport
@@ -36,7 +36,7 @@ def _no_time_and_no_log() -> Iterator[None]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop_module, "time", CLOCK)
-        patch.setattr(ages_module, "time", CLOCK)
+        patch.setattr(backlog_expiry, "time", CLOCK)
         yield
     structlog.reset_defaults()
 
@@ -51,22 +51,22 @@ def a_backlog(seed: int, count: int, partitions: int) -> list[Sent]:
     ]
 
 
-def a_world(records: list[Sent], **options: object) -> World:
+def a_world(records: list[Sent], now: Sequence[float] = (float(NOW_MS),), **options: object) -> World:
     return World(
         records,
-        make_index=lambda _world: MemoryBucketStore(lifetime_ms=LIFETIME_MS, now_ms=lambda: float(NOW_MS)),
+        make_index=lambda _world: MemoryBucketStore(lifetime_ms=LIFETIME_MS, now_ms=lambda: now[0]),
         make_detector=lambda of, store: Detector(replace(of, window_ms=WINDOW_MS), store),
-        **{"in_order": True} | options,
+        **{"in_order": True, "lifetime_ms": LIFETIME_MS} | options,
     )
 
 
-def settle(world: World) -> None:
-    """Let the daemons work, and time pass, until everything is committed and nothing more is taken out."""
+def settle(world: World, step_s: float = 2.0) -> None:
+    """Let the daemons work, and time pass, until everything is committed and nothing more is evicted."""
     turns = 0
     while turns < 6 or not world.done:
         turns += 1
         for daemon in list(world.daemons):
-            CLOCK.now_s += 2
+            CLOCK.now_s += step_s
             world.turn(daemon)
 
 
@@ -165,7 +165,7 @@ def test_documents_that_come_in_no_order_of_time_live_for_their_whole_time(batch
     # First of all one that is new, as of a partition that has long been at work.
     records.insert(0, Sent("new", f"{WORDS[3]} alone", 0, time_ms=SPAN_MS))
     world = a_world(records, partitions=1, batch_size=batch_size)
-    settle(world)
+    settle(world, step_s=0.001)
     assert pairs_of(world) == expected(records)
     assert len(left(world)) == len(records)
 
@@ -200,6 +200,54 @@ def test_a_partition_without_a_record_holds_back_what_others_have():
     assert len(left(world)) == len(records)
 
 
+def test_a_stream_that_is_always_late_beside_an_empty_partition_lists_at_most_twice_what_lives():
+    now = [float(NOW_MS)]
+    world = a_world([], now, partitions=2, batch_size=12)
+    claims, documents, step_ms = world.index._claims, world.index._records, LIFETIME_MS // 48
+    for number in range(33 * 48):
+        now[0] += step_ms
+        # Of one text are two in a row: a claim for every second document.
+        words = f"{WORDS[number // 2 % 12]} text {number // 2} and {number // 2 * 7919} and {number // 2 * 104729}"
+        world.produce(Sent(f"d{number}", words, 0, time_ms=int(now[0]) - LIFETIME_MS // 4))
+        if number % 12 == 11:
+            CLOCK.now_s += 1
+            world.turn(world.daemons[0])
+            for listed, alive in ((world.index._documents_listed, documents), (world.index._claims_listed, claims)):
+                assert len(alive) / 2 <= len(listed) <= 2 * len(alive)
+    assert len(documents) == 48
+    assert len(claims) == 24
+
+
+def test_a_partition_whose_times_go_back_holds_others_back_for_a_lifetime_and_not_for_ever():
+    world = a_world([], partitions=2, batch_size=8)
+
+    def read(first_ms: int, end_ms: int, *partitions: int) -> set[str]:
+        """Read a document of each tenth of a second; return all that is in the index then."""
+        for time_ms in range(first_ms, end_ms, 100):
+            for partition in partitions:
+                name = f"{partition}:{time_ms}"
+                text = f"{WORDS[time_ms // 100 % 12]} {name} alone"
+                position = world.produce(Sent(name, text, partition, time_ms=time_ms))
+                world.ends[position.of] = position.offset + 1
+        while not world.done:  # an idle poll would let a lifetime pass on the clock
+            world.turn(world.daemons[0])
+        return left(world)
+
+    def names(partition: int, first_ms: int, end_ms: int) -> set[str]:
+        return {f"{partition}:{time_ms}" for time_ms in range(first_ms, end_ms, 100)}
+
+    assert not names(0, 0, 2_000) & read(0, 5_000, 0, 1)
+    # One document goes back by three lifetimes. What the other partition has is not evicted, however far it comes.
+    read(1_300, 1_400, 1)
+    assert names(0, 5_000, 8_000) <= read(5_000, 8_000, 0)
+    # The second partition comes in order until a lifetime beyond the latest of all: then watermarks move again.
+    assert names(0, 5_000, 6_000) <= read(5_000, 6_000, 1)
+    remaining = read(8_000, 14_000, 0, 1)
+    assert not (names(0, 0, 11_000) | names(1, 9_000, 11_000)) & remaining
+    # Documents of the second partition were not listed while it was out of order.
+    assert names(1, 5_000, 6_000) <= remaining
+
+
 def test_archives_that_are_read_as_they_come_are_backlogs_too():
     """Each document is committed before the next one comes, and yet the next one is as old."""
     records = a_backlog(3, 40, 1)
@@ -221,7 +269,7 @@ def test_a_record_without_a_time_is_none_that_others_are_measured_by():
 
 
 def test_more_than_a_portion_of_what_is_too_old_goes_before_the_next_batch(monkeypatch):
-    monkeypatch.setattr(ages_module, "_PORTION", 7)
+    monkeypatch.setattr(backlog_expiry, "_CHUNK", 7)
     records = a_backlog(5, 400, 1)
     world = a_world(records, partitions=1, batch_size=60)
     sizes = []
@@ -245,15 +293,15 @@ def test_without_the_promise_of_order_nothing_is_listed():
     world = a_world(records, partitions=1, in_order=False)
     settle(world)
     assert len(left(world)) == len(records)
-    assert not any(moment.effect in {"enlist", "note_times", "outdated"} for moment in world.trace)
+    assert not any(moment.effect in {"list_expiring", "set_watermarks", "expired"} for moment in world.trace)
 
 
 def test_where_records_are_new_nothing_is_listed_or_noted():
     world = World(a_backlog(2, 20, 2), make_index=lambda _world: MemoryBucketStore(lifetime_ms=10**15))
     world.run()
     settle(world)
-    assert world.index.times() == {}
-    assert not any(moment.effect in {"enlist", "note_times", "outdated"} for moment in world.trace)
+    assert world.index.watermarks() == {}
+    assert not any(moment.effect in {"list_expiring", "set_watermarks", "expired"} for moment in world.trace)
 
 
 def pass_time(seconds: float) -> None:
@@ -292,5 +340,5 @@ def test_of_two_profiles_in_a_batch_each_lists_its_own():
         loop._turn()
     ends = {Partition(topic, 0): 2 for topic in "xy"}
     assert broker.committed("group") == ends
-    listed = [bool(profile.detector.store._documents_listed.all_keys()) for profile in profiles.values()]
+    listed = [bool(profile.detector.store._documents_listed) for profile in profiles.values()]
     assert listed == [True, False]
