@@ -104,6 +104,11 @@ class Metrics:
         self.index_documents = self._gauge(
             "index_documents", "Documents in the index: an estimate, within about 1 %.", "profile"
         )
+        self.index_lost_timestamp_seconds = self._gauge(
+            "index_lost_timestamp_seconds",
+            "When the index was found lost or gone back in time, seconds since the epoch; 0 if it is complete.",
+            "profile",
+        )
         self.store_used_bytes = self._gauge("store_used_bytes", "Memory that the store's server uses.")
         self.store_limit_bytes = self._gauge("store_limit_bytes", "Memory limit of the store's server; 0 for none.")
         self.loop_age_seconds = self._gauge("loop_age_seconds", "Time since the loop last made a step.")
@@ -143,6 +148,7 @@ class Metrics:
             self.candidates_rejected,
             self.candidates_dropped,
             self.full_buckets,
+            self.index_lost_timestamp_seconds,
         )
         for stage in STAGES:
             self.batch_seconds.labels(stage)
@@ -154,8 +160,8 @@ class Metrics:
                 self.dead_letters.labels(topic, code)
             for reason in reasons:
                 self.skipped.labels(profile, reason)
-            for counter in by_profile:
-                counter.labels(profile)
+            for metric in by_profile:
+                metric.labels(profile)
 
     def observe_loop_age(self, age_s: Callable[[], float]) -> None:
         """Read the age of the loop's last step, in seconds, whenever the metrics are asked for."""

@@ -209,6 +209,10 @@ class Figures:
         """Count documents that backlog expiry has evicted."""
         self._metrics.documents_outdated.labels(profile).inc(count)
 
+    def index_lost(self, profile: str, lost: bool) -> None:
+        """Note that the index of a profile was found lost, or is complete again."""
+        self._metrics.index_lost_timestamp_seconds.labels(profile).set(now_ms() / 1000 if lost else 0)
+
     def batch_refused(self) -> None:
         """Count a batch that belonged to somebody else."""
         self._metrics.batches_refused.inc()

@@ -95,7 +95,7 @@ class Loop:
         self._holdings = Holdings(
             {topic: profile.detector.store for topic, profile in profiles.items()}, options.daemon.group
         )
-        self._recovery = Recovery(profiles, self._holdings, options.on_index_lost, rebuilder)
+        self._recovery = Recovery(profiles, self._holdings, options.on_index_lost, rebuilder, self._figures.index_lost)
         self._indexer = Indexer(self._profiles, self._figures.timed, tick)
         self._backlog = BacklogExpiry(profiles, self._holdings, self._figures, tick)
         self._attempts = Attempts()

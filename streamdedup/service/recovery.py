@@ -33,16 +33,23 @@ class Recovery:
         holdings: Notices losses.
         policy: What to do.
         rebuilder: Builds an index anew; needed for that policy.
+        note_lost: Called with the name of a profile and whether its index is lost (true) or complete again (false).
     """
 
     def __init__(
-        self, profiles: Mapping[str, Profile], holdings: Holdings, policy: Policy, rebuilder: Rebuilder | None
+        self,
+        profiles: Mapping[str, Profile],
+        holdings: Holdings,
+        policy: Policy,
+        rebuilder: Rebuilder | None,
+        note_lost: Callable[[str, bool], None] = lambda _name, _lost: None,
     ) -> None:
         self._by_topic = profiles
         self._profiles = {profile.name: profile for profile in profiles.values()}
         self._holdings = holdings
         self._policy = policy
         self._rebuilder = rebuilder
+        self._note_lost = note_lost
         self._opened: set[str] = set()
         self._seen: tuple[int, ...] | None = None
 
@@ -102,10 +109,17 @@ class Recovery:
         elif source.assigned() and self._rebuilder is not None:
             # What we may have begun and not come back to, somebody else has built meanwhile.
             self._rebuilder.abandon()
+            if self._policy == "rebuild":
+                self._note_complete()
         for topic in {partition.topic for partition in source.assigned()}:
             if self._by_topic[topic].name not in self._opened:
                 # What was mended is there; if it is gone again, the next look finds out.
                 self._open(self._by_topic[topic].name, create=not losses)
+
+    def _note_complete(self) -> None:
+        """Note that no index lacks anything: what was lost was built anew, here or by another daemon."""
+        for name in self._profiles:
+            self._note_lost(name, False)
 
     def _connections(self) -> tuple[int, ...]:
         return tuple(profile.detector.store.connections_count() for profile in self._profiles.values())
@@ -128,6 +142,7 @@ class Recovery:
     def _mend(self, losses: Sequence[Loss], source: Source, generation: int, tick: Callable[[], None]) -> None:
         names = sorted({self._by_topic[loss.partition.topic].name for loss in losses})
         for name in names:
+            self._note_lost(name, True)
             # Says so when somebody builds it anew at this moment.
             self._open(name, create=False)
         if self._policy == "fail":

@@ -124,6 +124,9 @@ EVENTS: dict[str, dict[Shown, str]] = {
     "another generation writes to the index": {
         ("Errors and rebuilds", "batches refused"): "more",
     },
+    "the index is lost": {
+        ("Waiting, and ready", "{{instance}} lost the index of {{profile}}"): "more",
+    },
 }
 
 
@@ -136,6 +139,8 @@ CAPS = {
 }
 #: Little patience with a Kafka that does not answer.
 BRIEF = {"kafka.transaction_timeout": "4s", "kafka.request_timeout": "2s"}
+#: A lost index does not end the daemon.
+LOST = {"service.on_index_lost": "continue"}
 #: What depends on a figure that the daemon takes every 15 seconds.
 SLOW: tuple[Shown, ...] = (
     ("Store memory", "used"),
@@ -244,7 +249,7 @@ class Life:
 
     def _new_daemon(self, dead_letter_limit: object) -> Daemon:
         return self._installation.daemon(
-            **{"redis.url": self._redis.url, "service.dead_letter_limit": dead_letter_limit} | CAPS | BRIEF
+            **{"redis.url": self._redis.url, "service.dead_letter_limit": dead_letter_limit} | CAPS | BRIEF | LOST
         )
 
     def send(self, records, **fields) -> None:
@@ -337,6 +342,10 @@ class Life:
         raise_fences(self._installation, self._redis.url)
         produce_keyed(self._kafka.bootstrap_servers, "articles", values_of(storm(10)))
 
+    def the_index_is_lost(self) -> None:
+        with Redis.from_url(self._redis.url) as client:
+            client.flushall()
+
 
 def raise_fences(installation: Installation, redis_url: str) -> None:
     """Leave fences as a consumer group would that has lived for long and is deleted since."""
@@ -371,6 +380,7 @@ def test_every_query_of_the_dashboard_follows_its_event(install_on, start_kafka,
         "the daemon is started again, and offsets are set back": life.offsets_are_set_back,
         "it is started once more, and a backlog comes in": life.a_backlog_comes_in,
         "another generation writes to the index": life.another_generation_writes,
+        "the index is lost": life.the_index_is_lost,
     }
     assert events.keys() == EVENTS.keys()
     assert not any(wall.shows(shown) for shown in all_shown())
@@ -542,7 +552,7 @@ class TestAlerts:
             scene.fires("StreamdedupBatchesRefused")
 
     def test_of_an_index_that_is_lost(self, install, watch, redis_client):
-        with Scene(install(PARTITIONS), watch, "lost", **{"service.on_index_lost": "continue"}) as scene:
+        with Scene(install(PARTITIONS), watch, "lost", **LOST) as scene:
             scene.send(values_of(words(200, 0)))
             known = 'streamdedup_index_documents{job="lost"} > 150'
             servers.wait_until(lambda: watch.server.values(known), SEEN_S, "the size of the index")

@@ -1,6 +1,8 @@
 """docs/metrics.md lists the metrics of the code, no more and no fewer, with their types, labels and texts."""
 
 import re
+import shlex
+import subprocess
 from pathlib import Path
 from typing import get_args
 
@@ -19,6 +21,8 @@ PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 RULES = yaml.safe_load((ROOT / "deploy/prometheus/rules/streamdedup.yml").read_text(encoding="utf-8"))
 #: The alert rules by name.
 ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule}
+#: What stands in the rules for the address of the user's copy of docs/.
+RUNBOOKS = "https://docs.example.com/streamdedup"
 #: Tables of our own metrics.
 SECTIONS = ("Records and documents", "Findings", "Time", "Kafka", "The store", "Health")
 #: A metric of ours in a query.
@@ -112,8 +116,24 @@ class TestAlertRules:
         assert set(annotations) == {"summary", "description", "runbook_url"}
         assert annotations["description"].endswith(".")
         page, _, anchor = annotations["runbook_url"].partition("#")
-        assert page == "docs/operating.md"
-        assert anchor in anchors((ROOT / page).read_text(encoding="utf-8"))
+        assert page == f"{RUNBOOKS}/operating.md"
+        assert anchor in anchors((ROOT / "docs" / "operating.md").read_text(encoding="utf-8"))
+
+    def test_the_documented_command_puts_another_address_before_all_headings(self, tmp_path):
+        (command,) = re.findall(r"^sed -i .*$", section(PAGE, "Alert rules"), re.MULTILINE)
+        program, option, script, path = shlex.split(command)
+        assert (program, option) == ("sed", "-i")
+        copy = tmp_path / "rules.yml"
+        copy.write_bytes((ROOT / path).read_bytes())
+        subprocess.run([program, option, script, copy], check=True)
+        groups = yaml.safe_load(copy.read_text(encoding="utf-8"))["groups"]
+        rules = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+        own = script.split("|")[2]
+        assert own.startswith("https://")
+        assert own != RUNBOOKS
+        for rule in rules:
+            before = ALERTS[rule["alert"]]["annotations"]["runbook_url"]
+            assert rule["annotations"]["runbook_url"] == before.replace(RUNBOOKS, own)
 
 
 def test_every_metric_in_a_query_of_the_page_exists():

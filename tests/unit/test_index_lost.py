@@ -166,6 +166,43 @@ def test_what_goes_on_without_the_index_is_told_once_also_for_partitions_of_whic
     assert world.run().done
 
 
+def test_a_loss_is_shown_until_the_index_is_built_anew():
+    world = World(BEFORE).run()
+    assert world.daemons[0].figure("index_lost_timestamp_seconds") == 0
+    world.stop_all()
+    flush(world)
+    world.on_index_lost = "continue"
+    without = world.start("without")
+    send(world, Sent("d", OTHER_TEXT, 0))
+    world.run()
+    for _ in range(3):
+        world.turn(without)
+    assert without.figure("index_lost_timestamp_seconds", profile="articles") > 0
+    world.stop_all()
+    flush(world)
+    world.on_index_lost = "rebuild"
+    anew = world.start("anew")
+    shown = set()
+    world.plan = lambda _number: lambda *_: shown.add(anew.figure("index_lost_timestamp_seconds") > 0)
+    send(world, Sent("e", OTHER_TEXT, 0))
+    world.run()
+    assert shown == {False, True}
+    assert anew.figure("index_lost_timestamp_seconds") == 0
+
+
+def test_a_loss_that_another_daemon_has_made_good_is_not_shown_any_more():
+    world = World(BEFORE, names=("a", "b"), on_index_lost="rebuild").run()
+    flush(world)
+    send(world, Sent("d", OTHER_TEXT, 0), Sent("e", OTHER_TEXT, 1))
+    seen = set()
+    world.plan = lambda _number: (
+        lambda *_: seen.update(daemon.name for daemon in world.daemons if daemon.figure("index_lost_timestamp_seconds"))
+    )
+    world.run()
+    assert seen
+    assert [daemon.figure("index_lost_timestamp_seconds") for daemon in world.daemons] == [0, 0]
+
+
 def test_an_empty_store_is_left_as_it_is_by_a_daemon_that_ends():
     world = World(BEFORE).run()
     world.stop_all()
