@@ -7,6 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# Without cached bytecode every process compiles the package, and every test process rewrites all assertions anew:
+# 20 s of processor time for each test process.
+unexport PYTHONDONTWRITEBYTECODE
+
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamdedup needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
@@ -38,14 +42,18 @@ check: $(VENV)/.dev ## Lint, types, import table
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/unit/test_import_table.py
 
+# Processes that run tests side by side, each with servers of its own; 0 runs all tests in one process.
+WORKERS ?= 2
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
+
 .PHONY: test
-test: $(VENV)/.dev ## All tests but the long ones, against a real Kafka and a real Redis-compatible server
-	$(BIN)/pytest -m "not long"
+test: $(VENV)/.dev ## The tests for every change: units, contracts, model, and the daemon on a real Kafka; WORKERS= processes
+	$(PYTEST) -m "not long"
 
 .PHONY: test-all
-test-all: $(VENV)/.bench ## The long tests, and the store and the daemon on redis-server; `make test` is not repeated
-	$(BIN)/pytest -m long
-	STREAMDEDUP_TEST_REDIS_SERVER=redis-server $(BIN)/pytest -m "not long" -k "not kafka_" tests/contract/test_store.py tests/acceptance/test_daemon.py
+test-all: $(VENV)/.bench ## The long tests, longer searches for counterexamples, store and daemon on redis-server; adds to `make test`
+	$(PYTEST) -m "long or hypothesis" --hypothesis-profile thorough
+	STREAMDEDUP_TEST_REDIS_SERVER=redis-server $(PYTEST) -m "not long" tests/contract/test_store.py tests/acceptance/test_daemon.py
 
 # Runs of the model of the delivery rules.
 SEEDS ?= 100000

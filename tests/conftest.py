@@ -1,15 +1,16 @@
-"""Servers and clean names for every test, and a check that nothing is left running.
+"""Tiers of the tests, servers and fresh names for every test, and a check that nothing is left running.
 
-Servers come from ``KAFKA_BOOTSTRAP`` and ``REDIS_URL``, else they are started once a session. ``REDIS_URL`` must name a
-database that is empty: tests flush it. ``STREAMDEDUP_TEST_REDIS_SERVER`` selects the server program to start
-(``redis-server``). What cannot be started is a skip on a laptop and a failure under CI.
+Servers come from ``KAFKA_BOOTSTRAP`` and ``REDIS_URL``, else every process that runs tests starts its own, at the first
+test that needs one. ``REDIS_URL`` must name a database that is empty, because tests flush it, and therefore serves one
+process only. ``STREAMDEDUP_TEST_REDIS_SERVER`` selects the server program to start (``redis-server``). A server that
+cannot be started is a skip on a laptop and a failure under CI.
 """
 
 import os
 import sys
 import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -27,7 +28,12 @@ with warnings.catch_warnings():
 #: Environment variable that every process started by this session inherits, so that they can be found at its end.
 RUN_MARK = "TEST_RUN_OF_STREAMDEDUP"
 #: Seconds that processes whose end was asked for may still take at the end of the session.
-LEFT_BEHIND_S = 10.0
+LEFT_BEHIND_S = 60.0
+#: Fixtures that need a real Kafka.
+KAFKA_FIXTURES = frozenset({"kafka", "start_kafka", "own_kafka", "guarded_servers"})
+
+#: Examples that hypothesis tries in `make test`; `make test-all` tries its default of 100, or as many as a test says.
+QUICK_EXAMPLES = 25
 
 REDIS_PROGRAM = pytest.StashKey[str | None]()
 
@@ -38,9 +44,39 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith("STREAMDEDUP_")]:
         del os.environ[name]
     # The same examples every time where a failure stops others; new ones wherever somebody can look into a failure.
-    hypothesis.settings.register_profile("ci", derandomize=True, print_blob=True)
-    if os.environ.get("CI"):
-        hypothesis.settings.load_profile("ci")
+    fixed = {"derandomize": True, "print_blob": True} if os.environ.get("CI") else {}
+    hypothesis.settings.register_profile("quick", max_examples=QUICK_EXAMPLES, **fixed)
+    hypothesis.settings.register_profile("thorough", **fixed)
+    # The option --hypothesis-profile loads another one after this hook.
+    hypothesis.settings.load_profile("quick")
+
+
+@pytest.hookimpl(tryfirst=True)  # the marks decide on what pytest deselects and what pytest-xdist groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests on a real Kafka as long, and group tests so that few processes start servers for them.
+
+    With ``--dist loadgroup`` one process runs the short tests on Kafka, so `make test` starts one shared broker. They
+    come first, because they take longest. All other tests are grouped by file, because fixtures are shared in a file.
+    """
+    for item in items:
+        on_kafka = not KAFKA_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+        if on_kafka and item.get_closest_marker("short") is None:
+            item.add_marker(pytest.mark.long)
+        short = item.get_closest_marker("short") is not None
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("kafka" if short else item.nodeid.partition("::")[0]))
+    items.sort(key=lambda item: item.get_closest_marker("short") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Give all skips for one missing server one place, so that the summary has one line for all of them."""
+    report = yield
+    if report.skipped and call.excinfo is not None and isinstance(call.excinfo.value, servers.Unavailable):
+        report.longrepr = (servers.__file__, None, f"Skipped: {call.excinfo.value}")
+    return report
 
 
 def _marked_processes(mark: str) -> list[str]:
@@ -96,6 +132,8 @@ def redis_url(request: pytest.FixtureRequest) -> str:
     if given is None:
         server: RedisServer = request.getfixturevalue("redis_server")
         return server.url
+    if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1:
+        pytest.fail("REDIS_URL names one server, and tests flush it: run them in one process, with WORKERS=0")
     with redis.Redis.from_url(given) as client:
         if client.dbsize():
             pytest.fail("REDIS_URL names a database with keys in it, and tests flush it; name an empty one")

@@ -7,7 +7,8 @@ for production, and nothing of the package but its errors is imported here.
 
 from streamdedup.embedded.kafka import KafkaBroker, KafkaServer, count_brokers, fetch_kafka
 from streamdedup.embedded.mock_broker import MOCK_API_VERSION, MockBroker
-from streamdedup.embedded.process import ManagedProcess, MissingToolError, ServerError, free_ports
+from streamdedup.embedded.ports import free_ports
+from streamdedup.embedded.process import ManagedProcess, MissingToolError, ServerError
 from streamdedup.embedded.redis import RedisServer, find_redis
 
 __all__ = [

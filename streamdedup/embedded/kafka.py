@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import (
     LOOPBACK,
     PORT_ATTEMPTS,
@@ -29,7 +30,6 @@ from streamdedup.embedded.process import (
     ServerError,
     accepts,
     find_tool,
-    free_ports,
 )
 
 #: Version of Apache Kafka that is fetched.
@@ -48,7 +48,7 @@ ANSWER_TIMEOUT_S = 2.0
 #: A request for metadata (key 3, version 0) of all topics, from a client without a name, with its length in front.
 METADATA_REQUEST = struct.pack(">ihhihi", 14, 3, 0, 1, -1, 0)
 
-_JAVA_ADVICE = "install Java 17 (Debian: apt-get install openjdk-17-jre-headless)"
+_JAVA_ADVICE = "install Java 17 and Maven (Debian: apt-get install openjdk-17-jre-headless maven)"
 _MAVEN_ADVICE = "install Maven (Debian: apt-get install maven)"
 _MAVEN_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _POM = f"""\

@@ -8,7 +8,6 @@ Nothing here knows what the server is. An object is used from one thread at a ti
 
 import contextlib
 import os
-import random
 import shutil
 import signal
 import socket
@@ -34,10 +33,6 @@ STOP_DEADLINE_S = 10.0
 POLL_INTERVAL_S = 0.02
 #: Bytes of a server's log that an error message quotes from its end.
 LOG_TAIL_BYTES = 3000
-#: Ports to choose from: below those that Linux (32768 up) and macOS (49152 up) hand out for outgoing connections. A
-#: client that retries while its server is down could otherwise be given the very port that it connects to, reach
-#: itself, and keep the server from coming back.
-PORTS = range(20000, 32000)
 #: How often a server is started with new ports because another process took them in between.
 PORT_ATTEMPTS = 3
 #: What every server's log says when its port is taken.
@@ -64,24 +59,6 @@ def find_tool(name: str, advice: str) -> str:
     if path is None:
         raise MissingToolError(f"the program '{name}' was not found on the PATH: {advice}")
     return path
-
-
-def free_ports(count: int = 1) -> list[int]:
-    """Return ``count`` distinct ports on which nothing listens at this moment.
-
-    Another process may take one before its user binds it: who starts a server retries with new ones.
-    """
-    with contextlib.ExitStack() as held:
-        ports: list[int] = []
-        # The ports are random so that programs running side by side rarely meet; no secret depends on them.
-        for candidate in [*random.sample(PORTS, 50 + count), *[0] * count]:
-            if len(ports) == count:
-                break
-            listener = held.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
-                listener.bind((LOOPBACK, candidate))
-                ports.append(listener.getsockname()[1])
-        return ports
 
 
 def accepts(port: int) -> bool:

@@ -11,7 +11,8 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from streamdedup.embedded.process import LOOPBACK, ManagedProcess, MissingToolError, free_ports
+from streamdedup.embedded.ports import free_ports
+from streamdedup.embedded.process import LOOPBACK, ManagedProcess, MissingToolError
 
 #: Names of server programs to look for on the PATH when the wheel is not installed.
 PROGRAMS = ("redis-server", "valkey-server")

@@ -1,4 +1,4 @@
-"""The chaos harness itself: a short run at every `make test`, long ones and the broken loops at `make test-all`."""
+"""The chaos harness itself: runs of several lengths, and the broken loops that each of them catches."""
 
 import contextlib
 import time
@@ -12,6 +12,8 @@ from tests.chaos.storm import SHORT, Options, Storm
 from tests.chaos.stream import endless
 from tests.chaos.traps import TRAPS, spring
 from tests.chaos.world import ABORT_SCAN_S, SESSION_S, TRANSACTION_S, Producing, WatchedDaemon, a_world
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -31,21 +33,18 @@ def test_a_short_storm_loses_and_doubles_nothing(world):
     assert sum(one.kind == "kill" for one in report.struck) == 6
 
 
-@pytest.mark.long
 def test_a_short_storm_is_enough_to_catch_a_loop_without_claims(world):
     report = Storm(world, replace(SHORT, broken="no-claim")).run()
     assert report.verdict.doubled_count > 0, "\n".join(report.lines())
     assert not report.good
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_storm_of_every_kind_of_fault_loses_and_doubles_nothing(world):
     report = Storm(world, Options(seed=5, kills=12)).run()
     assert report.good, "\n".join(report.lines())
 
 
-@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_leaders_move_and_nothing_is_lost_or_doubled(world, redis_program):
     with a_world(broker_count=3, redis_program=redis_program) as three:
@@ -53,7 +52,6 @@ def test_leaders_move_and_nothing_is_lost_or_doubled(world, redis_program):
     assert report.good, "\n".join(report.lines())
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("point", ["before_enter_buckets", "after_send_offsets"])
 def test_the_partitions_of_a_killed_daemon_are_soon_worked_on_again(world, point):
     installation = world.install(6, batch_records=25)
@@ -88,7 +86,6 @@ def committed(installation) -> dict[str, int]:
     return {str(number): offset for (_, number), offset in offsets.items()}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
 class TestTraps:
     def test_the_right_loop_passes(self, world, trap):

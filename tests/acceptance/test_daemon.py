@@ -16,7 +16,7 @@ def send(installation: Installation, corpus) -> None:
 
 @pytest.mark.parametrize(
     ("daemons", "partitions", "batch_records"),
-    [(1, 1, 500), (1, 4, 7), (2, 3, 25)],
+    [(1, 1, 500), (1, 4, 7), pytest.param(2, 3, 25, marks=pytest.mark.short)],
     ids=["one", "small-batches", "two"],
 )
 def test_the_pairs_alerted_are_exactly_those_of_the_reference(install, daemons, partitions, batch_records):
@@ -39,6 +39,7 @@ def test_the_pairs_alerted_are_exactly_those_of_the_reference(install, daemons, 
     assert installation.pairs() == expected
 
 
+@pytest.mark.short
 def test_killed_in_the_middle_and_started_again_it_loses_and_doubles_nothing(install):
     installation = install(3, batch_records=20)
     corpus = a_corpus(7, 900)
@@ -82,6 +83,7 @@ def test_sigterm_under_load_ends_it_within_ten_seconds_and_the_next_run_goes_on(
     assert installation.pairs() == the_expected(corpus)
 
 
+@pytest.mark.short
 def test_what_cannot_be_read_goes_to_the_dead_letters_and_nothing_disappears(install):
     installation = install(1)
     good = a_corpus(10, 30)
@@ -124,6 +126,7 @@ def test_a_record_below_the_committed_offset_is_silent_when_offsets_are_set_back
 
 
 class TestServersAway:
+    @pytest.mark.short
     def test_redis_away_at_run_is_waited_for_without_leaving_the_group(self, install, start_redis):
         redis = start_redis(persist=True)
         installation = install(2, batch_records=10)
@@ -175,6 +178,7 @@ class TestServersAway:
             assert daemon.stop() == 0
         assert installation.pairs() == the_expected(corpus)
 
+    @pytest.mark.short
     def test_kafka_away_at_run_is_waited_for(self, install_on, start_kafka):
         kafka = start_kafka()
         installation = install_on(kafka)

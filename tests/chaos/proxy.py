@@ -12,7 +12,8 @@ import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any, Self
 
-from streamdedup.embedded.process import LOOPBACK, free_ports
+from streamdedup.embedded.ports import free_ports
+from streamdedup.embedded.process import LOOPBACK
 
 #: Most bytes passed on at once.
 CHUNK_BYTES = 65_536

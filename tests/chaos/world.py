@@ -19,7 +19,8 @@ from kafka.errors import KafkaError
 
 from streamdedup.embedded import KafkaServer, RedisServer
 from streamdedup.embedded.kafka import KafkaBroker
-from streamdedup.embedded.process import LOOPBACK, free_ports
+from streamdedup.embedded.ports import free_ports
+from streamdedup.embedded.process import LOOPBACK
 from tests import servers
 from tests.chaos.proxy import Proxy
 from tests.chaos.stream import KeyValue

@@ -20,6 +20,8 @@ from tests import servers
 #: Number of partitions of the input topic.
 PARTITIONS = 2
 
+#: Parameter of the fixtures below for a real Kafka.
+ON_KAFKA = pytest.param("kafka", marks=pytest.mark.long)
 #: Longest single poll, in seconds.
 POLL_S = 0.2
 
@@ -153,7 +155,7 @@ class RealSystem:
                 keeper.result()
 
 
-@pytest.fixture(params=["memory", "kafka"])
+@pytest.fixture(params=["memory", ON_KAFKA])
 def system(request) -> System:
     if request.param == "memory":
         return MemorySystem()
@@ -166,7 +168,7 @@ def system(request) -> System:
     )
 
 
-@pytest.fixture(params=["memory", "kafka"])
+@pytest.fixture(params=["memory", ON_KAFKA])
 def own_system(request) -> System:
     """A system that may be silenced."""
     if request.param == "memory":

@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +28,7 @@ from streamdedup.embedded import (
     count_brokers,
     find_redis,
     free_ports,
+    ports,
 )
 from tests.servers import (
     committed_offsets,
@@ -146,6 +149,29 @@ def test_ports_are_taken_anew_when_somebody_else_was_faster(monkeypatch):
 
 def test_free_ports_are_distinct():
     assert len(set(free_ports(40))) == 40
+
+
+def test_a_port_belongs_to_one_process_until_it_ends_although_nothing_listens_there(monkeypatch):
+    first = random.randrange(10_000, 19_000)
+    six = range(first, first + 6)
+    monkeypatch.setattr(ports, "PORTS", six)
+    script = f"""
+        import time
+        from streamdedup.embedded import ports
+        ports.PORTS = {six}
+        print(*ports.free_ports(4), flush=True)
+        time.sleep(600)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        try:
+            taken = {int(port) for port in other.stdout.readline().split()}
+            with pytest.raises(ServerError, match=f"fewer than 3 ports from {first} to {first + 5} are free"):
+                free_ports(3)
+        finally:
+            other.kill()
+    assert len(taken) == 4
+    assert len(taken & set(free_ports(4))) == 4
 
 
 PARENT = """

@@ -16,7 +16,7 @@ import pytest
 from kafka import errors as kafka_errors
 
 from streamdedup.embedded import KafkaServer, MockBroker
-from streamdedup.embedded.process import free_ports
+from streamdedup.embedded.ports import free_ports
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, FatalError, ProducerFenced
 from streamdedup.service.kafka import KafkaOptions, KafkaTransport, check_topics, create_topics
 from streamdedup.service.kafka.client import call_within, close_quietly

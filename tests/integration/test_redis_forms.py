@@ -9,7 +9,8 @@ import pytest
 import redis
 
 from streamdedup.embedded import MissingToolError
-from streamdedup.embedded.process import LOOPBACK, free_ports
+from streamdedup.embedded.ports import free_ports
+from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import IndexLost, StoreMisconfigured, StoreUnavailable
 from streamdedup.position import Partition, Position
 from streamdedup.store.base import Listed, ListedClaim, ListedDocument
