@@ -1,13 +1,10 @@
-"""Ports for the embedded servers, reserved so that programs side by side never choose the same one."""
+"""Ports for the embedded servers, chosen so that programs side by side never choose the same one."""
 
 import contextlib
-import fcntl
 import os
 import random
 import socket
-import tempfile
 import threading
-from pathlib import Path
 
 from streamdedup.embedded.process import LOOPBACK, ServerError
 
@@ -15,64 +12,69 @@ from streamdedup.embedded.process import LOOPBACK, ServerError
 #: client that retries while its server is down could otherwise be given the very port that it connects to, reach
 #: itself, and keep the server from coming back.
 PORTS = range(20000, 32000)
+#: Number of ports that a process reserves at once.
+BLOCK_PORTS = 100
 
 
 def free_ports(count: int = 1) -> list[int]:
-    """Reserve ``count`` distinct ports on which nothing listens; the reservation ends with this process.
+    """Return ``count`` distinct ports on which nothing listens, reserved until this process ends.
 
-    Processes of one user that call this function never get the same port, not even while its server is down. A program
-    that does not reserve its ports may still take one first, so the start of a server retries with new ports.
+    No two processes that call this function get the same port, not even while the server of one is down. A program that
+    does not call it may still take a port first, so the start of a server retries with new ports.
 
     Raises:
         ServerError: Fewer than ``count`` ports are free.
     """
     ports: list[int] = []
-    # In a random order, so that programs side by side rarely try the same port; no secret depends on it.
-    for candidate in random.sample(PORTS, len(PORTS)):
-        if len(ports) == count:
-            break
-        if _RESERVATIONS.take(candidate):
-            with contextlib.suppress(OSError), socket.socket() as probe:
-                probe.bind((LOOPBACK, candidate))
-                ports.append(candidate)
-    if len(ports) < count:
-        raise ServerError(f"fewer than {count} ports from {PORTS.start} to {PORTS.stop - 1} are free on this machine")
+    while len(ports) < count:
+        candidate = _RESERVATIONS.next()
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind((LOOPBACK, candidate))
+            ports.append(candidate)
     return ports
 
 
 class _Reservations:
-    """Locks on ports between the processes of one user: byte N of one file is locked by the owner of port N.
+    """Blocks of ports that belong to this process, each handed out port by port.
 
-    The system releases the locks when the process ends, kill -9 included.
+    The first port of a block is the reservation: this process keeps it bound, so no other process can bind it. The
+    system releases it when the process ends, kill -9 included.
     """
 
     def __init__(self) -> None:
-        self._taken: set[int] = set()
         self._lock = threading.Lock()
         self._owner_pid = 0
-        self._file = -1
+        self._left: list[int] = []
 
-    def take(self, port: int) -> bool:
-        """Reserve ``port``; return False when this process or another one has it already."""
+    def next(self) -> int:
+        """Return a port of a reserved block that was not returned before.
+
+        Raises:
+            ServerError: All blocks are reserved.
+        """
         with self._lock:
-            self._open()
-            if port in self._taken:
-                return False
-            try:
-                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-            except (BlockingIOError, PermissionError):  # POSIX allows both answers
-                return False
-            self._taken.add(port)
-            return True
+            if self._owner_pid != os.getpid():
+                # A forked child holds the parent's sockets too, but the ports of these blocks are the parent's.
+                self._left.clear()
+                self._owner_pid = os.getpid()
+            if not self._left:
+                self._left = self._reserve()
+            return self._left.pop()
 
-    def _open(self) -> None:
-        """Open the file at the first use in this process: a forked child inherits the descriptor, but no lock."""
-        if self._owner_pid != os.getpid():
-            path = Path(tempfile.gettempdir()) / f"streamdedup-ports-{os.getuid()}"
-            # Never closed: closing any descriptor of the file would release every lock of this process.
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            self._owner_pid = os.getpid()
-            self._taken.clear()
+    def _reserve(self) -> list[int]:
+        """Return the ports of a block that no process has reserved."""
+        blocks = range(PORTS.start, PORTS.stop, BLOCK_PORTS)
+        # The order is random so that programs side by side rarely try the same block; no secret depends on it.
+        for first in random.sample(blocks, len(blocks)):
+            holder = socket.socket()
+            try:
+                holder.bind((LOOPBACK, first))
+            except OSError:
+                holder.close()
+                continue
+            holder.detach()  # bound until the process ends
+            return list(range(first + 1, min(first + BLOCK_PORTS, PORTS.stop)))
+        raise ServerError(f"all ports from {PORTS.start} to {PORTS.stop - 1} are in use or reserved")
 
 
 _RESERVATIONS = _Reservations()

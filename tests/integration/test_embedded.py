@@ -153,12 +153,14 @@ def test_free_ports_are_distinct():
 
 def test_a_port_belongs_to_one_process_until_it_ends_although_nothing_listens_there(monkeypatch):
     first = random.randrange(10_000, 19_000)
-    six = range(first, first + 6)
-    monkeypatch.setattr(ports, "PORTS", six)
+    two_blocks = range(first, first + 20)
+    monkeypatch.setattr(ports, "PORTS", two_blocks)
+    monkeypatch.setattr(ports, "BLOCK_PORTS", 10)
+    monkeypatch.setattr(ports, "_RESERVATIONS", ports._Reservations())
     script = f"""
         import time
         from streamdedup.embedded import ports
-        ports.PORTS = {six}
+        ports.PORTS, ports.BLOCK_PORTS = {two_blocks}, 10
         print(*ports.free_ports(4), flush=True)
         time.sleep(600)
     """
@@ -166,12 +168,14 @@ def test_a_port_belongs_to_one_process_until_it_ends_although_nothing_listens_th
     with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
         try:
             taken = {int(port) for port in other.stdout.readline().split()}
-            with pytest.raises(ServerError, match=f"fewer than 3 ports from {first} to {first + 5} are free"):
-                free_ports(3)
+            own = set(free_ports(9))
+            with pytest.raises(ServerError, match=f"all ports from {first} to {first + 19} are in use or reserved"):
+                free_ports()
         finally:
             other.kill()
     assert len(taken) == 4
-    assert len(taken & set(free_ports(4))) == 4
+    assert not taken & own
+    assert taken <= set(free_ports(9))
 
 
 PARENT = """
