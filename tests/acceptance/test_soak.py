@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from tests.soak.backlog import DOCUMENTS, FIRST, PARTITIONS, WINDOWS, bytes_after_windows
-from tests.soak.daemon import a_daemon
+from tests.soak.daemon import SLACK_SHARE, a_daemon
+from tests.soak.late import held_while_late
 
 
 @pytest.mark.long
@@ -36,3 +37,17 @@ def test_a_backlog_of_ten_windows_read_at_full_speed_takes_no_more_than_two(tmp_
         assert daemon.metric("streamdedup_documents_outdated_total") > 0.7 * WINDOWS * DOCUMENTS
         assert daemon.stop() == 0
     assert sizes[WINDOWS] <= 1.1 * sizes[FIRST]
+
+
+@pytest.mark.long
+def test_a_stream_that_is_always_late_beside_an_empty_partition_lists_at_most_twice_what_lives(
+    tmp_path, kafka, redis_url, redis_client
+):
+    lifetime_s, rate = 8.0, 50
+    window_s = lifetime_s / (1 + SLACK_SHARE)
+    with a_daemon(tmp_path, window_s, kafka, redis_url, partitions=2, in_order=True) as (installation, daemon):
+        held = list(held_while_late(installation, daemon, redis_client, lifetime_s, rate=rate, lifetimes=6))
+        assert daemon.stop() == 0
+    # All documents are listed: those of a lifetime and its eighth.
+    assert max(look.listed_count for look in held) > 0.5 * lifetime_s * rate
+    assert all(look.listed_count <= 2 * look.alive_count for look in held[4:]), held

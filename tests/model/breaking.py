@@ -28,6 +28,9 @@ _CROWD: dict[str, Any] = {"partitions_count": 3, "daemons_count": 3, "docs_count
 #: Everything is there at the beginning, and nothing expires.
 _BACKLOG: dict[str, Any] = {"backlog": True, "window": 150}
 
+#: All records are late when they come, over many lifetimes, and one partition never has any.
+_LATE: dict[str, Any] = {"late": True, "window": 150, "slack": 60, "docs_count": 7}
+
 BREAKING = {
     "record_first": _in("lost", **_RACE),
     "add_before_read": _in("lost", **_RACE),
@@ -59,6 +62,7 @@ BREAKING = {
     "slowest_awaited": _in("lost", "", **(_RACE | _BACKLOG)),
     "aged_where_listed": _in("lost", "update", **(_RACE | _BACKLOG)),
     "claims_aged": _in("kept", "", **(_RACE | _BACKLOG)),
+    "lists_expire": _in("kept", **_LATE),
     "aged_to_the_end": _in("kept", "", "kill", **(_RACE | _BACKLOG)),
     "members_expire": _in("told", window=150, slack=20, parts_count=1, docs_count=12),
 }

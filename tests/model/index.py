@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from tests.model.documents import BANDS, Content, Marker, Pair, Position, Record
 from tests.model.errors import BatchRefused, IndexLost, StoreUnavailable
+from tests.model.lists import Lists
 from tests.model.rules import Rules
 
 SLOTS = BANDS
@@ -132,10 +133,10 @@ class Slot:
         self.partners: Table[Position, frozenset[Pair | None]] = Table(clock, lifetime)
         self.fences: dict[int, tuple[int, int]] = {}
         self.marks: dict[int, int] = {}
-        #: Partition -> documents placed from it, to be taken out when their time is over.
-        self.listed: dict[int, list[Listed]] = {}
-        #: Partition -> claims made by it, to be dropped when nothing can meet either side.
-        self.listed_claims: dict[int, list[ListedClaim]] = {}
+        #: Documents placed from each partition, to be evicted when their time is over.
+        self.listed: Lists[Listed] = Lists(lifetime)
+        #: Claims made by each partition, to be dropped when nothing can meet either side.
+        self.listed_claims: Lists[ListedClaim] = Lists(lifetime)
         #: Partition -> time that it has come to.
         self.times: dict[int, int] = {}
         self.announced: dict[int, Token] = {}
@@ -152,8 +153,7 @@ class Slot:
         other.fences, other.marks = dict(self.fences), dict(self.marks)
         other.announced, other.epoch = dict(self.announced), self.epoch
         other.orders = dict(self.orders)
-        other.listed = {partition: list(entries) for partition, entries in self.listed.items()}
-        other.listed_claims = {partition: list(entries) for partition, entries in self.listed_claims.items()}
+        other.listed, other.listed_claims = self.listed.copy(), self.listed_claims.copy()
         other.times = dict(self.times)
         return other
 
@@ -311,7 +311,7 @@ class Index:
     def list_placed(self, slot: Slot, entries: Sequence[Listed]) -> None:
         """Note documents that were placed."""
         for entry in entries:
-            slot.listed.setdefault(entry.position.partition, []).append(entry)
+            slot.listed.append(entry.position.partition, entry, self.clock.now, sliced=self._rules.lists_expire)
 
     def raise_time(self, slot: Slot, partition: int, time: int) -> None:
         """Note how far in time a partition has come."""
@@ -323,17 +323,12 @@ class Index:
 
     def get_listed(self, slot: Slot, partition: int, limit: int, count: int) -> list[Listed]:
         """Return the first listed documents of a partition, up to the first that is not older than a limit."""
-        due: list[Listed] = []
-        for entry in slot.listed.get(partition, [])[:count]:
-            if entry.time >= limit:
-                break
-            due.append(entry)
-        return due
+        first = slot.listed.first(partition, count, self.clock.now)
+        return list(itertools.takewhile(lambda entry: entry.time < limit, first))
 
     def unlist(self, slot: Slot, partition: int, entries: Sequence[Listed]) -> None:
         """Forget the first listed documents, if they are these."""
-        if slot.listed.get(partition, [])[: len(entries)] == list(entries):
-            del slot.listed[partition][: len(entries)]
+        slot.listed.remove_first(partition, entries, self.clock.now)
 
     def drop_records(self, slot: Slot, entries: Sequence[Listed]) -> None:
         """Drop records that stand at the listed position."""
@@ -345,17 +340,16 @@ class Index:
     def list_claims(self, slot: Slot, entries: Sequence[ListedClaim]) -> None:
         """Note claims that were made."""
         for entry in entries:
-            slot.listed_claims.setdefault(entry.position.partition, []).append(entry)
+            slot.listed_claims.append(entry.position.partition, entry, self.clock.now, sliced=self._rules.lists_expire)
 
     def get_listed_claims(self, slot: Slot, partition: int, limit: int, count: int) -> list[ListedClaim]:
         """Return the first listed claims of a partition, up to the first that is not older than a limit."""
-        first = slot.listed_claims.get(partition, [])[:count]
+        first = slot.listed_claims.first(partition, count, self.clock.now)
         return list(itertools.takewhile(lambda entry: entry.time < limit, first))
 
     def unlist_claims(self, slot: Slot, partition: int, entries: Sequence[ListedClaim]) -> None:
         """Forget the first listed claims, if they are these."""
-        if slot.listed_claims.get(partition, [])[: len(entries)] == list(entries):
-            del slot.listed_claims[partition][: len(entries)]
+        slot.listed_claims.remove_first(partition, entries, self.clock.now)
 
     def drop_listed_claims(self, slot: Slot, entries: Sequence[ListedClaim]) -> list[None]:
         """Drop claims that still belong to the listed position."""

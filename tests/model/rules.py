@@ -75,6 +75,9 @@ class Rules:
             goes with it.
         claims_aged: A claim goes too, when no partition has records left that either side could be compared with. Else
             a backlog leaves a claim for every pair.
+        lists_expire: A list is cut into slices of time, each of which expires a lifetime after its last entry. Else
+            each entry renews the whole list, and where a partition without records holds everything back, the list of a
+            stream that is always late grows for ever.
         aged_to_the_end: The list forgets a document only after it is out. Else a crash between the two leaves it there.
     """
 
@@ -109,6 +112,7 @@ class Rules:
     slowest_awaited: bool = True
     aged_where_listed: bool = True
     claims_aged: bool = True
+    lists_expire: bool = True
     aged_to_the_end: bool = True
 
     def without(self, name: str) -> "Rules":

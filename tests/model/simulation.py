@@ -44,6 +44,8 @@ class Climate:
         window: Greatest difference of record times of a pair; None for no limit and no expiry.
         slack: How late records may be committed, with a window.
         backlog: Whether all records are there at the beginning and nothing expires by itself; with a window.
+        late: Whether all documents are listed as of a backlog while a partition without records holds everything back;
+            with a window.
     """
 
     partitions_count: int
@@ -56,6 +58,7 @@ class Climate:
     window: int | None
     slack: int = 400
     backlog: bool = False
+    late: bool = False
 
 
 def draw_climate(rng: random.Random) -> Climate:
@@ -88,6 +91,8 @@ def draw_input(rng: random.Random, climate: Climate) -> list[tuple[int, int, Ope
     """
     sent: list[tuple[int, int, Operation]] = []
     spread = 4 * climate.window if climate.window is not None else rng.choice((1, 60, 200))
+    if climate.late:
+        spread = 4 * (climate.window + climate.slack)
     for doc in range(climate.docs_count):
         partition = rng.randrange(climate.partitions_count)
         crossing = "cross" in climate.kinds and rng.random() < 0.3 and not climate.backlog
@@ -144,12 +149,15 @@ class Simulation:
         self._rng = rng = random.Random(seed)
         self._rules = rules
         climate = replace(draw_climate(rng), backlog=random.Random(f"backlog {seed}").random() < 0.5)
+        climate = replace(climate, late=not climate.backlog and random.Random(f"late {seed}").random() < 0.5)
         climate = replace(climate, **fixed)
-        self.climate = climate = replace(climate, backlog=climate.backlog and climate.window is not None)
+        has_window = climate.window is not None
+        climate = replace(climate, backlog=climate.backlog and has_window, late=climate.late and has_window)
+        self.climate = climate
         self._texts = Texts(rng, climate.parts_count)
         self._input = draw_input(rng, climate)[::-1]
         self._clock = Clock()
-        self.kafka = Kafka(climate.partitions_count)
+        self.kafka = Kafka(climate.partitions_count + climate.late)
         lifetime = None
         if climate.window is not None and not climate.backlog:
             lifetime = climate.window + (climate.slack if rules.lifetime_covers_outages else 0)
@@ -174,7 +182,7 @@ class Simulation:
             window,
             self._rules,
             self._rng,
-            backlog=self.climate.backlog,
+            backlog=self.climate.backlog or self.climate.late,
         )
 
     def run(self) -> Verdict:

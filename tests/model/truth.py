@@ -21,7 +21,7 @@ class Verdict:
         garbled: Documents whose record is not what their log makes of them.
         told: What tells of a deleted document after everything has come to rest.
         misaddressed: Dead letters too many or too few.
-        kept: What is left of documents whose time is over, in a backlog.
+        kept: What is left of documents whose time is over, in a backlog; what lists name although it has expired.
     """
 
     lost: Sequence[object] = ()
@@ -144,6 +144,7 @@ class Truth:
             verdict.garbled = [doc for doc, history in self._histories.items() if self._is_garbled(doc, history, index)]
         if self._window is not None and index.lifetime is None:
             verdict.kept = sorted({*self._overdue(index, self._kafka.latest() - self._window), *self._waiting(index)})
+        verdict.kept = [*verdict.kept, *self._listed_too_long(index)]
         verdict.told = sorted(set(self._remains(index)))
         return verdict
 
@@ -190,7 +191,7 @@ class Truth:
         """Find what is left of documents that were placed before a time."""
         old = {doc for doc, history in self._histories.items() if all(max(s.times) < limit for s in history.states)}
         # What is listed goes as soon as those that are listed before it do.
-        old -= {entry.doc for slot in index.slots for entries in slot.listed.values() for entry in entries}
+        old -= {entry.doc for slot in index.slots for entry in slot.listed.entries()}
         for slot in index.slots:
             yield from (
                 f"record of {doc}" for doc, one in slot.records.items() if doc in old and isinstance(one, Record)
@@ -207,15 +208,20 @@ class Truth:
         limit = min(times.get(partition, 0) for partition in range(len(self._kafka.log))) - self._window
         # Each list goes from its head on, as far as its entries are too old.
         for slot in index.slots:
-            documents = [entries[0] for entries in slot.listed.values() if entries]
+            documents, claims = slot.listed.heads(), slot.listed_claims.heads()
             yield from (f"{first.doc} in a list" for first in documents if first.time < limit)
-            claims = [entries[0] for entries in slot.listed_claims.values() if entries]
             yield from (f"claim of {first.pair}" for first in claims if first.time < limit - self._window)
-        listed = {entry.pair for slot in index.slots for entries in slot.listed_claims.values() for entry in entries}
+        listed = {entry.pair for slot in index.slots for entry in slot.listed_claims.entries()}
         for slot in index.slots:
             for pair, (partition, offset) in slot.claims.items():
                 if pair not in listed and self._kafka.log[partition][offset].time < limit - self._window:
                     yield f"claim of {pair}, not listed"
+
+    def _listed_too_long(self, index: Index) -> Iterable[str]:
+        """Find what lists still name although it has expired by itself."""
+        for slot in index.slots:
+            yield from (f"{entry.doc} in a list, expired" for entry in slot.listed.overdue(index.clock.now))
+            yield from (f"claim of {each.pair}, expired" for each in slot.listed_claims.overdue(index.clock.now))
 
     def _remains(self, index: Index) -> Iterable[str]:
         """Find what tells of documents that were deleted; markers and claims hold a hash and a position only."""

@@ -15,7 +15,8 @@ from streamdedup.embedded import RedisServer
 from tests.servers import make_kafka, wait_until
 from tests.soak.backlog import DOCUMENTS, PARTITIONS, bytes_after_windows
 from tests.soak.backlog import WINDOWS as WINDOWS_READ
-from tests.soak.daemon import a_daemon
+from tests.soak.daemon import SLACK_SHARE, a_daemon
+from tests.soak.late import LIFETIMES, held_while_late
 from tests.soak.picture import draw
 from tests.soak.samples import Looker, Sample, judged
 from tests.soak.stream import Sender
@@ -117,6 +118,30 @@ def backlog(arguments: argparse.Namespace, folder: Path, kafka: str, redis_url: 
     print(f"  {last / first:.2f} times as much; {seconds / window_s:.2f} windows have passed by the clock")
 
 
+def late(arguments: argparse.Namespace, folder: Path, kafka: str, redis_url: str) -> int:
+    """Send a stream that is always late, one of two partitions empty; return 1 when too much is listed."""
+    lifetime_s = arguments.minutes * 60 / LIFETIMES
+    window_s = lifetime_s / (1 + SLACK_SHARE)
+    most = 0.0
+    with (
+        a_daemon(folder, window_s, kafka, redis_url, partitions=2, in_order=True) as (installation, daemon),
+        redis.Redis.from_url(redis_url) as client,
+    ):
+        print(
+            f"{LIFETIMES} lifetimes of {lifetime_s:.1f} s, {arguments.rate:g} documents/s, one partition of two empty"
+        )
+        for held in held_while_late(installation, daemon, client, lifetime_s, rate=arguments.rate, seed=arguments.seed):
+            most = max(most, held.listed_count / max(held.alive_count, 1))
+            if round(4 * held.lifetimes) % 16 == 0:
+                print(
+                    f"  {held.lifetimes:4.1f} lifetimes: {held.alive_count:,} alive, {held.listed_count:,} listed",
+                    flush=True,
+                )
+        daemon.stop()
+    print(f"at most {most:.2f} times as many listed as alive")
+    return int(most > 2)
+
+
 def main() -> None:
     """Run; exit with 1 when something grew or went wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
@@ -130,12 +155,17 @@ def main() -> None:
         help="Redis server to start; empty for the one in the wheel",
     )
     parser.add_argument("--backlog", action="store_true", help="read a backlog of ten windows of MINUTES each instead")
+    parser.add_argument(
+        "--late", action="store_true", help="send a stream that is always late, for 33 lifetimes instead"
+    )
     parser.add_argument("--into", type=Path, default=Path("build/soak"), help="folder for what is written")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, make_kafka() as kafka, RedisServer(arguments.redis or None) as server:
         if arguments.backlog:
             backlog(arguments, Path(folder), kafka.bootstrap_servers, server.url)
             return
+        if arguments.late:
+            sys.exit(late(arguments, Path(folder), kafka.bootstrap_servers, server.url))
         samples, wrong = soak(arguments, Path(folder), kafka.bootstrap_servers, server.url)
     found = list(judged(samples, arguments.minutes * 60 / WINDOWS))
     verdict = [f"{'ok  ' if good else 'FAIL'} {text}" for text, good in found] + [f"FAIL {text}" for text in wrong]
