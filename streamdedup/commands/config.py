@@ -70,26 +70,41 @@ def load_settings(config: Path | None, assignments: list[str] | None = None) -> 
     Raises:
         SettingsError: Something is wrong with them, or a secret stands on the command line.
     """
-    return Settings.load(config, parse_assignments(assignments or []))
+    parsed, mistakes = parse_assignments(assignments or [])
+    settings = None
+    try:
+        settings = Settings.load(config, parsed)
+    except SettingsError as error:
+        mistakes.append(str(error))
+    if mistakes or settings is None:
+        raise SettingsError("\n".join(mistakes))
+    return settings
 
 
-def parse_assignments(assignments: list[str]) -> dict[str, str]:
-    """Return keys and values of ``KEY=VALUE`` texts; secrets are refused, because every user can list processes.
+def parse_assignments(assignments: list[str]) -> tuple[dict[str, str], list[str]]:
+    """Parse ``KEY=VALUE`` texts.
 
-    Raises:
-        SettingsError: A text without ``=``, or a secret.
+    A secret is a mistake, because every user can list processes. Its value is returned like the others, so that the
+    settings can be checked for further mistakes; none of these repeats it.
+
+    Args:
+        assignments: The texts.
+
+    Returns:
+        Values by key, and one line for each mistake: a text without ``=``, or a secret.
     """
     parsed: dict[str, str] = {}
+    mistakes: list[str] = []
     for number, text in enumerate(assignments, 1):
         key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise SettingsError(f"--set (number {number}): not KEY=VALUE, as in kafka.batch_records=1000")
-        if _is_secret(key.strip(), value):
-            raise SettingsError(
-                f"--set {key.strip()}: a secret, and every user can list the command line; use {key.strip()}_file"
-            )
-        parsed[key.strip()] = value
-    return parsed
+        key = key.strip()
+        if not equals or not key:
+            mistakes.append(f"--set (number {number}): not KEY=VALUE, as in kafka.batch_records=1000")
+            continue
+        if _is_secret(key, value):
+            mistakes.append(f"--set {key}: a secret, and every user can list the command line; use {key}_file")
+        parsed[key] = value
+    return parsed, mistakes
 
 
 def _is_secret(key: str, value: str) -> bool:

@@ -7,8 +7,10 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
 
-from streamdedup.settings.units import WORD, Kind, write_text
+from streamdedup.settings.units import FILE_NOUN, WORD, Kind, write_text
 
+#: Words that keys take in the place of a path.
+PATH_WORDS = frozenset({"none", "english"})
 #: What TOML puts around a text.
 QUOTE = '"'
 
@@ -133,6 +135,15 @@ def note(field: FieldInfo, name: str) -> Any:
     """Return what a field declares beyond its type, by name: ``allowed``, ``default`` or ``path``; None if nothing."""
     extra = field.json_schema_extra
     return extra.get(name) if isinstance(extra, dict) else None
+
+
+def names_file(field: FieldInfo, value: object) -> bool:
+    """Tell whether a value of a field is the path of a file, and not a word that stands for none."""
+    if not value:
+        return False
+    if note(field, "path"):
+        return value not in PATH_WORDS
+    return kind_of(field).noun == FILE_NOUN
 
 
 def kind_of(field: FieldInfo) -> Kind:

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from streamdedup.lsh import Banding
-from streamdedup.settings.base import allowed, is_secret, key_of, keys_of, kind_of, note
+from streamdedup.settings.base import allowed, is_secret, key_of, keys_of, kind_of, names_file, note
 from streamdedup.settings.kafka import Kafka
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
@@ -22,7 +24,10 @@ _TABLE = re.compile(r"(<!-- settings: ([a-z.]+) -->\n).*?(<!-- end of settings -
 
 
 def show(settings: Settings) -> str:
-    """Return the effective settings as TOML, secrets hidden, with the banding of each profile as comments."""
+    """Return the effective settings as TOML, secrets hidden, with the banding of each profile as comments.
+
+    Read from a file in any folder, the text gives the same settings, except for the secrets.
+    """
     blocks = ["\n".join([f"[{name}]", *_lines(getattr(settings, name))]) for name in SCHEMA.sections]
     for name, profile in settings.profiles.items():
         comments = [f"# {line}" for line in describe_banding(profile)]
@@ -57,7 +62,14 @@ def _lines(section: BaseModel) -> Iterator[str]:
         elif is_secret(field) and getattr(section, f"{key}_file") is None:
             yield f"{key} = {_shown_secret(section, key)}"
         elif not is_secret(field):
-            yield f"{key} = {kind_of(field).write(value)}"
+            yield f"{key} = {kind_of(field).write(_lasting(field, value))}"
+
+
+def _lasting(field: FieldInfo, value: Any) -> Any:
+    """Return a value that means the same in a settings file of any folder: relative paths become absolute."""
+    if names_file(field, value):
+        return Path(value).absolute()
+    return value
 
 
 def _shown_secret(section: BaseModel, key: str) -> str:

@@ -73,7 +73,8 @@ def _explain(error: ErrorDetails, schema: Schema) -> Iterator[tuple[Steps, str]]
     else:
         item, value = _item(inside[len(steps) :], cause, error["input"])
         given = "the value (not shown)" if is_secret(declared) else shown(value)
-        yield (*steps[:-1], steps[-1] + item), f"{given} is not valid; allowed: {allowed(declared)}"
+        text = f"{given} is not valid; allowed: {allowed(declared)}"
+        yield (*steps[:-1], steps[-1] + item), f"is empty; needed: {allowed(declared)}" if value == [] else text
 
 
 def _item(inside: Steps, cause: object, value: object) -> tuple[str, object]:

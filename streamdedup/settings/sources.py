@@ -15,8 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from streamdedup.settings.base import keys_of, note, secrets_of
-from streamdedup.settings.units import Kind, read_utf8
+from streamdedup.settings.base import keys_of, names_file, secrets_of
+from streamdedup.settings.units import read_utf8
 
 #: Beginning of the variables that are ours.
 PREFIX = "STREAMDEDUP_"
@@ -162,11 +162,7 @@ def _is_path(schema: Schema, steps: Steps, value: str) -> bool:
     """Tell whether a value is a path, which in the settings file counts from the file's own folder."""
     section = schema.section_at(steps)
     declared = keys_of(section).get(steps[-1]) if section else None
-    if declared is None or not value:
-        return False
-    if note(declared, "path"):
-        return value not in {"none", "english"}
-    return any(isinstance(item, Kind) and item.noun == "the path of a file" for item in declared.metadata)
+    return declared is not None and names_file(declared, value)
 
 
 def _flatten(tree: Mapping[str, Any], above: Steps = ()) -> Iterator[tuple[Steps, Any]]:

@@ -16,6 +16,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, SecretStr
 
+#: What a key that takes a path holds.
+FILE_NOUN = "the path of a file"
 #: Seconds in each unit of a duration.
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 #: Bytes in each unit of a size.
@@ -263,6 +265,6 @@ Text = Annotated[str, Kind("a text", write_text)]
 #: One word of a fixed list, given as a Literal.
 WORD = Kind("one of the words", write_text)
 #: A file.
-File = Annotated[Path | None, Kind("the path of a file", write_text)]
+File = Annotated[Path | None, Kind(FILE_NOUN, write_text)]
 #: A text that is never shown.
 Secret = Annotated[SecretStr | None, Kind("a text that is not empty", lambda _value: '"***"')]

@@ -234,7 +234,34 @@ def test_secrets_on_the_command_line_are_refused_and_not_repeated(run, config, a
 
 
 def test_an_assignment_may_hold_an_equals_sign_and_a_url_without_password():
-    assert parse_assignments(["a.b=c=d", "redis.url=redis://h/0"]) == {"a.b": "c=d", "redis.url": "redis://h/0"}
+    parsed = {"a.b": "c=d", "redis.url": "redis://h/0"}
+    assert parse_assignments(["a.b=c=d", "redis.url=redis://h/0"]) == (parsed, [])
+
+
+def test_beside_a_secret_all_other_mistakes_of_the_command_line_and_the_environment_are_told(run, config, monkeypatch):
+    monkeypatch.setenv("STREAMDEDUP_KAFKA__BATCH_RECORDS", "many")
+    monkeypatch.setenv("STREAMDEDUP_KAFKA__BATCH_RECORD", CANARY)
+    assignments = [
+        f"redis.password={CANARY}",
+        "no assignment",
+        "service.metrics_port=66000",
+        f"kafka.sasl_pasword={CANARY}",
+        f"kafka.ssl_key_password={CANARY}",
+        "profiles.articles.topics=",
+    ]
+    options = [part for assignment in assignments for part in ("--set", assignment)]
+    code, out, err = run("config", "check", "--config", config, *options)
+    assert code == errors.EXIT_USAGE
+    assert CANARY not in out + err
+    named = [line.removeprefix("streamdedup: ").partition(":")[0] for line in err.splitlines()]
+    assert named[:3] == ["--set redis.password", "--set (number 2)", "--set kafka.ssl_key_password"]
+    assert set(named[3:]) >= {
+        "STREAMDEDUP_KAFKA__BATCH_RECORDS",
+        "STREAMDEDUP_KAFKA__BATCH_RECORD",
+        "service.metrics_port",
+        "kafka.sasl_pasword",
+        "profiles.articles.topics[0]",
+    }
 
 
 # schema

@@ -1,6 +1,9 @@
 import json
+import shutil
 import traceback
+from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
@@ -209,7 +212,7 @@ def test_nothing_at_all_says_how_to_name_a_file():
         ("profiles.a", 3, "profiles.a: is 3, not a table; needed: keys under [profiles.a]"),
         ("kafka.bootstrap_servers", "localhost", '"localhost" is not valid'),
         ("kafka.bootstrap_servers", "h:99999", '"h:99999" is not valid'),
-        ("kafka.bootstrap_servers", [], "a list is not valid"),
+        ("kafka.bootstrap_servers", [], "kafka.bootstrap_servers: is empty; needed: servers as"),
         ("kafka.batch_records", True, "true is not valid"),
         ("kafka.batch_records", 1.0, "1.0 is not valid"),
         ("kafka.batch_records", "many", '"many" is not valid'),
@@ -226,7 +229,8 @@ def test_nothing_at_all_says_how_to_name_a_file():
         ("service.metrics_port", 65536, "a whole number from 0 up to 65535"),
         ("profiles.a.threshold", 0, "0 is not valid; allowed: a number above 0 up to 1"),
         ("profiles.a.threshold", float("nan"), "nan is not valid"),
-        ("profiles.a.topics", [], "one or more names of topics"),
+        ("profiles.a.topics", [], f"profiles.a.topics: is empty; needed: {TOPICS}"),
+        ("profiles.a.text_fields", [], "profiles.a.text_fields: is empty; needed: one or more names of fields"),
         ("profiles.a.topics", ["x", "x"], "none twice"),
         ("profiles.a.text_fields", ["", "x"], "one or more names of fields"),
         ("profiles.a.exact_limit", -1, 'a whole number from 0, or "none" for no limit'),
@@ -844,6 +848,76 @@ def test_what_is_shown_reads_back_as_the_same_settings(tmp_path, overrides):
     again = Settings.load(write(tmp_path, show(loaded)), {}, {})
     assert again == loaded
     assert show(again) == show(loaded)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "kafka.group_id": st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30),
+            "kafka.max_message_bytes": st.integers(64 * 1024, 64 * 1024 * 1024),
+            "kafka.request_timeout": st.integers(100, 15_000).map("{}ms".format),
+            "kafka.compression": st.sampled_from(["zstd", "none"]),
+            "service.dead_letter_limit": st.integers(1, 999) | st.just("none"),
+            "profiles.a.threshold": st.floats(0.3, 1.0),
+            "profiles.a.retention": st.integers(1, 10**9).map("{}s".format),
+            "profiles.a.exact_limit": st.integers(0, 10**6) | st.just("none"),
+            "profiles.a.index_silently_until": st.datetimes(timezones=st.just(UTC)).map(datetime.isoformat),
+            "profiles.a.stop_words": st.sampled_from(["none", "english"]),
+            "profiles.a.shingle_size": st.integers(1, 9),
+            "profiles.b.topics": st.lists(st.from_regex(r"[a-z]{3,9}", fullmatch=True), min_size=1, unique=True),
+        },
+    )
+)
+def test_what_is_shown_of_any_settings_reads_back_as_the_same(overrides):
+    loaded = load({"kafka.instance_id": "one", **overrides})
+    with TemporaryDirectory() as folder:
+        again = Settings.load(write(Path(folder), show(loaded)), {}, {})
+    assert again == loaded
+    assert show(again) == show(loaded)
+
+
+def test_what_is_shown_names_the_same_files_from_any_folder(tmp_path, monkeypatch):
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    files = {"stop words.txt": "the\n", "user.pw": "secret\n", "redis.url": "rediss://localhost:6379/0\n"}
+    for name, content in files.items():
+        (tmp_path / "settings" / name).write_text(content, encoding="utf-8")
+    shutil.copytree(TLS, tmp_path / "settings" / "tls")
+    stop_shingles(tmp_path / "settings", ["a b c d", "a b c e", "a b c f"])
+    tls = """ssl_ca_file = "tls/certificate.pem"
+ssl_cert_file = "tls/certificate.pem"
+ssl_key_file = "tls/plain.key"
+"""
+    text = f"""
+[kafka]
+bootstrap_servers = "localhost:9092"
+instance_id = "one"
+security_protocol = "SASL_SSL"
+sasl_mechanism = "PLAIN"
+sasl_username = "user"
+sasl_password_file = "user.pw"
+{tls}
+[redis]
+url_file = "redis.url"
+{tls}
+[profiles.articles]
+topics = ["articles"]
+stop_shingles = "frames"
+
+[profiles.reviews]
+topics = ["reviews"]
+stop_words = "stop words.txt"
+"""
+    monkeypatch.chdir(tmp_path)
+    loaded = Settings.load(write(tmp_path / "settings", text).relative_to(tmp_path), {}, {})
+    again = Settings.load(write(tmp_path / "elsewhere", show(loaded)), {}, {})
+    assert show(again) == show(loaded)
+    assert again.kafka.sasl_password == loaded.kafka.sasl_password
+    assert again.redis.url == loaded.redis.url
+    for name, profile in loaded.profiles.items():
+        assert again.profiles[name].fingerprint() == profile.fingerprint()
 
 
 ALL_KEYS = [f"{name}.{key}" for name, model in SCHEMA.sections.items() for key in keys_of(model)]
