@@ -7,6 +7,7 @@ add a command: write ``streamdedup/commands/NAME.py`` with ``register(app)``, an
 import contextlib
 import errno
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Sequence
@@ -53,6 +54,11 @@ COMMANDS = {
     "schema": "Print the JSON Schema of a message.",
 }
 
+#: Begins a paragraph of a help text whose lines are not to be wrapped.
+_VERBATIM = "\b\n"
+#: Widest help text, in characters, on a terminal that is wider.
+_HELP_WIDTH = 120
+
 _HELP = """Find near-duplicates in streams of documents: Kafka in, MinHash buckets in Redis, verified alerts out."""
 
 #: Commands to begin with, as one would type them; each is a line below the help.
@@ -81,7 +87,7 @@ class _Commands(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for name, text in COMMANDS.items():
-            self.add_command(TyperCommand(name=name, help=text))
+            self.add_command(TyperCommand(name=name, help=text, short_help=text))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return name, command and remaining arguments, the command with all its options."""
@@ -89,6 +95,7 @@ class _Commands(TyperGroup):
         if name in COMMANDS:
             command = load_command(name)
             _hide_types_of_flags(command, ctx)
+            _keep_lines(command)
         return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:
@@ -117,6 +124,16 @@ def _hide_types_of_flags(command: Any, ctx: Any) -> None:
         _hide_types_of_flags(inner, ctx)
 
 
+def _keep_lines(command: Any) -> None:
+    """Keep the help of a command, and of those below it, from breaking examples and from cutting lists of commands."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    # Without a short help of its own a command is listed by its help, cut to the width of the terminal.
+    command.short_help = paragraphs[0].replace("\n", " ")
+    command.help = "\n\n".join(_VERBATIM + text if text.startswith("Example:") else text for text in paragraphs)
+    for inner in getattr(command, "commands", {}).values():
+        _keep_lines(inner)
+
+
 def _without_type(param: Any) -> Any:
     """Return ``param``; one that is a flag shows no type any more."""
     if getattr(param, "is_bool_flag", False):
@@ -130,7 +147,7 @@ def load_command(name: str) -> Any:
     Raises:
         LookupError: The module registers no command of that name.
     """
-    registered = typer.Typer()
+    registered = typer.Typer(rich_markup_mode=None)
     # A callback makes a group of even a single command, so that it is found by its name.
     registered.callback()(lambda: None)
     importlib.import_module(f"streamdedup.commands.{name.replace('-', '_')}").register(registered)
@@ -146,14 +163,15 @@ app = typer.Typer(
     help=_HELP,
     epilog="\n\n".join(
         [
-            "Examples:",
-            *EXAMPLES,
+            _VERBATIM + "\n".join(["Examples:", *EXAMPLES]),
             "Exit codes: " + ", ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + ".",
         ]
     ),
     no_args_is_help=True,
+    # The tables of the other modes cut the names of options to fit them into a terminal of 80 columns.
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["--help", "-h"]},
+    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": _HELP_WIDTH},
 )
 
 

@@ -68,6 +68,41 @@ def test_help_lists_every_command_with_its_line(run):
         assert f"{code} {text}" in words
 
 
+def all_commands() -> list[tuple[str, ...]]:
+    """Return every command line that has a help text of its own."""
+    found: list[tuple[str, ...]] = [()]
+    for name in cli.COMMANDS:
+        command = cli.load_command(name)
+        found += [(name,), *((name, inner) for inner in getattr(command, "commands", {}))]
+    return found
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_help_fits_the_terminal_and_cuts_nothing(run, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    for names in all_commands():
+        code, out, _ = run(*names, "--help")
+        assert code == errors.EXIT_OK
+        assert "…" not in out
+        listed = out.partition("Commands:")[2].partition("Examples:")[0]
+        assert "..." not in listed, names
+        examples = [line for line in out.splitlines() if "streamdedup " in line]
+        others = [line for line in out.splitlines() if line not in examples]
+        # The names and the type of an option are kept together.
+        assert [line for line in others if len(line) > width and not line.startswith("  -")] == [], names
+        parameters = cli.load_command(names[0]).params if len(names) == 1 else []
+        for parameter in parameters:
+            assert all(name in out for name in [*parameter.opts, *parameter.secondary_opts] if name.startswith("-"))
+
+
+def test_examples_in_help_texts_are_not_broken(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    _, out, _ = run("--help")
+    assert all(f"  {example}" in out.splitlines() for example in cli.EXAMPLES)
+    _, out, _ = run("scan", "--help")
+    assert "  Example:  streamdedup scan articles.jsonl.gz --threshold 0.7 --output pairs.tsv" in out.splitlines()
+
+
 def test_every_example_of_the_help_calls_a_command_that_exists():
     assert {example.split()[1] for example in cli.EXAMPLES} <= set(cli.COMMANDS)
 
