@@ -67,7 +67,24 @@ def _refusal(error: BaseException) -> StoreMisconfigured | None:
     return None
 
 
-def _translate(error: BaseException) -> Exception:
+def wrong_type(key: str) -> StoreMisconfigured:
+    """Return the error for a key that holds a value of another type than the index writes there.
+
+    Args:
+        key: The key, or as much of its beginning as is known.
+    """
+    # Neither a profile's name nor a slot has a colon.
+    prefix = key.removeprefix("{").partition("}")[0].rsplit(":", 2)[0]
+    return StoreMisconfigured(
+        f"the key {key} holds a value of another type than the index writes there, so something else writes to keys "
+        f"that begin with {{{prefix}: (redis.key_prefix is {prefix}). Give redis.key_prefix another value, or keep the "
+        "other program from these keys; then streamdedup index rebuild"
+    )
+
+
+def _translate(error: BaseException, key: bytes | None = None) -> Exception:
+    if key is not None and str(error).startswith("WRONGTYPE"):
+        return wrong_type(shown_key(key))
     for cause in _causes(error):
         refusal = _refusal(cause)
         if refusal is not None:
@@ -107,7 +124,17 @@ def translated() -> Iterator[None]:
         raise _translate(error) from error
 
 
-def check_reply(reply: object) -> None:
-    """Raise for a reply of a pipeline that is an error; see ``translated``."""
+def shown_key(key: bytes) -> str:
+    """Return a key for people, what is no printable ASCII as escapes."""
+    return "".join(chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in key)
+
+
+def check_reply(reply: object, key: bytes | None = None) -> None:
+    """Raise for a reply of a pipeline that is an error; see ``translated``.
+
+    Args:
+        reply: The reply.
+        key: The only key of the command; None when it has several, or none.
+    """
     if isinstance(reply, exceptions.RedisError | exceptions.RedisClusterException):
-        raise _translate(reply) from reply
+        raise _translate(reply, key) from reply

@@ -1,19 +1,25 @@
 """Calls scripts on the server: many in one round trip, loaded anew when they are gone, refusals told apart."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from redis.exceptions import NoScriptError, ResponseError
 
 from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
-from streamdedup.store.redis_errors import check_reply
+from streamdedup.store.redis_errors import check_reply, shown_key, wrong_type
 from streamdedup.store.redis_servers import Command, Servers
-from streamdedup.store.scripts import load_scripts
+from streamdedup.store.scripts import load_naming, load_scripts
 
 #: Arguments of one round trip: 20 bands of 1,000 documents, some tens of milliseconds of the server's time.
 _ROUND_TRIP_ARGUMENTS = 20_000
 #: Pairs of one call that saves or claims them; a storm of copies may find hundreds of thousands in a batch.
 _CALL_PAIRS = 2_000
+
+#: Beginning of the server's reply to a command for a key that holds another type of value.
+_WRONG_TYPE = "WRONGTYPE"
+#: The same, as a script says it that names the key.
+_NAMED_KEY = re.compile(r'WRONGTYPE key "(.*)"')
 
 #: Name of a script, its keys, its arguments.
 Call = tuple[str, list[bytes], list[Any]]
@@ -85,15 +91,28 @@ class ScriptRunner:
         if any(isinstance(reply, NoScriptError) for reply in replies):
             self.load()
             replies = self._servers.send(commands)
-        for reply in replies:
+        for call, reply in zip(calls, replies, strict=False):
             self._check_fences(reply)
-            check_reply(reply)
+            self._check_types(call, reply)
+        for command, reply in zip(commands, replies, strict=True):
+            check_reply(reply, command.key)
         return replies[: len(calls)]
 
     def load(self) -> None:
         """Load all scripts into every server."""
         for script in self._scripts.values():
             self._servers.on_masters("SCRIPT LOAD", script.source)
+
+    def _check_types(self, call: Call, reply: object) -> None:
+        """Raise with the name of the key when a script met a value of another type; the server does not name it."""
+        if not (isinstance(reply, ResponseError) and str(reply).startswith(_WRONG_TYPE)):
+            return
+        name, keys, arguments = call
+        script = load_naming(self._scripts[name])
+        self._servers.on_masters("SCRIPT LOAD", script.source)
+        again = self._servers.send([Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *arguments))])
+        named = _NAMED_KEY.match(str(again[0]))
+        raise wrong_type(named[1] if named else shown_key(keys[0].partition(b"}")[0]) + "}...") from reply
 
     def _check_fences(self, reply: object) -> None:
         if not isinstance(reply, ResponseError):

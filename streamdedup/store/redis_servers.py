@@ -110,8 +110,8 @@ class Servers(ABC):
     def ask_all(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one round trip and return their replies."""
         replies = self.send(commands)
-        for reply in replies:
-            check_reply(reply)
+        for command, reply in zip(commands, replies, strict=True):
+            check_reply(reply, command.key)
         return replies
 
     def __enter__(self) -> Self:

@@ -46,6 +46,16 @@ def _script(source: bytes) -> Script:
     return Script(source, sha1(source, usedforsecurity=False).hexdigest())
 
 
+def load_probe() -> Script:
+    """Read the script that finds out which rights the user lacks."""
+    return _script(_read("try_rights"))
+
+
+def load_naming(script: Script) -> Script:
+    """Return a script that does the same, and names the key when a command meets a value of another type."""
+    return _script(_read("_naming") + script.source)
+
+
 def load_scripts() -> dict[str, Script]:
     """Read all scripts, by name."""
     fence, order, shelves = _read("_fence"), _read("_records"), _read("_shelves")

@@ -1,0 +1,62 @@
+"""A value of another type where the index has one of its own: the error names the key, the prefix and the cure."""
+
+import numpy as np
+import pytest
+
+from streamdedup.commands.assembly import connect_store, index_upkeep, redis_store
+from streamdedup.errors import StoreMisconfigured
+from streamdedup.position import Partition
+from streamdedup.settings import Settings
+from streamdedup.store.redis_keys import Keys
+from tests.shelves import read_layers
+
+PARTITION = Partition("articles", 0)
+
+
+def settings_with(url, further=()):
+    given = {"kafka.bootstrap_servers": "h:1", "redis.url": url, "profiles.articles.topics": "articles"}
+    return Settings.load(None, given | dict(further), {})
+
+
+@pytest.fixture
+def opened(redis_client, redis_url):
+    settings = settings_with(redis_url)
+    with connect_store(settings) as servers:
+        store = redis_store(settings, "articles", servers)
+        store.open(settings.profiles["articles"].fingerprint())
+        yield redis_client, servers, store, Keys("sd:articles", settings.profiles["articles"].banding().bands)
+
+
+def test_the_key_that_a_script_meets_is_named_with_prefix_and_cure(opened):
+    client, servers, store, keys = opened
+    fence = store.fence(PARTITION, 1, 0)
+    band_keys = np.zeros((1, keys.slots_count), dtype=np.uint32)
+    store.enter_buckets([1], band_keys, [fence])
+    layer = read_layers(servers, keys, 3).each[-1]
+    page = keys.shelves(3) + b"%d:%d" % (layer.number, layer.shelf(0))
+    assert client.delete(page) == 1
+    client.rpush(page, "of somebody else")
+    with pytest.raises(StoreMisconfigured) as caught:
+        store.enter_buckets([2], band_keys, [fence])
+    text = str(caught.value)
+    assert f"the key {page.decode()} holds a value of another type" in text
+    assert "redis.key_prefix is sd" in text
+    assert "streamdedup index rebuild" in text
+
+
+def test_a_key_that_is_not_text_is_shown_with_escapes(opened):
+    client, _, store, keys = opened
+    fence = store.fence(PARTITION, 1, 0)
+    digest = bytes(range(0, 256, 16))
+    slot = keys.copies_slot(digest)
+    client.set(keys.copies(slot) + digest, "of somebody else")
+    with pytest.raises(StoreMisconfigured, match=r"the key \{sd:articles:\d\}d\\x00\\x10 0@P`p\\x80\\x90"):
+        store.enter_copies([(1, digest)], [fence])
+
+
+def test_the_key_of_a_single_command_is_named(opened):
+    client, servers, _, keys = opened
+    client.rpush(keys.fingerprint.replace(b"articles", b"other"), "x")
+    settings = settings_with("redis://h", {"profiles.other.topics": "other"})
+    with pytest.raises(StoreMisconfigured, match=r"the key \{sd:other:0\}fingerprint holds a value of another"):
+        index_upkeep(settings, "other", servers).fingerprint()
