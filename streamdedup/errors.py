@@ -35,6 +35,8 @@ EXIT_FAILED = 1
 EXIT_PIPE = 141
 #: Exit code: wrong settings or wrong use of the command line.
 EXIT_USAGE = 2
+#: Exit code of ``index status``: offsets are committed, and the index does not know them.
+EXIT_INDEX_LOST = 3
 #: Exit code: the watchdog saw no progress and ended the process; safe to restart.
 EXIT_STALLED = 70
 #: Exit code: a fatal error that a restart alone does not cure; the message says what does.

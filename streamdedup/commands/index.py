@@ -11,9 +11,9 @@ from streamdedup.commands.assembly import connect_store, index_upkeep, kafka_opt
 from streamdedup.commands.completion import profile_names
 from streamdedup.commands.config import ConfigOption, SetOption, load_settings
 from streamdedup.commands.index_rebuild import rebuild_indexes
-from streamdedup.commands.index_status import collect_status, render_status
+from streamdedup.commands.index_status import collect_status, is_lost, render_status
 from streamdedup.commands.progress import counting, measuring
-from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupError
+from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError, StreamdedupError
 from streamdedup.position import Partition
 from streamdedup.service.kafka import check_topics, describe_group
 from streamdedup.settings import Settings
@@ -58,6 +58,8 @@ def status(
 ) -> None:
     """Show what is in the index, how it fits the settings and Kafka, and how full the store is.
 
+    Exit code 3 when an index is lost: offsets are committed, and the index does not know them.
+
     Example:  streamdedup index status --config streamdedup.toml --exact
     """
     settings = load_settings(config, assignments)
@@ -69,6 +71,8 @@ def status(
     else:
         for line in render_status(found):
             typer.echo(line)
+    if is_lost(found):
+        raise typer.Exit(EXIT_INDEX_LOST)
 
 
 @index.command()

@@ -15,7 +15,8 @@ from streamdedup.store.upkeep import IndexUpkeep, PartitionFacts
 
 #: What a partition's mark tells beside the committed offset, by name.
 _MARK_TEXTS = {
-    "lost": "something is committed, but the index does not know the partition: it was lost, or it is another one",
+    "lost": "offsets are committed, but the index has never seen this partition: it was lost, or it is another one; "
+    "mend redis.url, redis.key_prefix or the profile's name if they have changed, else: streamdedup index rebuild",
     "behind": "more is committed than marked: a daemon ended right after a commit, or Redis lost writes in a failover",
     "ahead": "the group's offset was set back; below the mark nothing is published again",
 }
@@ -132,6 +133,11 @@ def _mark_state(mark: int | None, committed: int, *, at_work: bool) -> str | Non
     if mark == committed or at_work:
         return None
     return "behind" if mark < committed else "ahead"
+
+
+def is_lost(found: Mapping[str, Any]) -> bool:
+    """Tell whether the index of a profile does not know a partition of which offsets are committed."""
+    return any(row["state"] == "lost" for profile in found["profiles"] for row in profile["partitions"])
 
 
 def render_status(found: Mapping[str, Any]) -> Iterator[str]:

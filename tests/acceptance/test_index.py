@@ -13,6 +13,7 @@ import pytest
 from streamdedup import cli
 from streamdedup.commands import assembly
 from streamdedup.embedded import free_ports
+from streamdedup.errors import EXIT_INDEX_LOST
 from streamdedup.service.kafka import KafkaOptions
 from tests import servers
 from tests.daemons import Installation, produce_keyed, values_of
@@ -99,7 +100,9 @@ def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, in
     assert redis_client.dbsize() == 0
     assert "another kafka.group_id" in done.stdout
 
-    assert "was lost, or it is another one" in index("status", *config).stdout
+    lost = index("status", *config)
+    assert "the index has never seen this partition: it was lost, or it is another one" in lost.stdout
+    assert lost.returncode == index("status", "--json", *config).returncode == EXIT_INDEX_LOST
     with installation.daemon() as daemon:
         assert daemon.wait() == 78
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamdedup.commands.index_status import _mark_state, render_status
+from streamdedup.commands.index_status import _mark_state, is_lost, render_status
 
 
 def a_profile(**changed):
@@ -90,6 +90,12 @@ class TestProfile:
     def test_without_kafka_nothing_is_said_of_what_is_committed(self):
         lines = rendered(a_profile(partitions=[a_partition(committed=None)]), problem="no answer")
         assert "  articles:0              10             ?             3" in lines
+
+
+@pytest.mark.parametrize(("state", "lost"), [("lost", True), ("behind", False), ("ahead", False), (None, False)])
+def test_an_index_is_lost_when_it_does_not_know_a_partition_with_offsets(state, lost):
+    rows = [a_partition(), a_partition(partition=1, state=state)]
+    assert is_lost({"profiles": [a_profile(), a_profile(partitions=rows)]}) is lost
 
 
 @pytest.mark.parametrize(
