@@ -22,6 +22,7 @@ from streamdedup.errors import (
     EXIT_FAILED,
     EXIT_FATAL,
     EXIT_FORCED,
+    EXIT_INDEX_LOST,
     EXIT_OK,
     EXIT_PIPE,
     EXIT_STALLED,
@@ -39,6 +40,7 @@ _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, e
 #: Every command, in the order of the help: its name, which is its module's too, and what it does in a line.
 COMMANDS = {
     "run": "Run the daemon until it is asked to stop.",
+    "check": "Verify settings, Kafka, Redis, rights, topics and indexes before the first start.",
     "demo": "Watch documents become alerts, on private servers; nothing to set up.",
     "tail": "Follow the duplicates topic: lines, JSON, or both texts side by side.",
     "scan": "Find all near-duplicate pairs of files; needs no server.",
@@ -65,7 +67,7 @@ _HELP = """Find near-duplicates in streams of documents: Kafka in, MinHash bucke
 EXAMPLES = (
     "streamdedup scan articles.jsonl.gz --threshold 0.7",
     "streamdedup run --config streamdedup.toml",
-    "streamdedup config check --config streamdedup.toml",
+    "streamdedup check --config streamdedup.toml",
     "streamdedup dlq inspect --config streamdedup.toml --last 20",
 )
 #: What each exit code says, in a few words; the README has more of them.
@@ -73,6 +75,7 @@ EXIT_CODES = {
     EXIT_OK: "done",
     EXIT_FAILED: "could not be done",
     EXIT_USAGE: "wrong settings or wrong use",
+    EXIT_INDEX_LOST: "the index is lost",
     EXIT_STALLED: "no progress",
     EXIT_FORCED: "stopped before it had finished",
     EXIT_FATAL: "an operator must help",

@@ -19,6 +19,7 @@ from streamdedup.store.base import BucketStore
 from streamdedup.store.connection import connect, connect_cluster, connect_sentinel
 from streamdedup.store.redis import RedisBucketStore
 from streamdedup.store.redis_draft import RedisDraft
+from streamdedup.store.redis_keys import Keys
 from streamdedup.store.redis_servers import Servers
 from streamdedup.store.upkeep import IndexUpkeep
 
@@ -81,7 +82,7 @@ def redis_store(settings: Settings, name: str, servers: Servers, *, draft: bool 
         namespace=_namespace(settings, name),
         bands=profile.banding().bands,
         shards=settings.redis.shards,
-        lifetime_ms=_lifetime_ms(profile),
+        lifetime_ms=lifetime_ms(profile),
         bucket_cap=profile.bucket_cap,
         draft=draft,
     )
@@ -90,6 +91,19 @@ def redis_store(settings: Settings, name: str, servers: Servers, *, draft: bool 
 def index_upkeep(settings: Settings, name: str, servers: Servers) -> IndexUpkeep:
     """Return what looks into the index of a profile, or deletes it."""
     return IndexUpkeep(servers, _namespace(settings, name))
+
+
+def redis_keys(settings: Settings) -> list[Keys]:
+    """Return the names of the keys of each profile's index."""
+    return [
+        Keys(_namespace(settings, name), profile.banding().bands, settings.redis.shards)
+        for name, profile in settings.profiles.items()
+    ]
+
+
+def lifetime_ms(profile: Profile) -> int:
+    """Return how long the index keeps a document of a profile, in milliseconds."""
+    return round((profile.retention_s + profile.retention_slack_s) * 1000)
 
 
 def _namespace(settings: Settings, name: str) -> str:
@@ -138,12 +152,8 @@ def loop_profile(name: str, profile: Profile, store: BucketStore) -> LoopProfile
         silent_until_ms=profile.index_silently_until_ms,
         in_order=profile.records_in_order,
         slack_ms=round(profile.retention_slack_s * 1000),
-        lifetime_ms=_lifetime_ms(profile),
+        lifetime_ms=lifetime_ms(profile),
     )
-
-
-def _lifetime_ms(profile: Profile) -> int:
-    return round((profile.retention_s + profile.retention_slack_s) * 1000)
 
 
 def rebuilder(settings: Settings, servers: Servers, on_keys: Callable[[int], None] = lambda _count: None) -> Rebuilder:

@@ -2,7 +2,7 @@
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import get_args
 
@@ -11,6 +11,7 @@ import typer
 
 from streamdedup import __version__, logs
 from streamdedup.commands import assembly
+from streamdedup.commands.checks import kafka_findings, redis_findings
 from streamdedup.commands.config import ConfigOption, SetOption, load_settings
 from streamdedup.detections import Skip
 from streamdedup.errors import (
@@ -23,6 +24,7 @@ from streamdedup.errors import (
     StreamdedupError,
     exit_code,
 )
+from streamdedup.findings import Finding, warnings_of
 from streamdedup.health import HealthServer
 from streamdedup.messages import ErrorCode, Op
 from streamdedup.metrics import Metrics
@@ -32,7 +34,6 @@ from streamdedup.service.kafka import KafkaTransport
 from streamdedup.service.loop import Loop
 from streamdedup.service.shutdown import StopSignals, StopTimer, Watchdog, exit_at_once
 from streamdedup.settings import Settings
-from streamdedup.store.connection import check_server
 from streamdedup.store.redis_servers import Servers
 
 #: Between two attempts to reach a server at the start, in seconds.
@@ -97,7 +98,7 @@ def run_daemon(settings: Settings) -> None:
         log.info("started", version=__version__, metrics_port=health.port, **_servers(settings))
         for hint in settings.hints():
             log.warning("settings_hint", reason=hint)
-        _await_servers(settings, store, transport, stop, pulse, loop)
+        _await_servers(settings, store, stop, pulse, loop)
         loop.run()
         log.info("stopped")
 
@@ -146,24 +147,16 @@ def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Puls
         raise SettingsError(f"service.metrics_port: cannot listen on {host}:{port}: {text}; choose another") from error
 
 
-def _await_servers(
-    settings: Settings, store: Servers, transport: KafkaTransport, stop: StopSignals, pulse: _Pulse, loop: Loop
-) -> None:
+def _await_servers(settings: Settings, store: Servers, stop: StopSignals, pulse: _Pulse, loop: Loop) -> None:
     """Wait until both servers answer, and check once that they are fit for use.
 
     Raises:
         FatalError: A server is set up so that it cannot be used.
     """
-
-    def check_store() -> None:
-        for text in check_server(store):
-            log.warning("store_warning", reason=text)
-
-    def check_kafka() -> None:
-        letters = settings.kafka.dead_letter_topic
-        transport.check((settings.kafka.duplicates_topic, letters), settings.kafka.max_message_bytes, keyless=letters)
-
-    checks: dict[str, Callable[[], None]] = {"the store": check_store, "Kafka": check_kafka}
+    checks: dict[str, Callable[[], None]] = {
+        "the store": lambda: _warn_of_store(_ticking(redis_findings(settings, store), pulse)),
+        "Kafka": lambda: _warn_of_kafka(_ticking(kafka_findings(settings), pulse)),
+    }
     for what, check in checks.items():
         loop.waits_for(what)
         waiting = False
@@ -178,6 +171,39 @@ def _await_servers(
                 stop.wait(_RETRY_S)
             else:
                 break
+
+
+def _ticking(findings: Iterable[Finding], pulse: _Pulse) -> Iterator[Finding]:
+    """Pass findings on; the watchdog hears of each, because a check of a slow server takes a while."""
+    for finding in findings:
+        pulse.tick()
+        yield finding
+
+
+def _warn_of_store(findings: Iterable[Finding]) -> None:
+    """Log the warnings of the checks of the store.
+
+    Raises:
+        StoreUnavailable: It does not answer.
+        StoreMisconfigured: It cannot be used.
+    """
+    for warning in warnings_of(findings):
+        log.warning("store_warning", reason=warning.sentence)
+
+
+def _warn_of_kafka(findings: Iterable[Finding]) -> None:
+    """Log the warnings of the checks of Kafka and its topics.
+
+    Raises:
+        BrokerUnavailable: Nothing answers.
+        BrokerMisconfigured: A topic or a right is missing, or a topic is set up so that it cannot be used.
+    """
+    for warning in warnings_of(findings):
+        if warning.check == "topic_settings":
+            topic = warning.subject.removeprefix("topic ")
+            log.warning("topic_settings_unknown", topic=topic, missing_right="DESCRIBE_CONFIGS")
+        else:
+            log.warning("topic_warning", reason=warning.sentence)
 
 
 def run(config: ConfigOption = None, assignments: SetOption = None) -> None:

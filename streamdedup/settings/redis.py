@@ -13,6 +13,8 @@ from streamdedup.settings.units import Duration, File, Flag, Kind, Names, Secret
 #: Schemes of a URL and what they mean.
 SCHEMES = {"redis": "TCP", "rediss": "TCP with TLS", "unix": "a socket of this machine"}
 #: What a URL may be, for messages and documentation.
+#: Port of a URL that names none.
+_PORT = 6379
 URL_ALLOWED = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?db=DB"'
 #: What nodes may be, for messages and documentation.
 NODES_ALLOWED = 'servers as "host:port", as a list or with commas between them'
@@ -166,6 +168,14 @@ class Redis(Section):
         """Host and port of each node."""
         return [split_server(node) for node in self.nodes]
 
+    @property
+    def tcp_addresses(self) -> list[tuple[str, int]]:
+        """Host and port of the single server or of each node; empty for a Unix socket."""
+        if self.mode != "single":
+            return self.addresses
+        parts = urlsplit(self._url)
+        return [(parts.hostname, parts.port or _PORT)] if parts.hostname else []
+
     def security(self) -> dict[str, Any]:
         """Return the Redis client's keyword arguments for TLS and login; secrets in clear, so never log them."""
         return self._login_options(self.username, self.password) | self._tls_options()
@@ -180,7 +190,7 @@ class Redis(Section):
         return options | ({"password": password.get_secret_value()} if password is not None else {})
 
     def _tls_options(self) -> dict[str, Any]:
-        if not self._uses_tls:
+        if not self.uses_tls:
             return {}
         files = {"ssl_ca_certs": self.ssl_ca_file, "ssl_certfile": self.ssl_cert_file, "ssl_keyfile": self.ssl_key_file}
         options: dict[str, Any] = {name: str(path) for name, path in files.items() if path is not None}
@@ -196,7 +206,8 @@ class Redis(Section):
         return self.url.get_secret_value() if self.url is not None else ""
 
     @property
-    def _uses_tls(self) -> bool:
+    def uses_tls(self) -> bool:
+        """Whether servers are reached by TLS."""
         return urlsplit(self._url).scheme == "rediss" if self.mode == "single" else self.tls
 
     def hints(self) -> Iterator[tuple[str, str]]:
@@ -253,7 +264,7 @@ class Redis(Section):
 
     def _tls_files(self) -> Iterator[tuple[str, str]]:
         for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file", "ssl_key_password"):
-            if getattr(self, name) is not None and not self._uses_tls:
+            if getattr(self, name) is not None and not self.uses_tls:
                 cure = "url does not use TLS; write rediss://" if self.mode == "single" else "tls is false"
                 yield name, f"is given, but {cure}"
         key_password = self.ssl_key_password.get_secret_value() if self.ssl_key_password else None
@@ -262,7 +273,7 @@ class Redis(Section):
             yield "ssl_key_password", "is given, but there is no ssl_key_file that it could belong to"
 
     def _plaintext(self) -> Iterator[tuple[str, str]]:
-        if self._uses_tls or self.allow_plaintext:
+        if self.uses_tls or self.allow_plaintext:
             return
         parts = urlsplit(self._url)
         if self.mode == "single":

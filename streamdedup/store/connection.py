@@ -168,8 +168,13 @@ def check_server(servers: Servers) -> list[str]:
     """
     warnings: list[str] = []
     for name, info in read_facts(servers).items():
-        warnings += _check_policy(f"the store {name}" if servers.mode == "cluster" else "the store", info)
+        warnings += check_policy(store_name(servers, name), info)
     return warnings
+
+
+def store_name(servers: Servers, address: str) -> str:
+    """Return the noun phrase for a master; only those of a cluster are told apart by their addresses."""
+    return f"the store {address}" if servers.mode == "cluster" else "the store"
 
 
 def _check_kind(servers: Servers, info: Mapping[str, Any]) -> None:
@@ -187,8 +192,16 @@ def _check_kind(servers: Servers, info: Mapping[str, Any]) -> None:
         raise StoreUnavailable("the store's master has become a replica: a failover is under way")
 
 
-def _check_policy(what: str, info: Mapping[str, Any]) -> Iterable[str]:
-    """Yield a warning, or raise, when a server would drop keys."""
+def check_policy(what: str, info: Mapping[str, Any]) -> Iterable[str]:
+    """Yield a warning when a server would drop keys if it had a memory limit.
+
+    Args:
+        what: The server, as a noun phrase.
+        info: Its reply to ``INFO``.
+
+    Raises:
+        StoreMisconfigured: It has a limit, and drops keys at it.
+    """
     refuse_eviction(what, info)
     policy = info.get("maxmemory_policy", KEEPING)
     if policy != KEEPING:

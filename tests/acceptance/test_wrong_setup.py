@@ -3,19 +3,21 @@
 The servers ask for passwords and grant nothing by themselves; each case is one call of the command.
 """
 
+import json
 import socket
 from pathlib import Path
 
 import pytest
 
 from streamdedup.commands.assembly import redis_store
-from streamdedup.errors import EXIT_FATAL, EXIT_USAGE
+from streamdedup.embedded.ports import free_ports
+from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_OK, EXIT_USAGE
 from streamdedup.settings import Settings
 from streamdedup.store.redis_servers import OneServer
 from tests import servers
 from tests.canaries import TLS
 from tests.daemons import Daemon
-from tests.guarded import DUPLICATES, LETTERS, Done, Guarded, run
+from tests.guarded import DUPLICATES, INPUT, LETTERS, Done, Guarded, run
 
 #: Another password than that of anybody.
 WRONG = "swordfish"
@@ -27,6 +29,7 @@ def setup(guarded_servers: Guarded) -> Guarded:
     kafka = guarded_servers.kafka
     kafka.create_topics("small", **{"max.message.bytes": "70000"})
     kafka.create_topics("compacted", **{"cleanup.policy": "compact"})
+    kafka.create_topics("brief", **{"retention.ms": str(7 * 86_400_000)})
     (guarded_servers.folder / "wrong-password").write_text(WRONG, encoding="utf-8")
     return guarded_servers
 
@@ -64,8 +67,21 @@ class TestKafka:
         done = setup.run("run", kafka__duplicates_topic="small", kafka__dead_letter_topic="duplicates.dlq")
         answered(done, EXIT_FATAL, "small", "max.message.bytes", "kafka.max_message_bytes")
 
-    def test_a_compacted_dead_letter_topic_is_named_with_what_to_set(self, setup):
-        answered(setup.run("run", kafka__dead_letter_topic="compacted"), EXIT_FATAL, "compacted", "cleanup.policy")
+    @pytest.mark.parametrize("command", ["run", "check"])
+    @pytest.mark.parametrize("topic", ["duplicates_topic", "dead_letter_topic"])
+    def test_a_compacted_output_topic_is_named_with_what_to_set(self, setup, command, topic):
+        settings = {"kafka__dead_letter_topic": "duplicates.dlq"} | {f"kafka__{topic}": "compacted"}
+        done = setup.run(command, **settings)
+        answered(done, EXIT_FATAL, "topic compacted is compacted", "--add-config cleanup.policy=delete")
+
+    def test_a_topic_that_keeps_less_than_a_rebuild_reads_is_warned_of_with_the_command(self, setup):
+        settings = {"kafka__duplicates_topic": "brief", "kafka__dead_letter_topic": "duplicates.dlq"}
+        command = "--entity-name brief --add-config retention.ms=2678400000"
+        answered(setup.run("check", **settings), EXIT_OK, "warning  topic brief keeps records for 7 days only", command)
+        with Daemon(setup, "a", {key.replace("__", "."): value for key, value in settings.items()}) as daemon:
+            daemon.wait_ready()
+            assert [command in event["reason"] for event in daemon.events("topic_warning")] == [True]
+            assert daemon.stop() == 0
 
     @pytest.mark.parametrize("command", [["run"], ["tail"], ["topics", "create"], ["index", "unfence", "--yes"]])
     def test_a_wrong_password_is_told_as_such_by_every_command(self, setup, command):
@@ -111,7 +127,7 @@ class TestKafka:
         with Daemon(setup, "a", {"kafka.sasl_username": "no-settings"}) as daemon:
             daemon.wait_ready()
             unknown = {event["topic"]: event["missing_right"] for event in daemon.events("topic_settings_unknown")}
-            assert unknown == dict.fromkeys((DUPLICATES, LETTERS), "DESCRIBE_CONFIGS")
+            assert unknown == dict.fromkeys((INPUT, DUPLICATES, LETTERS), "DESCRIBE_CONFIGS")
             assert daemon.stop() == 0
 
 
@@ -149,6 +165,59 @@ class TestRedis:
             redis_store(settings, "articles", OneServer(client)).open(settings.profiles["articles"].fingerprint())
         done = setup.run("run", redis__key_prefix="other")
         answered(done, EXIT_FATAL, "shingle_size is 4 in the index and 3 in the settings")
+
+
+class TestCheck:
+    """``streamdedup check`` against the same servers: all failures at once, and nothing that changes them."""
+
+    def test_with_everything_as_it_should_be_nothing_fails_and_no_password_is_shown(self, setup):
+        done = setup.run("check")
+        answered(done, EXIT_OK, "0 failed: the daemon can start", "READ granted", "WRITE granted on streamdedup-")
+        assert not [password for password in setup.passwords.values() if password in done.text]
+
+    @pytest.mark.parametrize(
+        ("user", "failed", "words"),
+        [
+            ("no-input", "topic_rights", "READ on topic articles"),
+            ("no-duplicates", "topic_rights", "WRITE on topic duplicates"),
+            ("no-group", "group", "READ on the consumer group"),
+            ("no-transactions", "transactions", "WRITE on transactional ids"),
+        ],
+    )
+    def test_a_right_on_kafka_that_is_missing_is_a_failure_beside_checks_that_pass(self, setup, user, failed, words):
+        done = setup.run("check", "--json", kafka__sasl_username=user)
+        assert done.code == EXIT_FATAL, done.text
+        found = json.loads(done.text)["checks"]
+        assert {one["check"] for one in found if one["level"] == "failed"} == {failed}
+        assert any(words in one["text"] for one in found)
+        assert {"redis", "redis_rights", "index"} <= {one["check"] for one in found if one["level"] == "ok"}
+
+    def test_everything_that_is_wrong_is_told_at_once(self, setup):
+        settings = {
+            "profiles__articles__topics": "nowhere",
+            "kafka__duplicates_topic": "small",
+            "kafka__dead_letter_topic": "compacted",
+            "kafka__session_timeout": "61s",
+            "redis__username": "reader",
+        }
+        done = setup.run("check", **settings)
+        answered(done, EXIT_FATAL, "no such topic: nowhere", "small takes messages", "compacted, which", "61000 ms")
+        answered(done, EXIT_FATAL, "lacks rights", "the daemon would not start")
+
+    def test_a_dead_kafka_does_not_hide_the_results_of_redis(self, setup):
+        address = f"127.0.0.1:{free_ports()[0]}"
+        done = setup.run("check", kafka__bootstrap_servers=address)
+        answered(done, EXIT_FAILED, f"connect to Kafka at {address}", "Redis at", "would wait for the server")
+
+    def test_a_dead_redis_does_not_hide_the_results_of_kafka(self, setup):
+        done = setup.run("check", redis__url=f"redis://127.0.0.1:{free_ports()[0]}/0")
+        answered(done, EXIT_FAILED, "ok       topic articles", "the store does not serve us now")
+
+    def test_a_wrong_password_is_told_for_each_server_and_shown_for_none(self, setup):
+        wrong = setup.folder / "wrong-password"
+        done = setup.run("check", kafka__sasl_password_file=wrong, redis__password_file=wrong)
+        answered(done, EXIT_FATAL, "kafka.sasl_username", "redis.username")
+        assert WRONG not in done.text
 
 
 class TestThisMachine:

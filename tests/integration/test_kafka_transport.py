@@ -18,7 +18,8 @@ from kafka import errors as kafka_errors
 from streamdedup.embedded import KafkaServer, MockBroker
 from streamdedup.embedded.ports import free_ports
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, FatalError, ProducerFenced
-from streamdedup.service.kafka import KafkaOptions, KafkaTransport, check_topics, create_topics
+from streamdedup.findings import Level
+from streamdedup.service.kafka import KafkaOptions, KafkaTransport, TopicNeed, check_kafka, check_topics, create_topics
 from streamdedup.service.kafka.client import call_within, close_quietly
 from streamdedup.service.kafka.failures import cap_client_logging, translated
 from streamdedup.service.transport import Batch, Message, Sink, Source
@@ -112,24 +113,6 @@ def test_more_copies_than_brokers_are_refused_with_the_topics_name(kafka):
         create_topics(options(kafka, name), {name: 1}, 7)
 
 
-def test_a_missing_topic_and_one_that_is_too_small_are_found_before_work_begins(kafka, new_topic):
-    present = new_topic("input")
-    missing = servers.fresh_name("missing")
-    with pytest.raises(BrokerMisconfigured, match=missing):
-        KafkaTransport(options(kafka, present)).check([missing])
-    small = new_topic("output", max_message_bytes="1000")
-    with pytest.raises(BrokerMisconfigured, match=r"1000 bytes, ours may have 1048576.*max\.message\.bytes"):
-        KafkaTransport(options(kafka, present)).check([small])
-    assert KafkaTransport(options(kafka, present)).check([small], 900) == {present: 1, small: 1}
-
-
-def test_a_compacted_topic_for_messages_without_a_key_is_found_before_work_begins(kafka, new_topic):
-    present, compacted = new_topic("input"), new_topic("output", cleanup_policy="compact,delete")
-    with pytest.raises(BrokerMisconfigured, match=rf"{compacted} is compacted.*set its cleanup\.policy to delete"):
-        KafkaTransport(options(kafka, present)).check([compacted], keyless=compacted)
-    assert KafkaTransport(options(kafka, present)).check([compacted]) == {present: 1, compacted: 1}
-
-
 def test_a_topic_that_is_compacted_later_stops_the_daemon_instead_of_being_tried_for_ever(kafka, new_topic):
     compacted = new_topic("output", cleanup_policy="compact")
     source, sink = KafkaTransport(options(kafka, new_topic("input"))).open()
@@ -151,8 +134,12 @@ def test_the_demos_broker_takes_what_is_sent_at_least_once():
         def opened(topic: str) -> tuple[Source, Sink]:
             # A short session, because this broker lets whoever joins again wait for its end.
             quick = {"delivery": "at-least-once", "api_version": (2, 3), "session_timeout_s": 6.0}
-            transport = KafkaTransport(options(broker.bootstrap_servers, topic, **quick))
-            assert transport.check(["output"])[topic]
+            asked = options(broker.bootstrap_servers, topic, **quick)
+            transport = KafkaTransport(asked)
+            needs = [TopicNeed(name=topic, operation="READ", kept_ms=1), TopicNeed(name="output", operation="WRITE")]
+            found = list(check_kafka(asked, needs))
+            assert [finding.check for finding in found] == ["kafka", "group", "topic", "topic"]
+            assert {finding.level for finding in found} == {Level.OK}
             source, sink = transport.open()
             stack.callback(source.close)
             stack.callback(sink.close)

@@ -330,7 +330,9 @@ class TestCode:
         allowed = {}
         for parts, others in rows(head + section(GUIDE, "Layout").split(head)[1]):
             assert set(named(others)) <= allowed.keys()
-            allowed |= dict.fromkeys(named(parts), None if others == "everything" else {*named(others), "errors"})
+            allowed |= dict.fromkeys(
+                named(parts), None if others == "everything" else {*named(others), "errors", "findings"}
+            )
         for path in PACKAGE.rglob("*.py"):
             module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
             if path.read_text(encoding="utf-8").count("import ") == 0 or module == "__init__":

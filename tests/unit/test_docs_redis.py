@@ -11,7 +11,9 @@ from streamdedup.settings.base import keys_of
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
 from streamdedup.settings.root import SCHEMA
+from streamdedup.store.checks import PROBES, REBUILD_PROBES
 from streamdedup.store.redis_keys import Keys
+from tests import redis_sets
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "redis.md").read_text(encoding="utf-8")
@@ -51,6 +53,13 @@ def test_the_share_of_the_fullest_master_is_that_of_the_keys(row):
         for owner in owners:
             counts[owner * int(masters) // SLOTS_COUNT] += 1
         assert f"{max(counts) / len(owners):.2f}" == share
+
+
+def test_the_rights_of_the_page_are_those_that_the_check_tries():
+    granted = {rule[1:] for rule in redis_sets.acl_line("daemon") if rule[0] == "+"}
+    assert granted - {"info", "evalsha", "script|load"} == {probe.split()[0] for probe in PROBES}
+    operator = {rule[1:] for rule in redis_sets.acl_line("operator")}
+    assert {probe.split()[0] for probe in REBUILD_PROBES} <= operator
 
 
 def test_the_memory_of_the_example_follows_from_that_of_a_document():

@@ -1,7 +1,7 @@
 """Who may import whom, read from the syntax tree of every module, imports inside functions included.
 
 The table names, for each module or package of ``streamdedup``, the others that it may import; the imports inside a
-package are free where the package has one row. ``errors`` and ``position`` may be imported everywhere.
+package are free where the package has one row. ``errors``, ``findings`` and ``position`` may be imported everywhere.
 """
 
 import ast
@@ -16,13 +16,14 @@ PACKAGE = "streamdedup"
 ROOT = Path(streamdedup.__file__).parent
 
 #: Importable everywhere: names that every layer shares. "" is the package itself, for its version.
-EVERYWHERE = {"errors", "position", ""}
+EVERYWHERE = {"errors", "findings", "position", ""}
 #: May import everything: the one place that constructs.
 TOP = {"cli", "commands", "__main__"}
 #: Row -> what it may import besides. Level 0 first; a row stands below everything that it names.
 TABLE: dict[str, set[str]] = {
     "": set(),
     "errors": set(),
+    "findings": set(),
     "position": set(),
     # level 0
     "metrics": set(),
@@ -61,6 +62,7 @@ TABLE: dict[str, set[str]] = {
     "store.redis_errors": set(),
     "store.redis_servers": {"store.redis_errors"},
     "store.connection": {"store.redis_servers"},
+    "store.checks": {"store.connection", "store.redis_servers", "store.scripts"},
     "store.redis_runner": {"store.scripts", "store.redis_errors", "store.redis_servers"},
     "store.redis_backlog": {
         "store.base",

@@ -7,7 +7,9 @@
     source       poll, rewind, hold, commit
     unreadable   which offsets the client cannot parse
     sinks        publish in one transaction, or at least once
-    topics       check and create topics
+    topics       look up and create topics
+    topic_settings  size, retention and compaction of topics
+    checks       everything that can be verified before the first record
     groups       members and committed offsets of the group
     connect      opens both ends
     reader       follow topics, fetch single records; no group
@@ -20,15 +22,18 @@ that spins for ever). Each rule against one stands beside the code that follows 
 ``tests/integration/test_kafka_traps.py``.
 """
 
+from streamdedup.service.kafka.checks import check_kafka
 from streamdedup.service.kafka.connect import KafkaTransport
-from streamdedup.service.kafka.groups import GroupState, describe_group
+from streamdedup.service.kafka.groups import GroupState, committed_quietly, describe_group
 from streamdedup.service.kafka.history import KafkaHistory
 from streamdedup.service.kafka.options import KafkaOptions
 from streamdedup.service.kafka.sinks import PlainSink, TransactionalSink
 from streamdedup.service.kafka.source import KafkaSource
-from streamdedup.service.kafka.topics import CreatedTopics, check_topics, create_topics
+from streamdedup.service.kafka.topic_settings import TopicNeed
+from streamdedup.service.kafka.topics import BROKERS_DEFAULT, CreatedTopics, check_topics, create_topics
 
 __all__ = [
+    "BROKERS_DEFAULT",
     "CreatedTopics",
     "GroupState",
     "KafkaHistory",
@@ -36,8 +41,11 @@ __all__ = [
     "KafkaSource",
     "KafkaTransport",
     "PlainSink",
+    "TopicNeed",
     "TransactionalSink",
+    "check_kafka",
     "check_topics",
+    "committed_quietly",
     "create_topics",
     "describe_group",
 ]

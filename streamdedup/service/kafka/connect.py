@@ -1,13 +1,12 @@
 """Opens both ends of a Kafka transport."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from streamdedup.service.kafka.failures import cap_client_logging
 from streamdedup.service.kafka.options import KafkaOptions
 from streamdedup.service.kafka.sinks import PlainSink, TransactionalSink
 from streamdedup.service.kafka.source import KafkaSource
-from streamdedup.service.kafka.topics import check_topics
 
 
 class KafkaTransport:
@@ -47,17 +46,6 @@ class KafkaTransport:
         except BaseException:
             sink.close()
             raise
-
-    def check(
-        self, outputs: Iterable[str], message_bytes: int | None = None, keyless: str | None = None
-    ) -> dict[str, int]:
-        """Check topics; see ``check_topics``.
-
-        Raises:
-            BrokerUnavailable: Nothing answers.
-            BrokerMisconfigured: A topic is missing, too small or compacted, or we may not see it.
-        """
-        return check_topics(self._options, outputs, message_bytes, keyless)
 
     def _open_plain(self) -> tuple[KafkaSource, PlainSink]:
         """A source, and a sink that commits through it."""

@@ -55,6 +55,22 @@ def describe_group(options: KafkaOptions) -> GroupState:
             time.sleep(_RETRY_PAUSE_S)
 
 
+def committed_quietly(options: KafkaOptions) -> dict[Partition, int]:
+    """Return the committed offsets of the group, and change nothing at a Kafka that has never had a group.
+
+    Asking for the coordinator of a group makes Kafka create its topic of offsets. A group with offsets is on the list
+    of groups, so the coordinator is asked for only when the group is listed.
+
+    Raises:
+        BrokerUnavailable: Nothing answers.
+        BrokerMisconfigured: Kafka refuses us.
+    """
+    with admin_client(options) as admin:
+        if all(group["group_id"] != options.group_id for group in admin.list_groups()):
+            return {}
+    return dict(describe_group(options).committed)
+
+
 def _describe(admin: Any, options: KafkaOptions) -> GroupState:
     group = admin.describe_groups([options.group_id])[options.group_id]
     _refuse_error(group.get("error"))

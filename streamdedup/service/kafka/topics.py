@@ -1,25 +1,19 @@
-"""Topics: are they there, may we use them, are they large enough, and creating them."""
+"""Topics: whether they exist and may be used, and creating them. Their settings: ``topic_settings``."""
 
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kafka import errors as kafka_errors
-from kafka.admin import ConfigResource, ConfigResourceType
 
 from streamdedup.errors import BrokerMisconfigured
 from streamdedup.service.kafka.client import admin_client
 from streamdedup.service.kafka.failures import missing_topics, translated
 from streamdedup.service.kafka.options import KafkaOptions
+from streamdedup.service.kafka.topic_settings import RETENTION, UNLIMITED
 
-logger = logging.getLogger(__name__)
-
-#: The topic's limit on the size of a record batch.
-SIZE_LIMIT = "max.message.bytes"
-
-#: Whether the topic drops old records, or all but the last record of each key.
-CLEANUP = "cleanup.policy"
+#: Replication factor that stands for the broker's ``default.replication.factor``.
+BROKERS_DEFAULT = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,34 +31,23 @@ class CreatedTopics:
     partition_counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def check_topics(
-    options: KafkaOptions, outputs: Iterable[str], message_bytes: int | None = None, keyless: str | None = None
-) -> dict[str, int]:
-    """Check that input and output topics exist, that we may use them, and that output topics take our messages.
-
-    Settings of topics are not checked on a broker for which ``api_version`` is set, as it may not tell them, nor where
-    we have no right to read them.
+def check_topics(options: KafkaOptions, outputs: Iterable[str] = ()) -> dict[str, int]:
+    """Check that input and output topics exist and may be used.
 
     Args:
         options: Where Kafka is, and the input topics.
         outputs: Topics that are written to.
-        message_bytes: Size of our largest message, default ``options.max_request_bytes``.
-        keyless: That one of ``outputs`` that must take messages without a key, and keep all messages of a key.
 
     Returns:
         Number of partitions of each topic.
 
     Raises:
         BrokerUnavailable: Nothing answers.
-        BrokerMisconfigured: A topic is missing, too small or compacted, or we may not see it.
+        BrokerMisconfigured: A topic is missing, or a right on it.
     """
-    outputs = sorted(set(outputs))
-    needed = dict.fromkeys(options.topics, "READ") | dict.fromkeys(outputs, "WRITE")
+    needed = dict.fromkeys(options.topics, "READ") | dict.fromkeys(sorted(set(outputs)), "WRITE")
     with admin_client(options) as admin:
-        counts = _partition_counts(admin, needed)
-        if outputs and options.api_version is None:
-            _check_settings(admin, outputs, message_bytes or options.max_request_bytes, keyless)
-        return counts
+        return partition_counts(admin, needed)
 
 
 def refuse_missing(options: KafkaOptions, topics: Iterable[str]) -> None:
@@ -75,7 +58,7 @@ def refuse_missing(options: KafkaOptions, topics: Iterable[str]) -> None:
         BrokerMisconfigured: A topic is missing, or we may not see it.
     """
     with admin_client(options) as admin:
-        _partition_counts(admin, dict.fromkeys(topics, "DESCRIBE"))
+        partition_counts(admin, dict.fromkeys(topics, "DESCRIBE"))
 
 
 def create_topics(
@@ -83,14 +66,16 @@ def create_topics(
     partition_counts: Mapping[str, int],
     replication_factor: int,
     configs: Mapping[str, Mapping[str, str]] | None = None,
+    kept_ms: Mapping[str, int] | None = None,
 ) -> CreatedTopics:
     """Create the topics that do not exist, and wait until they can be used.
 
     Args:
         options: Where Kafka is.
         partition_counts: Number of partitions of each topic.
-        replication_factor: Copies of each partition.
+        replication_factor: Copies of each partition; ``BROKERS_DEFAULT`` leaves the number to the broker.
         configs: Settings of those topics that need any, by topic, such as ``{"max.message.bytes": "4194304"}``.
+        kept_ms: Least retention of further topics, in milliseconds, for brokers whose own default is shorter.
 
     Raises:
         BrokerUnavailable: Nothing answers, or the topics did not come into being in time.
@@ -107,6 +92,7 @@ def create_topics(
             }
             for name, count in partition_counts.items()
         }
+        _keep_longer(admin, wanted, kept_ms or {})
         answer = admin.create_topics(wanted, raise_errors=False)
         for topic in answer["topics"]:
             kind = kafka_errors.for_code(topic["error_code"])
@@ -125,6 +111,21 @@ def create_topics(
     return CreatedTopics(tuple(sorted(created)), tuple(sorted(existed)), known)
 
 
+def _keep_longer(admin: Any, wanted: Mapping[str, dict[str, Any]], kept_ms: Mapping[str, int]) -> None:
+    """Give topics a retention of their own where the broker's default is shorter than ``kept_ms``.
+
+    Asked to validate the creation of a topic, a broker tells the settings that the topic would have, if the user may
+    read them.
+    """
+    asked = {name: wanted[name] for name in kept_ms}
+    answer = admin.create_topics(asked, validate_only=True, raise_errors=False) if asked else {"topics": ()}
+    for topic in answer["topics"]:
+        default = (topic.get("configs") or {}).get(RETENTION)
+        needed_ms = kept_ms[topic["name"]]
+        if default is not None and UNLIMITED < int(default["value"]) < needed_ms:
+            wanted[topic["name"]]["configs"][RETENTION] = str(needed_ms)
+
+
 def _not_created(kind: Any, topic: Mapping[str, Any]) -> Exception:
     """Why Kafka refused to create ``topic``."""
     text = topic.get("error_message") or kind.description or kind.__name__
@@ -133,11 +134,35 @@ def _not_created(kind: Any, topic: Mapping[str, Any]) -> Exception:
     return translated(kind(text), f"create topic {topic['name']}")
 
 
-def _partition_counts(admin: Any, needed: Mapping[str, str]) -> dict[str, int]:
-    """Number of partitions by topic; raises when one is missing, or refuses us what it is needed for."""
+def partition_counts(admin: Any, needed: Mapping[str, str]) -> dict[str, int]:
+    """Return the number of partitions of topics.
+
+    Args:
+        admin: An open admin client.
+        needed: The operation that each topic is needed for, such as ``READ``, by topic.
+
+    Raises:
+        BrokerMisconfigured: A topic is missing, or a right on it.
+    """
+    counts: dict[str, int] = {}
+    missing, refused = split_topics(admin, needed, counts)
+    if refused:
+        raise lacking_rights({name: needed[name] for name in refused})
+    if missing:
+        raise missing_topics(missing)
+    return counts
+
+
+def split_topics(admin: Any, needed: Mapping[str, str], counts: dict[str, int]) -> tuple[list[str], list[str]]:
+    """Look up topics; return the names of those that are missing, and of those that the user has no right to use.
+
+    Args:
+        admin: An open admin client.
+        needed: The operation that each topic is needed for, such as ``READ``, by topic.
+        counts: Gets the number of partitions of each of the others.
+    """
     missing: list[str] = []
     refused: list[str] = []
-    counts: dict[str, int] = {}
     for topic in admin.describe_topics(sorted(needed)):
         name, kind = topic["name"], kafka_errors.for_code(topic["error_code"])
         if kind in {kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError}:
@@ -148,39 +173,17 @@ def _partition_counts(admin: Any, needed: Mapping[str, str]) -> dict[str, int]:
             raise translated(kind(kind.description), "look up a topic", topic=name)
         else:
             counts[name] = len(topic["partitions"])
-    if refused:
-        rights = ", ".join(f"{needed[name]} on topic {name}" for name in refused)
-        raise BrokerMisconfigured(f"Kafka refuses us: the user lacks rights; grant {rights} (if it exists)")
-    missing.extend(name for name in needed if name not in counts and name not in missing)
-    if missing:
-        raise missing_topics(missing)
-    return counts
+    missing += [name for name in needed if name not in {*counts, *missing, *refused}]
+    return missing, refused
+
+
+def lacking_rights(needed: Mapping[str, str]) -> BrokerMisconfigured:
+    """Return the error for topics that the user has no right to use: the operation needed, by topic."""
+    rights = ", ".join(f"{operation} on topic {name}" for name, operation in needed.items())
+    return BrokerMisconfigured(f"Kafka refuses us: the user lacks rights; grant {rights} (if it exists)")
 
 
 def _granted(topic: Mapping[str, Any], operation: str) -> bool:
     """Whether we may do ``operation`` with ``topic``; true where the broker does not tell."""
     operations = topic.get("authorized_operations")
     return operations is None or operation in operations
-
-
-def _check_settings(admin: Any, outputs: list[str], message_bytes: int, keyless: str | None) -> None:
-    """Raise when an output topic does not take a message of ``message_bytes``, or ``keyless`` none without a key."""
-    asked = {SIZE_LIMIT: None, CLEANUP: None}
-    resources = [ConfigResource(ConfigResourceType.TOPIC, name, asked) for name in outputs]
-    described = admin.describe_configs(resources, config_filter="all")
-    for name, settings in described["topic"].items():
-        if not settings:
-            event = {"event": "topic_settings_unknown", "topic": name, "missing_right": "DESCRIBE_CONFIGS"}
-            logger.warning("The settings of a topic cannot be checked", extra=event)
-            continue
-        limit_bytes = int(settings[SIZE_LIMIT]["value"])
-        if limit_bytes < message_bytes:
-            raise BrokerMisconfigured(
-                f"topic {name} takes messages of {limit_bytes} bytes, ours may have {message_bytes}: raise its "
-                f"{SIZE_LIMIT}, or lower kafka.max_message_bytes"
-            )
-        if name == keyless and "compact" in settings[CLEANUP]["value"]:
-            raise BrokerMisconfigured(
-                f"topic {name} is compacted, so it refuses messages without a key and drops all but the last of each "
-                f"key: set its {CLEANUP} to delete"
-            )

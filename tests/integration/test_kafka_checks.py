@@ -1,0 +1,149 @@
+"""The checks of Kafka on a real broker: topics set up wrong, and nothing that a check leaves behind."""
+
+import contextlib
+
+import pytest
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import CoordinatorNotAvailableError, NoError, NotCoordinatorError
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from streamdedup.embedded.ports import free_ports
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
+from streamdedup.findings import Level, warnings_of
+from streamdedup.service.kafka import (
+    BROKERS_DEFAULT,
+    KafkaOptions,
+    TopicNeed,
+    check_kafka,
+    committed_quietly,
+    create_topics,
+)
+from tests import servers
+
+DAY_MS = 86_400_000
+
+
+def options(bootstrap, *topics, **changes):
+    fixed = {"group_id": servers.fresh_name("group"), "transactional_id": servers.fresh_name("id")}
+    return KafkaOptions(bootstrap_servers=bootstrap, topics=topics or ("input",), **(fixed | changes))
+
+
+def checked(kafka, need, **changes):
+    """Return what is found about the topic of a need."""
+    found = check_kafka(options(kafka, need.name, **changes), [need])
+    return [finding for finding in found if finding.subject == f"topic {need.name}"]
+
+
+def settings_of(kafka, topic):
+    with contextlib.closing(servers.admin_client(kafka)) as admin:
+        described = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)], config_filter="all")
+    return {key: entry["value"] for key, entry in described["topic"][topic].items()}
+
+
+def test_a_missing_topic_hides_nothing_of_the_others(kafka, new_topic):
+    small, missing = new_topic("output", max_message_bytes="1000"), servers.fresh_name("missing")
+    needs = [
+        TopicNeed(name=missing, operation="READ"),
+        TopicNeed(name=small, operation="WRITE", message_bytes=1_048_576),
+    ]
+    found = list(check_kafka(options(kafka), needs))
+    assert [finding.check for finding in found] == ["kafka", "group", "transactions", "topic_exists", "topic_size"]
+    with pytest.raises(BrokerMisconfigured, match=rf"{missing}[^\n]*\n.*1000 bytes, ours may have 1048576") as caught:
+        warnings_of(found)
+    assert f"--entity-name {small} --add-config max.message.bytes=1048576" in str(caught.value)
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_compacted_topic_is_refused_where_compaction_loses_something(kafka, new_topic, policy):
+    compacted = new_topic("output", cleanup_policy=policy)
+    (failed,) = checked(kafka, TopicNeed(name=compacted, operation="WRITE", compaction_loss="drops alerts"))
+    assert (failed.check, failed.error) == ("topic_cleanup", BrokerMisconfigured)
+    assert failed.text == f"topic {compacted} is compacted, which drops alerts: set its cleanup.policy to delete"
+    assert failed.command.endswith(f"--entity-name {compacted} --add-config cleanup.policy=delete")
+    (fine,) = checked(kafka, TopicNeed(name=compacted, operation="READ"))
+    assert fine.level is Level.OK
+
+
+def test_a_topic_that_forgets_too_early_is_warned_of_with_a_command_that_mends_it(kafka, new_topic):
+    short = new_topic("input", retention_ms=str(7 * DAY_MS), retention_bytes="1000000")
+    need = TopicNeed(name=short, operation="READ", kept_ms=31 * DAY_MS)
+    (warned,) = checked(kafka, need)
+    assert (warned.check, warned.level) == ("topic_retention", Level.WARNING)
+    assert "for 7 days only and at most 1,000,000 bytes of a partition" in warned.text
+    assert "31 days" in warned.text
+    # What the command says is what the broker takes.
+    assert warned.command.startswith(f"kafka-configs.sh --bootstrap-server {kafka} --alter --entity-type topics ")
+    changes = dict(pair.split("=") for pair in warned.command.rpartition(" ")[2].split(","))
+    with contextlib.closing(servers.admin_client(kafka)) as admin:
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, short, changes)])
+    servers.wait_until(lambda: checked(kafka, need)[0].level is Level.OK, what="the settings of the topic")
+
+
+def test_new_topics_are_kept_as_long_as_asked_unless_the_broker_keeps_them_longer(kafka):
+    plain, ours, short = (servers.fresh_name("topic") for _ in range(3))
+    servers.create_topics(kafka, [plain])
+    create_topics(
+        options(kafka),
+        {ours: 1, short: 1},
+        BROKERS_DEFAULT,
+        {short: {"retention.ms": str(DAY_MS)}},
+        {ours: 31 * DAY_MS, short: 31 * DAY_MS},
+    )
+    default_ms = int(settings_of(kafka, plain)["retention.ms"])
+    kept_ms = default_ms if default_ms == -1 else max(default_ms, 31 * DAY_MS)
+    assert settings_of(kafka, ours)["retention.ms"] == str(kept_ms)
+    assert settings_of(kafka, short)["retention.ms"] == str(31 * DAY_MS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "named"),
+    [
+        ({"transaction_timeout_s": 3600.0, "delivery_timeout_s": 60.0}, "transactions", "transaction.max.timeout.ms"),
+        ({"session_timeout_s": 3601.0}, "group", "group.max.session.timeout.ms"),
+    ],
+)
+def test_times_beyond_what_the_broker_allows_are_told_with_its_limit(kafka, changes, check, named):
+    found = {finding.check: finding for finding in check_kafka(options(kafka, **changes), [])}
+    assert found[check].error is BrokerMisconfigured
+    assert named in found[check].text
+
+
+def test_nobody_there_is_one_failure_that_waiting_may_cure():
+    address = f"127.0.0.1:{free_ports()[0]}"
+    (failed,) = check_kafka(options(address, connect_timeout_s=0.5), [TopicNeed(name="input", operation="READ")])
+    assert failed.error is BrokerUnavailable
+    assert address in failed.text
+
+
+def test_a_group_that_has_committed_is_found_and_another_one_is_not_made(kafka, new_topic):
+    topic = new_topic("input")
+    asked = options(kafka, topic)
+    assert committed_quietly(asked) == {}
+    with contextlib.closing(servers.admin_client(kafka)) as admin:
+        assert asked.group_id not in {group["group_id"] for group in admin.list_groups()}
+
+        def commit():
+            # A broker that has never had a group makes the place for groups now.
+            with contextlib.suppress(CoordinatorNotAvailableError, NotCoordinatorError):
+                offsets = {TopicPartition(topic, 0): OffsetAndMetadata(5, "", -1)}
+                return set(admin.alter_group_offsets(asked.group_id, offsets).values()) == {NoError}
+            return False
+
+        servers.wait_until(commit, 60.0, "the coordinator of groups")
+    assert committed_quietly(asked) == {(topic, 0): 5}
+
+
+@pytest.mark.long
+def test_a_kafka_that_was_only_checked_has_none_of_its_internal_topics():
+    with servers.make_kafka() as server:
+        servers.create_topics(server.bootstrap_servers, ["input", "output"])
+        asked = options(server.bootstrap_servers)
+        needs = [TopicNeed(name="input", operation="READ"), TopicNeed(name="output", operation="WRITE")]
+        assert {finding.level for finding in check_kafka(asked, needs)} == {Level.OK}
+        assert committed_quietly(asked) == {}
+        with contextlib.closing(servers.admin_client(server.bootstrap_servers)) as admin:
+            assert set(admin.list_topics()) == {"input", "output"}
+            # Asking for the coordinator makes one of them: the check above must not.
+            with contextlib.suppress(CoordinatorNotAvailableError):
+                admin.list_group_offsets(asked.group_id)
+            servers.wait_until(lambda: "__consumer_offsets" in admin.list_topics(), 60.0, "the topic of offsets")

@@ -1,0 +1,246 @@
+"""The checks of the store on real servers: rights one by one, clocks, settings, TLS."""
+
+import pytest
+import redis
+
+from streamdedup.commands.assembly import connect_store, redis_store
+from streamdedup.commands.checks import index_findings, redis_findings
+from streamdedup.embedded import MissingToolError
+from streamdedup.embedded.ports import free_ports
+from streamdedup.embedded.process import LOOPBACK
+from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
+from streamdedup.findings import Level
+from streamdedup.position import Partition
+from streamdedup.settings import Settings
+from streamdedup.store import checks
+from streamdedup.store.redis_keys import Keys
+from tests import redis_sets
+from tests.canaries import TLS
+from tests.servers import make_redis, unavailable
+
+PARTITION = Partition("articles", 0)
+
+
+def settings_for(url, **changes):
+    """Return settings with one profile; two underscores stand for a dot."""
+    given = {
+        "kafka.bootstrap_servers": f"{LOOPBACK}:{free_ports()[0]}",
+        "profiles.articles.topics": "articles",
+        **({"redis.url": url} if url else {}),
+    }
+    return Settings.load(None, given | {key.replace("__", "."): value for key, value in changes.items()}, {})
+
+
+def checked(settings):
+    """Return the findings about the store by the name of the check."""
+    with connect_store(settings) as servers:
+        return {finding.check: finding for finding in redis_findings(settings, servers)}
+
+
+@pytest.fixture(scope="module")
+def own_redis(redis_program):
+    """A server of these tests' own and a client of it that may do everything."""
+    try:
+        with make_redis(redis_program) as server, redis.Redis(port=server.port) as client:
+            yield server, client
+    except MissingToolError as error:
+        unavailable(error)
+
+
+def let_in(client, *rules):
+    client.execute_command("ACL", "DELUSER", "streamdedup")
+    client.execute_command("ACL", "SETUSER", "streamdedup", *rules)
+    client.flushall()
+
+
+def as_user(server, **changes):
+    return settings_for(server.url, redis__username="streamdedup", redis__password="secret", **changes)
+
+
+class TestRights:
+    def test_the_rights_of_the_page_are_enough_and_nothing_is_written(self, own_redis):
+        server, client = own_redis
+        let_in(client, *redis_sets.acl_line("daemon"))
+        client.execute_command("ACL", "LOG", "RESET")
+        assert checked(as_user(server))["redis_rights"].level is Level.OK
+        assert client.dbsize() == 0
+        refused = {entry["object"] for entry in client.acl_log()} - {"client|setinfo"}
+        assert refused == set()
+
+    @pytest.mark.parametrize("right", [rule for rule in redis_sets.acl_line("daemon") if rule[0] in "+~"])
+    def test_each_missing_one_is_found_and_nothing_is_written(self, own_redis, right):
+        server, client = own_redis
+        let_in(client, *(rule for rule in redis_sets.acl_line("daemon") if rule != right))
+        found = checked(as_user(server))
+        (failed,) = [finding for finding in found.values() if finding.level is Level.FAILED]
+        assert failed.error is StoreMisconfigured
+        name = right[1:].upper()
+        if right[0] == "+" and name not in {"INFO", "TIME", "EVALSHA", "SCRIPT|LOAD"}:
+            assert failed.check == "redis_rights"
+            assert f" {name};" in failed.text
+        assert "lacks rights" in failed.text
+        assert client.dbsize() == 0
+
+    @pytest.mark.parametrize("rule", ["~{other:*", "%R~{sd:*"])
+    def test_other_keys_and_keys_that_can_only_be_read_are_told(self, own_redis, rule):
+        server, client = own_redis
+        rules = redis_sets.acl_line("daemon")
+        let_in(client, *(rule if known[0] == "~" else known for known in rules))
+        failed = checked(as_user(server))["redis_rights"]
+        assert failed.level is Level.FAILED
+        assert "~{sd:*" in failed.text
+
+    def test_a_daemon_that_rebuilds_by_itself_needs_scan(self, own_redis):
+        server, client = own_redis
+        let_in(client, *redis_sets.acl_line("daemon"))
+        failed = checked(as_user(server, service__on_index_lost="rebuild"))["redis_rights"]
+        assert " SCAN;" in failed.text
+        let_in(client, *redis_sets.acl_line("daemon"), *redis_sets.acl_line("operator"))
+        assert checked(as_user(server, service__on_index_lost="rebuild"))["redis_rights"].level is Level.OK
+
+    def test_on_a_cluster_every_slot_is_asked(self, cluster_of_redis):
+        for client in cluster_of_redis.clients:
+            lines = (*redis_sets.acl_line("daemon"), *redis_sets.acl_line("cluster"))
+            let_in(client, *lines)
+        nodes = ",".join(f"{host}:{port}" for host, port in cluster_of_redis.addresses)
+        settings = settings_for(
+            None, redis__mode="cluster", redis__nodes=nodes, redis__username="streamdedup", redis__password="secret"
+        )
+        assert checked(settings)["redis_rights"].level is Level.OK
+        cluster_of_redis.clients[1].execute_command("ACL", "SETUSER", "streamdedup", "-rpush")
+        assert " RPUSH;" in checked(settings)["redis_rights"].text
+
+
+class TestServer:
+    def test_nobody_there_is_a_failure_that_waiting_may_cure(self):
+        found = checked(settings_for(f"redis://{LOOPBACK}:{free_ports()[0]}/0"))
+        assert list(found) == ["redis"]
+        assert found["redis"].error is StoreUnavailable
+
+    def test_eviction_is_refused_with_a_limit_and_warned_of_without(self, own_redis):
+        server, client = own_redis
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            assert checked(settings_for(server.url))["redis_eviction"].level is Level.WARNING
+            client.config_set("maxmemory", "100mb")
+            failed = checked(settings_for(server.url))["redis_eviction"]
+            assert failed.error is StoreMisconfigured
+            assert failed.command == f"redis-cli -h {LOOPBACK} -p {server.port} CONFIG SET maxmemory-policy noeviction"
+        finally:
+            client.config_set("maxmemory", 0)
+            client.config_set("maxmemory-policy", "noeviction")
+
+    def test_memory_is_told_against_its_limit_and_a_full_store_warned_of(self, own_redis):
+        server, client = own_redis
+        assert "no memory limit" in checked(settings_for(server.url))["redis_memory"].text
+        try:
+            client.config_set("maxmemory", "1gb")
+            assert "1,024.0 MiB" in checked(settings_for(server.url))["redis_memory"].text
+            client.config_set("maxmemory", "100kb")
+            assert checked(settings_for(server.url))["redis_memory"].level is Level.WARNING
+        finally:
+            client.config_set("maxmemory", 0)
+
+    def test_a_store_without_an_append_only_file_is_warned_of_until_it_has_one(self, own_redis):
+        server, client = own_redis
+        warned = checked(settings_for(server.url))["redis_persistence"]
+        assert warned.level is Level.WARNING
+        assert warned.command.endswith("CONFIG SET appendonly yes")
+        try:
+            client.config_set("appendonly", "yes")
+            assert checked(settings_for(server.url))["redis_persistence"].level is Level.OK
+        finally:
+            client.config_set("appendonly", "no")
+
+    @pytest.mark.parametrize(("offset_s", "level"), [(0, Level.OK), (75, Level.WARNING), (-75, Level.WARNING)])
+    def test_clocks_that_differ_are_warned_of(self, own_redis, monkeypatch, offset_s, level):
+        server, _ = own_redis
+        real = checks.time.time
+        monkeypatch.setattr(checks.time, "time", lambda: real() + offset_s)
+        found = checked(settings_for(server.url))["redis_clock"]
+        assert found.level is level
+        if offset_s:
+            assert f"75 s {'behind' if offset_s > 0 else 'ahead of'} this machine's" in found.text
+
+
+class TestTls:
+    def test_tls_to_a_server_without_it_is_told_as_such(self, own_redis):
+        server, _ = own_redis
+        settings = settings_for(f"rediss://{LOOPBACK}:{server.port}/0", redis__timeout="500ms")
+        failed = checked(settings)["redis"]
+        assert failed.error is StoreMisconfigured
+        assert "TLS handshake against a server without TLS" in failed.text
+        assert "write redis:// in redis.url" in failed.text
+
+    def test_no_tls_to_a_server_that_wants_it_is_told_as_such(self):
+        try:
+            server = redis_sets.TlsServer()
+        except MissingToolError as error:
+            unavailable(error)
+        with server:
+            failed = checked(settings_for(f"redis://{LOOPBACK}:{server.port}/0"))["redis"]
+            assert failed.error is StoreMisconfigured
+            assert "write rediss:// in redis.url" in failed.text
+            nodes = settings_for(None, redis__mode="cluster", redis__nodes=f"{LOOPBACK}:{server.port}")
+            assert "set redis.tls = true" in checked(nodes)["redis"].text
+            stranger = settings_for(
+                f"rediss://localhost:{server.port}/0", redis__ssl_ca_file=str(TLS / "certificate.pem")
+            )
+            # TLS is not what is wrong here: a certificate of ours is.
+            assert "TLS handshake" not in checked(stranger)["redis"].text
+
+    def test_a_server_that_is_frozen_is_not_taken_for_one_without_tls(self, start_redis):
+        server = start_redis()
+        server.pause()
+        try:
+            settings = settings_for(
+                f"rediss://{LOOPBACK}:{server.port}/0", redis__timeout="200ms", redis__connect_timeout="200ms"
+            )
+            assert checked(settings)["redis"].error is StoreUnavailable
+        finally:
+            server.resume()
+
+
+class TestIndex:
+    @pytest.fixture
+    def settings(self, redis_client, redis_url):
+        return settings_for(redis_url)
+
+    @staticmethod
+    def look(settings, committed=None):
+        with connect_store(settings) as servers:
+            (found,) = index_findings(settings, servers, committed)
+        return found
+
+    @staticmethod
+    def begin(settings):
+        with connect_store(settings) as servers:
+            redis_store(settings, "articles", servers).open(settings.profiles["articles"].fingerprint())
+
+    def test_none_yet_is_fine_and_stays_so(self, settings, redis_client):
+        assert self.look(settings, {}).level is Level.OK
+        assert redis_client.dbsize() == 0
+
+    def test_none_beside_committed_offsets_is_a_loss(self, settings):
+        lost = self.look(settings, {PARTITION: 7})
+        assert lost.error is IndexLost
+        assert "articles:0" in lost.text
+        assert "streamdedup index rebuild" in lost.text
+        assert self.look(settings, {Partition("of-others", 0): 7}).level is Level.OK
+
+    def test_one_that_fits_and_one_that_differs_are_told_by_parameter(self, settings, redis_url):
+        self.begin(settings)
+        assert self.look(settings, {PARTITION: 7}).level is Level.OK
+        other = settings_for(redis_url, profiles__articles__shingle_size=4)
+        differs = self.look(other)
+        assert differs.error is IndexMismatch
+        assert "shingle_size is 3 in the index and 4 in the settings" in differs.text
+
+    def test_one_that_is_half_deleted_or_being_rebuilt_is_told(self, settings, redis_client):
+        keys = Keys("sd:articles", 1)
+        redis_client.set(keys.draft, b"somebody")
+        assert self.look(settings).level is Level.WARNING
+        redis_client.set(keys.dropping, b"1")
+        dropped = self.look(settings)
+        assert dropped.error is IndexMismatch
+        assert "streamdedup index drop" in dropped.text

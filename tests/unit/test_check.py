@@ -1,0 +1,195 @@
+"""What ``streamdedup check`` says of what it finds: lines, JSON, exit codes; one failure hides none of the others."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from streamdedup import cli
+from streamdedup.commands import checks, topics
+from streamdedup.commands.check import exit_code_of, render
+from streamdedup.errors import (
+    EXIT_FAILED,
+    EXIT_FATAL,
+    EXIT_OK,
+    EXIT_USAGE,
+    BrokerMisconfigured,
+    BrokerUnavailable,
+    SettingsError,
+    StoreMisconfigured,
+    StoreUnavailable,
+)
+from streamdedup.findings import Finding, Level, warnings_of
+from streamdedup.settings import Settings
+
+DAY_MS = 86_400_000
+FINE = Finding.ok("kafka", "Kafka", "Kafka answers")
+WARNED = Finding.warning("topic_retention", "topic t", "topic t keeps too little", "kafka-configs.sh --alter t")
+AWAY = Finding.failure("redis", "Redis", StoreUnavailable("nobody there"))
+REFUSED = Finding.failure(
+    "topic_exists", "topic t", BrokerMisconfigured("no such topic: t"), "streamdedup topics create"
+)
+WRONG = Finding.failure("settings", "settings", SettingsError("redis.url: is missing"))
+SETTINGS = {
+    "kafka.bootstrap_servers": "h:1",
+    "redis.url": "redis://:canary@h:2/0",
+    "redis.allow_plaintext": True,
+    "profiles.articles.topics": "articles",
+    "profiles.reviews.topics": "reviews",
+    "profiles.reviews.retention": "60d",
+}
+
+
+@pytest.fixture
+def settings():
+    return Settings.load(None, SETTINGS, {})
+
+
+class TestExitCode:
+    @pytest.mark.parametrize(
+        ("findings", "code"),
+        [
+            ([FINE, WARNED], EXIT_OK),
+            ([FINE, AWAY], EXIT_FAILED),
+            ([AWAY, REFUSED], EXIT_FATAL),
+            ([WRONG], EXIT_USAGE),
+        ],
+    )
+    def test_it_is_that_of_the_failure_that_needs_the_operator_most(self, findings, code):
+        assert exit_code_of(findings) == code
+
+
+class TestWarnings:
+    def test_run_logs_warnings_and_ends_with_failures(self):
+        assert warnings_of([FINE, WARNED]) == [WARNED]
+        with pytest.raises(StoreUnavailable, match="nobody there"):
+            warnings_of([FINE, AWAY])
+
+    def test_what_no_waiting_cures_is_not_waited_for_and_all_of_it_is_said(self):
+        other = Finding.failure("topic_size", "topic u", BrokerMisconfigured("topic u is too small"))
+        with pytest.raises(BrokerMisconfigured) as caught:
+            warnings_of([AWAY, REFUSED, WARNED, other])
+        assert str(caught.value) == "no such topic: t: streamdedup topics create\ntopic u is too small"
+
+
+class TestLines:
+    def test_a_pipe_gets_one_line_without_colours(self):
+        assert list(render(FINE, None)) == ["ok       Kafka answers"]
+        assert list(render(WARNED, None)) == ["warning  topic t keeps too little: kafka-configs.sh --alter t"]
+        broken = Finding.failure("x", "x", StoreMisconfigured("two\nlines"))
+        assert list(render(broken, None)) == ["failed   two lines"]
+
+    def test_a_terminal_gets_lines_of_its_width_and_the_command_in_one(self):
+        text = " ".join(["word"] * 30)
+        command = "kafka-configs.sh " + "-" * 80
+        first, *others, last = render(Finding.warning("x", "x", text, command), 60)
+        assert "warning" in first
+        assert all(line.startswith(" " * 9) and len(line) <= 60 for line in others)
+        assert command in last
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli.app, ["check", *arguments])
+
+
+class TestCommand:
+    @pytest.fixture
+    def config(self, tmp_path):
+        path = tmp_path / "streamdedup.toml"
+        path.write_text(
+            'kafka.bootstrap_servers = "h:1"\nredis.url = "redis://h:2/0"\nprofiles.articles.topics = ["articles"]\n',
+            encoding="utf-8",
+        )
+        return path
+
+    def test_each_mistake_in_the_settings_is_a_line(self, config):
+        config.write_text('redis.url = "redis://h"\nredis.timeout = "soon"\n', encoding="utf-8")
+        result = invoke("--config", str(config))
+        assert result.exit_code == EXIT_USAGE
+        *lines, summary = result.output.splitlines()
+        assert [line for line in lines if line.startswith("failed   redis.timeout: ")]
+        assert len(lines) > 1
+        assert all(line.startswith("failed   ") for line in lines)
+        assert summary.endswith("the daemon would not start")
+
+    def test_json_has_all_checks_and_the_exit_code(self, config, monkeypatch):
+        monkeypatch.setattr("streamdedup.commands.check.every_finding", lambda _settings: [FINE, WARNED, REFUSED])
+        result = invoke("--config", str(config), "--json")
+        said = json.loads(result.output)
+        assert result.exit_code == said["exit_code"] == EXIT_FATAL
+        assert [(one["check"], one["level"], one["error"]) for one in said["checks"]] == [
+            ("kafka", "ok", None),
+            ("topic_retention", "warning", None),
+            ("topic_exists", "failed", "BrokerMisconfigured"),
+        ]
+        assert said["checks"][1]["command"] == WARNED.command
+
+    def test_the_last_line_counts_and_says_what_the_daemon_would_do(self, config, monkeypatch):
+        monkeypatch.setattr("streamdedup.commands.check.every_finding", lambda _settings: [FINE, WARNED])
+        assert invoke("--config", str(config)).output.endswith("\n1 ok, 1 warning, 0 failed: the daemon can start\n")
+
+
+class _Servers:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+
+class TestAll:
+    """Servers are checked one after the other, and one that is away hides nothing of the next."""
+
+    @pytest.fixture
+    def found(self, monkeypatch, settings):
+        asked = []
+
+        def look(kafka, redis):
+            monkeypatch.setattr(checks, "kafka_findings", lambda _settings: kafka)
+            monkeypatch.setattr(checks, "redis_findings", lambda _settings, _servers: redis)
+            monkeypatch.setattr(checks, "connect_store", lambda _settings: _Servers())
+            monkeypatch.setattr(checks, "committed_quietly", lambda _options: asked.append("offsets") or {})
+            monkeypatch.setattr(
+                checks,
+                "index_findings",
+                lambda _settings, _servers, committed: [Finding.ok("index", "profile", f"beside {committed}")],
+            )
+            return [finding.text for finding in checks.every_finding(settings)][1:], asked
+
+        return look
+
+    def test_a_kafka_that_is_away_is_asked_nothing_more_and_redis_is(self, found):
+        away = Finding.failure("kafka", "Kafka", BrokerUnavailable("no Kafka"))
+        fine = Finding.ok("redis", "Redis", "Redis answers")
+        texts, asked = found([away], [fine])
+        assert texts == ["no Kafka", "Redis answers", "beside None"]
+        assert asked == []
+
+    def test_a_redis_that_goes_away_is_asked_for_no_index(self, found):
+        fine = Finding.ok("redis", "Redis", "Redis answers")
+        texts, asked = found([FINE], [fine, AWAY])
+        assert texts == ["Kafka answers", "Redis answers", "nobody there"]
+        assert asked == ["offsets"]
+
+
+class TestNeeds:
+    def test_topics_must_keep_what_a_rebuild_reads_and_outputs_must_not_be_compacted(self, settings):
+        needs = {need.name: need for need in checks.topic_needs(settings)}
+        assert needs.keys() == {"articles", "reviews", "duplicates", "duplicates.dlq"}
+        kept = {name: need.kept_ms and need.kept_ms // DAY_MS for name, need in needs.items()}
+        assert kept == {"articles": 31, "reviews": 61, "duplicates": 61, "duplicates.dlq": None}
+        assert [name for name, need in needs.items() if need.compaction_loss] == ["duplicates", "duplicates.dlq"]
+        assert {need.operation for need in needs.values() if need.message_bytes} == {"WRITE"}
+
+    def test_new_topics_are_created_with_what_is_needed(self, settings):
+        configs = topics.output_configs(settings)
+        assert configs["duplicates"]["retention.ms"] == str(61 * DAY_MS)
+        assert configs["duplicates"]["cleanup.policy"] == "delete"
+        assert configs["duplicates.dlq"]["retention.ms"] == "-1"
+        assert "articles" not in configs
+
+    def test_no_finding_of_a_store_that_is_away_shows_the_password(self, settings):
+        with checks.connect_store(settings) as servers:
+            found = list(checks.redis_findings(settings, servers))
+        assert [finding.level for finding in found] == [Level.FAILED]
+        assert "canary" not in found[0].sentence

@@ -1,0 +1,84 @@
+"""What is wrong with the settings of a topic, and the command that mends it."""
+
+import shlex
+
+import pytest
+
+from streamdedup.findings import Level
+from streamdedup.service.kafka.options import KafkaOptions
+from streamdedup.service.kafka.topic_settings import TopicNeed, alter_topic, duration_text, judge_topic
+
+DAY_MS = 86_400_000
+OPTIONS = KafkaOptions(bootstrap_servers=("a:1", "b:2"), group_id="g", topics=("t",), transactional_id="x")
+SETTINGS = {
+    "max.message.bytes": "1048588", "cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"
+}  # fmt: skip
+
+
+def judged(settings, **need):
+    given = {key.replace("_", "."): value for key, value in settings.items()}
+    return list(judge_topic(OPTIONS, TopicNeed(name="t", operation="READ", **need), 4, SETTINGS | given))
+
+
+@pytest.mark.parametrize(
+    ("settings", "level"),
+    [
+        ({}, Level.OK),
+        ({"retention_ms": str(31 * DAY_MS)}, Level.OK),
+        ({"retention_ms": str(31 * DAY_MS - 1)}, Level.WARNING),
+        ({"retention_bytes": "1000"}, Level.WARNING),
+        ({"cleanup_policy": "compact", "retention_ms": "1"}, Level.OK),
+        ({"cleanup_policy": "compact,delete", "retention_ms": "1"}, Level.WARNING),
+    ],
+)
+def test_retention_is_compared_with_what_is_needed(settings, level):
+    (found,) = judged(settings, kept_ms=31 * DAY_MS)
+    assert found.level is level
+
+
+def test_the_command_mends_all_that_is_too_short_and_nothing_else():
+    (found,) = judged({"retention_ms": "604800000", "retention_bytes": "5"}, kept_ms=31 * DAY_MS)
+    assert found.command == (
+        "kafka-configs.sh --bootstrap-server a:1,b:2 --alter --entity-type topics --entity-name t "
+        "--add-config retention.ms=2678400000,retention.bytes=-1"
+    )
+    (found,) = judged({"retention_ms": "604800000"}, kept_ms=31 * DAY_MS)
+    assert found.command.endswith("--add-config retention.ms=2678400000")
+
+
+def test_a_listener_with_a_login_needs_a_file_of_the_administrators():
+    options = KafkaOptions(
+        bootstrap_servers="a:1",
+        group_id="g",
+        topics=("t",),
+        transactional_id="x",
+        security_protocol="SASL_SSL",
+        sasl_password="canary",
+    )
+    command = alter_topic(options, "t", {"cleanup.policy": "delete"})
+    assert "--command-config admin.properties" in command
+    assert "canary" not in command
+    assert shlex.split(command)[-1] == "cleanup.policy=delete"
+
+
+def test_several_problems_are_told_and_settings_that_cannot_be_read():
+    found = judged(
+        {"cleanup_policy": "compact,delete", "max_message_bytes": "9", "retention_ms": "5"},
+        message_bytes=10, compaction_loss="drops alerts", kept_ms=DAY_MS,
+    )  # fmt: skip
+    assert [(one.check, one.level) for one in found] == [
+        ("topic_size", Level.FAILED),
+        ("topic_cleanup", Level.FAILED),
+        ("topic_retention", Level.WARNING),
+    ]
+    (unknown,) = judge_topic(OPTIONS, TopicNeed(name="t", operation="READ"), 4, {})
+    assert unknown.level is Level.WARNING
+    assert "DESCRIBE_CONFIGS on topic t" in unknown.text
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [(31 * DAY_MS, "31 days"), (DAY_MS, "1 day"), (3_600_000, "1 hour"), (90_000, "90 seconds"), (7001, "7,001 ms")],
+)
+def test_a_duration_is_told_in_its_largest_whole_unit(duration_ms, text):
+    assert duration_text(duration_ms) == text
