@@ -1,6 +1,6 @@
 """From those a document met in its buckets to its verified partners.
 
-Candidates are fetched and compared by their sketches, all of a batch at once. A template that arrives again and again
+Candidates are fetched and compared by their sketches, chunk by chunk. A template that arrives again and again
 fills its buckets; a document that meets a full bucket is shown only some of its members, looks for exact copies of
 itself in a bucket of its content, and is compared with few, so that its cost stays bounded however many came before.
 """
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from streamdedup.content import decode_sketch
 from streamdedup.detections import DetectorOptions, Outcome, Prepared, pair_key, pair_side
+from streamdedup.entries import BUDGET_BYTES, EntryReader
 from streamdedup.messages import Match
 from streamdedup.minhash import standard_error
 from streamdedup.sketch import Sketch, Sketcher
@@ -57,12 +58,16 @@ class Verifier:
         options: What decides.
         store: Where the candidates' records are.
         sketcher: Compares.
+        budget_bytes: Weight of the candidates' entries that are held at once, in bytes.
     """
 
-    def __init__(self, options: DetectorOptions, store: BucketStore, sketcher: Sketcher) -> None:
+    def __init__(
+        self, options: DetectorOptions, store: BucketStore, sketcher: Sketcher, budget_bytes: int = BUDGET_BYTES
+    ) -> None:
         self._options = options
         self._store = store
         self._sketcher = sketcher
+        self._reader = EntryReader(store, budget_bytes)
 
     def partners(
         self, prepared: Prepared, met: Mapping[int, Met], loud: Sequence[int], rights: list[Fence], outcome: Outcome
@@ -80,22 +85,33 @@ class Verifier:
             By row, its near-duplicates by pair key.
         """
         chosen = {row: self._promising(prepared.records[row], met[row], outcome) for row in loud if row in met}
-        filling = {number for seen in met.values() if seen.crowded and not seen.full for number in seen.candidates}
-        found = self._store.get_records(list(filling.union(*chosen.values())))
-        self._add_copies(prepared, met, chosen, found, rights)
-        pairs = _Comparisons()
+        kept = self._add_copies(prepared, met, chosen, rights)
+        rows_of: dict[int, list[int]] = {}
         for row, numbers in chosen.items():
-            record = prepared.records[row]
             for number in numbers:
-                other = found.get(number)
-                if other is not None and not other.deleted and self._within_window(record, other):
-                    pairs.rows.append(row)
-                    pairs.others.append(other)
-        partners = self._near_duplicates(prepared, pairs)
+                rows_of.setdefault(number, []).append(row)
+        verified: dict[int, dict[int, tuple[bytes, Match]]] = {}
+        for entries in self._reader.chunks(rows_of, kept):
+            self._near_duplicates(prepared, self._comparisons(prepared, rows_of, entries), verified)
+        partners = _in_order(chosen, verified)
         verified_count = sum(len(matches) for matches in partners.values())
         outcome.verified_count += verified_count
         outcome.rejected_count += sum(len(numbers) for numbers in chosen.values()) - verified_count
         return partners
+
+    def _comparisons(
+        self, prepared: Prepared, rows_of: Mapping[int, Sequence[int]], entries: Mapping[int, StoredRecord]
+    ) -> _Comparisons:
+        """Return the pairs of a chunk of candidates: each with the rows that chose it."""
+        pairs = _Comparisons()
+        for number, other in entries.items():
+            if other.deleted:
+                continue
+            for row in rows_of[number]:
+                if self._within_window(prepared.records[row], other):
+                    pairs.rows.append(row)
+                    pairs.others.append(other)
+        return pairs
 
     def _promising(self, record: StoredRecord, met: Met, outcome: Outcome) -> list[int]:
         """Choose the candidates to verify: those met in most bands, then by number, which every attempt sorts alike."""
@@ -112,31 +128,33 @@ class Verifier:
         return sorted(candidates, key=lambda number: (-candidates[number], number))[:limit]
 
     def _add_copies(
-        self,
-        prepared: Prepared,
-        met: Mapping[int, Met],
-        chosen: dict[int, list[int]],
-        found: dict[int, StoredRecord],
-        rights: list[Fence],
-    ) -> None:
-        """Put exact copies in the first places of what is chosen for a document that met a full bucket.
+        self, prepared: Prepared, met: Mapping[int, Met], chosen: dict[int, list[int]], rights: list[Fence]
+    ) -> dict[int, StoredRecord]:
+        """Put exact copies in the first places of the candidates chosen for a document that met a full bucket.
 
-        Whoever meets a bucket that is half full notes its own content and that of all its members, so that all in it
-        are noted long before it is full and hides most of them.
+        A document that meets a bucket that is half full notes its own content and that of all its members, so that all
+        in it are noted long before it is full and hides most of them.
+
+        Returns:
+            Entries of members that were read, as many as the budget allows to keep.
         """
         crowded = [row for row, seen in met.items() if seen.crowded]
         if not crowded:
-            return
+            return {}
         members = {number for row in crowded if not met[row].full for number in met[row].candidates}
-        there = [found[number] for number in sorted(members & found.keys())]
-        noted = [(record.number, record.digest) for record in there if not record.deleted]
+        noted: list[tuple[int, bytes]] = []
+        kept: dict[int, StoredRecord] = {}
+        for entries in self._reader.chunks(sorted(members)):
+            noted += [(entry.number, entry.digest) for entry in entries.values() if not entry.deleted]
+            if self._reader.with_room(entries, kept):
+                kept |= entries
+        noted.sort()
         own = [(prepared.records[row].number, prepared.records[row].digest) for row in crowded]
         copies = self._store.enter_copies([*noted, *own], rights)[len(noted) :]
         for row, numbers in zip(crowded, copies, strict=True):
             if met[row].full and row in chosen:
                 chosen[row] = list(dict.fromkeys([*numbers[:STORM_COPIES], *chosen[row]]))[:STORM_CANDIDATES]
-        missing = {number for row in crowded for number in chosen.get(row, ())} - found.keys()
-        found.update(self._store.get_records(sorted(missing)))
+        return kept
 
     def _within_window(self, a: StoredRecord, b: StoredRecord) -> bool:
         window, silent_until = self._options.window_ms, self._options.silent_until_ms
@@ -144,10 +162,18 @@ class Verifier:
             return False
         return window is None or abs(a.time_ms - b.time_ms) <= window
 
-    def _near_duplicates(self, prepared: Prepared, pairs: _Comparisons) -> dict[int, dict[bytes, Match]]:
-        """Compare all pairs at once; of equal contents only one pair, for the others are as similar."""
+    def _near_duplicates(
+        self, prepared: Prepared, pairs: _Comparisons, verified: dict[int, dict[int, tuple[bytes, Match]]]
+    ) -> None:
+        """Compare all pairs of a chunk; of equal contents only one pair, for the others are as similar.
+
+        Args:
+            prepared: The batch.
+            pairs: The pairs; those of one candidate are in one chunk.
+            verified: Takes the near-duplicates: by row and number of the other document, pair key and match.
+        """
         if not pairs.rows:
-            return {}
+            return
         records = prepared.records
         contents = [(records[row].digest, other.digest) for row, other in zip(pairs.rows, pairs.others, strict=True)]
         place: dict[tuple[bytes, bytes], int] = {}
@@ -155,7 +181,6 @@ class Verifier:
             place.setdefault(content, len(place))
         first = _first_of_each(contents, place)
         compared = self._compare(prepared, [pairs.rows[at] for at in first], [pairs.others[at] for at in first])
-        partners: dict[int, dict[bytes, Match]] = {}
         made: dict[tuple[int, int], Match] = {}
         sides = {row: pair_side(records[row]) for row in set(pairs.rows)}
         sides_of_others = {id(other): pair_side(other) for other in pairs.others}
@@ -167,8 +192,8 @@ class Verifier:
             match = made.get((other.number, at))
             if match is None:
                 match = made[other.number, at] = self._match(other, *outcome)
-            partners.setdefault(row, {})[pair_key(sides[row], sides_of_others[id(other)])] = match
-        return partners
+            key = pair_key(sides[row], sides_of_others[id(other)])
+            verified.setdefault(row, {})[other.number] = key, match
 
     def _compare(
         self, prepared: Prepared, rows: Sequence[int], others: Sequence[StoredRecord]
@@ -234,6 +259,17 @@ class MatchCodec:
     def decoded(self, partners: Mapping[bytes, bytes]) -> dict[bytes, Match]:
         """Decode what is saved for a position."""
         return {key: self._matches.get(text) or self._decoder.decode(text) for key, text in partners.items()}
+
+
+def _in_order(
+    chosen: Mapping[int, Sequence[int]], verified: Mapping[int, Mapping[int, tuple[bytes, Match]]]
+) -> dict[int, dict[bytes, Match]]:
+    """Return the near-duplicates of each row by pair key, in the order of its candidates: no chunk changes it."""
+    return {
+        row: dict(verified[row][number] for number in numbers if number in verified[row])
+        for row, numbers in chosen.items()
+        if row in verified
+    }
 
 
 def _first_of_each(contents: Iterable[tuple[bytes, bytes]], place: Mapping[tuple[bytes, bytes], int]) -> list[int]:

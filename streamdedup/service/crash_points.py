@@ -27,6 +27,7 @@ STORE_STEPS = {
         "fence",
         "put_records",
         "get_records",
+        "read_entries",
         "leave_buckets",
         "leave_copies",
         "replace_records",

@@ -197,8 +197,8 @@ class BucketStore(Protocol):
     Order: ``open`` once per connection; ``noted`` when partitions are assigned; ``fence`` before the first write for
     one and after every change of generation; then for each batch ``put_records``; where documents change or are
     deleted ``get_records``, ``leave_buckets``, ``leave_copies``, ``replace_records``; then ``enter_buckets``,
-    ``get_records``, where it is crowded ``enter_copies``, ``save_partners``, ``claim_pairs``, ``set_clusters``, then
-    ``announce``, and after the commit ``finish``.
+    ``read_entries``, where it is crowded ``enter_copies``, ``save_partners``, ``claim_pairs``, ``get_records``,
+    ``set_clusters``, then ``announce``, and after the commit ``finish``.
 
     All methods raise ``StoreUnavailable`` when the server does not answer, is full, loading or failing over (nothing or
     part of the call took effect; repeat the batch), and ``StoreMisconfigured`` when it refuses us for good. Those that
@@ -312,6 +312,20 @@ class BucketStore(Protocol):
 
     def get_records(self, numbers: Sequence[int]) -> dict[int, StoredRecord]:
         """Return the records that exist among ``numbers``, markers of deletions included."""
+
+    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, StoredRecord | None]:
+        """Read index entries until they weigh a limit.
+
+        Args:
+            numbers: Distinct numbers of documents.
+            limit_bytes: Weight at which reading ends, in bytes of the stored form; at least 1. An implementation that
+                reads several parts of the index at once divides the limit among them, and exceeds it by at most one
+                entry for each part.
+
+        Returns:
+            For each number that was read its entry, a marker of a deletion included, or None where there is none; of
+            any numbers at least one is read. Numbers that are missing were not read.
+        """
 
     def save_partners(
         self, partners: Sequence[tuple[Position, Mapping[bytes, bytes]]], fences: Sequence[Fence]

@@ -265,6 +265,17 @@ class MemoryBucketStore:
         found = ((number, self._records.get(number)) for number in numbers)
         return {number: record for number, record in found if record is not None}
 
+    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, StoredRecord | None]:
+        """See ``BucketStore.read_entries``."""
+        read: dict[int, StoredRecord | None] = {}
+        weight_bytes = 0
+        for number in numbers:
+            read[number] = entry = self._records.get(number)
+            weight_bytes += 0 if entry is None else len(entry.content)
+            if weight_bytes >= limit_bytes:
+                break
+        return read
+
     def save_partners(
         self, partners: Sequence[tuple[Position, Mapping[bytes, bytes]]], fences: Sequence[Fence]
     ) -> list[dict[bytes, bytes]]:

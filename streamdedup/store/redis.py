@@ -230,6 +230,21 @@ class RedisBucketStore:
                     found[distinct[index]] = _decoded(distinct[index], value)
         return found
 
+    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, StoredRecord | None]:
+        """See ``BucketStore.read_entries``."""
+        groups = by_slot(self._keys.record_slot(number) for number in numbers)
+        limit = max(1, limit_bytes // max(1, len(groups)))
+        calls: list[Call] = [
+            ("read_entries", [self._keys.record(numbers[index]) for index in members], [limit])
+            for members in groups.values()
+        ]
+        read: dict[int, StoredRecord | None] = {}
+        for members, reply in zip(groups.values(), self._runner.run(calls), strict=True):
+            # The reply ends where the limit was reached.
+            for index, value in zip(members, reply, strict=False):
+                read[numbers[index]] = None if value is None else _decoded(numbers[index], value)
+        return read
+
     def save_partners(
         self, partners: Sequence[tuple[Position, Mapping[bytes, bytes]]], fences: Sequence[Fence]
     ) -> list[dict[bytes, bytes]]:

@@ -22,7 +22,7 @@ _FENCED = (
 )
 #: Those in front of which position order is explained besides.
 _OF_RECORDS = ("put_records", "replace_records")
-_UNFENCED = ("hold_draft", "oldest_slice", "set_fence")
+_UNFENCED = ("hold_draft", "oldest_slice", "read_entries", "set_fence")
 
 
 @dataclass(frozen=True, slots=True)

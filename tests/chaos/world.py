@@ -29,7 +29,16 @@ from tests.daemons import Daemon, Installation
 #: Of each step the stage that it belongs to.
 STAGES = {
     **dict.fromkeys(
-        ("put_records", "enter_buckets", "enter_copies", "get_records", "save_partners", "claim_pairs", "set_clusters"),
+        (
+            "put_records",
+            "enter_buckets",
+            "enter_copies",
+            "get_records",
+            "read_entries",
+            "save_partners",
+            "claim_pairs",
+            "set_clusters",
+        ),
         "index",
     ),
     **dict.fromkeys(("begin", "send", "flush"), "sending"),

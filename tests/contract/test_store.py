@@ -243,6 +243,36 @@ class TestPutRecords:
         assert results[-1].previous == records[3]
 
 
+class TestReadingEntries:
+    @pytest.mark.parametrize("limit_bytes", [1, 100, 10**6])
+    def test_read_again_until_all_are_read_the_entries_are_those_that_exist(self, store, fence, limit_bytes):
+        records = [a_record(n, offset=n, content=b"%d" % n) for n in range(40)]
+        put(store, fence, *records)
+        pending, read = list(range(-5, 45)), {}
+        while pending:
+            part = store.read_entries(pending, limit_bytes)
+            assert part, "at least one is read"
+            assert part.keys() <= set(pending)
+            read |= part
+            pending = [number for number in pending if number not in part]
+        assert read == dict.fromkeys(range(-5, 45)) | {record.number: record for record in records}
+
+    def test_no_more_is_read_than_the_limit_and_one_entry_for_each_part(self, store, fence):
+        heavy = [replace(a_record(n, offset=n), content=bytes(10_000)) for n in range(60)]
+        put(store, fence, *heavy)
+        parts = 1 if isinstance(store, MemoryBucketStore) else 4 * BANDS
+        few, most = store.read_entries(range(60), 50_000), store.read_entries(range(60), 10**9)
+        assert 0 < len(few) <= 5 + parts
+        assert len(most) == 60
+
+    def test_a_marker_of_a_deletion_is_read_too(self, store, fence):
+        store.replace_records([TestDeletion.MARKER], [fence])
+        assert store.read_entries([7], 1) == {7: TestDeletion.MARKER}
+
+    def test_of_no_numbers_nothing_is_read(self, store, fence):
+        assert store.read_entries([], 1) == {}
+
+
 class TestBuckets:
     def test_a_document_alone_meets_nobody(self, store, fence):
         assert store.enter_buckets([1], keys((1, 2, 3)), [fence]).candidates == [{}]

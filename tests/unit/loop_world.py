@@ -60,6 +60,7 @@ STORE_METHODS = (
     "enter_buckets",
     "enter_copies",
     "get_records",
+    "read_entries",
     "save_partners",
     "claim_pairs",
     "set_clusters",
@@ -72,7 +73,7 @@ STORE_METHODS = (
     "evict",
 )
 #: Those of them that can be refused.
-FENCED_METHODS = frozenset(STORE_METHODS) - {"open", "noted", "get_records", "expired", "ping"}
+FENCED_METHODS = frozenset(STORE_METHODS) - {"open", "noted", "get_records", "read_entries", "expired", "ping"}
 #: Calls of a transport that can fail.
 KAFKA_CALLS = frozenset({"open_clients", "poll", "committed", "all_committed", "confirm", "publish", "commit"})
 #: Steps after which a run that has not come to its end never will.

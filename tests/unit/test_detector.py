@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_pairs import expected_pairs
 
-from streamdedup.candidates import STORM_CANDIDATES
+from streamdedup.candidates import STORM_CANDIDATES, Verifier
 from streamdedup.detections import DetectorOptions, Outcome, Skip, document_number
 from streamdedup.detector import Detector
+from streamdedup.entries import weight_bytes
 from streamdedup.errors import StoreMisconfigured
 from streamdedup.lsh import Banding
 from streamdedup.messages import Document
@@ -325,6 +326,71 @@ class TestCandidates:
         assert (document.id, error.code) == ("b", "id_collision")
         assert "'a'" in str(error)
         assert outcome.detections == []
+
+
+class Weighed(MemoryBucketStore):
+    """Notes how much each chunk of entries weighs that is held at once."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.weights = []
+
+    def get_records(self, numbers):
+        return self._noted(super().get_records(numbers))
+
+    def read_entries(self, numbers, limit_bytes):
+        return self._noted(super().read_entries(numbers, limit_bytes))
+
+    def _noted(self, read):
+        self.weights.append(weight_bytes(entry for entry in read.values() if entry is not None))
+        return read
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    seed=st.integers(0, 2**32),
+    budget_bytes=st.integers(1, 600),
+    cap=st.sampled_from([None, 6, 12]),
+    exact_limit=st.sampled_from([0, 6, None]),
+    max_candidates=st.sampled_from([None, 3]),
+)
+def test_whatever_the_budget_of_a_chunk_the_outcome_is_the_same(seed, budget_bytes, cap, exact_limit, max_candidates):
+    options = replace(OPTIONS, exact_limit=exact_limit, max_candidates=max_candidates, window_ms=40)
+    outcomes = []
+    for budget in (budget_bytes, 10**9):
+        rng = random.Random(seed)
+        stream = Stream(options, MemoryBucketStore(bucket_cap=cap))
+        stream.detector._verifier = Verifier(options, stream.store, stream.detector._sketcher, budget)
+        texts = [a_text(rng) for _ in range(4)]
+        outcomes.append([])
+        for first in range(0, 80, 20):
+            sent = [edited(rng, rng.choice(texts)) if rng.random() < 0.6 else rng.choice(texts) for _ in range(20)]
+            ids = [f"d{rng.randrange(60)}" for _ in sent]
+            batch = {i: a_document(i, sent[at], first + at, time_ms=first + at) for at, i in enumerate(ids)}
+            outcomes[-1].append(stream.index(*batch.values()))
+        outcomes[-1].append((stream.store._copies, stream.store._partners, stream.store._claims))
+    small, large = ([*map(_comparable, each)] for each in outcomes)
+    assert small == large
+
+
+def _comparable(part):
+    return [list(entries._entries.items()) for entries in part] if isinstance(part, tuple) else part
+
+
+def test_entries_of_candidates_are_held_in_chunks_of_the_budget():
+    store = Weighed()
+    stream = Stream(OPTIONS, store)
+    rng = random.Random(7)
+    text = a_text(rng, 200)
+    for at in range(40):
+        stream.index(a_document(f"d{at}", edited(rng, text), at))
+    each = weight_bytes(store.get_records([document_number("articles", "d0")]).values())
+    stream.detector._verifier = Verifier(OPTIONS, store, stream.detector._sketcher, budget_bytes=4 * each)
+    store.weights.clear()
+    outcome = stream.index(a_document("new", text, 99))
+    assert outcome.verified_count == 40
+    assert sum(store.weights) >= 40 * each * 0.9, "all were read"
+    assert max(store.weights) <= 5 * each * 1.1
 
 
 class TestClusters:

@@ -112,7 +112,17 @@ TABLE: dict[str, set[str]] = {
     "service.kafka": {"service.repeats", "service.transport"},
     "detections": {"content", "messages", "lsh", "sketch", "text", "store.documents"},
     "clusters": {"content", "sketch", "store.base", "store.documents"},
-    "candidates": {"content", "detections", "messages", "minhash", "sketch", "store.base", "store.documents"},
+    "entries": {"store.base", "store.documents"},
+    "candidates": {
+        "content",
+        "detections",
+        "entries",
+        "messages",
+        "minhash",
+        "sketch",
+        "store.base",
+        "store.documents",
+    },
     "changes": {"content", "detections", "messages", "sketch", "text", "store.base", "store.documents"},
     # level 3
     "detector": {
