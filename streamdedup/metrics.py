@@ -167,6 +167,21 @@ class Metrics:
         """Read the age of the loop's last step, in seconds, whenever the metrics are asked for."""
         self.loop_age_seconds.set_function(age_s)
 
+    def observe_readiness(self, waiting_for: Callable[[], str | None], is_ready: Callable[[], bool]) -> None:
+        """Read whether the daemon is at work, and what it waits for, whenever the metrics are asked for.
+
+        Args:
+            waiting_for: Returns one of ``WAITING_FOR``, or None.
+            is_ready: Tells whether it is at work.
+        """
+
+        def shown(what: str) -> Callable[[], float]:
+            return lambda: float(waiting_for() == what)
+
+        self.ready.set_function(is_ready)
+        for what, label in WAITING_FOR.items():
+            self.waiting.labels(label).set_function(shown(what))
+
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"{_PREFIX}{name}_total", text, labels, registry=self.registry)
 

@@ -11,7 +11,7 @@ import structlog
 from streamdedup.dead_letters import Failure
 from streamdedup.detections import Outcome
 from streamdedup.messages import ErrorCode
-from streamdedup.metrics import WAITING_FOR, Metrics
+from streamdedup.metrics import Metrics
 from streamdedup.position import Partition
 from streamdedup.service.repeats import RepeatLimit
 from streamdedup.service.transport import Batch, Source
@@ -175,20 +175,12 @@ class Figures:
             log.warning("store_nearly_full", used_bytes=stats.used_bytes, limit_bytes=stats.limit_bytes)
         self._nearly_full = fullness > (ROOM_AGAIN if self._nearly_full else NEARLY_FULL)
 
-    def waits_for(self, what: str | None) -> None:
-        """Note what the daemon waits for, one of ``metrics.WAITING_FOR``; None while it is at work.
-
-        While it waits it fetches nothing, so no lag is known.
-        """
-        self._metrics.ready.set(what is None)
-        for name, label in WAITING_FOR.items():
-            self._metrics.waiting.labels(label).set(name == what)
-        if what is not None:
-            self._forget_lags()
+    def waiting(self) -> None:
+        """Note that the daemon waits: it fetches nothing meanwhile, so no lag is known."""
+        self._forget_lags()
 
     def halted(self) -> None:
         """Note that the daemon publishes nothing further."""
-        self._metrics.ready.set(0)
         self._metrics.halted.set(1)
         self._forget_lags()
         self._repeats.close()

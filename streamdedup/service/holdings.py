@@ -2,7 +2,8 @@
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -53,11 +54,18 @@ class Holdings:
     Args:
         stores: The index of each topic.
         group: Name of the consumer group, for messages.
+        asking_kafka: Held while Kafka is asked.
     """
 
-    def __init__(self, stores: Mapping[str, BucketStore], group: str) -> None:
+    def __init__(
+        self,
+        stores: Mapping[str, BucketStore],
+        group: str,
+        asking_kafka: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._stores = stores
         self._group = group
+        self._asking_kafka = asking_kafka
         self._fences: dict[Partition, Fence] = {}
         self._looked_at: frozenset[Partition] = frozenset()
         self._read_behind: dict[Partition, int] = {}
@@ -93,7 +101,8 @@ class Holdings:
             self._fences[partition] = self._fence(partition, batch.generation, starts[partition], source)
         if new:
             # After the fences, never before: of two processes with one place in the group, one may sleep in between.
-            source.confirm()
+            with self._asking_kafka():
+                source.confirm()
         return {partition: self._fences[partition] for partition in batch.starts()}
 
     def held(self, partitions: Iterable[Partition], generation: int) -> dict[Partition, Fence]:
@@ -111,7 +120,8 @@ class Holdings:
                 self._fences[partition] = replace(self._fences[partition], note=note)
 
     def _fence(self, partition: Partition, generation: int, start: int, source: Source) -> Fence:
-        committed = source.committed(partition)
+        with self._asking_kafka():
+            committed = source.committed(partition)
         if committed is not None and start < committed.offset:
             self._behind(partition, start, committed.offset)
         self._read_behind.pop(partition, None)
@@ -144,7 +154,8 @@ class Holdings:
         if assigned <= self._looked_at:
             self._looked_at = assigned
             return []
-        committed = source.all_committed()
+        with self._asking_kafka():
+            committed = source.all_committed()
         losses: list[Loss] = []
         for topic, partitions in _by_topic(committed).items():
             noted = self._stores[topic].noted(partitions)

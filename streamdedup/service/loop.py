@@ -38,6 +38,7 @@ from streamdedup.service.holdings import Attempts, Holdings
 from streamdedup.service.indexing import Indexer
 from streamdedup.service.intake import decode_batch
 from streamdedup.service.outbox import LoopOptions, Outbox, Profile
+from streamdedup.service.readiness import Readiness
 from streamdedup.service.rebuilding import Rebuilder
 from streamdedup.service.recovery import Recovery
 from streamdedup.service.shutdown import StopSignals
@@ -89,19 +90,20 @@ class Loop:
         self._options = options
         self._outbox = Outbox(options, profiles)
         self._figures = Figures(metrics)
+        self._readiness = Readiness(metrics, time.monotonic)
         self._stop = stop
         self._tick = tick
         self._clients: tuple[Source, Sink] | None = None
         self._holdings = Holdings(
-            {topic: profile.detector.store for topic, profile in profiles.items()}, options.daemon.group
+            {topic: profile.detector.store for topic, profile in profiles.items()},
+            options.daemon.group,
+            self._readiness.asking_kafka,
         )
         self._recovery = Recovery(profiles, self._holdings, options.on_index_lost, rebuilder, self._figures.index_lost)
         self._indexer = Indexer(self._profiles, self._figures.timed, tick)
         self._backlog = BacklogExpiry(profiles, self._holdings, self._figures, tick)
         self._attempts = Attempts()
         self._breaker = DeadLetterBreaker(options.breaker)
-        self._halted: str | None = None
-        self._waiting_for: str | None = "the store"
         self._told: str | None = None
         self._attempts_count = 0
         self._fenced_at: float | None = None
@@ -109,15 +111,13 @@ class Loop:
 
     def problem(self) -> str | None:
         """Say what the daemon waits for, or None while it is at work; may be asked from another thread."""
-        if self._halted is not None:
-            return f"halted: {self._halted}"
-        return None if self._waiting_for is None else f"waiting for {self._waiting_for}"
+        return self._readiness.problem()
 
     def waits_for(self, what: str | None) -> None:
         """Note what the daemon waits for, one of ``metrics.WAITING_FOR``; None while it is at work."""
-        self._waiting_for = what
-        if self._halted is None:
-            self._figures.waits_for(what)
+        self._readiness.noted = what
+        if what is not None:
+            self._figures.waiting()
 
     def run(self) -> None:
         """Work until asked to stop.
@@ -141,7 +141,7 @@ class Loop:
         try:
             self._recovery.open()
             source, sink = self._open_clients()
-            if self._halted is not None:
+            if self._readiness.halted is not None:
                 source.hold(_POLL_S)
                 return
             self._backlog.run(source)
@@ -194,7 +194,7 @@ class Loop:
             self._announce(note, fences)
             self._recovery.check_connections()
         # 6. Publish and commit.
-        with self._figures.timed("publish"):
+        with self._figures.timed("publish"), self._readiness.asking_kafka():
             sink.publish(work.messages, replace(batch, note=note))
         self._holdings.committed(fences, note)
         self._backlog.committed(work)
@@ -263,11 +263,11 @@ class Loop:
 
     def _at_work(self, source: Source) -> None:
         # A daemon beyond the number of partitions is at work too: it stands by with none.
-        if self._waiting_for is not None and (source.assigned() or source.stats().rebalances_count):
+        if self._readiness.noted is not None and (source.assigned() or source.stats().rebalances_count):
             log.info("at_work", partitions=sorted(str(p) for p in source.assigned()))
             self.waits_for(None)
             self._told = None
-        elif self._waiting_for is not None:
+        elif self._readiness.noted is not None:
             self.waits_for("partitions")
         self._attempts_count = 0
 
@@ -314,7 +314,7 @@ class Loop:
     def _halt(self, batch: Batch | None, error: DeadLetterBurst) -> None:
         """Publish nothing further, and keep the partitions, so that no other daemon drains them either."""
         log.error("halted", reason=str(error))
-        self._halted = str(error)
+        self._readiness.halted = str(error)
         self._figures.halted()
         if self._clients is not None and batch is not None:
             self._clients[0].rewind(batch)
@@ -334,6 +334,7 @@ class Loop:
 
     def _join_anew(self, error: BrokerUnavailable | Rejoin) -> None:
         """Kafka is away, or the group is to be joined anew: open new clients."""
+        self.waits_for("partitions" if isinstance(error, Rejoin) else "Kafka")  # to close the old ones takes seconds
         if not isinstance(error, BrokerSilent):  # then new ones would have to await the old membership's end
             self._give_clients_up()
         if isinstance(error, Rejoin):
@@ -343,6 +344,7 @@ class Loop:
             self._wait("Kafka", error)
 
     def _producer_fenced(self, error: ProducerFenced) -> None:
+        self.waits_for("Kafka")
         self._give_clients_up()
         now = time.monotonic()
         if self._fenced_at is not None and now - self._fenced_at < _FENCED_TWICE_S:

@@ -1,11 +1,14 @@
 """The installed daemon over a real Kafka and a real Redis: its pairs are exactly those of a comparison of all pairs."""
 
 import signal
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from tests import servers
-from tests.daemons import Installation, produce_keyed, set_offsets, values_of
+from tests.daemons import Daemon, Installation, produce_keyed, set_offsets, values_of
 from tests.made_corpus import a_corpus, the_expected
 
 
@@ -218,6 +221,44 @@ class TestServersAway:
         assert installation.pairs() == the_expected(corpus)
 
     @pytest.mark.long
+    @pytest.mark.parametrize("manner", ["frozen", "killed"])
+    def test_kafka_that_goes_away_in_the_middle_of_a_batch_turns_readiness(self, install_on, start_kafka, manner):
+        kafka = start_kafka()
+        installation = install_on(kafka)
+        corpus = a_corpus(18, 200)
+        trace = installation.folder / "trace"
+        with HeldDaemon(installation, trace) as daemon:
+            send(installation, corpus[:100])
+            installation.wait_committed(100)
+            daemon.wait_ready()
+            # The step alone waits, as if it computed; the client's heartbeats go on.
+            aim = trace.with_suffix(".aim")
+            aim.write_text("stall before_begin")
+            send(installation, corpus[100:])
+            held = trace.with_suffix(".held")
+            servers.wait_until(held.exists, 60, "the daemon to be about to publish")
+            if manner == "frozen":
+                for broker in kafka.brokers:
+                    broker.pause()
+            else:
+                kafka.kill()
+            held.unlink()
+            begun = time.monotonic()
+            status, text = servers.wait_until(lambda: _not_ready(daemon), 60, "the daemon to notice")
+            assert (status, text) == (503, "waiting for Kafka\n")
+            assert time.monotonic() - begun < 10
+            assert (daemon.metric("streamdedup_ready"), daemon.get("/livez")[0]) == (0, 200)
+            if manner == "frozen":
+                for broker in kafka.brokers:
+                    broker.resume()
+            else:
+                kafka.start()
+            installation.wait_committed(len(corpus), 120)
+            daemon.wait_ready()
+            assert daemon.stop() == 0
+        assert installation.pairs() == the_expected(corpus)
+
+    @pytest.mark.long
     def test_kafka_away_at_the_start_is_waited_for(self, install_on, start_kafka):
         kafka = start_kafka()
         installation = install_on(kafka)
@@ -249,6 +290,17 @@ class TestServersAway:
             installation.wait_committed(len(corpus))
             assert daemon.stop() == 0
         assert installation.pairs() == the_expected(corpus)
+
+
+class HeldDaemon(Daemon):
+    """A daemon whose steps can be held: see ``tests.chaos.watched_daemon``."""
+
+    def __init__(self, installation: Installation, trace: Path) -> None:
+        super().__init__(installation, "a", {})
+        self._trace = trace
+
+    def program(self) -> list[str]:
+        return [sys.executable, "-m", "tests.chaos.watched_daemon", str(self._trace), "--"]
 
 
 def _not_ready(daemon) -> tuple[int, str] | None:

@@ -152,6 +152,7 @@ TABLE: dict[str, set[str]] = {
         "text",
     },
     "service.work": {"detections", "messages", "dead_letters", "service.transport"},
+    "service.readiness": {"metrics"},
     "service.breaker": {"dead_letters", "service.work", "service.transport"},
     "service.isolation": {"dead_letters", "detections", "detector", "messages", "service.work", "service.transport"},
     "service.figures": {
@@ -228,6 +229,7 @@ TABLE: dict[str, set[str]] = {
         "service.backlog_expiry",
         "service.holdings",
         "service.indexing",
+        "service.readiness",
         "service.rebuilding",
         "service.recovery",
         "metrics",

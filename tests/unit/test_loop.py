@@ -585,6 +585,56 @@ def test_while_kafka_is_away_the_daemon_says_so_and_then_goes_on():
     assert world.wrong() == []
 
 
+@pytest.mark.parametrize("effect", ["publish", "committed"])
+def test_while_kafka_does_not_answer_a_request_of_a_batch_the_daemon_says_so(effect):
+    world = World(TWINS)
+    (daemon,) = world.daemons
+    seen = []
+
+    def time_passes(_world: World, moment: Moment) -> None:
+        if not seen and moment.effect == effect:
+            CLOCK.now_s += 9
+            seen.append((daemon.loop.problem(), daemon.figure("ready"), daemon.figure("waiting", what="kafka")))
+
+    world.plan = lambda _number: time_passes
+    world.run()
+    assert seen == [("waiting for Kafka", 0, 1)]
+    assert (daemon.loop.problem(), daemon.figure("ready")) == (None, 1)
+
+
+@pytest.mark.parametrize("effect", ["put_records", "enter_buckets", "fence"])
+def test_a_long_step_that_asks_nothing_of_kafka_is_no_wait_for_it(effect):
+    world = World(TWINS)
+    (daemon,) = world.daemons
+    seen = []
+
+    def time_passes(_world: World, moment: Moment) -> None:
+        if moment.effect == effect:
+            CLOCK.now_s += 60
+            seen.append(daemon.loop.problem())
+
+    world.plan = lambda _number: time_passes
+    world.run()
+    assert seen
+    assert set(seen) == {None}
+
+
+def test_from_a_failed_publish_to_new_clients_the_daemon_is_not_ready():
+    world = World(TWINS)
+    (daemon,) = world.daemons
+    world.broker.publish_failures = ["before commit"]
+    seen = []
+    close = daemon.loop._close_clients
+
+    def noting() -> None:
+        seen.append(daemon.loop.problem())
+        close()
+
+    daemon.loop._close_clients = noting
+    world.run()
+    assert seen == ["waiting for Kafka"]
+
+
 def lags(daemon: Daemon) -> dict[str, float]:
     """The lag of each partition, as far as it is told."""
     samples = next(iter(daemon.metrics.lag_records.collect())).samples

@@ -18,6 +18,7 @@ from streamdedup.metrics import Metrics
 from streamdedup.position import Partition, Position
 from streamdedup.service import figures as figures_module
 from streamdedup.service.figures import Figures, now_ms
+from streamdedup.service.readiness import Readiness
 from streamdedup.service.transport import Batch, Record, SourceStats
 from streamdedup.service.work import Work
 from streamdedup.store.base import StoreStats
@@ -233,22 +234,23 @@ def test_rebalances_are_counted_on_over_new_clients(metrics):
 
 
 def test_what_is_waited_for_is_shown_until_it_has_come(metrics):
-    figures = Figures(metrics)
+    readiness = Readiness(metrics)
     for what, shown in (
         ("the store", (1, 0, 0, 0, 0)),
         ("Kafka", (0, 1, 0, 0, 0)),
         ("the index", (0, 0, 0, 1, 0)),
         (None, (0, 0, 0, 0, 1)),
     ):
-        figures.waits_for(what)
+        readiness.noted = what
         waiting = [value(metrics, "waiting", what=label) for label in ("store", "kafka", "partitions", "index")]
         assert (*waiting, value(metrics, "ready")) == shown
 
 
 def test_a_daemon_that_has_halted_is_not_ready(metrics):
-    figures = Figures(metrics)
-    figures.waits_for(None)
-    figures.halted()
+    readiness = Readiness(metrics)
+    readiness.noted = None
+    readiness.halted = "too many dead letters"
+    Figures(metrics).halted()
     assert (value(metrics, "ready"), value(metrics, "halted")) == (0, 1)
 
 
@@ -281,25 +283,22 @@ def test_while_it_is_not_at_work_no_lag_is_told(metrics):
     figures = Figures(metrics)
     figures.look_at(Stats(SourceStats(1, {Partition("a", 0): 0})), {})
     assert value(metrics, "lag_records", topic="a", partition="0") == 0
-    figures.waits_for("Kafka")
-    figures.waits_for("Kafka")
+    figures.waiting()
+    figures.waiting()
     assert value(metrics, "lag_records", topic="a", partition="0") is None
     figures.look_at(Stats(SourceStats(1, {Partition("a", 0): 0})), {})
     figures.halted()
     assert value(metrics, "lag_records", topic="a", partition="0") is None
 
 
-def test_ready_and_the_failures_are_counted(metrics):
+def test_failures_are_counted(metrics):
     figures = Figures(metrics)
-    figures.waits_for(None)
     figures.store_failed()
     figures.broker_failed()
     figures.batch_refused()
     figures.clients_closed()
-    names = ["ready", "store_errors_total", "broker_errors_total", "batches_refused_total", "rebuilds_total"]
-    assert [value(metrics, name) for name in names] == [1] * 5
-    figures.waits_for("Kafka")
-    assert value(metrics, "ready") == 0
+    names = ["store_errors_total", "broker_errors_total", "batches_refused_total", "rebuilds_total"]
+    assert [value(metrics, name) for name in names] == [1] * 4
 
 
 def test_what_is_shown_can_be_read_back(metrics):

@@ -1,0 +1,70 @@
+"""Readiness while the loop's thread is busy: with computing, or with a request that Kafka does not answer."""
+
+import pytest
+
+from streamdedup.metrics import Metrics
+from streamdedup.service.readiness import OVERDUE_S, Readiness
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def metrics():
+    return Metrics()
+
+
+@pytest.fixture
+def readiness(metrics, clock):
+    readiness = Readiness(metrics, clock)
+    readiness.noted = None
+    return readiness
+
+
+def shown(metrics, name, **labels):
+    return metrics.registry.get_sample_value(f"streamdedup_{name}", labels)
+
+
+def test_a_request_to_kafka_that_is_overdue_counts_as_a_wait_until_it_ends(readiness, clock, metrics):
+    with readiness.asking_kafka():
+        clock.now_s += OVERDUE_S
+        assert (readiness.problem(), shown(metrics, "ready"), shown(metrics, "waiting", what="kafka")) == (None, 1, 0)
+        clock.now_s += 0.1
+        assert readiness.problem() == "waiting for Kafka"
+        assert (shown(metrics, "ready"), shown(metrics, "waiting", what="kafka")) == (0, 1)
+    assert (readiness.problem(), shown(metrics, "ready"), shown(metrics, "waiting", what="kafka")) == (None, 1, 0)
+
+
+def test_a_request_that_fails_has_ended_too(readiness, clock):
+    with pytest.raises(OSError, match="away"), readiness.asking_kafka():
+        raise OSError("away")
+    clock.now_s += 10 * OVERDUE_S
+    assert readiness.problem() is None
+
+
+def test_computing_is_no_wait_however_long_it_takes(readiness, clock):
+    clock.now_s += 3_600
+    assert readiness.problem() is None
+
+
+def test_what_the_loop_has_noted_is_said_whatever_is_asked_of_kafka(readiness, clock):
+    readiness.noted = "the store"
+    with readiness.asking_kafka():
+        clock.now_s += 10 * OVERDUE_S
+        assert readiness.problem() == "waiting for the store"
+
+
+def test_a_daemon_that_has_halted_says_so_and_waits_for_nothing(readiness, metrics):
+    readiness.noted = "Kafka"
+    readiness.halted = "too many"
+    assert (readiness.problem(), readiness.waiting_for()) == ("halted: too many", None)
+    assert (shown(metrics, "ready"), shown(metrics, "waiting", what="kafka")) == (0, 0)
