@@ -18,7 +18,7 @@ from streamdedup.entries import BUDGET_BYTES, EntryReader
 from streamdedup.messages import Match
 from streamdedup.minhash import standard_error
 from streamdedup.sketch import Sketch, Sketcher
-from streamdedup.store.base import BucketStore, Fence
+from streamdedup.store.base import BucketStore, Fence, MetInCrowd
 from streamdedup.store.documents import StoredRecord
 
 #: Candidates of a document that met a full bucket, exact copies included. With so few a document in a storm costs about
@@ -141,20 +141,40 @@ class Verifier:
         crowded = [row for row, seen in met.items() if seen.crowded]
         if not crowded:
             return {}
-        members = {number for row in crowded if not met[row].full for number in met[row].candidates}
-        noted: list[tuple[int, bytes]] = []
-        kept: dict[int, StoredRecord] = {}
-        for entries in self._reader.chunks(sorted(members)):
-            noted += [(entry.number, entry.digest) for entry in entries.values() if not entry.deleted]
-            if self._reader.with_room(entries, kept):
-                kept |= entries
-        noted.sort()
+        members, kept = self._members(prepared, met, [row for row in crowded if not met[row].full], rights)
         own = [(prepared.records[row].number, prepared.records[row].digest) for row in crowded]
-        copies = self._store.enter_copies([*noted, *own], rights)[len(noted) :]
+        copies = self._store.enter_copies(own, rights, members)
         for row, numbers in zip(crowded, copies, strict=True):
             if met[row].full and row in chosen:
                 chosen[row] = list(dict.fromkeys([*numbers[:STORM_COPIES], *chosen[row]]))[:STORM_CANDIDATES]
         return kept
+
+    def _members(
+        self, prepared: Prepared, met: Mapping[int, Met], rows: Sequence[int], rights: list[Fence]
+    ) -> tuple[MetInCrowd | None, dict[int, StoredRecord]]:
+        """Read the members of the buckets of documents that met crowded ones.
+
+        They are met once more after the departures were counted, and read after that: what was deleted before the count
+        is not met any more, and what is deleted after it is not inserted (``BucketStore.enter_copies``).
+
+        Returns:
+            The members with their digests, None without any; entries that were read, as many as the budget allows to
+            keep.
+        """
+        if not rows:
+            return None, {}
+        departures = self._store.departures()
+        numbers = [prepared.records[row].number for row in rows]
+        still_there = set().union(*self._store.enter_buckets(numbers, prepared.band_keys[rows], rights).candidates)
+        # Not those that came after: a pair with one of them belongs in its alert.
+        members = sorted(still_there & {number for row in rows for number in met[row].candidates})
+        noted: list[tuple[int, bytes]] = []
+        kept: dict[int, StoredRecord] = {}
+        for entries in self._reader.chunks(members):
+            noted += [(entry.number, entry.digest) for entry in entries.values() if not entry.deleted]
+            if self._reader.with_room(entries, kept):
+                kept |= entries
+        return MetInCrowd(sorted(noted), departures), kept
 
     def _within_window(self, a: StoredRecord, b: StoredRecord) -> bool:
         window, silent_until = self._options.window_ms, self._options.silent_until_ms

@@ -32,6 +32,7 @@ STORE_STEPS = {
         "leave_copies",
         "replace_records",
         "enter_buckets",
+        "departures",
         "enter_copies",
         "save_partners",
         "claim_pairs",

@@ -26,7 +26,8 @@ Each has its place:
 8. *claims seeded*: after the index was lost, claims are restored with ``claim_pairs`` before the daemon goes on.
 9. *leave before change*: the old version of a document leaves its buckets while its record, from which they are known,
    still stands; only then is the record replaced. Nobody takes out another's document: a member is a hint, checked
-   against the record of whoever it names.
+   against the record of whoever it names. Another's document is inserted in one place only, the bucket of its content
+   (``enter_copies``), and not when it may have left since its record was read.
 10. *no late writes*: the calls of a store are numbered, and a slot refuses one that comes after a later one. So a write
    that was given up for lost and repeated does no harm when it arrives after all: it could take a document out of a
    bucket that it has entered again since.
@@ -166,6 +167,19 @@ class Hits:
 
 
 @dataclass(frozen=True, slots=True)
+class MetInCrowd:
+    """Documents that were met in crowded buckets, to be inserted in the buckets of their contents by another one.
+
+    Attributes:
+        documents: Number and content digest of each.
+        departures: Result of ``BucketStore.departures`` from before the documents were met.
+    """
+
+    documents: Sequence[tuple[int, bytes]]
+    departures: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStats:
     """Memory of a store; of several servers, that of the one that is fullest.
 
@@ -196,9 +210,10 @@ class BucketStore(Protocol):
 
     Order: ``open`` once per connection; ``noted`` when partitions are assigned; ``fence`` before the first write for
     one and after every change of generation; then for each batch ``put_records``; where documents change or are
-    deleted ``get_records``, ``leave_buckets``, ``leave_copies``, ``replace_records``; then ``enter_buckets``,
-    ``read_entries``, where it is crowded ``enter_copies``, ``save_partners``, ``claim_pairs``, ``get_records``,
-    ``set_clusters``, then ``announce``, and after the commit ``finish``.
+    deleted ``get_records``, ``leave_buckets``, ``leave_copies``, ``replace_records``; then ``enter_buckets``; where it
+    is crowded ``departures``, ``enter_buckets`` again, ``read_entries`` and ``enter_copies``; then ``read_entries``,
+    ``save_partners``, ``claim_pairs``, ``get_records``, ``set_clusters``, ``announce``, and after the commit
+    ``finish``.
 
     All methods raise ``StoreUnavailable`` when the server does not answer, is full, loading or failing over (nothing or
     part of the call took effect; repeat the batch), and ``StoreMisconfigured`` when it refuses us for good. Those that
@@ -294,9 +309,17 @@ class BucketStore(Protocol):
         """
 
     def leave_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
-        """Take each document out of the bucket of its content."""
+        """Take each document out of the bucket of its content, and count the departure.
 
-    def enter_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> list[list[int]]:
+        Only for documents that have left all their other buckets (rule 9).
+        """
+
+    def departures(self) -> Mapping[int, int]:
+        """Return how many departures from buckets of contents were counted so far, for each part of the index."""
+
+    def enter_copies(
+        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], met: MetInCrowd | None = None
+    ) -> list[list[int]]:
         """Add each document to the bucket of its content and read which others are there, atomically for each.
 
         Such a bucket holds at most ``COPIES_CAP``; when it is full, a newcomer takes the place of any other member. For
@@ -305,9 +328,14 @@ class BucketStore(Protocol):
         Args:
             documents: Number and content digest of each; they enter in the order given.
             fences: Rights to write.
+            met: Documents of others, inserted before. One that has left since its entry was read must not come back:
+                its deletion would leave number and digest behind. So none is inserted of whose content a document has
+                departed since ``met.departures``; an implementation may leave out others too. A document that was met
+                in a bucket after these were counted had not departed by then in the version that is read afterwards.
 
         Returns:
-            For each document others of the same content, by its place in the call; hints, like members of any bucket.
+            For each of ``documents`` others of the same content, by its place in the call; hints, like members of any
+            bucket.
         """
 
     def get_records(self, numbers: Sequence[int]) -> dict[int, StoredRecord]:

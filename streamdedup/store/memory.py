@@ -23,6 +23,7 @@ from streamdedup.store.base import (
     Listed,
     ListedClaim,
     ListedDocument,
+    MetInCrowd,
     Noted,
     Opening,
     StoreStats,
@@ -118,6 +119,8 @@ class MemoryBucketStore:
         self._records: _Expiring[int, StoredRecord] = _Expiring(lifetime_ms, now_ms)
         self._buckets: _Expiring[tuple[int, int], dict[int, None]] = _Expiring(lifetime_ms, now_ms)
         self._copies: _Expiring[bytes, dict[int, None]] = _Expiring(lifetime_ms, now_ms)
+        self._departures_count = 0
+        self._last_departures: dict[bytes, int] = {}
         self._claims: _Expiring[bytes, Position] = _Expiring(lifetime_ms, now_ms)
         self._partners: _Expiring[Position, dict[bytes, bytes]] = _Expiring(lifetime_ms, now_ms)
         self._documents_listed: MemoryExpiryLists[ListedDocument] = MemoryExpiryLists(lifetime_ms, now_ms)
@@ -248,17 +251,28 @@ class MemoryBucketStore:
         self._check(fences)
         for number, digest in documents:
             (self._copies.get(digest) or {}).pop(number, None)
+            self._departures_count += 1
+            self._last_departures[digest] = self._departures_count
 
-    def enter_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> list[list[int]]:
+    def departures(self) -> dict[int, int]:
+        """See ``BucketStore.departures``."""
+        return {0: self._departures_count}
+
+    def enter_copies(
+        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], met: MetInCrowd | None = None
+    ) -> list[list[int]]:
         """See ``BucketStore.enter_copies``."""
         self._check(fences)
-        copies = []
-        for number, digest in documents:
-            members = self._copies.get(digest) or {}
-            others = [member for member in members if member != number]
-            self._copies.set(digest, dict.fromkeys([*others[: COPIES_CAP - 1], number]))
-            copies.append(others)
-        return copies
+        if met is not None:
+            for number, digest in met.documents:
+                if self._last_departures.get(digest, 0) <= met.departures[0]:
+                    self._enter_copy(number, digest)
+        return [self._enter_copy(number, digest) for number, digest in documents]
+
+    def _enter_copy(self, number: int, digest: bytes) -> list[int]:
+        others = [member for member in self._copies.get(digest) or {} if member != number]
+        self._copies.set(digest, dict.fromkeys([*others[: COPIES_CAP - 1], number]))
+        return others
 
     def get_records(self, numbers: Sequence[int]) -> dict[int, StoredRecord]:
         """See ``BucketStore.get_records``."""

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from streamdedup.errors import IndexMismatch, StoreMisconfigured, StoreUnavailable
 from streamdedup.position import Partition, Position
 from streamdedup.store.base import (
-    COPIES_CAP,
     SHOWN_OF_FULL,
     Fence,
     Fingerprint,
     Hits,
     Listed,
+    MetInCrowd,
     Noted,
     Opening,
     StoreStats,
@@ -30,6 +30,7 @@ from streamdedup.store.documents import MARKER_LIFETIME_MS, PutResult, PutState,
 from streamdedup.store.fingerprints import compare_fingerprints, decode_fingerprint, in_redis
 from streamdedup.store.records import decode_number, decode_record, encode_number, encode_place, encode_record
 from streamdedup.store.redis_backlog import RedisBacklog
+from streamdedup.store.redis_copies import RedisCopies
 from streamdedup.store.redis_figures import DocumentCount, fullest
 from streamdedup.store.redis_keys import Keys, by_slot
 from streamdedup.store.redis_partitions import RedisPartitions
@@ -72,6 +73,7 @@ class RedisBucketStore:
         self._cap = str(bucket_cap or 0).encode()
         self._runner = ScriptRunner(servers, self._keys.fingerprint)
         self._partitions = RedisPartitions(servers, self._keys, self._runner)
+        self._copies = RedisCopies(servers, self._keys, self._runner, self._partitions, self._lifetime)
         self._backlog = RedisBacklog(servers, self._keys, self._runner, self._partitions, lifetime_ms, now_ms)
 
     def _fenced_call(self, name: str, slot: int, fences: Sequence[Fence], arguments: Iterable[Any]) -> Call:
@@ -192,30 +194,17 @@ class RedisBucketStore:
 
     def leave_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
         """See ``BucketStore.leave_copies``."""
-        calls = []
-        for slot, members in by_slot(self._keys.copies_slot(digest) for _, digest in documents).items():
-            arguments: list[Any] = [self._keys.copies(slot)]
-            for index in members:
-                number, digest = documents[index]
-                arguments += (digest, number)
-            calls.append(self._fenced_call("leave_copies", slot, fences, arguments))
-        self._runner.run(calls)
+        self._copies.leave(documents, fences)
 
-    def enter_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> list[list[int]]:
+    def departures(self) -> dict[int, int]:
+        """See ``BucketStore.departures``."""
+        return self._copies.departures()
+
+    def enter_copies(
+        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], met: MetInCrowd | None = None
+    ) -> list[list[int]]:
         """See ``BucketStore.enter_copies``."""
-        groups = by_slot(self._keys.copies_slot(digest) for _, digest in documents)
-        calls = []
-        for slot, members in groups.items():
-            arguments: list[Any] = [self._keys.copies(slot), self._lifetime, COPIES_CAP]
-            for index in members:
-                number, digest = documents[index]
-                arguments += (digest, number)
-            calls.append(self._fenced_call("enter_copies", slot, fences, arguments))
-        copies: list[list[int]] = [[] for _ in documents]
-        for members, reply in zip(groups.values(), self._runner.run(calls), strict=True):
-            for index, others in zip(members, reply, strict=True):
-                copies[index] = [int(other) for other in others]
-        return copies
+        return self._copies.enter(documents, fences, met)
 
     def get_records(self, numbers: Sequence[int]) -> dict[int, StoredRecord]:
         """See ``BucketStore.get_records``."""

@@ -9,6 +9,7 @@ key                    type     what
 ``{..:s}b`` + shelf    zset     many buckets: numbers of documents, by their band keys
 ``{..:s}s``            string   the layers in which the shelves stand (``lua/_shelves.lua``)
 ``{..:s}d`` + digest   set      a bucket of exact copies: numbers of documents with this content
+``{..:s}q``            hash     departures from these: how many, and the last of each cell of contents
 ``{..:s}r`` + number   string   a document record (layout: ``store.records``)
 ``{..:s}c`` + pair     string   the position that owns a pair
 ``{..:s}p`` + position hash     pair key -> match: the partners found for a position
@@ -108,6 +109,10 @@ class Keys:
     def copies_slot(self, digest: bytes) -> int:
         """Slot of the exact copies of a content."""
         return int.from_bytes(digest[:4], "big") % self.slots_count
+
+    def departures(self, slot: int) -> bytes:
+        """Key of the departures from the buckets of exact copies of a slot."""
+        return self._tags[slot] + b"q"
 
     def claim_slot(self, pair_key: bytes) -> int:
         """Slot of a pair's claim."""

@@ -23,6 +23,7 @@ KINDS = {
     b"b": "shelves",
     b"s": "layers",
     b"d": "copies",
+    b"q": "departures",
     b"c": "claims",
     b"p": "partners",
     b"f": "fences",

@@ -19,7 +19,17 @@ NEWER = 40
 #: Every so many documents one is continued, changed or deleted; the last is sent again when it has been.
 LIVES_EVERY = 6
 #: Points that a daemon which nothing befalls passes once: at its start, or once for each partition, or seldom.
-ONCE = ("open", "mark", "committed", "fence", "enter_copies", "init_transactions", "set_watermarks", "evict")
+ONCE = (
+    "open",
+    "mark",
+    "committed",
+    "fence",
+    "departures",
+    "enter_copies",
+    "init_transactions",
+    "set_watermarks",
+    "evict",
+)
 #: Points that are passed while a backlog is read.
 OF_A_BACKLOG = ("list_expiring", "set_watermarks", "evict")
 #: Committing offsets without a transaction, under at-least-once delivery.
@@ -109,7 +119,7 @@ def crash_and_go_on(installation, point: str, passage: int, **settings: str) -> 
 @pytest.mark.parametrize(("point", "passage"), CASES)
 def test_a_crash_loses_and_doubles_nothing(filled, point, passage):
     # Copies have buckets of their own where the others hold half of what they can; no bucket of the corpus holds nine.
-    crowded = {"profiles.articles.bucket_cap": "8"} if point.endswith("_copies") else {}
+    crowded = {"profiles.articles.bucket_cap": "8"} if point.endswith(("_copies", "_departures")) else {}
     ordered = {"profiles.articles.records_in_order": "true"} if point.endswith(OF_A_BACKLOG) else {}
     crash_and_go_on(filled, point, passage, **crowded, **ordered)
     verdict = judge_topics(filled.kafka, filled.topic, filled.duplicates)

@@ -22,6 +22,7 @@ from streamdedup.store.base import (
     Listed,
     ListedClaim,
     ListedDocument,
+    MetInCrowd,
     Noted,
     Opening,
 )
@@ -431,6 +432,18 @@ def test_a_write_that_arrives_after_a_later_one_is_refused(redis_url):
     client.close()
 
 
+class ANY_ORDER:  # noqa: N801  reads as a value
+    """Equal to any list of these members."""
+
+    def __init__(self, *members: int) -> None:
+        self.members = sorted(members)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, list) and sorted(other) == self.members
+
+    __hash__ = None
+
+
 class TestCopies:
     def test_each_meets_those_of_its_content_that_came_before(self, store, fence):
         a, b = b"a" * 16, b"b" * 16
@@ -447,6 +460,32 @@ class TestCopies:
             assert len(copies) == min(number, COPIES_CAP)
             assert set(copies) <= set(range(number))
             assert number == 0 or number - 1 in copies, "the one before was kept"
+
+    def test_those_met_in_a_crowd_are_inserted_before_and_only_the_others_are_answered(self, store, fence):
+        a, b, c = b"a" * 16, b"b" * 16, b"c" * 16
+        met = MetInCrowd([(1, a), (2, b), (3, c)], store.departures())
+        assert store.enter_copies([(4, a), (5, a)], [fence], met) == [[1], ANY_ORDER(1, 4)]
+        assert store.enter_copies([(6, b), (7, c)], [fence]) == [[2], [3]]
+
+    def test_one_that_has_left_since_it_was_met_does_not_come_back(self, store, fence):
+        a, b = b"a" * 16, b"bbbbbbbbbbbbbbbb"
+        met = MetInCrowd([(1, a), (2, b)], store.departures())
+        store.leave_copies([(1, a)], [fence])
+        assert store.enter_copies([(3, a), (4, b)], [fence], met) == [[], [2]]
+        assert store.enter_copies([(5, a)], [fence]) == [[3]]
+
+    def test_one_that_is_met_after_a_departure_is_inserted(self, store, fence):
+        a = b"a" * 16
+        store.leave_copies([(1, a)], [fence])
+        assert store.enter_copies([(3, a)], [fence], MetInCrowd([(2, a)], store.departures())) == [[2]]
+
+    def test_departures_of_other_contents_are_counted_and_keep_nobody_out(self, store, fence):
+        met = MetInCrowd([(1, b"a" * 16)], store.departures())
+        before = sum(met.departures.values())
+        for letter in b"bcdefgh":
+            store.leave_copies([(9, bytes([letter]) * 16)], [fence])
+        assert sum(store.departures().values()) == before + 7
+        assert store.enter_copies([(2, b"a" * 16)], [fence], met) == [[1]]
 
     def test_a_late_daemon_may_not_enter(self, store, fence):
         store.fence(PARTITION, 2, 0)

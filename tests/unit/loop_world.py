@@ -58,6 +58,7 @@ STORE_METHODS = (
     "leave_copies",
     "replace_records",
     "enter_buckets",
+    "departures",
     "enter_copies",
     "get_records",
     "read_entries",
@@ -73,7 +74,15 @@ STORE_METHODS = (
     "evict",
 )
 #: Those of them that can be refused.
-FENCED_METHODS = frozenset(STORE_METHODS) - {"open", "noted", "get_records", "read_entries", "expired", "ping"}
+FENCED_METHODS = frozenset(STORE_METHODS) - {
+    "open",
+    "noted",
+    "departures",
+    "get_records",
+    "read_entries",
+    "expired",
+    "ping",
+}
 #: Calls of a transport that can fail.
 KAFKA_CALLS = frozenset({"open_clients", "poll", "committed", "all_committed", "confirm", "publish", "commit"})
 #: Steps after which a run that has not come to its end never will.

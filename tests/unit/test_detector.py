@@ -449,6 +449,53 @@ def test_in_a_storm_every_exact_copy_is_reported_with_an_exact_copy(seed, cap, s
     assert {document for document in copies if not found.get(document)} == set()
 
 
+class Interrupted(MemoryBucketStore):
+    """Before its call of a number somebody else does something."""
+
+    at: int | None = None
+    calls = 0
+
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+        if name.startswith("_") or not callable(found) or self.at is None:
+            return found
+        self.calls += 1
+        if self.calls == self.at:
+            self.at = None
+            self.act()
+        return found
+
+
+@pytest.mark.parametrize("changes_before", [False, True], ids=["deleted", "changed-and-deleted"])
+def test_a_document_that_is_deleted_while_others_enter_its_crowded_buckets_is_nowhere_afterwards(changes_before):
+    """Between any two calls of the store: what is left of it must be the marker alone."""
+    met = 0
+    for at in itertools.count(1):
+        store = Interrupted(bucket_cap=10)
+        stream, other = Stream(store=store), Stream(store=store)
+        text = a_text(random.Random(2), 20)
+        stream.index(*[a_document(f"d{i}", text, i) for i in range(5)])
+        gone = a_document("d0", "", 20)
+        number = document_number("articles", "d0")
+
+        def act(stream=other, gone=gone, text=text) -> None:
+            if changes_before:
+                stream.index(a_document("d0", f"{text} anew", 10))
+            stream.detector.delete([gone], stream.fences)
+
+        store.act, store.at = act, at
+        stream.index(*[a_document(f"n{i}", text, i, partition=1) for i in range(4)])
+        if store.at is not None:
+            break
+        assert store.get_records([number])[number].deleted
+        copies = [members for members, _ in store._copies._entries.values()]
+        assert [members for members in copies if number in members] == [], f"before call {at}"
+        assert [members for members, _ in store._buckets._entries.values() if number in members] == []
+        met += any(len(members) > 4 for members in copies)
+    assert at > 5
+    assert met, "without the deletion in between it would be there"
+
+
 def test_in_a_storm_a_document_is_compared_with_few_however_many_came_before():
     stream = Stream(store=MemoryBucketStore(bucket_cap=20))
     outcome = stream.index(*[a_document(f"d{at}", TEXT, at) for at in range(400)])

@@ -82,8 +82,16 @@ TABLE: dict[str, set[str]] = {
         "store.redis_runner",
         "store.redis_servers",
     },
+    "store.redis_copies": {
+        "store.base",
+        "store.redis_keys",
+        "store.redis_partitions",
+        "store.redis_runner",
+        "store.redis_servers",
+    },
     "store.redis": {
         "store.redis_backlog",
+        "store.redis_copies",
         "store.base",
         "store.documents",
         "store.fingerprints",
