@@ -9,7 +9,6 @@ from streamdedup.detector import Detector
 from streamdedup.messages import Decoder
 from streamdedup.service.breaker import BreakerOptions
 from streamdedup.service.crash_points import CrashPoint, Steps
-from streamdedup.service.figures import now_ms
 from streamdedup.service.kafka import KafkaHistory, KafkaOptions
 from streamdedup.service.outbox import LoopOptions
 from streamdedup.service.outbox import Profile as LoopProfile
@@ -173,7 +172,7 @@ def rebuilder(settings: Settings, servers: Servers, on_keys: Callable[[int], Non
             draft=RedisDraft(servers, _namespace(settings, name), settings.redis.shards, store, on_keys),
             profile=loop_profile(name, profile, store),
             topics=profile.topics,
-            since_ms=max(0, now_ms() - round(kept_s * 1000)),
+            kept_ms=round(kept_s * 1000),
         )
 
     return Rebuilder(open_site, KafkaHistory(kafka_options(settings)), settings.kafka.duplicates_topic)

@@ -8,7 +8,7 @@ from typing import Self
 from streamdedup.errors import BrokerSilent, BrokerUnavailable
 from streamdedup.position import Partition
 from streamdedup.service.memory_broker import FailurePoint, Group, Membership, MemoryBroker, Transaction
-from streamdedup.service.transport import Batch, Bookmark, Message, Record, SourceStats, Unreadable
+from streamdedup.service.transport import Batch, Bookmark, Message, ReadProgress, Record, SourceStats, Unreadable
 
 __all__ = ["MemoryBroker", "MemoryHistory", "MemorySink", "MemorySource", "MemoryTransport"]
 
@@ -302,7 +302,31 @@ class MemoryHistory:
         self._broker = broker
         self._size = size
 
-    def open(self, topics: Sequence[str], since_ms: int | None, ends: Mapping[Partition, int] | None) -> MemorySpan:
+    def progress(
+        self, topics: Sequence[str], offsets: Mapping[Partition, int], now_ms: int
+    ) -> dict[Partition, ReadProgress]:
+        """Return how far a group has read; see ``service.transport.History.progress``.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+        """
+        self._broker.refuse_if_away()
+        found: dict[Partition, ReadProgress] = {}
+        for partition in (partition for topic in topics for partition in self._broker.partitions(topic)):
+            records = [entry.record for entry in self._broker.visible(partition) if entry.record is not None]
+            left = [record for record in records if record.position.offset >= offsets.get(partition, 0)]
+            times = [record.timestamp_ms for record in left or records[::-1] if record.timestamp_ms >= 0]
+            sane = (time for time in times if time <= now_ms)
+            if records:
+                found[partition] = ReadProgress(not left, next(sane, now_ms if times else None))
+        return found
+
+    def open(
+        self,
+        topics: Sequence[str],
+        since_ms: Mapping[Partition, int | None] | int | None,
+        ends: Mapping[Partition, int] | None,
+    ) -> MemorySpan:
         """Read topics.
 
         Raises:
@@ -311,6 +335,7 @@ class MemoryHistory:
         self._broker.refuse_if_away()
         partitions = [partition for topic in topics for partition in self._broker.partitions(topic)]
         here = {partition: self._broker.end_of(partition) for partition in partitions}
-        starts = {partition: self._broker.first_since(partition, since_ms) for partition in partitions}
+        since = since_ms if isinstance(since_ms, Mapping) else dict.fromkeys(partitions, since_ms)
+        starts = {partition: self._broker.first_since(partition, since.get(partition)) for partition in partitions}
         until = here if ends is None else {each: min(end, ends.get(each, 0)) for each, end in here.items()}
         return MemorySpan(self._broker, starts, until, self._size)

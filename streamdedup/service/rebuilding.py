@@ -6,8 +6,8 @@ document that was compared with half of an index would miss its partners in the 
 Steps, for each profile:
     1. Begin the draft. From now on daemons are refused.
     2. Join the group anew, so that a batch which was indexed before is refused by Kafka. (The caller's part.)
-    3. Take over all partitions, with the mark at what is committed; replay the topics from the beginning of the window
-       up to there, in silence.
+    3. Take over all partitions, with the mark at what is committed; replay the topics up to there, in silence, from the
+       beginning of the window that the next record needs (``service.rebuild_window``).
     4. Seed: the duplicates topic says which pairs were published, and in which clusters the documents are.
     5. Announce what is committed, and complete the draft.
 """
@@ -22,10 +22,12 @@ from streamdedup.detections import document_number, published_pair_key
 from streamdedup.errors import DecodeError, StoreUnavailable
 from streamdedup.messages import Alert, decode_alert
 from streamdedup.position import Partition, Position
+from streamdedup.service.figures import now_ms
 from streamdedup.service.holdings import announcement
 from streamdedup.service.indexing import Indexer
 from streamdedup.service.intake import decode_batch
 from streamdedup.service.outbox import Profile
+from streamdedup.service.rebuild_window import RebuildWindow, rebuild_window
 from streamdedup.service.transport import Batch, Bookmark, History, Source
 from streamdedup.service.work import Work
 from streamdedup.store.base import BucketStore, Fence
@@ -50,13 +52,14 @@ class Site:
         draft: The new index.
         profile: The profile, at work on it.
         topics: Its input topics.
-        since_ms: Record time, in milliseconds since the epoch, from which on records are replayed; None for all.
+        kept_ms: Retention plus slack, in milliseconds: how much older than the next record a document may be that is
+            replayed; None for all.
     """
 
     draft: Draft
     profile: Profile
     topics: Sequence[str]
-    since_ms: int | None
+    kept_ms: int | None
 
 
 class Rebuilder:
@@ -66,12 +69,20 @@ class Rebuilder:
         open_site: Makes the place where the index of a profile is built.
         history: Reads topics.
         duplicates_topic: Where alerts were published.
+        now_ms: The present, in milliseconds since the epoch.
     """
 
-    def __init__(self, open_site: Callable[[str], Site], history: History, duplicates_topic: str) -> None:
+    def __init__(
+        self,
+        open_site: Callable[[str], Site],
+        history: History,
+        duplicates_topic: str,
+        now_ms: Callable[[], int] = now_ms,
+    ) -> None:
         self._open_site = open_site
         self._history = history
         self._duplicates_topic = duplicates_topic
+        self._now_ms = now_ms
         self._sites: dict[str, Site] = {}
 
     def begin(
@@ -130,7 +141,8 @@ class Rebuilder:
         site = self._sites.pop(name)
         step = self._keeping_others(tick)
         try:
-            count = _Building(site, self._history, committed, generation, step, progress).build(self._duplicates_topic)
+            building = _Building(site, self._history, committed, generation, step, progress)
+            count = building.build(self._duplicates_topic, self._now_ms())
         except BaseException:
             site.draft.abandon()
             raise
@@ -196,17 +208,19 @@ class _Building:
         self._store: BucketStore = site.draft.store
         self._connections_count = self._store.connections_count()
 
-    def build(self, duplicates_topic: str) -> int:
+    def build(self, duplicates_topic: str, now_ms: int) -> int:
         # Before anything is written: by now it may be that of somebody else.
         self._site.draft.keep()
         fences = {
             partition: self._site.draft.take_over(partition, self._generation, mark.offset)
             for partition, mark in self._committed.items()
         }
-        count = self._replay(fences) if fences else 0
+        count = 0
         if fences:
+            window = self._window(now_ms)
+            count = self._replay(fences, window)
             rights = list(fences.values())
-            self._seed(duplicates_topic, rights)
+            self._seed(duplicates_topic, window, rights)
             self._site.draft.settle({each: announcement(mark) for each, mark in self._committed.items()}, rights)
         self._refuse_other_connections()
         self._site.draft.complete(self._site.profile.fingerprint)
@@ -218,10 +232,22 @@ class _Building:
                 "a connection to the store was lost while the index was rebuilt, and with it perhaps what was written"
             )
 
-    def _batches(self, topics: Sequence[str], ends: Mapping[Partition, int] | None) -> Iterator[Batch]:
+    def _window(self, now_ms: int) -> RebuildWindow:
+        if self._site.kept_ms is None:
+            return RebuildWindow({}, None)
+        offsets = {partition: mark.offset for partition, mark in self._committed.items()}
+        progress = self._history.progress(self._site.topics, offsets, now_ms)
+        return rebuild_window(progress, self._site.kept_ms, now_ms)
+
+    def _batches(
+        self,
+        topics: Sequence[str],
+        since_ms: Mapping[Partition, int | None] | int | None,
+        ends: Mapping[Partition, int] | None,
+    ) -> Iterator[Batch]:
         """Yield what stands in topics since the beginning of the window, and say how far it is."""
         what = ", ".join(topics)
-        with self._history.open(topics, self._site.since_ms, ends) as span:
+        with self._history.open(topics, since_ms, ends) as span:
             self._progress(what, 0, span.total_count)
             for batch in span.batches():
                 self._tick()
@@ -230,23 +256,23 @@ class _Building:
                 yield batch
                 self._progress(what, span.done_count(), span.total_count)
 
-    def _replay(self, fences: Mapping[Partition, Fence]) -> int:
+    def _replay(self, fences: Mapping[Partition, Fence], window: RebuildWindow) -> int:
         profile = self._site.profile
         indexer = Indexer({profile.name: profile}, lambda _stage: contextlib.nullcontext(), self._tick)
         by_topic = dict.fromkeys(self._site.topics, profile)
         ends = {partition: mark.offset for partition, mark in self._committed.items()}
         count = 0
-        for batch in self._batches(self._site.topics, ends):
+        for batch in self._batches(self._site.topics, window.inputs, ends):
             work = Work()
             decode_batch(batch, by_topic, work)
             indexer.index(batch, work, fences)
             count += len(batch.records)
         return count
 
-    def _seed(self, topic: str, rights: list[Fence]) -> None:
+    def _seed(self, topic: str, window: RebuildWindow, rights: list[Fence]) -> None:
         claims: dict[bytes, Position] = {}
         alerts: dict[int, Alert] = {}
-        for batch in self._batches([topic], None):
+        for batch in self._batches([topic], window.alerts, None):
             for alert in self._alerts(batch):
                 for match in alert.matches:
                     claims[published_pair_key(alert.profile, alert, match)] = alert.position

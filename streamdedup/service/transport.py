@@ -229,8 +229,23 @@ class Sink(Protocol):
         """Free everything without waiting for unsent messages; never raises, may be called twice."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReadProgress:
+    """How far a group has read a partition that holds records.
+
+    Attributes:
+        is_read: Whether nothing is left to read.
+        time_ms: Record time of the next record to read, in milliseconds since the epoch; of a partition that is read to
+            its end, that of its last record. A time in the future counts as the present. None where the records there
+            have no times.
+    """
+
+    is_read: bool
+    time_ms: int | None
+
+
 class Span(Protocol):
-    """What stood in topics when it was opened, from one time on; a context manager.
+    """What stood in topics when it was opened, from given times on; a context manager.
 
     Attributes:
         total_count: How many offsets it has.
@@ -260,12 +275,42 @@ class Span(Protocol):
 class History(Protocol):
     """Reads topics outside any group."""
 
-    def open(self, topics: Sequence[str], since_ms: int | None, ends: Mapping[Partition, int] | None) -> Span:
-        """Read topics.
+    def progress(
+        self, topics: Sequence[str], offsets: Mapping[Partition, int], now_ms: int
+    ) -> dict[Partition, ReadProgress]:
+        """Return how far a group has read, by the times of records.
+
+        Where a record is gone (retention, compaction, an aborted transaction) or has no time, the first one behind it
+        that is there and has one counts.
 
         Args:
             topics: Their names.
-            since_ms: Record time to begin at, in milliseconds since the epoch; None for the oldest record.
+            offsets: Next offset to read of each partition; of one that is not named that is the oldest record.
+            now_ms: The present, in milliseconds since the epoch.
+
+        Returns:
+            The progress of each partition that holds records.
+
+        Raises:
+            BrokerUnavailable: Nothing answers.
+            FatalError: The broker refuses us for good, or a topic does not exist.
+        """
+
+    def open(
+        self,
+        topics: Sequence[str],
+        since_ms: Mapping[Partition, int | None] | int | None,
+        ends: Mapping[Partition, int] | None,
+    ) -> Span:
+        """Read topics.
+
+        Each partition is read from its first record of that time or later, so that none of these is left out in any
+        order of times; records of earlier times behind it are read too.
+
+        Args:
+            topics: Their names.
+            since_ms: Record time to begin at, in milliseconds since the epoch, for all or by partition; None, or not
+                named, for the oldest record.
             ends: Where to stop; of a partition that is not named nothing is read. None for all that is there now.
 
         Raises:

@@ -1,12 +1,15 @@
 """Redis flushed, and put back from an older copy, under each policy; and ``streamdedup index rebuild``."""
 
+import contextlib
 import copy
 import functools
 import io
 import subprocess
 import sys
+import time
 
 import pytest
+from kafka.admin import ConfigResource, ConfigResourceType
 
 from streamdedup import cli
 from streamdedup.commands import assembly
@@ -23,6 +26,7 @@ FIRST = [(f"a{at}", text) for at, text in enumerate(TEXTS)]
 SECOND = [(f"b{at}", text) for at, text in enumerate(TEXTS[:5])]
 #: What comes when the index is back: twins of both, a document sent again, and one that got another's text.
 THIRD = [*((f"c{at}", text) for at, text in enumerate(TEXTS)), FIRST[0], ("b1", TEXTS[8])]
+DAY_MS = 86_400_000
 PAIRS_OF_TWO = sorted((f"a{at}", f"b{at}") for at in range(5))
 
 
@@ -138,6 +142,29 @@ def test_an_index_built_anew_by_the_command_is_like_one_that_was_never_lost(inst
         installation.wait_committed(len(FIRST + SECOND + THIRD))
         assert daemon.stop() == 0
     assert alerts(installation) == expected
+
+
+@pytest.mark.long
+def test_a_rebuild_in_a_backlog_of_long_ago_recovers_what_the_backlog_is_compared_with(install, redis_client, index):
+    installation = install()
+    with contextlib.closing(servers.admin_client(installation.kafka)) as admin:
+        # Records of long ago must outlive the broker's default retention.
+        keep = ConfigResource(ConfigResourceType.TOPIC, installation.topic, {"retention.ms": "-1"})
+        admin.alter_configs([keep])
+    days_ago = (time.time_ns() // 1_000_000) - 200 * DAY_MS
+    produce_keyed(installation.kafka, installation.topic, values_of(FIRST), timestamp_ms=days_ago)
+    with installation.daemon() as daemon:
+        installation.wait_committed(len(FIRST))
+        assert daemon.stop() == 0
+    redis_client.flushdb()
+    produce_keyed(installation.kafka, installation.topic, values_of(SECOND), timestamp_ms=days_ago + DAY_MS)
+    done = index("rebuild", "--config", installation.config)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"articles: built anew from {len(FIRST)} records\n"
+    with installation.daemon() as daemon:
+        installation.wait_committed(len(FIRST + SECOND))
+        assert daemon.stop() == 0
+    assert installation.pairs() == PAIRS_OF_TWO
 
 
 @pytest.mark.long

@@ -3,15 +3,16 @@
 import contextlib
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.position import Partition
-from streamdedup.service.kafka import KafkaOptions
+from streamdedup.service.kafka import KafkaHistory, KafkaOptions
 from streamdedup.service.kafka.feeder import Feeder
 from streamdedup.service.kafka.span import Bookmarks, SpanReader
 from streamdedup.service.transport import Bookmark
-from tests.servers import fresh_name, produce, read_topic, wait_until
+from tests.raw_batches import RawRecord, record_batch, send_batch
+from tests.servers import admin_client, fresh_name, produce, read_topic, wait_until
 
 
 def options_for(bootstrap, *topics, **fields):
@@ -66,6 +67,62 @@ def test_a_span_passes_what_was_aborted_also_at_its_end(kafka, new_topic):
 def test_an_empty_topic_ends_at_once(kafka, new_topic):
     with SpanReader(options_for(kafka, new_topic())) as reader:
         assert list(reader.batches()) == []
+
+
+def progress(kafka, topic, committed, now_ms=1_000_000):
+    offsets = {Partition(topic, number): offset for number, offset in committed.items()}
+    found = KafkaHistory(options_for(kafka, topic)).progress([topic], offsets, now_ms)
+    return {each.number: (one.is_read, one.time_ms) for each, one in found.items()}
+
+
+def test_how_far_a_group_has_read_is_told_by_the_times_of_records(kafka, new_topic):
+    topic = new_topic(partitions=4, message_timestamp_after_max_ms=str(2**62))
+    for number, times in enumerate([(10, 20, 30), (40, 50), (60, 2**42, 70)]):
+        for time_ms in times:
+            produce(kafka, topic, [b"x"], partition=number, timestamp_ms=time_ms)
+    assert progress(kafka, topic, {0: 1, 1: 2, 2: 1}) == {0: (False, 20), 1: (True, 50), 2: (False, 70)}
+    # What is not committed is read from the oldest record, and offsets beyond the end are read.
+    assert progress(kafka, topic, {1: 99, 2: 1}) == {0: (False, 10), 1: (True, 50), 2: (False, 70)}
+    # In the future, all of them: the present.
+    assert progress(kafka, topic, {0: 3, 1: 2, 2: 1}, now_ms=5) == {0: (True, 5), 1: (True, 5), 2: (False, 5)}
+
+
+def test_records_without_times_and_records_that_are_gone_are_passed(kafka, new_topic):
+    topic = new_topic(partitions=2)
+    timeless = [RawRecord(b"timeless")] * 3
+    send_batch(kafka, topic, 0, record_batch(timeless))
+    assert progress(kafka, topic, {0: 1}) == {0: (False, None)}
+    produce(kafka, topic, [b"x"], partition=0, timestamp_ms=70)
+    assert progress(kafka, topic, {0: 1}) == {0: (False, 70)}
+    with contextlib.closing(admin_client(kafka)) as admin:
+        admin.delete_records({TopicPartition(topic, 0): 3})
+    assert progress(kafka, topic, {0: 1}) == {0: (False, 70)}
+    with contextlib.closing(admin_client(kafka)) as admin:
+        admin.delete_records({TopicPartition(topic, 0): 4})
+    assert progress(kafka, topic, {0: 1}) == {}
+
+
+def test_an_aborted_transaction_at_the_end_leaves_nothing_to_read(kafka, new_topic):
+    topic = new_topic()
+    produce(kafka, topic, [b"x"], timestamp_ms=70)
+    with contextlib.closing(KafkaProducer(bootstrap_servers=kafka, transactional_id=fresh_name("input"))) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, value=b"aborted", timestamp_ms=80).get(20)
+        producer.abort_transaction()
+    assert progress(kafka, topic, {0: 1}) == {0: (True, 70)}
+
+
+def test_each_partition_is_read_from_its_own_time(kafka, new_topic):
+    topic = new_topic(partitions=3)
+    for number in range(3):
+        for time_ms in (10, 40, 20, 30):
+            produce(kafka, topic, [b"%d" % time_ms], partition=number, timestamp_ms=time_ms)
+    since = {Partition(topic, 0): 20, Partition(topic, 1): None, Partition(topic, 2): 50}
+    with KafkaHistory(options_for(kafka, topic)).open([topic], since, None) as span:
+        found = sorted((r.position.partition, int(r.value)) for batch in span.batches() for r in batch.records)
+    assert found == [(0, 20), (0, 30), (0, 40), (1, 10), (1, 20), (1, 30), (1, 40)]
+    assert span.total_count == 7
 
 
 def test_a_missing_topic_is_named(kafka):

@@ -209,7 +209,8 @@ class Daemon:
         detector = world.make_detector(OPTIONS, store)
         profile = Profile("articles", Decoder(), detector, FINGERPRINT, OPTIONS.threshold, 100, world.silent_until_ms)
         profile = replace(profile, in_order=world.in_order, slack_ms=200, lifetime_ms=world.lifetime_ms)
-        self.rebuilder = Rebuilder(self._open_site, MemoryHistory(world.broker, 3), DUPLICATES)
+        history = MemoryHistory(world.broker, 3)
+        self.rebuilder = Rebuilder(self._open_site, history, DUPLICATES, lambda: world.now_ms)
         self.loop = Loop(
             transport=self,
             profiles={INPUT: profile},
@@ -232,7 +233,7 @@ class Daemon:
         detector = self.world.make_detector(OPTIONS, Watched(inner.store, self, STORE_METHODS))
         profile = Profile("articles", Decoder(), detector, FINGERPRINT, OPTIONS.threshold, 100)
         draft.store = detector.store
-        return Site(draft, profile, [INPUT], None)
+        return Site(draft, profile, [INPUT], self.world.kept_ms)
 
     def open(self) -> tuple[Watched, Watched]:
         """Open clients, as the loop's transport."""
@@ -267,6 +268,8 @@ class World:
         silent_until_ms: As of the profile.
         in_order: As of the profile.
         lifetime_ms: As of the profile.
+        kept_ms: How far back a rebuild reads; None for everything.
+        now_ms: The present, as a rebuild sees it.
         make_index: Makes the one index that all daemons share.
         make_detector: Makes a daemon's detector.
         plan: Asked at every moment what happens there.
@@ -283,6 +286,8 @@ class World:
     silent_until_ms: int | None = None
     in_order: bool = False
     lifetime_ms: int | None = None
+    kept_ms: int | None = None
+    now_ms: int = 0
     make_index: Callable[["World"], MemoryBucketStore] = lambda _world: MemoryBucketStore()
     make_detector: Callable[..., Detector] = Detector
     plan: Callable[[int], Act | None] = lambda _number: None

@@ -1,0 +1,131 @@
+"""How far back a rebuild reads: one window before the record that comes next, whatever the present is."""
+
+import pytest
+from loop_world import DUPLICATES, GROUP, INPUT, Sent, World
+
+from streamdedup.position import Partition
+from streamdedup.service.memory import MemoryBroker, MemoryHistory
+from streamdedup.service.rebuild_window import rebuild_window
+from streamdedup.service.transport import ReadProgress
+
+DAY_MS = 86_400_000
+NOW_MS, KEPT_MS = 100 * DAY_MS, 10 * DAY_MS
+TEXT = "amber birch cedar delta ember"
+A0, A1, B0 = Partition("a", 0), Partition("a", 1), Partition("b", 0)
+
+
+def left(day):
+    """A partition with records to come, the next one of a day."""
+    return ReadProgress(is_read=False, time_ms=None if day is None else day * DAY_MS)
+
+
+def read(day):
+    """A partition that is read to its end, the last record being of a day."""
+    return ReadProgress(is_read=True, time_ms=None if day is None else day * DAY_MS)
+
+
+def days(progress):
+    """Starts of the input partitions and of the duplicates topic, in days."""
+    window = rebuild_window(progress, KEPT_MS, NOW_MS)
+    starts = {each: None if ms is None else ms // DAY_MS for each, ms in window.inputs.items()}
+    return starts, None if window.alerts is None else window.alerts // DAY_MS
+
+
+# The window
+
+
+def test_the_partition_furthest_behind_sets_the_start_of_all_topics():
+    assert days({A0: left(40), A1: left(60), B0: read(100)}) == ({A0: 30, A1: 30, B0: 30}, 30)
+
+
+def test_with_nothing_left_to_read_it_counts_from_the_last_record():
+    assert days({A0: read(100)}) == ({A0: 90}, 90)
+    assert days({A0: read(60), A1: read(58)}) == ({A0: 50, A1: 50}, 50)
+
+
+def test_a_partition_or_a_topic_of_which_nothing_comes_any_more_does_not_lengthen_the_window_of_others():
+    assert days({A0: read(100), A1: read(3)}) == ({A0: 90, A1: 90}, 90)
+    assert days({A0: read(100), B0: read(20)}) == ({A0: 90, B0: 10}, 10)
+
+
+def test_it_never_begins_later_than_counted_from_the_present_and_never_before_the_epoch():
+    assert days({A0: left(100)}) == ({A0: 90}, 90)
+    assert days({A0: left(4)}) == ({A0: 0}, 0)
+    assert days({}) == ({}, 90)
+
+
+@pytest.mark.parametrize("partition", [left(None), read(None)])
+def test_a_partition_without_times_is_read_whole_and_so_are_the_alerts(partition):
+    assert days({A0: partition, A1: left(95)}) == ({A0: None, A1: 85}, None)
+
+
+# What the records say
+
+
+def progress_of(*times, committed, now_ms=1_000):
+    broker = MemoryBroker({"a": 1})
+    for time_ms in times:
+        broker.produce("a", b"", timestamp_ms=time_ms)
+    return MemoryHistory(broker).progress(["a"], {A0: committed}, now_ms)
+
+
+@pytest.mark.parametrize(
+    ("times", "committed", "expected"),
+    [
+        ((), 0, {}),
+        ((10, 20, 30), 1, {A0: ReadProgress(is_read=False, time_ms=20)}),
+        ((10, -1, 30), 1, {A0: ReadProgress(is_read=False, time_ms=30)}),
+        ((10, 5_000, 30), 1, {A0: ReadProgress(is_read=False, time_ms=30)}),
+        ((10, 5_000), 1, {A0: ReadProgress(is_read=False, time_ms=1_000)}),
+        ((10, -1, -1), 1, {A0: ReadProgress(is_read=False, time_ms=None)}),
+        ((10, 20), 2, {A0: ReadProgress(is_read=True, time_ms=20)}),
+        ((10, -1), 2, {A0: ReadProgress(is_read=True, time_ms=10)}),
+        ((10,), 9, {A0: ReadProgress(is_read=True, time_ms=10)}),
+    ],
+)
+def test_the_next_record_with_a_credible_time_counts(times, committed, expected):
+    assert progress_of(*times, committed=committed) == expected
+
+
+# A rebuild in a backlog
+
+
+def send(world, *records):
+    """Produce further records."""
+    world.records = [*world.records, *records]
+    world.positions += [world.produce(sent) for sent in records]
+    world.ends = {p.of: p.offset + 1 for p in world.positions}
+
+
+def lose_index(world):
+    """The index is flushed while nobody is at work."""
+    world.stop_all()
+    world.index.__init__()
+    world.start("later")
+
+
+def a_world_in_a_backlog(*records):
+    """All of ``records`` are committed, and the present is many windows later."""
+    return World(records, on_index_lost="rebuild", kept_ms=KEPT_MS, now_ms=NOW_MS).run()
+
+
+def test_a_rebuild_in_a_backlog_of_many_windows_recovers_what_the_backlog_is_compared_with():
+    other = "knoll lagoon amber jetty"
+    world = a_world_in_a_backlog(Sent("a", TEXT, 0, time_ms=20 * DAY_MS), Sent("b", other, 1, time_ms=21 * DAY_MS))
+    lose_index(world)
+    send(world, Sent("c", TEXT, 0, time_ms=22 * DAY_MS), Sent("d", other, 1, time_ms=23 * DAY_MS))
+    assert world.run().wrong() == []
+    assert len(world.broker.records(DUPLICATES)) == 2
+
+
+def test_no_claim_is_lost_where_the_alert_was_published_before_the_window_that_is_counted_from_the_present():
+    world = a_world_in_a_backlog(Sent("b", TEXT, 1, time_ms=21 * DAY_MS))
+    send(world, Sent("a", TEXT, 0, time_ms=20 * DAY_MS))
+    world.run()
+    (alert,) = world.broker._logs[Partition(DUPLICATES, 0)][:1]
+    object.__setattr__(alert.record, "timestamp_ms", 30 * DAY_MS)
+    # As if the batch of b had been under way: it is read again, and the alert of a has its pair already.
+    world.broker.commit(GROUP, {Partition(INPUT, 1): 0})
+    lose_index(world)
+    assert world.run().wrong() == []
+    assert len(world.broker.records(DUPLICATES)) == 1
