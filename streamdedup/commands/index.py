@@ -12,10 +12,11 @@ from streamdedup.commands.completion import profile_names
 from streamdedup.commands.config import ConfigOption, SetOption, load_settings
 from streamdedup.commands.index_rebuild import rebuild_indexes
 from streamdedup.commands.index_status import collect_status, is_lost, render_status
+from streamdedup.commands.members import refuse_members, refuse_while_daemons_run
 from streamdedup.commands.progress import counting, measuring
-from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError, StreamdedupError
+from streamdedup.errors import EXIT_INDEX_LOST, SettingsError
 from streamdedup.position import Partition
-from streamdedup.service.kafka import check_topics, describe_group
+from streamdedup.service.kafka import check_topics
 from streamdedup.settings import Settings
 from streamdedup.settings.units import counted
 from streamdedup.store.connection import check_server, read_facts
@@ -29,8 +30,6 @@ ProfileOption = Annotated[
         "--profile", "-p", metavar="NAME", help="Only this profile; may be repeated.", autocompletion=profile_names
     ),
 ]
-#: What to do about daemons that run.
-_STOP_ADVICE = "stop them first; one that ended without a word stays a member for kafka.session_timeout"
 
 
 def chosen_profiles(settings: Settings, names: Sequence[str] | None) -> list[str]:
@@ -95,7 +94,7 @@ def drop(
     names = chosen_profiles(settings, profile)
     refuse_unasked("deletes", yes=yes)
     if not force:
-        _refuse_while_daemons_run(settings, "Or add --force, and they end by themselves")
+        refuse_while_daemons_run(settings, "Or add --force, and they end by themselves")
     with connect_store(settings) as servers:
         read_facts(servers)
         counts = {name: redis_store(settings, name, servers).count_documents() for name in names}
@@ -112,57 +111,28 @@ def drop(
     typer.echo("To begin with an empty index: --set service.on_index_lost=continue, once.")
 
 
-def _refuse_while_daemons_run(settings: Settings, force: str = "") -> None:
-    """Raise unless Kafka says that the group has no members.
-
-    Args:
-        settings: The settings.
-        force: What else can be done.
-
-    Raises:
-        StreamdedupError: It has, or Kafka does not say.
-    """
-    try:
-        _refuse_members(settings, force)
-    except BrokerUnavailable as error:
-        unknown = "; if none does, add --force" if force else ""
-        raise BrokerUnavailable(
-            f"{error}\nwithout Kafka nobody knows whether daemons of the group {settings.kafka.group_id} run{unknown}"
-        ) from error
-
-
-def _refuse_members(settings: Settings, otherwise: str) -> None:
-    """Raise when the group has members.
-
-    Raises:
-        StreamdedupError: It has; the text says what to do, ``otherwise`` last.
-        BrokerUnavailable: Kafka does not say.
-    """
-    members = describe_group(kafka_options(settings)).members
-    if members:
-        raise StreamdedupError(
-            f"daemons of the group {settings.kafka.group_id} are running: {', '.join(members)}\n"
-            f"{'. '.join(filter(None, (_STOP_ADVICE, otherwise)))}"
-        )
-
-
 @index.command()
 def rebuild(
     config: ConfigOption = None,
     assignments: SetOption = None,
     profile: ProfileOption = None,
     yes: YesOption = False,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait/--no-wait", help="Wait for members of the group to leave, up to a session, or refuse."),
+    ] = True,
 ) -> None:
     """Build the index of all profiles, or of some, anew from the topics.
 
-    Stop all daemons of the group first. What the group has committed is read again, from the beginning of the profile's
-    window on, and nothing is published. A rebuild that was interrupted can be run again.
+    Stop all daemons of the group first. One that was killed, or has a kafka.group_instance_id, stays a member of the
+    group until its session has ended, which is waited for. What the group has committed is read again, from the
+    beginning of the profile's window on, and nothing is published. A rebuild that was interrupted can be run again.
 
     Example:  streamdedup index rebuild --config streamdedup.toml --profile reviews
     """
     settings = load_settings(config, assignments)
     names = chosen_profiles(settings, profile)
-    _refuse_while_daemons_run(settings)
+    refuse_while_daemons_run(settings, wait=wait)
     with connect_store(settings) as servers:
         check_server(servers)
         there = [name for name in names if index_upkeep(settings, name, servers).fingerprint() is not None]
@@ -191,7 +161,7 @@ def unfence(
     settings = load_settings(config, assignments)
     refuse_unasked("lets a daemon that still runs write beside its successor", yes=yes)
     counts = check_topics(kafka_options(settings), ())
-    _refuse_members(settings, "There is no way around: it could no longer be told from its successor")
+    refuse_members(settings, "There is no way around: it could no longer be told from its successor")
     ask(f"Let the group {settings.kafka.group_id} begin anew in its index?", yes=yes)
     with connect_store(settings) as servers:
         for name, profile in settings.profiles.items():

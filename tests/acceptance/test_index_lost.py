@@ -118,7 +118,7 @@ def test_an_index_built_anew_by_the_command_is_like_one_that_was_never_lost(inst
         feed(installation, FIRST)
         copied = saved(redis_client)
         feed(installation, SECOND)
-        refused = index("rebuild", *config)
+        refused = index("rebuild", "--no-wait", *config)
         assert refused.returncode == 1
         assert f"daemons of the group {installation.group} are running" in refused.stderr
         assert daemon.stop() == 0
@@ -142,6 +142,25 @@ def test_an_index_built_anew_by_the_command_is_like_one_that_was_never_lost(inst
         installation.wait_committed(len(FIRST + SECOND + THIRD))
         assert daemon.stop() == 0
     assert alerts(installation) == expected
+
+
+@pytest.mark.long
+def test_a_rebuild_right_after_a_static_member_has_ended_waits_for_its_session_and_names_it(
+    install, redis_client, index
+):
+    installation = install()
+    config = ("--config", installation.config)
+    with installation.daemon(**{"kafka.group_instance_id": "member-a"}) as daemon:
+        feed(installation, FIRST)
+        assert daemon.stop() == 0
+    redis_client.flushdb()
+    refused = index("rebuild", "--no-wait", *config)
+    assert refused.returncode == 1
+    assert "are running: streamdedup, group_instance_id member-a, at /127.0.0.1" in refused.stderr
+    done = index("rebuild", *config)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"articles: built anew from {len(FIRST)} records\n"
+    assert "group_instance_id member-a, at /127.0.0.1; waiting at most 21 s" in done.stderr
 
 
 @pytest.mark.long

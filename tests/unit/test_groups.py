@@ -1,15 +1,17 @@
-"""What a consumer group has committed, as the client's consumer tells it."""
+"""What a consumer group has committed, who its members are, and waiting for them to leave."""
 
 from types import SimpleNamespace
 
 import pytest
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from streamdedup.errors import BrokerUnavailable
+from streamdedup.commands import members
+from streamdedup.errors import BrokerUnavailable, StreamdedupError
 from streamdedup.position import Partition
-from streamdedup.service.kafka.groups import fetch_committed
+from streamdedup.service.kafka.groups import GroupState, _named, fetch_committed
 from streamdedup.service.kafka.options import KafkaOptions
 from streamdedup.service.transport import Bookmark
+from streamdedup.settings import Settings
 
 OPTIONS = KafkaOptions(bootstrap_servers="localhost:1", group_id="g", topics=("a", "b"), transactional_id="t")
 
@@ -34,3 +36,72 @@ def test_what_is_committed_is_asked_for_all_partitions_of_all_topics():
 def test_a_topic_whose_partitions_the_client_does_not_know_is_not_taken_for_one_without_commits():
     with pytest.raises(BrokerUnavailable, match="which partitions a has"):
         fetch_committed(a_consumer({"b": {0}}), OPTIONS)
+
+
+def test_a_member_is_named_by_its_client_its_static_id_and_its_host():
+    dynamic = {"client_id": "streamdedup", "client_host": "/10.0.0.7", "group_instance_id": None}
+    assert _named(dynamic) == "streamdedup at /10.0.0.7"
+    assert _named(dynamic | {"group_instance_id": "a-0"}) == "streamdedup, group_instance_id a-0, at /10.0.0.7"
+    del dynamic["group_instance_id"]
+    assert _named(dynamic) == "streamdedup at /10.0.0.7"
+
+
+class Time:
+    """A clock that moves when somebody sleeps."""
+
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.fixture
+def settings():
+    profile = {"topics": ["a"]}
+    kafka = {"bootstrap_servers": "localhost:1", "group_id": "dedup", "session_timeout": "45s"}
+    return Settings.model_validate(
+        {"kafka": kafka, "redis": {"url": "redis://localhost:1/0"}, "profiles": {"articles": profile}}
+    )
+
+
+def leaving_at(monkeypatch, time, leaves_s):
+    """A group with one member, which is gone from a time on."""
+
+    def describe(_options):
+        return GroupState(("streamdedup at /10.0.0.7",) if time() < leaves_s else ())
+
+    monkeypatch.setattr(members, "describe_group", describe)
+
+
+def test_an_empty_group_is_not_waited_for(monkeypatch, settings, capsys):
+    time = Time()
+    leaving_at(monkeypatch, time, 0)
+    members.refuse_while_daemons_run(settings, wait=True)
+    members.refuse_while_daemons_run(settings)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_member_whose_session_ends_is_waited_for_and_named(monkeypatch, settings, capsys):
+    time = Time()
+    leaving_at(monkeypatch, time, 130)
+    members.await_no_members(settings, time, time.sleep)
+    assert time() == 130
+    said = capsys.readouterr().err
+    assert "the group dedup has members: streamdedup at /10.0.0.7; waiting at most 60 s" in said
+
+
+def test_a_member_that_stays_is_refused_after_a_session_and_named(monkeypatch, settings):
+    time = Time()
+    leaving_at(monkeypatch, time, 1e9)
+    with pytest.raises(StreamdedupError, match=r"dedup are running: streamdedup at /10\.0\.0\.7\n.*Waited 60 s"):
+        members.await_no_members(settings, time, time.sleep)
+    assert time() == 160
+
+
+def test_without_waiting_a_member_is_refused_at_once(monkeypatch, settings):
+    leaving_at(monkeypatch, Time(), 1e9)
+    with pytest.raises(StreamdedupError, match=r"are running: streamdedup at .*\nstop them first"):
+        members.refuse_while_daemons_run(settings)

@@ -27,8 +27,8 @@ class GroupState:
     """A consumer group.
 
     Attributes:
-        members: The client id and the address of each member. One that has died without a word stays for the session
-            timeout.
+        members: The client id, the ``group.instance.id`` of a static member, and the address of each member. One that
+            was killed, and a static one that ended, stays for the session timeout.
         committed: Committed offset of each partition that has one.
     """
 
@@ -76,13 +76,20 @@ def _describe(admin: Any, options: KafkaOptions) -> GroupState:
     _refuse_error(group.get("error"))
     offsets = admin.list_group_offsets(options.group_id)[options.group_id]
     return GroupState(
-        members=tuple(sorted(f"{member['client_id']} at {member['client_host']}" for member in group["members"])),
+        members=tuple(sorted(map(_named, group["members"]))),
         committed={
             Partition(place.topic, place.partition): offset.offset
             for place, offset in offsets.items()
             if offset.offset >= 0
         },
     )
+
+
+def _named(member: Mapping[str, Any]) -> str:
+    """Name a member for the operator; brokers before 2.4 tell no ``group.instance.id``."""
+    instance = member.get("group_instance_id")
+    static = f", group_instance_id {instance}," if instance else ""
+    return f"{member['client_id']}{static} at {member['client_host']}"
 
 
 def fetch_committed(
