@@ -149,7 +149,8 @@ def dead_letter(
     """Make the dead letter of ``record``; it always fits ``max_bytes``.
 
     Headers of an earlier dead letter of the same record are replaced and ``attempts`` counts on. Its facts about the
-    bytes (a value that was cut, say) are kept: whoever restores the bytes removes those headers.
+    bytes (a value that was cut, say) are kept: they have to be removed when the bytes are restored. Headers of these
+    names that name no earlier place in the partition of the record are a producer's own and say nothing.
 
     Args:
         record: The record, or of one that could not be read its coordinates with everything else empty.
@@ -166,7 +167,7 @@ def dead_letter(
     """
     if max_bytes < MIN_BYTES:
         raise ValueError(f"a dead letter needs {MIN_BYTES:,} bytes for its headers; the limit is {max_bytes:,}")
-    earlier = read_headers(record.headers)
+    earlier = _earlier(record)
     own = _reason(record, failure, daemon, time_ms) | {"attempts": str(_attempts(earlier) + 1)}
     own |= {name: earlier[name] for name in _LASTING if name in earlier}
     kept = [(name, value or b"") for name, value in record.headers if not name.startswith(PREFIX)]
@@ -211,6 +212,24 @@ def _reason(record: Origin, failure: Failure, daemon: Daemon, time_ms: int) -> d
         "error.message": failure.message,
         "time": time.isoformat(timespec="milliseconds") + "Z",
     }
+
+
+def _earlier(record: Origin) -> dict[str, str]:
+    """Return our headers of a record that is a replayed dead letter, and nothing for any other record.
+
+    A replay goes to the partition in which the record failed, so its headers name an earlier place in that partition. A
+    producer may write headers of any name: believed, they would keep the record from being replayed.
+    """
+    earlier, (topic, partition, offset) = read_headers(record.headers), record.position
+    place = (earlier.get("topic"), earlier.get("partition"))
+    failed_at = whole_number(earlier.get("offset", ""))
+    is_replay = place == (topic, str(partition)) and failed_at is not None and failed_at < offset
+    return earlier if is_replay else {}
+
+
+def whole_number(text: str) -> int | None:
+    """Read a whole number that is not negative and fits 63 bits; None for anything else."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
 def _attempts(earlier: dict[str, str]) -> int:

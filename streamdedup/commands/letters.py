@@ -17,7 +17,7 @@ from typing import Any
 from rich.text import Text
 
 from streamdedup.commands.show import TIME_FORMAT
-from streamdedup.dead_letters import PREFIX, read_headers
+from streamdedup.dead_letters import PREFIX, read_headers, whole_number
 from streamdedup.errors import SettingsError
 from streamdedup.position import Position
 from streamdedup.service.transport import Record
@@ -84,7 +84,7 @@ class Letter:
     @property
     def origin(self) -> Position | None:
         """Where the record stood that failed."""
-        numbers = [_whole(self.facts.get(name, "")) for name in ("partition", "offset")]
+        numbers = [whole_number(self.facts.get(name, "")) for name in ("partition", "offset")]
         topic = self.facts.get("topic")
         if topic is None or numbers[0] is None or numbers[1] is None:
             return None
@@ -98,7 +98,7 @@ class Letter:
     @property
     def attempts(self) -> int:
         """How often the record has failed."""
-        return _whole(self.facts.get("attempts", "")) or 0
+        return whole_number(self.facts.get("attempts", "")) or 0
 
     @property
     def time_s(self) -> float:
@@ -112,11 +112,6 @@ class Letter:
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
         """The headers that the record brought along."""
         return tuple((name, value) for name, value in self.record.headers if not name.startswith(PREFIX))
-
-
-def _whole(text: str) -> int | None:
-    """Read a whole number that is not negative and fits Kafka's; None for anything else."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +158,8 @@ def parse_offsets(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     first, dash, last = text.strip().partition("-")
-    low = _whole(first) if first else 0
-    high = (_whole(last) if last else 2**63 - 1) if dash else low
+    low = whole_number(first) if first else 0
+    high = (whole_number(last) if last else 2**63 - 1) if dash else low
     if low is None or high is None or low > high or not (first or last):
         raise SettingsError(f"--offsets {text}: must be one offset or a range, such as 1042, 1000-2000 or 1000-")
     return low, high
@@ -233,7 +228,7 @@ def letter_json(letter: Letter) -> str:
         "code": letter.code,
         "attempts": letter.attempts,
         "origin": None if letter.origin is None else letter.origin._asdict(),
-        "timestamp": _whole(facts.get("timestamp", "")),
+        "timestamp": whole_number(facts.get("timestamp", "")),
         "facts": dict(facts),
         **_content("key", record.key),
         **_content("value", record.value),

@@ -122,8 +122,17 @@ def produce(  # noqa: PLR0913  a command line has as many options as it has
             feeder.send(topic, entry.key, entry.value(decoder))
     duration_s = time.monotonic() - started
     sent = counted(feeder.delivered_count, "record")
-    bad_lines = "lines that are no documents left out" if skip_unreadable else "of them no documents"
-    typer.echo(f"{sent} sent to {topic}, {entries.bad_lines.count:,} {bad_lines}, in {duration_s:.1f} s", err=True)
+    bad_lines = _told(entries.bad_lines.count, left_out=skip_unreadable)
+    typer.echo(f"{sent} sent to {topic} in {duration_s:.1f} s{bad_lines}", err=True)
+
+
+def _told(count: int, *, left_out: bool) -> str:
+    """Say how many lines are no documents; nothing where all are."""
+    if not count:
+        return ""
+    if left_out:
+        return f"; {counted(count, 'line')} left out: no documents"
+    return f"; {count:,} of them {'is no document' if count == 1 else 'are no documents'}"
 
 
 def register(app: typer.Typer) -> None:

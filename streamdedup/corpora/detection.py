@@ -12,12 +12,15 @@ Format = Literal["auto", "jsonl", "csv", "tsv", "tsv-unquoted", "text", "reuters
 #: The formats whose files name their columns.
 TABLES: Final = frozenset[Format]({"csv", "tsv", "tsv-unquoted"})
 
-#: First bytes of what is often given by mistake, and what to say about it.
+#: First bytes of what is often given by mistake, and what to say about it; the first that fits counts, and the mark of
+#: UTF-32 begins with that of UTF-16.
 _FOREIGN: Final = {
     b"PK\x03\x04": "a zip archive; unpack it first",
     b"\x28\xb5\x2f\xfd": "compressed with zstd; only gzip is read",
     b"\xfd7zXZ\x00": "compressed with xz; only gzip is read",
     b"BZh91AY&SY": "compressed with bzip2; only gzip is read",
+    b"\xff\xfe\x00\x00": "UTF-32 text; convert it to UTF-8",
+    b"\x00\x00\xfe\xff": "UTF-32 text; convert it to UTF-8",
     b"\xff\xfe": "UTF-16 text; convert it to UTF-8",
     b"\xfe\xff": "UTF-16 text; convert it to UTF-8",
 }

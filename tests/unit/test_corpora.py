@@ -369,6 +369,8 @@ def test_a_folder_without_sgml_files_is_an_error(tmp_path):
         (b"\xfd7zXZ\x00rest", "compressed with xz"),
         (b"BZh91AY&SYrest", "compressed with bzip2"),
         (b"\xff\xfea\x00", "UTF-16"),
+        ("a".encode("utf-32"), "UTF-32"),
+        (b"\x00\x00\xfe\xff\x00\x00\x00a", "UTF-32"),
         (gzip.compress(b"PK\x03\x04rest"), "a zip archive"),
         (gzip.compress(LINES * 1_000)[:-100], "cut short"),
         (gzip.compress(LINES)[:-4], "cut short"),

@@ -3,6 +3,7 @@
 import json
 import re
 import unicodedata
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -38,7 +39,9 @@ def letter(code="missing_text", *, offset=0, origin=ORIGIN, number=1, **fields):
     fields = {"key": b"k", "value": b'{"id": "k"}', "headers": (), "timestamp_ms": TIME_MS - 500} | fields
     record = Record(origin, fields["timestamp_ms"], fields["key"], fields["value"], fields["headers"])
     failure = Failure(Stage.DECODE, code, "DecodeError", "no text: `text` missing or null")
-    for _ in range(number):
+    for number_before in reversed(range(number)):
+        # Each replay goes to a later place of the partition.
+        record = replace(record, position=origin._replace(offset=origin.offset - number_before))
         made = dead_letter(record, failure, DAEMON, time_ms=TIME_MS, **options)
         record = Record(origin, made.timestamp_ms or 0, made.key, made.value, made.headers)
     return Letter(

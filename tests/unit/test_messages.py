@@ -662,18 +662,39 @@ def test_the_record_time_is_kept_unless_a_broker_would_refuse_it(given_ms, expec
 
 def test_a_dead_letter_that_fails_again_has_its_headers_replaced_and_counts_on():
     first = made(RECORD)
-    again = replace(RECORD, position=Position("articles", 0, 7), headers=first.headers)
+    again = replace(RECORD, position=Position("articles", 3, 2_000), headers=first.headers)
     second = dead_letter(again, Failure(Stage.SIZE, "too_large", "E", "m"), DAEMON, time_ms=NOW_MS)
     own = own_headers(second)
     assert foreign_headers(second) == foreign_headers(first)
-    assert (own["attempts"], own["offset"], own["error.code"]) == ("2", "7", "too_large")
+    assert (own["attempts"], own["offset"], own["error.code"]) == ("2", "2000", "too_large")
     assert own["null-headers"] == '["tenant"]'
 
 
 @pytest.mark.parametrize("attempts", [b"", b"-3", b"x", b"9" * 50, "٣".encode(), b"\xff", None])
 def test_a_senseless_count_of_attempts_starts_again(attempts):
-    letter = made(replace(RECORD, headers=((f"{PREFIX}attempts", attempts),)))
+    place = {"topic": b"articles", "partition": b"3", "offset": b"7", "attempts": attempts}
+    letter = made(replace(RECORD, headers=tuple((PREFIX + name, value) for name, value in place.items())))
     assert own_headers(letter)["attempts"] == "1"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        {},
+        {"topic": b"articles", "partition": b"3"},
+        {"topic": b"articles", "partition": b"3", "offset": b"1042"},
+        {"topic": b"articles", "partition": b"3", "offset": b"-1"},
+        {"topic": b"articles", "partition": b"2", "offset": b"7"},
+        {"topic": b"reviews", "partition": b"3", "offset": b"7"},
+    ],
+    ids=str,
+)
+def test_a_producers_own_headers_of_our_names_are_not_believed(place):
+    """Believed, they would keep the record from being replayed: failed too often, or without its bytes."""
+    facts = {"attempts": b"99", "unread": b"true", "truncated": b"true"} | place
+    letter = made(replace(RECORD, headers=tuple((PREFIX + name, value) for name, value in facts.items())))
+    own = own_headers(letter)
+    assert (own["attempts"], own.keys() & {"unread", "truncated"}) == ("1", set())
 
 
 def test_a_value_beyond_the_limit_is_cut_and_says_so():
@@ -691,7 +712,7 @@ def test_a_value_beyond_the_limit_is_cut_and_says_so():
 def test_a_cut_value_that_fails_again_still_tells_of_the_whole_one():
     value = b"v" * 100_000
     first = made(replace(RECORD, value=value), max_bytes=60_000)
-    again = replace(RECORD, value=first.value, headers=first.headers)
+    again = replace(RECORD, position=Position("articles", 3, 2_000), value=first.value, headers=first.headers)
     for limit in (70_000, 40_000):
         own = own_headers(made(again, max_bytes=limit))
         assert (own["original-length"], own["sha256"]) == ("100000", sha256(value).hexdigest())
