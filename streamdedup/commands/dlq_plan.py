@@ -3,28 +3,33 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Self
 
 from streamdedup.commands.letters import Letter, Wanted
+from streamdedup.dead_letters import PREFIX
 from streamdedup.errors import StreamdedupError
 from streamdedup.position import Position
-from streamdedup.service.transport import Message
+from streamdedup.service.transport import Message, Record
 
 #: Bytes of what one partition can remember beside its offset; the brokers' usual ``offset.metadata.max.bytes``.
 MAX_NOTE_BYTES: Final = 4_096
 
 
 class Verdict(StrEnum):
-    """What becomes of a dead letter; all but the first are left out, and the text says why."""
+    """What becomes of a dead letter; all but the first are left out, and the text says why.
+
+    A letter without bytes (stage ``read``) is replayed with the record from its topic, as far as that can be fetched.
+    """
 
     REPLAY = "replayed"
     NOT_WANTED = "not asked for by code, topic or place"
     BEFORE = "dealt with by an earlier run"
     EXHAUSTED = "failed as often as --max-attempts allows"
     TRUNCATED = "cut, so the record cannot be restored"
-    UNREAD = "never read by the Kafka client, so only the place is known"
+    GONE = "without its bytes, and the record is no longer in its topic"
+    STILL_UNREADABLE = "without its bytes, and the Kafka client still cannot read the record"
     NULL = "neither key nor value, which cannot be sent"
     FOREIGN = "from no input topic of the settings"
     UNREADABLE = "the dead letter itself cannot be read by the Kafka client"
@@ -125,12 +130,12 @@ class Rules:
         return Verdict.EXHAUSTED if letter.attempts >= self.max_attempts else Verdict.REPLAY
 
     def _obstacle(self, letter: Letter) -> Verdict | None:
-        """Say why the record cannot be sent, or None when it can."""
+        """Say why the record cannot be sent, or None when it can, or when its bytes are not in the letter."""
         origin, record, facts = letter.origin, letter.record, letter.facts
         if origin is None or origin.partition >= self.partition_counts.get(origin.topic, 0):
             return Verdict.FOREIGN
-        if facts.get("unread") == "true":
-            return Verdict.UNREAD
+        if letter.is_unread:
+            return None
         if any(name in facts for name in _CUT):
             return Verdict.TRUNCATED
         if record.key is None and (record.value is None or facts.get("null-value") == "true"):
@@ -147,6 +152,21 @@ def message_of(letter: Letter, origin: Position) -> Message:
     headers = tuple((name, value or b"") for name, value in record.headers)
     timestamp_ms = record.timestamp_ms if record.timestamp_ms >= 0 else None
     return Message(origin.topic, record.key, record.value, headers, timestamp_ms)
+
+
+def message_of_fetched(letter: Letter, origin: Position, record: Record) -> Message | None:
+    """Return the record to send for a letter without bytes; None when it has neither key nor value.
+
+    Args:
+        letter: The letter; its headers go along, but for the one that says that there are no bytes.
+        origin: Where the record stands.
+        record: The record, from there.
+    """
+    if record.key is None and record.value is None:
+        return None
+    own = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
+    facts = [(name, value) for name, value in letter.record.headers if name != f"{PREFIX}unread"]
+    return message_of(Letter(replace(record, headers=(*own, *facts))), origin)
 
 
 @dataclass(slots=True)

@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from streamdedup.commands.dlq_plan import Replayed, Rules, Tally, Verdict, message_of
+from streamdedup.commands.dlq_plan import Replayed, Rules, Tally, Verdict, message_of, message_of_fetched
 from streamdedup.commands.letters import Letter
 from streamdedup.commands.pace import Pace
-from streamdedup.position import Partition
+from streamdedup.errors import MessageError
+from streamdedup.position import Partition, Position
 from streamdedup.service.kafka import KafkaOptions
 from streamdedup.service.kafka.feeder import Feeder
+from streamdedup.service.kafka.reader import RecordFetcher
 from streamdedup.service.kafka.span import Bookmarks, SpanReader
-from streamdedup.service.transport import Bookmark
+from streamdedup.service.transport import Bookmark, Message
 
 #: Longest time, in seconds, for which what was sent is not remembered yet.
 REMEMBER_S = 2.0
@@ -63,6 +65,7 @@ class Replay:
         self._options = options
         self._choice = choice
         self._stack = ExitStack()
+        self._fetcher: RecordFetcher | None = None
         self.is_anew = False
         with ExitStack() as stack:
             self._reader = stack.enter_context(SpanReader(options))
@@ -85,7 +88,7 @@ class Replay:
             BrokerUnavailable: Kafka did not answer.
         """
         tally = Tally()
-        for letter, verdict in self._judged(tally):
+        for letter, verdict, _ in self._judged(tally):
             tally.add(verdict, letter)
         return tally
 
@@ -104,10 +107,10 @@ class Replay:
         tally, pace, remembered_at = Tally(), Pace(self._choice.rate), time.monotonic()
         with Feeder(replace(self._options, topics=tuple(self._choice.rules.partition_counts))) as feeder:
             try:
-                for letter, verdict in self._judged(tally):
-                    if verdict is Verdict.REPLAY:
+                for letter, verdict, message in self._judged(tally):
+                    if message is not None:
                         pace.wait()
-                        _send(feeder, letter)
+                        _send(feeder, letter, message)
                     tally.add(verdict, letter)
                     self._pass_by(letter, verdict)
                     if time.monotonic() - remembered_at > REMEMBER_S:
@@ -123,8 +126,11 @@ class Replay:
             self._remember(feeder)
         yield tally
 
-    def _judged(self, tally: Tally) -> Iterator[tuple[Letter, Verdict]]:
-        """Yield each letter with what becomes of it, up to the ends or the limit; count those that cannot be read."""
+    def _judged(self, tally: Tally) -> Iterator[tuple[Letter, Verdict, Message | None]]:
+        """Yield each letter with what becomes of it and what is sent; count those that cannot be read.
+
+        Ends at the ends of the topic, or at the limit.
+        """
         mindful, replayed_count = self._choice.remembers and not self._choice.again, 0
         starts = {partition: replayed.offset for partition, replayed in self._replayed.items()}
         tally.has_earlier = mindful and any(start > self._reader.beginnings[one] for one, start in starts.items())
@@ -134,10 +140,34 @@ class Replay:
             for letter in map(Letter, batch.records):
                 replayed = self._replayed[letter.record.position.of] if mindful else None
                 verdict = self._choice.rules.verdict(letter, replayed)
-                yield letter, verdict
+                message = None
+                if verdict is Verdict.REPLAY:
+                    verdict, message = self._message(letter)
+                yield letter, verdict, message
                 replayed_count += verdict is Verdict.REPLAY
                 if replayed_count == self._choice.limit:
                     return
+
+    def _message(self, letter: Letter) -> tuple[Verdict, Message | None]:
+        """Return what is sent for a letter; of one without bytes the record is fetched from its topic.
+
+        Raises:
+            BrokerUnavailable: Kafka did not answer.
+            FatalError: The broker refuses us, or the library of a codec is still not installed.
+        """
+        origin = _origin_of(letter)
+        if not letter.is_unread:
+            return Verdict.REPLAY, message_of(letter, origin)
+        if self._fetcher is None:
+            self._fetcher = self._stack.enter_context(RecordFetcher(self._options))
+        try:
+            record = self._fetcher.fetch(origin)
+        except MessageError:
+            return Verdict.STILL_UNREADABLE, None
+        if record is None:
+            return Verdict.GONE, None
+        message = message_of_fetched(letter, origin, record)
+        return (Verdict.NULL, None) if message is None else (Verdict.REPLAY, message)
 
     def _pass_by(self, letter: Letter, verdict: Verdict) -> None:
         replayed = self._replayed[letter.record.position.of]
@@ -172,10 +202,12 @@ def group_of(group_id: str) -> str:
     return f"{group_id}.dlq-replay"
 
 
-def _send(feeder: Feeder, letter: Letter) -> None:
-    origin = letter.origin
-    assert origin is not None, "a letter of unknown origin is never replayed"
-    message = message_of(letter, origin)
+def _origin_of(letter: Letter) -> Position:
+    assert letter.origin is not None, "a letter of unknown origin is never replayed"
+    return letter.origin
+
+
+def _send(feeder: Feeder, letter: Letter, message: Message) -> None:
     # Not where the key would lead: another client may have placed it by other rules, and all versions of a document
     # must stay in one partition.
     feeder.send(
@@ -184,5 +216,5 @@ def _send(feeder: Feeder, letter: Letter) -> None:
         message.value,
         message.timestamp_ms,
         headers=message.headers,
-        partition=origin.partition,
+        partition=_origin_of(letter).partition,
     )

@@ -101,6 +101,11 @@ class Letter:
         return whole_number(self.facts.get("attempts", "")) or 0
 
     @property
+    def is_unread(self) -> bool:
+        """Whether the Kafka client could not read the record, so that the letter has none of its bytes."""
+        return self.facts.get("unread") == "true"
+
+    @property
     def time_s(self) -> float:
         """When it failed, in seconds since the epoch; of a foreign record its own time."""
         try:
@@ -205,7 +210,7 @@ def place_of(letter: Letter) -> str:
 
 
 def _preview(letter: Letter) -> str:
-    if letter.facts.get("unread") == "true":
+    if letter.is_unread:
         return "(unread)"
     value = letter.record.value
     return "(null)" if value is None else "(empty)" if not value else escaped(value, PREVIEW_CHARS)

@@ -47,7 +47,10 @@ class Texts:
             BrokerUnavailable: Kafka did not answer.
             FatalError: The broker refuses us for good.
         """
-        record = self._fetcher.fetch(position)
+        try:
+            record = self._fetcher.fetch(position)
+        except MessageError:
+            record = None  # the client cannot parse it, which the daemon has reported
         text = None if record is None else self._text(record)
         # A topic that was deleted and made anew has other records at the same places.
         if text is not None and content_digest(text).hex() != digest:

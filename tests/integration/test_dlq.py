@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaProducer, TopicPartition
 from typer.testing import CliRunner
 
 from streamdedup import cli
@@ -19,8 +19,11 @@ from streamdedup.commands import dlq as dlq_commands
 from streamdedup.dead_letters import PREFIX, Daemon, Failure, Stage, dead_letter
 from streamdedup.errors import EXIT_PIPE, BrokerMisconfigured, SettingsError
 from streamdedup.position import Position
+from streamdedup.service.kafka import KafkaOptions
+from streamdedup.service.kafka.reader import RecordFetcher
 from streamdedup.service.transport import Record
 from tests import servers
+from tests.raw_batches import SNAPPY, RawRecord, record_batch, send_batch
 
 TIME_MS = 1_777_618_931_612
 SETTINGS = """
@@ -181,11 +184,44 @@ def test_replay_leaves_out_what_cannot_be_sent_and_says_so(world):
     assert shown == [
         f"to replay: 1 dead letter ({world.articles} 1)",
         "2 left out: from no input topic of the settings",
-        "1 left out: never read by the Kafka client, so only the place is known",
         "1 left out: the dead letter itself cannot be read by the Kafka client",
+        "1 left out: without its bytes, and the record is no longer in its topic",
     ]
     assert len(world.run("inspect").splitlines()) == 4
     assert world.arrived() == []
+
+
+def test_letters_without_bytes_are_replayed_from_their_places_once_the_records_can_be_read(world):
+    """Offset 0 is deleted, 2 (with snappy) can be read by now, 4 cannot, 6 has neither key nor value."""
+    servers.produce(world.kafka, world.articles, [b"0", b"1"], partition=0)
+    batch = record_batch([RawRecord(b"2" * 100, b"key", ((b"trace", b"1"),), TIME_MS)], SNAPPY)
+    assert send_batch(world.kafka, world.articles, 0, batch) == 2
+    servers.produce(world.kafka, world.articles, [b"3"], partition=0)
+    servers.produce(world.kafka, world.articles, [b"4"], partition=0, headers=[(NotUtf8("name"), b"")])
+    servers.produce(world.kafka, world.articles, [b"5"], partition=0)
+    assert send_batch(world.kafka, world.articles, 0, record_batch([RawRecord(None)])) == 6
+    with contextlib.closing(servers.admin_client(world.kafka)) as admin:
+        admin.delete_records({TopicPartition(world.articles, 0): 1})
+    for offset in (0, 2, 4, 6):
+        world.fill("unreadable", first=offset)
+    expected = [
+        "1 left out: neither key nor value, which cannot be sent",
+        "1 left out: without its bytes, and the Kafka client still cannot read the record",
+        "1 left out: without its bytes, and the record is no longer in its topic",
+    ]
+    shown = world.run("replay", "--dry-run").splitlines()
+    assert [shown[0], *sorted(shown[1:])] == [f"to replay: 1 dead letter ({world.articles} 1)", *expected]
+    shown = world.run("replay", "--yes").splitlines()
+    assert [shown[0], *sorted(shown[1:])] == [f"replayed: 1 dead letter ({world.articles} 1)", *expected]
+    options = KafkaOptions(
+        bootstrap_servers=world.kafka, group_id="g", topics=(world.articles,), transactional_id="unused"
+    )
+    with RecordFetcher(options) as fetcher:
+        sent = fetcher.fetch(Position(world.articles, 0, 7))
+        assert fetcher.fetch(Position(world.articles, 0, 8)) is None
+    assert (sent.key, sent.value, sent.timestamp_ms) == (b"key", b"2" * 100, TIME_MS)
+    facts = dict(sent.headers)
+    assert (facts["trace"], facts[f"{PREFIX}attempts"], f"{PREFIX}unread" in facts) == (b"1", b"1", False)
 
 
 def test_replay_asks_first_and_does_nothing_without_a_yes(world, monkeypatch):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.commands import dlq_plan, letters
-from streamdedup.commands.dlq_plan import Replayed, Rules, Tally, Verdict, message_of
+from streamdedup.commands.dlq_plan import Replayed, Rules, Tally, Verdict, message_of, message_of_fetched
 from streamdedup.commands.letters import (
     Letter,
     Summary,
@@ -23,7 +23,7 @@ from streamdedup.commands.letters import (
     parse_since,
 )
 from streamdedup.commands.pace import Pace
-from streamdedup.dead_letters import MIN_BYTES, PREFIX, Daemon, Failure, Stage, dead_letter
+from streamdedup.dead_letters import MIN_BYTES, PREFIX, Daemon, Failure, Stage, dead_letter, read_headers
 from streamdedup.errors import SettingsError, StreamdedupError
 from streamdedup.position import Position
 from streamdedup.service.transport import Record
@@ -218,7 +218,7 @@ def rules(wanted=Wanted(), max_attempts=3):  # noqa: B008  it is frozen
         (letter(key=None, value=b""), Verdict.REPLAY),
         (letter(key=None, value=None), Verdict.NULL),
         (letter(headers=(("h", None),)), Verdict.REPLAY),
-        (letter(unread=True, key=None, value=None), Verdict.UNREAD),
+        (letter(unread=True, key=None, value=None), Verdict.REPLAY),
         (letter(value=b"x" * MIN_BYTES, max_bytes=MIN_BYTES), Verdict.TRUNCATED),
         (letter(value=b"", headers=(("h", b"x" * MIN_BYTES),), max_bytes=MIN_BYTES), Verdict.TRUNCATED),
         (letter(key=b"x" * MIN_BYTES, max_bytes=MIN_BYTES), Verdict.TRUNCATED),
@@ -244,6 +244,26 @@ def test_what_is_sent_back_is_the_record_and_fails_as_its_next_attempt():
     )
     assert dict(again.headers)[f"{PREFIX}attempts"] == b"3"
     assert dict(again.headers)[f"{PREFIX}offset"] == b"2000"
+
+
+def test_a_letter_without_bytes_is_sent_with_those_of_its_record_and_fails_as_its_next_attempt():
+    one = letter("unreadable", unread=True, key=None, value=None, timestamp_ms=-1)
+    fetched = Record(ORIGIN, 77, b"k", None, (("trace", b"1"), ("none", None), (f"{PREFIX}attempts", b"99")))
+    message = message_of_fetched(one, ORIGIN, fetched)
+    assert (message.topic, message.key, message.value, message.timestamp_ms) == ("articles", b"k", None, 77)
+    assert message.headers[:2] == (("trace", b"1"), ("none", b""))
+    facts = read_headers(message.headers)
+    assert (facts["attempts"], facts["error.code"], "unread" in facts) == ("1", "unreadable", False)
+    assert sum(name == f"{PREFIX}attempts" for name, _ in message.headers) == 1
+    failed = Record(ORIGIN._replace(offset=2_000), 77, message.key, message.value, message.headers)
+    again = dead_letter(failed, Failure(Stage.DECODE, "not_json", "DecodeError", "no"), DAEMON, time_ms=TIME_MS)
+    facts = read_headers(again.headers)
+    assert (facts["attempts"], "unread" in facts) == ("2", False)
+
+
+def test_a_fetched_record_with_neither_key_nor_value_cannot_be_sent():
+    one = letter("unreadable", unread=True, key=None, value=None)
+    assert message_of_fetched(one, ORIGIN, Record(ORIGIN, 77, None, None)) is None
 
 
 def test_a_record_without_a_time_is_sent_without_one():

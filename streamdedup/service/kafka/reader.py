@@ -12,14 +12,14 @@ from kafka import KafkaConsumer
 from kafka.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafka.structs import TopicPartition
 
-from streamdedup.errors import BrokerUnavailable, StreamdedupError
+from streamdedup.errors import BrokerUnavailable, DecodeError, StreamdedupError
 from streamdedup.position import Partition, Position
 from streamdedup.service.kafka.client import build, close_quietly
 from streamdedup.service.kafka.failures import CLIENT_ERRORS, cap_client_logging, translated
 from streamdedup.service.kafka.options import KafkaOptions
 from streamdedup.service.kafka.records import records_of
 from streamdedup.service.kafka.topics import check_topics
-from streamdedup.service.kafka.unreadable import find_unreadable
+from streamdedup.service.kafka.unreadable import find_unreadable, may_be_unreadable
 from streamdedup.service.transport import Batch, Record, Unreadable
 
 #: Pause after a poll that failed with an error that the client calls retriable, in seconds.
@@ -160,8 +160,9 @@ class RecordFetcher(_GroupLess):
         """Return the record at ``position``; None when it has expired, was compacted away, or never was.
 
         Raises:
-            BrokerUnavailable: Kafka did not answer within ``fetch_timeout_s``, or the record cannot be parsed.
-            FatalError: The broker refuses us for good.
+            BrokerUnavailable: Kafka did not answer within ``fetch_timeout_s``.
+            DecodeError: The client cannot parse the record.
+            FatalError: The broker refuses us for good, or the library of a codec is not installed.
         """
         partition = TopicPartition(position.topic, position.partition)
         try:
@@ -178,7 +179,18 @@ class RecordFetcher(_GroupLess):
         except Exception as error:
             # A parser may raise anything, and what was fetched must go before the next poll.
             self._consumer._fetcher.close()  # noqa: SLF001  no public method drops it
+            if may_be_unreadable(error):
+                self._refuse_unreadable(position)
             raise self._failure(error, f"fetch {position}") from error
+
+    def _refuse_unreadable(self, position: Position) -> None:
+        """Raise when the record batch at ``position`` cannot be parsed; other errors are the caller's."""
+        try:
+            found = find_unreadable(self._options, {position.of: position.offset})
+        except CLIENT_ERRORS as failure:
+            raise self._failure(failure, f"fetch {position}") from failure
+        if (extent := found.get(position.of)) is not None and extent.first <= position.offset:
+            raise DecodeError("unreadable", f"cannot read {position}: {extent.reason}")
 
     def _await(self, partition: Any, position: Position) -> Record | None:
         """Poll until the record, or a later one, or the end of the partition has come."""
