@@ -23,7 +23,7 @@ with warnings.catch_warnings():
     # kafka-python reads its schemas in a way that Python 3.11 and 3.12 call deprecated; it does so while it is
     # imported.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from tests import redis_sets, servers
+    from tests import redis_sets, servers, thoroughness
 
 #: Environment variable that every process started by this session inherits, so that they can be found at its end.
 RUN_MARK = "TEST_RUN_OF_STREAMDEDUP"
@@ -32,8 +32,8 @@ LEFT_BEHIND_S = 60.0
 #: Fixtures that need a real Kafka.
 KAFKA_FIXTURES = frozenset({"kafka", "start_kafka", "own_kafka", "guarded_servers"})
 
-#: Examples that hypothesis tries in `make test`; `make test-all` tries its default of 100, or as many as a test says.
-QUICK_EXAMPLES = 25
+#: Examples that hypothesis tries in `make test-all` where a test names no other number.
+EXAMPLES = 100
 
 REDIS_PROGRAM = pytest.StashKey[str | None]()
 
@@ -45,26 +45,27 @@ def pytest_configure(config: pytest.Config) -> None:
         del os.environ[name]
     # The same examples every time where a failure stops others; new ones wherever somebody can look into a failure.
     fixed = {"derandomize": True, "print_blob": True} if os.environ.get("CI") else {}
-    hypothesis.settings.register_profile("quick", max_examples=QUICK_EXAMPLES, **fixed)
-    hypothesis.settings.register_profile("thorough", **fixed)
+    hypothesis.settings.register_profile("quick", max_examples=EXAMPLES // thoroughness.QUICK_PART, **fixed)
+    hypothesis.settings.register_profile(thoroughness.THOROUGH, max_examples=EXAMPLES, **fixed)
     # The option --hypothesis-profile loads another one after this hook.
     hypothesis.settings.load_profile("quick")
 
 
 @pytest.hookimpl(tryfirst=True)  # the marks decide on what pytest deselects and what pytest-xdist groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests on a real Kafka as long, and group tests so that few processes start servers for them.
+    """Mark acceptance tests and tests on a real Kafka as long, and group tests so that few processes start servers.
 
     With ``--dist loadgroup`` one process runs the short tests on Kafka, so `make test` starts one shared broker. They
     come first, because they take longest. All other tests are grouped by file, because fixtures are shared in a file.
     """
     for item in items:
-        on_kafka = not KAFKA_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
-        if on_kafka and item.get_closest_marker("short") is None:
-            item.add_marker(pytest.mark.long)
+        file = item.nodeid.partition("::")[0]
         short = item.get_closest_marker("short") is not None
+        on_kafka = not KAFKA_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+        if not short and (on_kafka or file.startswith("tests/acceptance/")):
+            item.add_marker(pytest.mark.long)
         if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group("kafka" if short else item.nodeid.partition("::")[0]))
+            item.add_marker(pytest.mark.xdist_group("kafka" if short and on_kafka else file))
     items.sort(key=lambda item: item.get_closest_marker("short") is None)
 
 

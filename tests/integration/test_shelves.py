@@ -16,6 +16,7 @@ from streamdedup.store.redis import RedisBucketStore
 from streamdedup.store.redis_keys import Keys
 from streamdedup.store.redis_servers import OneServer
 from tests.shelves import FEWEST, era_of, members_of, read_layers, write_layers
+from tests.thoroughness import examples
 
 BANDS = 2
 NAMESPACE = "sd:shelves"
@@ -368,7 +369,7 @@ NUMBERS, PLACES = st.integers(1, 24), st.sampled_from([7, 7, 7, 7 + FEWEST, 8])
 STEPS = st.lists(st.tuples(st.sampled_from(["enter", "enter", "enter", "leave"]), NUMBERS, PLACES), max_size=60)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS, st.sampled_from([None, 3, 8, 9, 12]), st.integers(1, 7))
 def test_buckets_are_those_of_the_index_in_memory(redis_client, steps, cap, batch):
     redis_client.flushdb()

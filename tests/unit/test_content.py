@@ -12,6 +12,7 @@ from streamdedup.content import BagTooLarge, Content
 from streamdedup.minhash import HashFamily
 from streamdedup.sketch import Sketch, Sketcher
 from streamdedup.text import ShingleOptions, Shingler
+from tests.thoroughness import examples
 
 FAMILY = HashFamily(16, 7)
 #: Scripts with and without spaces, marks, digits, what separates, what is not seen, and halves of surrogate pairs.
@@ -70,7 +71,7 @@ def contents(shingler: Shingler, sketcher: Sketcher, texts: list[str]) -> list[C
     return content.contents_of(shingles, made)
 
 
-@settings(deadline=None, max_examples=600)
+@settings(deadline=None, max_examples=examples(600))
 @given(
     OPTIONS,
     st.sampled_from([0, 3, 10, None]),

@@ -20,6 +20,7 @@ from streamdedup.position import Partition, Position
 from streamdedup.store.documents import PutResult, PutState
 from streamdedup.store.memory import MemoryBucketStore
 from streamdedup.text import ShingleOptions
+from tests.thoroughness import examples
 
 OPTIONS = DetectorOptions(
     profile="articles",
@@ -94,7 +95,7 @@ def the_expected(corpus: list[tuple[str, str]], options: DetectorOptions = OPTIO
     )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(seed=st.integers(0, 10**6), cuts=st.lists(st.integers(1, 20), min_size=1, max_size=8))
 def test_any_split_of_a_stream_into_batches_gives_exactly_the_pairs_of_the_reference(seed, cuts):
     corpus = a_corpus(seed, 45)
@@ -422,7 +423,7 @@ class TestClusters:
 # Storms
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     st.integers(0, 2**32),
     st.integers(12, 40),

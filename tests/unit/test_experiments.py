@@ -23,6 +23,7 @@ from streamdedup.messages import Document
 from streamdedup.position import Position
 from streamdedup.store.memory import MemoryBucketStore
 from tests.made_corpus import WORDS
+from tests.thoroughness import examples
 
 FERRY = "Port Alder will have a ferry to Kestrel Bay again. Crossings take half an hour, and run six times a day."
 TOOLS = edits.Tools(random.Random(1), ["un deux trois quatre cinq sept huit neuf dix onze"])
@@ -63,7 +64,7 @@ class TestSource:
         assert {*family.a.tolist(), *family.b.tolist()} <= set(range(1, 61))
         assert family.c == 61
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=examples(50), deadline=None)
     @given(
         st.lists(st.sets(st.integers(0, 2**32 - 1), min_size=1, max_size=9), min_size=1, max_size=5),
         st.integers(2, 3_000_000_000),

@@ -59,6 +59,7 @@ from streamdedup.position import Partition
 from streamdedup.service import loop as loop_module
 from streamdedup.service.breaker import BreakerOptions
 from streamdedup.store.memory import MemoryBucketStore
+from tests.thoroughness import examples
 
 TEXT = "amber birch cedar delta ember fjord grove"
 OTHER_TEXT = "heath inlet jetty knoll lagoon amber"
@@ -143,8 +144,11 @@ def test_documents_that_are_continued_changed_and_deleted_are_compared_as_they_s
         assert world.wrong() == []
 
 
-def test_no_schedule_of_faults_harms_documents_that_are_continued_changed_and_deleted():
-    for seed in range(150):
+@pytest.mark.parametrize(
+    "seeds", [range(30), pytest.param(range(30, 300), marks=pytest.mark.long)], ids=["few", "many"]
+)
+def test_no_schedule_of_faults_harms_documents_that_are_continued_changed_and_deleted(seeds):
+    for seed in seeds:
         assert a_random_run(seed, ends=0.5).wrong() == [], seed
 
 
@@ -295,7 +299,7 @@ def test_at_least_once_nothing_is_lost_and_only_what_was_sent_without_its_commit
         assert not doubled or between or act is rebalanced, str(moment)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(seed=st.integers(0, 10**9))
 @example(seed=3692).via("a text that is replaced and comes back within what is read again")
 @example(seed=4643).via("a partition that goes between the first poll and the first look")

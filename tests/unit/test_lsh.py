@@ -19,6 +19,7 @@ from streamdedup.lsh import (
     shared_bands,
 )
 from streamdedup.minhash import HashFamily
+from tests.thoroughness import examples
 
 bandings = st.builds(Banding, bands=st.integers(1, 20), rows=st.integers(1, 8))
 
@@ -158,7 +159,7 @@ class TestChoice:
     def test_a_larger_index_gets_more_selective_bands(self, documents, banding):
         assert choose_banding(0.8, 0.99, documents=documents) == banding
 
-    @settings(deadline=None, max_examples=50)
+    @settings(deadline=None, max_examples=examples(50))
     @given(st.floats(0.3, 1), st.floats(0.5, 0.999), st.integers(16, 128), st.integers(1, 3))
     def test_every_listed_banding_keeps_its_promise(self, threshold, min_recall, permutations, shared):
         priced = price_bandings(threshold, min_recall, permutations, shared)
@@ -170,7 +171,7 @@ class TestChoice:
             assert one.cost == one.banding.bands + FALSE_CANDIDATE_WEIGHT * one.false_candidates
         assert [one.cost for one in priced] == sorted(one.cost for one in priced)
 
-    @settings(deadline=None, max_examples=50)
+    @settings(deadline=None, max_examples=examples(50))
     @given(st.floats(0.3, 1), st.floats(0.5, 0.999), st.integers(16, 64), st.integers(1, 3))
     def test_no_banding_that_reaches_the_recall_is_left_out(self, threshold, min_recall, permutations, shared):
         listed = {one.banding for one in price_bandings(threshold, min_recall, permutations, shared)}

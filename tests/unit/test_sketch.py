@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from streamdedup.minhash import EMPTY, HashFamily, estimate
 from streamdedup.sketch import Sketch, Sketcher, decode, encode, jaccard
+from tests.thoroughness import examples
 
 FAMILY = HashFamily(32)
 hash_sets = st.frozensets(st.integers(0, 60) | st.integers(0, 2**32 - 1), max_size=25)
@@ -255,7 +256,7 @@ class TestBinaryForm:
         with pytest.raises(ValueError, match=text):
             decode(bytes.fromhex(data))
 
-    @settings(deadline=None, max_examples=300)
+    @settings(deadline=None, max_examples=examples(300))
     @given(
         st.binary(max_size=40)
         | st.builds(lambda head, tail: bytes([head]) + tail, st.sampled_from([16, 17]), st.binary(max_size=40))
@@ -264,7 +265,7 @@ class TestBinaryForm:
     def test_any_octets_are_a_sketch_or_a_value_error(self, data):
         assert decoded_or_refused(data) in (data, REFUSED)
 
-    @settings(deadline=None, max_examples=200)
+    @settings(deadline=None, max_examples=examples(200))
     @given(hash_sets, limits, st.data())
     def test_a_damaged_sketch_is_a_sketch_or_a_value_error(self, one, limit, data):
         octets = bytearray(encode(sketches_of([one], limit)[0]))

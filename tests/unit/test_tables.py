@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from streamdedup.corpora import Columns, CorpusReader, Entry, read_corpus, sources
 from streamdedup.errors import CorpusError
 from streamdedup.messages import Decoder
+from tests.thoroughness import examples
 
 TABLE = (
     b"id,text,source,other\r\n"
@@ -222,7 +223,7 @@ def test_what_a_writer_of_tables_writes_is_read_back(tmp_path_factory, rows, del
     assert read == [row for row in rows if "".join(row).strip()]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.data())
 def test_a_damaged_table_gives_entries_or_a_corpus_error(tmp_path_factory, data):
     content = bytearray(TABLE)

@@ -18,6 +18,7 @@ from streamdedup.text import (
     normalise,
     parse_stop_words,
 )
+from tests.thoroughness import examples
 
 _spec = importlib.util.spec_from_file_location("reference_shingles", Path(__file__).with_name("reference_shingles.py"))
 reference = importlib.util.module_from_spec(_spec)
@@ -79,14 +80,14 @@ def assert_like_reference(batch, given_texts, options):
         assert batch.token_counts[i] == reference.token_count(text, **counted), (options, ascii(text))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(st.lists(texts, max_size=8), st.sampled_from(SHINGLERS))
 def test_a_batch_of_any_texts_has_the_hashes_of_the_reference(given_texts, chosen):
     options, shingler = chosen
     assert_like_reference(shingler.shingle(given_texts), given_texts, options)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(st.lists(texts, min_size=1, max_size=8), st.sampled_from(SHINGLERS))
 def test_a_document_hashes_the_same_alone_as_in_a_batch(given_texts, chosen):
     _, shingler = chosen
@@ -95,7 +96,7 @@ def test_a_document_hashes_the_same_alone_as_in_a_batch(given_texts, chosen):
         assert hashes_of(batch, i) == shingler.shingle([text]).hashes.tolist()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(texts)
 def test_normalise_is_that_of_the_reference_and_idempotent(text):
     once = normalise(text)
@@ -105,7 +106,7 @@ def test_normalise_is_that_of_the_reference_and_idempotent(text):
     assert normalise(text, fold_marks=True) == reference.normalise(text, fold_marks=True)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(texts, texts)
 def test_word_shingles_of_an_appended_text_contain_those_of_both_parts(text, more):
     shingler = Shingler(ShingleOptions(size=2, short_texts="skip"))
@@ -113,7 +114,7 @@ def test_word_shingles_of_an_appended_text_contain_those_of_both_parts(text, mor
     assert set(parts.tolist()) <= set(shingler.shingle([f"{text}\n{more}"]).hashes.tolist())
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(st.text(st.characters(max_codepoint=127), max_size=200), st.sampled_from(["word", "char"]))
 def test_ascii_texts_hash_the_same_when_they_take_the_general_way(text, unit):
     shingler = Shingler(ShingleOptions(unit=unit, size=4))
@@ -136,8 +137,8 @@ def words_by_table(given_texts, *, fold_marks):
     return [points[first:last].tobytes().decode("utf-32-le").split() for first, last in pairs]
 
 
-@pytest.mark.parametrize("fold_marks", [False, True])
-@pytest.mark.parametrize("frame", ["{}", "a{}b", "e{}\u0301"])
+@pytest.mark.parametrize("fold_marks", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("frame", ["{}", pytest.param("a{}b", marks=pytest.mark.long), "e{}\u0301"])
 def test_each_code_point_in_context_folds_by_table_as_in_the_reference_and_only_once(frame, fold_marks):
     for first in range(0, len(POINTS), 4096):
         framed = [frame.format(chr(point)) for point in POINTS[first : first + 4096]]
@@ -149,8 +150,11 @@ def test_each_code_point_in_context_folds_by_table_as_in_the_reference_and_only_
         assert words_by_table(kept, fold_marks=fold_marks) == expected
 
 
-def test_folding_every_code_point_twice_changes_nothing():
-    frames = "\n".join(f"{chr(point)}\na{chr(point)}b" for point in range(0x110000))
+@pytest.mark.parametrize(
+    "points", [pytest.param(range(0x110000), marks=pytest.mark.long), POINTS[::10]], ids=["every", "some"]
+)
+def test_folding_code_points_twice_changes_nothing(points):
+    frames = "\n".join(f"{chr(point)}\na{chr(point)}b" for point in points)
     once = normalise(frames)
     assert normalise(once) == once
 
