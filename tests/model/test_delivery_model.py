@@ -6,9 +6,9 @@ from tests.model.breaking import BREAKING
 from tests.model.rules import ALL, RULES
 from tests.model.simulation import Simulation
 
-#: Runs with all rules; each portion is one test.
-PORTION = 1_000
-PORTIONS = 3
+#: Runs with all rules in `make test` and in `make test-all`; each range of seeds is one test.
+FEW = [range(first, first + 100) for first in range(0, 300, 100)]
+MANY = [range(first, first + 1_000) for first in range(300, 13_300, 1_000)]
 #: Within so many runs of its kind the lack of a rule shows.
 SOON = 1_000
 
@@ -17,15 +17,11 @@ def wrong(seed, rules=ALL, **climate):
     return Simulation(seed, rules, **climate).run().kinds()
 
 
-@pytest.mark.parametrize("first", range(0, PORTIONS * PORTION, PORTION))
-def test_with_all_rules_nothing_goes_wrong(first):
-    assert {seed: kinds for seed in range(first, first + PORTION) if (kinds := wrong(seed))} == {}
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1200)
-def test_with_all_rules_nothing_goes_wrong_in_many_more_runs():
-    assert {seed: kinds for seed in range(10_000, 20_000) if (kinds := wrong(seed))} == {}
+@pytest.mark.parametrize(
+    "seeds", [*FEW, *(pytest.param(seeds, marks=pytest.mark.long) for seeds in MANY)], ids=lambda seeds: seeds.start
+)
+def test_with_all_rules_nothing_goes_wrong(seeds):
+    assert {seed: kinds for seed in seeds if (kinds := wrong(seed))} == {}
 
 
 def test_every_rule_has_a_kind_of_run_that_shows_its_lack():

@@ -270,6 +270,7 @@ def findings(data):
     return {name: import_module(f"experiments.{name}").run(scale) for name in command.NAMES + command.OTHERS}
 
 
+@pytest.mark.long
 class TestRun:
     def test_articles_are_counted_at_each_step(self, findings):
         counted = {row[0]: row[1] for row in findings["reuters"].tables["articles"].rows}

@@ -35,18 +35,19 @@ def _logging_as_before():
     structlog.reset_defaults()
 
 
-def test_every_message_is_accounted_for():
-    messages = list(fuzzed_messages(SEED, 6_000, NOW_MS))
+@pytest.mark.parametrize("count", [3_000, pytest.param(12_000, marks=pytest.mark.long)])
+def test_every_message_is_accounted_for(count):
+    messages = list(fuzzed_messages(SEED, count, NOW_MS))
     account = Accountant().settle(messages)
     kinds = Counter()
     for outcome, count in account.outcomes.items():
         kinds[outcome.partition(" ")[0]] += count
     assert kinds.total() == len(messages)
-    assert min(kinds["processed"], kinds["skipped"], kinds["dead"]) > 500
-    assert account.pairs_count > 100
+    assert min(kinds["processed"], kinds["skipped"], kinds["dead"]) > count / 12
+    assert account.pairs_count > count / 60
     assert account.cut_count > 0
     assert account.judged_count > len(messages) / 2
-    assert all(account.made_by[name, True] + account.made_by[name, False] > 5 for name, _ in account.made_by)
+    assert all(account.made_by[name, True] + account.made_by[name, False] > 0 for name, _ in account.made_by)
 
 
 def test_the_same_seed_makes_the_same_messages_and_another_one_others():
@@ -160,10 +161,11 @@ def test_a_reader_that_raises_something_else_is_noticed(monkeypatch):
         fuzz_stored(SEED, 50)
 
 
-def test_settings_are_taken_or_refused_with_messages(tmp_path):
-    outcomes = fuzz_settings(SEED, 600, tmp_path)
-    assert outcomes["settings refused"] > 200
-    assert outcomes["settings taken"] > 3
+@pytest.mark.parametrize("count", [150, pytest.param(1_500, marks=pytest.mark.long)])
+def test_settings_are_taken_or_refused_with_messages(tmp_path, count):
+    outcomes = fuzz_settings(SEED, count, tmp_path)
+    assert outcomes["settings refused"] > count / 3
+    assert outcomes["settings taken"] > 0
 
 
 def test_corpora_are_read_or_refused_by_a_message_that_names_the_file(tmp_path):
