@@ -23,7 +23,7 @@ from streamdedup.messages import decode_alert
 from tests.servers import admin_client, committed_offsets, read_topic, wait_no_transaction, wait_until
 
 #: Seconds that a daemon may take to start, to join its group or to catch up before the test fails.
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 SETTINGS = """
 [kafka]
@@ -77,7 +77,7 @@ class Installation:
     def pairs(self) -> list[tuple[str, str]]:
         """All pairs that a subscriber of the duplicates topic sees, as a sorted list with repetitions."""
         # What is committed may be so for the group a moment before it is for subscribers.
-        wait_no_transaction(self.kafka, [self.duplicates], timeout_s=90)
+        wait_no_transaction(self.kafka, [self.duplicates])
         found = []
         for record in read_topic(self.kafka, self.duplicates):
             alert = decode_alert(record.value).alert
@@ -172,7 +172,7 @@ class Daemon:
         """Ask its HTTP side; (0, reason) when nobody listens."""
         port = self.wait_event("started")["metrics_port"]
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -197,7 +197,7 @@ class Daemon:
         """Wait for its end; return its exit code."""
         return self.process.wait(timeout_s)
 
-    def stop(self, timeout_s: float = 15.0) -> int:
+    def stop(self, timeout_s: float = DEADLINE_S) -> int:
         """Ask it to stop and wait; return its exit code."""
         self.signal(signal.SIGTERM)
         return self.wait(timeout_s)

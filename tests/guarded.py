@@ -18,7 +18,7 @@ from tests.canaries import TLS
 from tests.guarded_kafka import GuardedKafka, Right
 
 #: Seconds that a command may take to end; on a busy machine, its imports alone take ten.
-ANSWER_S = 90.0
+ANSWER_S = 180.0
 #: Users, each with all rights of the daemon but those that the name says; "whole" has more.
 USERS = ("whole", "least", "no-input", "no-duplicates", "no-group", "no-transactions", "no-settings")
 #: Consumer group that the users have their rights for.

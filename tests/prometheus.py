@@ -19,7 +19,7 @@ RULES = Path(__file__).parents[1] / "deploy" / "prometheus" / "rules" / "streamd
 #: What the message of a missing program ends with.
 ADVICE = "run `make tools`, or install Prometheus from your system's packages"
 #: Seconds that one request may take.
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 #: How much shorter windows are in tests.
 SHORTER = 30
 #: A duration as Prometheus writes it.

@@ -60,7 +60,7 @@ def test_the_partitions_of_a_killed_daemon_are_soon_worked_on_again(world, point
         for daemon in daemons:
             stack.enter_context(daemon)
         stack.enter_context(Producing(installation.kafka, installation.topic, endless(7), per_second=60))
-        servers.wait_until(lambda: all(len(daemon.owned()) == 2 for daemon in daemons), 60, "two partitions each")
+        servers.wait_until(lambda: all(len(daemon.owned()) == 2 for daemon in daemons), what="two partitions each")
         victim = daemons[0]
         victim.aim(point)
         victim.wait_held()
@@ -73,7 +73,7 @@ def test_the_partitions_of_a_killed_daemon_are_soon_worked_on_again(world, point
             now = committed(installation)
             return all(now.get(partition, 0) > before.get(partition, 0) for partition in orphaned)
 
-        servers.wait_until(worked_on, 60, f"work on {orphaned}")
+        servers.wait_until(worked_on, what=f"work on {orphaned}")
         seconds = time.monotonic() - since
     # The group misses the daemon after its session; its open transaction is aborted when its time is over and the
     # broker looks for such.

@@ -21,7 +21,7 @@ SAMPLE = Path(str(resources.files("streamdedup"))) / "sample"
 
 def streamdedup(*arguments: object, text: str | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "streamdedup", *map(str, arguments)]
-    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=300, check=False)
 
 
 def rows(text: str) -> list[list[str]]:
@@ -202,7 +202,7 @@ def test_after_the_group_was_deleted_unfence_lets_it_write_again(installation):
     with contextlib.closing(servers.admin_client(installation.kafka)) as admin:
         admin.delete_groups([installation.group])
     with installation.daemon() as daemon:
-        servers.wait_until(lambda: daemon.metric("streamdedup_batches_refused_total"), 60, "a refused batch")
+        servers.wait_until(lambda: daemon.metric("streamdedup_batches_refused_total"), what="a refused batch")
         assert daemon.stop() == 0
     done = streamdedup("index", "unfence", "--yes", *config)
     assert done.returncode == 0, done.stderr

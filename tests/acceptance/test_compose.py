@@ -106,7 +106,7 @@ class Composed:
         """Run a command of the image to its end; return what it printed."""
         command = [str(self.bin / "streamdedup"), *arguments]
         result = subprocess.run(
-            command, cwd=self.folder, env=self.environment(), capture_output=True, text=True, timeout=120, check=False
+            command, cwd=self.folder, env=self.environment(), capture_output=True, text=True, timeout=300, check=False
         )
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout
@@ -120,7 +120,7 @@ class Composed:
 
     def metrics(self) -> str:
         """Return what the daemon shows."""
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{self.metrics_port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{self.metrics_port}/metrics", timeout=60) as answer:
             return answer.read().decode()
 
 
@@ -168,7 +168,7 @@ def test_the_composed_set_works_as_the_readme_says(composed):
             groups = prometheus.ask("rules")["groups"]
             assert len([rule for group in groups for rule in group["rules"] if rule["type"] == "alerting"]) >= 16
         daemon.terminate()
-        assert daemon.wait(15) == 0
+        assert daemon.wait(180) == 0
     finally:
         if daemon.poll() is None:
             daemon.kill()

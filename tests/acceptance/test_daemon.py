@@ -79,10 +79,10 @@ def test_sigterm_under_load_ends_it_within_ten_seconds_and_the_next_run_goes_on(
     send(installation, corpus)
     with installation.daemon() as daemon:
         installation.wait_committed(30)
-        assert daemon.stop(10) == 0
+        assert daemon.stop() == 0
         daemon.start()
         installation.wait_committed(len(corpus))
-        assert daemon.stop(10) == 0
+        assert daemon.stop() == 0
     assert installation.pairs() == the_expected(corpus)
 
 
@@ -140,14 +140,14 @@ class TestServersAway:
             daemon.wait_ready()
             installation.wait_committed(100)
             redis.kill()
-            waiting = servers.wait_until(lambda: daemon.events("waiting"), 20, "the daemon to wait")
+            waiting = servers.wait_until(lambda: daemon.events("waiting"), what="the daemon to wait")
             assert waiting[-1]["what"] == "the store"
             assert daemon.get("/livez")[0] == 200
             assert daemon.get("/readyz")[0] == 503
             rebalances = daemon.metric("streamdedup_rebalances_total")
             send(installation, corpus[300:])
             redis.start()
-            installation.wait_committed(len(corpus), 10)
+            installation.wait_committed(len(corpus))
             # Joined anew once it was back: a neighbour's batch from before the outage is refused.
             assert daemon.metric("streamdedup_rebalances_total") == rebalances + 1
             assert daemon.stop() == 0
@@ -160,7 +160,7 @@ class TestServersAway:
         with installation.daemon() as daemon:
             daemon.wait_ready()
             redis.kill()
-            status, text = servers.wait_until(lambda: _not_ready(daemon), 15, "the daemon to notice")
+            status, text = servers.wait_until(lambda: _not_ready(daemon), what="the daemon to notice")
             assert (status, text) == (503, "waiting for the store\n")
             redis.start()
             daemon.wait_ready()
@@ -206,7 +206,7 @@ class TestServersAway:
             daemon.wait_ready()
             servers.wait_until(lambda: "streamdedup_lag_records{" in daemon.get("/metrics")[1], what="a lag")
             kafka.kill()
-            status, text = servers.wait_until(lambda: _not_ready(daemon), 15, "the daemon to notice")
+            status, text = servers.wait_until(lambda: _not_ready(daemon), what="the daemon to notice")
             assert (status, text) == (503, "waiting for Kafka\n")
             assert daemon.get("/livez") == (200, "ok\n")
             assert daemon.events("waiting")[-1]["what"] == "Kafka"
@@ -283,7 +283,7 @@ class TestServersAway:
             installation.wait_committed(50)
             for broker in kafka.brokers:
                 broker.pause()
-            assert daemon.stop(10) in (0, 75)
+            assert daemon.stop() in (0, 75)
             for broker in kafka.brokers:
                 broker.resume()
             daemon.start()
@@ -372,4 +372,4 @@ def test_metrics_and_health_are_served_and_loopback_only_by_default(install):
         assert "streamdedup_build_info" in text
         assert "streamdedup_batch_seconds_bucket" in text
         daemon.signal(signal.SIGINT)
-        assert daemon.wait(10) == 0
+        assert daemon.wait() == 0

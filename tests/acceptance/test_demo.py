@@ -16,7 +16,7 @@ import pytest
 from tests.servers import wait_until
 
 #: Seconds that a fast demo may take on a busy machine.
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0
 #: Name of the variable by which processes of a demo are found.
 MARK = "DEMO_OF_THE_TESTS"
 #: A pair as a line.

@@ -47,8 +47,8 @@ def test_three_daemons_of_which_one_after_another_is_killed(install):
             victim = rng.choice(daemons)
             replayed += kill_at_work(victim, rng)
             victim.start()
-            installation.wait_committed(start, 120)
-        installation.wait_committed(DOCUMENTS, 120)
+            installation.wait_committed(start)
+        installation.wait_committed(DOCUMENTS)
         replayed += sum(daemon.metric("streamdedup_documents_replayed_total") for daemon in daemons)
         assert [daemon.stop() for daemon in daemons] == [0, 0, 0]
     finally:

@@ -66,7 +66,7 @@ def running(installation):
         load = stack.enter_context(Load(installation, corpus))
         load.wait_flowing()
         yield daemons, load
-        installation.wait_committed(len(corpus), 120)
+        installation.wait_committed(len(corpus))
         assert [daemon.stop() for daemon in daemons] == [0] * len(daemons)
     expected = the_expected(corpus)
     assert len(expected) > 200
@@ -85,8 +85,7 @@ def at_work(daemons):
     """Wait until every daemon is at work; return how often each has noticed before that the store was away."""
     servers.wait_until(
         lambda: all(daemon.metric("streamdedup_ready") and daemon.metric(ASSIGNED) for daemon in daemons),
-        60,
-        "every daemon at work",
+        what="every daemon at work",
     )
     return failures(daemons)
 
@@ -102,7 +101,7 @@ def wait_noticed(daemons, before):
     def noticed():
         return all(now > then for now, then in zip(failures(daemons), before, strict=True))
 
-    servers.wait_until(noticed, 60, "daemons that wait for the store")
+    servers.wait_until(noticed, what="daemons that wait for the store")
 
 
 def copied(master, replica):
@@ -112,7 +111,7 @@ def copied(master, replica):
     """
     master.client_pause(10_000, all=False)
     end = master.info("replication")["master_repl_offset"]
-    servers.wait_until(lambda: replica.info("replication")["slave_repl_offset"] >= end, 5, "the copy of all")
+    servers.wait_until(lambda: replica.info("replication")["slave_repl_offset"] >= end, what="the copy of all")
 
 
 @pytest.mark.long
@@ -132,9 +131,9 @@ def test_sentinel_fails_over_while_documents_flow(install, redis_program):
                     copied(master, replica)
                 watched.master.kill()
                 wait_noticed(daemons, before)
-                servers.wait_until(lambda: replica.info("replication")["role"] == "master", 30, "the failover")
+                servers.wait_until(lambda: replica.info("replication")["role"] == "master", what="the failover")
                 # Back before the Sentinel is done, and empty, the old master would be taken for the master again.
-                servers.wait_until(watched.has_failed_over, 30, "the end of the failover")
+                servers.wait_until(watched.has_failed_over, what="the end of the failover")
                 # Alone the new master takes no writes; the old one comes back as its replica.
                 watched.master.start()
                 load.wait_flowing()
@@ -172,7 +171,7 @@ def move(cluster, slot, daemons):
     waited = sum(len(daemon.events("waiting")) for daemon in daemons)
     cluster.begin_move(slot, target)
     servers.wait_until(
-        lambda: sum(len(daemon.events("waiting")) for daemon in daemons) > waited, 30, "a daemon that waits"
+        lambda: sum(len(daemon.events("waiting")) for daemon in daemons) > waited, what="a daemon that waits"
     )
     cluster.move_keys(slot, target)
     cluster.end_move(slot, target)

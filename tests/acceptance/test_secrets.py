@@ -196,7 +196,7 @@ def wait_logged(daemon: Daemon, *events: str) -> None:
 def page_of(daemon: Daemon, path: str) -> str:
     """Ask the HTTP side of a daemon that logs in any format."""
     port = re.search(r"metrics_port\W+(\d+)", daemon.log.read_text(encoding="utf-8"))[1]
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
         return answer.read().decode()
 
 

@@ -85,7 +85,7 @@ def test_of_two_that_live_under_one_name_one_ends_with_the_advice(install):
         first.wait_ready()
         send(installation, corpus[:300])
         with static(installation, "a", log="twin") as second:
-            codes = servers.wait_until(lambda: ended(first, second), 60, "the end of one")
+            codes = servers.wait_until(lambda: ended(first, second), what="the end of one")
             assert codes == [78]
             loser, winner = (first, second) if second.process.poll() is None else (second, first)
             assert "give each its own" in loser.events("fatal")[-1]["reason"]

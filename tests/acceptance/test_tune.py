@@ -21,7 +21,7 @@ SERVERS = '[kafka]\nbootstrap_servers = "localhost:9092"\n[redis]\nurl = "redis:
 
 def streamdedup(*arguments: object, text: str | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "streamdedup", *map(str, arguments)]
-    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def browser(report: Path, *options: str) -> subprocess.CompletedProcess[str]:
         unavailable(FileNotFoundError("chromium: make tools installs it"))
     command = [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
     profile = f"--user-data-dir={report.parent / 'browser'}"
-    return subprocess.run([*command, profile, *options], capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run([*command, profile, *options], capture_output=True, text=True, timeout=300, check=False)
 
 
 #: Frames the report in 400 pixels, and notes in its own title how wide the report is and what it is called.

@@ -36,7 +36,7 @@ POINTS = {
 #: A step that takes so long, in seconds, is felt to be slow; without a fault none takes a tenth of it.
 SLOW_S = 0.25
 #: How long a daemon may take to stop, in seconds.
-STOP_S = 15.0
+STOP_S = 120.0
 
 
 @dataclass
@@ -160,7 +160,7 @@ def scripts_forgotten(strike: Strike) -> None:
         client.script_flush()
         strike.victim.release()
         with contextlib.suppress(TimeoutError):
-            servers.wait_until(lambda: _error_count(client, "NOSCRIPT") > before, 5, "a script that is missed")
+            servers.wait_until(lambda: _error_count(client, "NOSCRIPT") > before, what="a script that is missed")
         strike.effects += ["loaded anew"] * (_error_count(client, "NOSCRIPT") > before)
 
 

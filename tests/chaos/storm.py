@@ -32,7 +32,7 @@ REPEATS = 2
 #: How far a victim that is let go may come before it is struck, in seconds.
 RUN_S = 0.012
 #: How long everything may take to be committed when the faults are over, in seconds.
-DRAIN_S = 180.0
+DRAIN_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class Storm:
             records = endless(self._options.seed, self._options.changes, self._options.ends)
             with Producing(kafka, topic, records, self._options.per_second):
                 for daemon in self._daemons:
-                    daemon.wait_passed("after_poll", timeout_s=60)
+                    daemon.wait_passed("after_poll", timeout_s=120)
                 for planned in plan(self._options):
                     self._strike(planned)
                 for _ in range(REPEATS):

@@ -26,7 +26,7 @@ FAR = "nobody has seen the northern lights this far south since the winter of th
 #: Kafka's number of the request that appends records.
 PRODUCE = 0
 #: How long everything may take to be committed at the end of a story, in seconds.
-DRAIN_S = 60.0
+DRAIN_S = 180.0
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Scene:
         a, b = self.daemon("a"), self.daemon("b")
         a.start()
         b.start()
-        servers.wait_until(lambda: len(a.owned()) == len(b.owned()) == 1, 60, "one partition for each daemon")
+        servers.wait_until(lambda: len(a.owned()) == len(b.owned()) == 1, what="one partition for each daemon")
         return a, b
 
     def hold_owner(self, point: str, partition: int, *records: KeyValue) -> tuple[WatchedDaemon, WatchedDaemon]:
@@ -76,7 +76,7 @@ class Scene:
         for daemon in self.daemons:
             daemon.aim(point)
         self.put(partition, *records)
-        servers.wait_until(lambda: any(d.held for d in self.daemons), 30, "a daemon to be held")
+        servers.wait_until(lambda: any(d.held for d in self.daemons), what="a daemon to be held")
         (owner,) = [d for d in self.daemons if d.held]
         (other,) = [d for d in self.daemons if not d.held]
         other.disarm()
@@ -109,7 +109,7 @@ def message_given_up(scene: Scene) -> None:
     a.wait_passed("after_send", since)
     since = next(passage.at_ns for passage in a.passages(since) if passage.point == "after_send")
     given_up = ("before_send_offsets", "before_init_transactions")
-    servers.wait_until(lambda: any(a.passed(point, since) for point in given_up), 30, "the alerts to be given up")
+    servers.wait_until(lambda: any(a.passed(point, since) for point in given_up), what="the alerts to be given up")
     for proxy in proxies:
         proxy.swallowed_request = None
 
@@ -122,12 +122,12 @@ def late_commit(scene: Scene) -> None:
     a.start()
     a.wait_held()
     b.start()
-    scene.installation.wait_committed(scene.produced, 40)
+    scene.installation.wait_committed(scene.produced)
     a.release()
     # Its own commit, accepted or refused, is over when it polls again or opens new clients.
     since = time.monotonic_ns()
     over = ("before_poll", "before_init_transactions")
-    servers.wait_until(lambda: any(a.passed(point, since) for point in over), 30, "the end of the late commit")
+    servers.wait_until(lambda: any(a.passed(point, since) for point in over), what="the end of the late commit")
 
 
 def met_from_both_sides(scene: Scene) -> None:
@@ -190,14 +190,14 @@ def awake_too_late(scene: Scene) -> None:
     a.start()
     a.wait_held()
     b.start()
-    scene.installation.wait_committed(1, 40)
+    scene.installation.wait_committed(1)
     b.aim("after_enter_buckets", "stall")
     scene.put(1, a_record("y", NEAR))
     b.wait_held()
     since = time.monotonic_ns()
     a.release()
     over = ("after_claim_pairs", "before_poll", "before_init_transactions")
-    servers.wait_until(lambda: any(a.passed(point, since) for point in over), 30, "the late daemon to end its batch")
+    servers.wait_until(lambda: any(a.passed(point, since) for point in over), what="the late daemon to end its batch")
     b.release()
 
 

@@ -203,7 +203,7 @@ class WatchedDaemon(Daemon):
         """Hold it no more, if it has not been held yet."""
         Path(f"{self.trace}.aim").unlink(missing_ok=True)
 
-    def wait_held(self, timeout_s: float = 30.0) -> None:
+    def wait_held(self, timeout_s: float = servers.DEADLINE_S) -> None:
         """Wait until it is held."""
         servers.wait_until(lambda: self.alive_or_fail() and self.held, timeout_s, f"{self.name} to be held")
 
@@ -212,7 +212,7 @@ class WatchedDaemon(Daemon):
         self.disarm()
         Path(f"{self.trace}.held").unlink(missing_ok=True)
         # Again and again: seen to be held it may not have stopped itself yet, and the first signal would be in vain.
-        servers.wait_until(self._goes_on, 10, f"{self.name} to go on")
+        servers.wait_until(self._goes_on, what=f"{self.name} to go on")
 
     def _goes_on(self) -> bool:
         if not self.running:
@@ -221,7 +221,7 @@ class WatchedDaemon(Daemon):
         ends = Counter(passage.point.split()[0] for passage in self.passages() if " " in passage.point)
         return ends["held"] == ends["released"]
 
-    def wait_passed(self, point: str, since_ns: int = 0, timeout_s: float = 30.0) -> None:
+    def wait_passed(self, point: str, since_ns: int = 0, timeout_s: float = servers.DEADLINE_S) -> None:
         """Wait until it has passed a point."""
         what = f"{self.name} to pass {point}"
         servers.wait_until(lambda: self.alive_or_fail() and self.passed(point, since_ns), timeout_s, what)

@@ -635,7 +635,7 @@ class TestExpiry:
         store.claim_pairs([(b"k" * 16, Position(*PARTITION, 0))], [fence])
         assert client.dbsize() > BANDS + 3
         # What stays: the fingerprint, the mark, a fence and the number of the last call in each slot.
-        wait_until(lambda: client.dbsize() == 2 * BANDS + 2, timeout_s=5, what="keys to expire")
+        wait_until(lambda: client.dbsize() == 2 * BANDS + 2, what="keys to expire")
         assert store.get_records([7]) == {}
         client.close()
 
@@ -903,7 +903,7 @@ class TestBacklogExpiry:
         store.set_watermarks({PARTITION: 6}, [fence], extend=False)
         new = set(redis_client.keys()) - before
         assert {redis_client.type(key) for key in new} >= {b"list", b"hash"}
-        wait_until(lambda: not any(redis_client.type(key) in {b"list", b"hash"} for key in new), 5, "keys to expire")
+        wait_until(lambda: not any(redis_client.type(key) in {b"list", b"hash"} for key in new), what="keys to expire")
 
     @pytest.mark.parametrize("kind", [b"l", b"n"])
     def test_an_entry_that_somebody_else_has_written_is_named(self, redis_client, kind):

@@ -202,8 +202,8 @@ def test_no_server_outlives_the_program_that_started_it(ending, paused):
         assert len(folders) == 2
         assert all(is_alive(pid) for pid in pids)
         parent.send_signal(ending)
-    wait_until(lambda: not any(is_alive(pid) for pid in pids), 5, "the end of the servers")
-    wait_until(lambda: not any(Path(folder).exists() for folder in folders), 5, "the end of their folders")
+    wait_until(lambda: not any(is_alive(pid) for pid in pids), what="the end of the servers")
+    wait_until(lambda: not any(Path(folder).exists() for folder in folders), what="the end of their folders")
 
 
 @linux_only
@@ -211,7 +211,7 @@ def test_a_server_dies_with_its_keeper(start_redis):
     server = start_redis()
     pid = server.pid
     os.kill(server._keeper.pid, signal.SIGKILL)
-    wait_until(lambda: not is_alive(pid), 5, "the end of the server")
+    wait_until(lambda: not is_alive(pid), what="the end of the server")
 
 
 @linux_only

@@ -65,7 +65,7 @@ def test_nobody_at_the_address_is_said_in_time_and_leaves_nothing_behind(deliver
     """
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
     begun = time.monotonic()
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert time.monotonic() - begun < 3 * 2.0 + 3.0  # three attempts, and Python's start
 
@@ -197,7 +197,7 @@ def test_a_process_ends_quietly_and_soon_although_kafka_is_away(own_kafka):
         process.stdin.flush()
         assert process.stdout.readline() == "away\n"
         begun = time.monotonic()
-        _, complaints = process.communicate("close\n", timeout=20)
+        _, complaints = process.communicate("close\n", timeout=300)
         assert (process.returncode, complaints) == (0, "")
         assert time.monotonic() - begun < 4.0
 
@@ -304,7 +304,7 @@ def test_tls_that_does_not_come_about_is_told_in_words(kafka):
             print(error)
     """
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    said = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
     assert "(SSL): TLS did not come about; a listener without TLS ends it so: check kafka.security_protocol [" in said
 
 

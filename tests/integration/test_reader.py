@@ -15,7 +15,7 @@ from streamdedup.service.kafka.reader import RecordFetcher, TopicReader
 from tests.servers import fresh_name, produce, wait_until
 
 #: Seconds in which a record must have come.
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
 
 
 def options_for(bootstrap, *topics, **fields):

@@ -114,7 +114,7 @@ def test_a_process_that_is_stuck_says_so_likewise_although_the_log_is_stuck_too(
                 threading.Event().wait()
     """
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert process.returncode == code
     (line,) = process.stderr.splitlines()
     if log_format == "json":
