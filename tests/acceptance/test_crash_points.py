@@ -47,11 +47,7 @@ ENDS = [
     ("after_commit", 1),
     ("after_commit", 4),
 ]
-#: Those that every `make test` tries: with pairs claimed, within sending, behind the commit.
-QUICK = {("after_claim_pairs", 2), ("after_send", 7), ("after_commit", 2)}
-CASES = [
-    pytest.param(*end, id=f"{end[0]}-{end[1]}", marks=() if end in QUICK else pytest.mark.long) for end in sorted(ENDS)
-]
+CASES = [pytest.param(*end, id=f"{end[0]}-{end[1]}") for end in sorted(ENDS)]
 
 
 @pytest.fixture
@@ -140,4 +136,3 @@ def test_without_transactions_a_crash_repeats_but_loses_nothing(filled, point):
 
 def test_every_point_is_tried():
     assert {point for point, _ in ENDS} | set(PLAIN) == set(CRASH_POINTS)
-    assert set(ENDS) >= QUICK

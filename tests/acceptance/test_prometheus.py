@@ -6,9 +6,11 @@ the place of the dashboard's variables.
 
 import os
 import re
+import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -197,14 +199,35 @@ class Wall:
         """Remember what the wall shows before an event, and what it must show after it."""
         self._expected |= {shown: (how, self.shows(shown)) for shown, how in EVENTS[event].items()}
 
-    def unseen(self, event: str) -> list[Shown]:
-        """Look for what is still expected, of all events; return what is missing of one."""
+    def look(self) -> None:
+        """Look for what is still expected, of all events."""
         for shown, (how, before) in list(self._expected.items()):
             now = self.shows(shown)
             differences = [value - before.get(labels, 0) for labels, value in now.items()]
             if any(difference > 0 if how == "more" else difference < 0 for difference in differences):
                 del self._expected[shown]
+
+    def unseen(self, event: str) -> list[Shown]:
+        """Look, and return what is missing of one event."""
+        self.look()
         return [shown for shown in EVENTS[event] if shown in self._expected]
+
+    @contextmanager
+    def looked_at(self) -> Iterator[None]:
+        """Look for what is expected while an event happens: at its end a rate may have risen and fallen again."""
+        over = threading.Event()
+
+        def keep_looking() -> None:
+            while not over.wait(0.2):
+                self.look()
+
+        with ThreadPoolExecutor(1) as pool:
+            looking = pool.submit(keep_looking)
+            try:
+                yield
+            finally:
+                over.set()
+            looking.result()
 
     def wait_for(self, event: str, *, but: tuple[Shown, ...] = ()) -> None:
         """Wait until all that an event changes has been seen; what takes longer is left to a later wait."""
@@ -387,7 +410,8 @@ def test_every_query_of_the_dashboard_follows_its_event(install_on, start_kafka,
     with life:
         for event, happens in events.items():
             wall.expect(event)
-            happens()
+            with wall.looked_at():
+                happens()
             # The memory of the store is looked at every 15 seconds only: later events need not wait for it.
             wall.wait_for(event, but=SLOW)
             life.settle(event)

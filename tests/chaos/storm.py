@@ -60,7 +60,7 @@ class Options:
     broken: str | None = None
 
 
-#: A run short enough for every `make test`: kills in every stage, and two faults that take a second.
+#: A short run: kills in every stage, and two faults that take a second.
 SHORT = Options(seed=4, kills=6, kinds=("redis-scripts-forgotten", "redis-cut"))
 
 

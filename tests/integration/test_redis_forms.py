@@ -99,7 +99,7 @@ class TestCluster:
     ):
         keys = Keys(NAMESPACE, BANDS)
         spare = len(own_cluster.nodes) - 1
-        with connect_cluster(own_cluster.addresses[:1], timeout_s=1.0) as servers:
+        with connect_cluster(own_cluster.addresses[:1], timeout_s=3.0) as servers:
             store = open_store(servers)
             exercise(store, [1, 2])
             slot = own_cluster.slot(keys.shelves(1))
@@ -135,7 +135,7 @@ class TestCluster:
             assert exercise(store, [5], generation=2) == [{1: BANDS, 3: BANDS}]
 
     def test_a_master_that_is_away_is_waited_for(self, own_cluster):
-        with connect_cluster(own_cluster.addresses[:1], timeout_s=0.5, connect_timeout_s=0.5) as servers:
+        with connect_cluster(own_cluster.addresses[:1], timeout_s=2.0, connect_timeout_s=2.0) as servers:
             store = open_store(servers)
             own_cluster.nodes[1].pause()
             with pytest.raises(StoreUnavailable):
@@ -153,7 +153,7 @@ class TestCluster:
     def test_a_cluster_that_is_gone_as_a_whole_is_found_again_by_the_nodes_of_the_settings(self, redis_program):
         with redis_sets.redis_cluster(redis_program, masters=1) as cluster:
             node = cluster.nodes[0]
-            with connect_cluster(cluster.addresses, timeout_s=0.5, connect_timeout_s=0.5) as servers:
+            with connect_cluster(cluster.addresses, timeout_s=2.0, connect_timeout_s=2.0) as servers:
                 store = open_store(servers)
                 node.kill()
                 for _ in range(2):
@@ -431,7 +431,7 @@ class TestSentinel:
     def test_after_a_failover_the_index_goes_on_at_the_new_master(self, watched):
         # The first Sentinel is away.
         sentinels = [(LOOPBACK, free_ports()[0]), (LOOPBACK, watched.sentinel.port)]
-        with connect_sentinel(sentinels, redis_sets.SERVICE, timeout_s=0.5, connect_timeout_s=0.5) as servers:
+        with connect_sentinel(sentinels, redis_sets.SERVICE, timeout_s=2.0, connect_timeout_s=2.0) as servers:
             assert check_server(servers) == []
             store = open_store(servers)
             exercise(store, [1, 2])
@@ -446,7 +446,7 @@ class TestSentinel:
 
     @pytest.mark.long
     def test_the_old_master_comes_back_as_a_replica_and_changes_nothing(self, watched):
-        with connect_sentinel([(LOOPBACK, watched.sentinel.port)], redis_sets.SERVICE, timeout_s=0.5) as servers:
+        with connect_sentinel([(LOOPBACK, watched.sentinel.port)], redis_sets.SERVICE, timeout_s=2.0) as servers:
             store = open_store(servers)
             exercise(store, [1])
             with redis.Redis(port=watched.master.port) as client:
