@@ -51,6 +51,12 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("quick")
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name binary parameters by their size: compressed bytes hold the time, and all processes must agree on names."""
+    readable = not isinstance(val, bytes) or (val.isascii() and val.decode().isprintable())
+    return None if readable else f"{len(val)} bytes"
+
+
 @pytest.hookimpl(tryfirst=True)  # the marks decide on what pytest deselects and what pytest-xdist groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark acceptance tests and tests on a real Kafka as long, and group tests so that few processes start servers.
