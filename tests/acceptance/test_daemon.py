@@ -231,12 +231,12 @@ class TestServersAway:
             send(installation, corpus[:100])
             installation.wait_committed(100)
             daemon.wait_ready()
-            # The step alone waits, as if it computed; the client's heartbeats go on.
+            # The step alone waits; the heartbeats of the client go on.
             aim = trace.with_suffix(".aim")
-            aim.write_text("stall before_begin")
+            aim.write_text("stall before_send_offsets")
             send(installation, corpus[100:])
             held = trace.with_suffix(".held")
-            servers.wait_until(held.exists, 60, "the daemon to be about to publish")
+            servers.wait_until(held.exists, 60, "the daemon to be about to commit")
             if manner == "frozen":
                 for broker in kafka.brokers:
                     broker.pause()
@@ -293,10 +293,10 @@ class TestServersAway:
 
 
 class HeldDaemon(Daemon):
-    """A daemon whose steps can be held: see ``tests.chaos.watched_daemon``."""
+    """A daemon with the default time limits whose steps can be held: see ``tests.chaos.watched_daemon``."""
 
     def __init__(self, installation: Installation, trace: Path) -> None:
-        super().__init__(installation, "a", {})
+        super().__init__(installation, "a", {"kafka.request_timeout": "10s", "kafka.transaction_timeout": "30s"})
         self._trace = trace
 
     def program(self) -> list[str]:
