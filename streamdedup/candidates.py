@@ -6,6 +6,7 @@ itself in a bucket of its content, and is compared with few, so that its cost st
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import msgspec
@@ -70,19 +71,26 @@ class Verifier:
         self._reader = EntryReader(store, budget_bytes)
 
     def partners(
-        self, prepared: Prepared, met: Mapping[int, Met], loud: Sequence[int], rights: list[Fence], outcome: Outcome
-    ) -> dict[int, dict[bytes, Match]]:
+        self,
+        prepared: Prepared,
+        met: Mapping[int, Met],
+        loud: Sequence[int],
+        renewed: AbstractSet[int],
+        rights: list[Fence],
+        outcome: Outcome,
+    ) -> tuple[dict[int, dict[bytes, Match]], dict[int, set[bytes]]]:
         """Compare documents with their candidates.
 
         Args:
             prepared: The batch.
             met: By row, what the buckets showed.
             loud: Rows that may emit pairs; only those are compared.
+            renewed: Rows of documents that may have been in the index before.
             rights: Rights to write.
             outcome: Takes the counts.
 
         Returns:
-            By row, its near-duplicates by pair key.
+            By row, its near-duplicates by pair key; by renewed row, the pair keys of the other documents that it met.
         """
         chosen = {row: self._promising(prepared.records[row], met[row], outcome) for row in loud if row in met}
         kept = self._add_copies(prepared, met, chosen, rights)
@@ -91,13 +99,15 @@ class Verifier:
             for number in numbers:
                 rows_of.setdefault(number, []).append(row)
         verified: dict[int, dict[int, tuple[bytes, Match]]] = {}
+        others: dict[int, set[bytes]] = {row: set() for row in chosen if row in renewed}
         for entries in self._reader.chunks(rows_of, kept):
+            _add_others(prepared, rows_of, entries, others)
             self._near_duplicates(prepared, self._comparisons(prepared, rows_of, entries), verified)
         partners = _in_order(chosen, verified)
         verified_count = sum(len(matches) for matches in partners.values())
         outcome.verified_count += verified_count
         outcome.rejected_count += sum(len(numbers) for numbers in chosen.values()) - verified_count
-        return partners
+        return partners, {row: keys for row, seen in others.items() if (keys := seen - partners.get(row, {}).keys())}
 
     def _comparisons(
         self, prepared: Prepared, rows_of: Mapping[int, Sequence[int]], entries: Mapping[int, StoredRecord]
@@ -279,6 +289,19 @@ class MatchCodec:
     def decoded(self, partners: Mapping[bytes, bytes]) -> dict[bytes, Match]:
         """Decode what is saved for a position."""
         return {key: self._matches.get(text) or self._decoder.decode(text) for key, text in partners.items()}
+
+
+def _add_others(
+    prepared: Prepared,
+    rows_of: Mapping[int, Sequence[int]],
+    entries: Mapping[int, StoredRecord],
+    others: Mapping[int, set[bytes]],
+) -> None:
+    """Add the pair keys of a chunk of candidates to those of the rows in ``others`` that chose them."""
+    for number, entry in entries.items():
+        for row in rows_of[number]:
+            if row in others and not entry.deleted:
+                others[row].add(pair_key(pair_side(prepared.records[row]), pair_side(entry)))
 
 
 def _in_order(

@@ -112,6 +112,7 @@ class Outcome:
         detections: One for each document with at least one new pair.
         skipped: Documents passed over, with the reason.
         refused: Documents that can never be processed, with the reason.
+        asked: Pairs that were asked for or met again, each with the position that did so.
         saved_positions: Positions for which partners were saved, to be forgotten after the commit.
         indexed_count: Documents that are in the index now because of this batch.
         replayed_count: Of them, those that an attempt before this one had placed there.
@@ -129,6 +130,7 @@ class Outcome:
     detections: list[Detection] = field(default_factory=list)
     skipped: list[tuple[Document, Skip]] = field(default_factory=list)
     refused: list[tuple[Document, MessageError]] = field(default_factory=list)
+    asked: list[tuple[bytes, Position]] = field(default_factory=list)
     saved_positions: list[Position] = field(default_factory=list)
     indexed_count: int = 0
     replayed_count: int = 0

@@ -30,7 +30,7 @@ from streamdedup.detections import (
 )
 from streamdedup.messages import Document, Match, content_digest
 from streamdedup.minhash import HashFamily
-from streamdedup.position import Partition
+from streamdedup.position import Partition, Position
 from streamdedup.sketch import Sketcher
 from streamdedup.store.base import BucketStore, Fence, Listed, ListedClaim, ListedDocument
 from streamdedup.store.documents import PutResult, PutState, StoredRecord, decide_put
@@ -38,6 +38,9 @@ from streamdedup.text import Shingler
 
 #: States of a record that is not indexed, without being a mistake.
 _PASSED_OVER = {PutState.REDELIVERED: Skip.REDELIVERED, PutState.SUPERSEDED: Skip.SUPERSEDED}
+
+#: States of a record whose document may have had an index entry before, and so claims.
+_RENEWED = (PutState.REPLACED, PutState.REPLAYED)
 
 #: Stands among the pair keys of an addition's saved partners for the digest that the document had then: once it has a
 #: later version nobody could tell.
@@ -122,12 +125,12 @@ class Detector:
         self._changes.delete(documents, list(fences.values()))
         return Outcome(deleted_count=len(documents))
 
-    def listed(self, documents: Sequence[Document], detections: Sequence[Detection]) -> Listed:
-        """Name documents, and the claims that they made, as the index lists them.
+    def listed(self, documents: Sequence[Document], asked: Sequence[tuple[bytes, Position]]) -> Listed:
+        """Name documents, and the claims that they asked for, as the index lists them.
 
         Args:
             documents: Which.
-            detections: What was found for them and others.
+            asked: Pairs that these and others have asked for, each with the position.
         """
         times = {document.position: document.time_ms for document in documents}
         return Listed(
@@ -135,12 +138,7 @@ class Detector:
                 ListedDocument(document_number(self._options.profile, document.id), document.position, document.time_ms)
                 for document in documents
             ],
-            [
-                ListedClaim(bytes.fromhex(match.pair), position, times[position])
-                for detection in detections
-                if (position := detection.document.position) in times
-                for match in detection.matches
-            ],
+            [ListedClaim(pair_key, position, times[position]) for pair_key, position in asked if position in times],
         )
 
     def evict(self, listed: Listed, fence: Fence) -> int:
@@ -199,12 +197,13 @@ class Detector:
         met = self._enter(prepared, entering, rights, outcome)
         loud = self._count_states(prepared, states, results, fences, outcome)
         # 3. Verify.
-        verified = self._verifier.partners(prepared, met, loud, rights, outcome)
+        renewed = {row for row in loud if states[row] in _RENEWED}
+        verified, others = self._verifier.partners(prepared, met, loud, renewed, rights, outcome)
         # 4. Save the partners.
         partners = self._save_partners(prepared, loud, states, verified, rights)
         # 5. Claim.
         outcome.saved_positions += [prepared.documents[row].position for row, saved in partners.items() if saved]
-        owned = self._claim(prepared, partners, rights)
+        owned = self._claim(prepared, partners, others, rights, outcome)
         # 6. Clusters.
         self._detect(prepared, owned, rights, outcome)
         return outcome
@@ -329,13 +328,21 @@ class Detector:
         return {row: codec.decoded(partners) for row, partners in zip(rows, saved, strict=True)}
 
     def _claim(
-        self, prepared: Prepared, partners: dict[int, dict[bytes, Match]], rights: list[Fence]
+        self,
+        prepared: Prepared,
+        partners: dict[int, dict[bytes, Match]],
+        others: dict[int, set[bytes]],
+        rights: list[Fence],
+        outcome: Outcome,
     ) -> dict[int, tuple[Match, ...]]:
         """Claim all pairs; return for each row the matches of the pairs that its position owns."""
         pairs = [(row, key, match) for row, saved in partners.items() for key, match in saved.items()]
-        if not pairs:
+        claims = [(key, prepared.documents[row].position) for row, key, _ in pairs]
+        met = [(key, prepared.documents[row].position) for row, keys in others.items() for key in sorted(keys)]
+        if not claims and not met:
             return {}
-        owned = self._store.claim_pairs([(key, prepared.documents[row].position) for row, key, _ in pairs], rights)
+        owned = self._store.claim_pairs(claims, rights, met) if met else self._store.claim_pairs(claims, rights)
+        outcome.asked += [*claims, *met]
         matches: dict[int, list[Match]] = {}
         for (row, key, match), own in zip(pairs, owned, strict=True):
             if own:

@@ -87,6 +87,7 @@ def _profile(
     stored = upkeep.fingerprint()
     ours = in_redis(settings.profiles[name].fingerprint(), settings.redis.shards)
     found = {} if stored is None else differences(stored, ours)
+    store = redis_store(settings, name, servers)
     kinds = None if on_keys is None else upkeep.survey(on_keys)
     return {
         "name": name,
@@ -94,7 +95,8 @@ def _profile(
         "half_dropped": upkeep.is_half_dropped(),
         "differences": [text for parameter, text in found.items() if parameter not in ADVISORY_PARAMETERS],
         "advisories": [text for parameter, text in found.items() if parameter in ADVISORY_PARAMETERS],
-        "documents": redis_store(settings, name, servers).count_documents(),
+        "documents": store.count_documents(),
+        "claims": store.count_claims(),
         "exact_documents": None if kinds is None else kinds["records"].count,
         "partitions": list(_partitions(settings, name, upkeep, group)),
         "keys": None
@@ -187,6 +189,7 @@ def _profile_lines(profile: Mapping[str, Any], *, committed_is_known: bool) -> I
         yield f"             {text}"
     exact = profile["exact_documents"]
     yield f"  documents  about {profile['documents']:,}" + (f", counted {exact:,}" if exact is not None else "")
+    yield f"  claims     about {profile['claims']:,}"
     yield from _partition_lines(profile["partitions"], committed_is_known=committed_is_known)
     if profile["keys"] is not None:
         yield f"  {'keys':<12}{'count':>14}{'memory':>14}"

@@ -79,7 +79,7 @@ class BacklogExpiry:
                 if document.op != "delete" and detector.store.is_late(document.time_ms)
             ]
             if late:
-                listed = detector.listed(late, work.outcomes[name].detections)
+                listed = detector.listed(late, work.outcomes[name].asked)
                 detector.store.list_expiring(
                     listed, [fences[of] for of in dict.fromkeys(document.position.of for document in late)]
                 )

@@ -19,7 +19,10 @@ Each has its place:
    or the marker of a deletion.
 4. *partners saved*: ``save_partners`` stores the verified partners of a position and returns them together with all
    that were stored for it before.
-5. *claim*: ``claim_pairs`` gives a pair to the position that asks first, for ever.
+5. *claim*: ``claim_pairs`` gives a pair to the position that asks first. Each time a pair is asked for, by whichever
+   position, its claim lives for two lifetimes from then on: as long as the index entries of both documents may live,
+   and a lifetime more for the longest replay. A renewed document also extends its claims with the other
+   documents that it meets without a match, outside the window for example.
 6. *mark*: ``fence`` returns the offset below which records are indexed but emit nothing; ``finish`` moves it.
 7. *fence*: every write names the generation under which it happens, and the store that it comes from; it is refused
    when another generation or, under the same one, another store has taken the partition over.
@@ -38,12 +41,12 @@ Each has its place:
 
 12. *backlog expiry*: times to live count from the insertion, which is too late for a backlog. Where records are in the
    order of their times, a document that is inserted long after its record time is listed with ``list_expiring`` before
-   its batch is published, with the claims that it makes. ``evict`` removes it when no partition has records left that
-   it could be compared with: when the event-time watermark of every partition is past its window. A claim is evicted
-   one lifetime later, because the other side of the pair may be so much later. Rule 9 holds here too: buckets first,
-   then the entry, then the list. The lists are slices of time that expire as wholes (``store.expiry_lists``), one
-   lifetime after the last entry was appended, so they are bounded where a watermark holds everything back. An id is
-   presumed to keep to its partition.
+   its batch is published, with the claims that it asks for. ``evict`` removes it when no partition has records left
+   that it could be compared with: when the event-time watermark of every partition is past its window. A claim is
+   evicted one lifetime later, because the other side of the pair may be so much later. Rule 9 holds here too:
+   buckets first, then the entry, then the list. The lists are slices of time that expire as wholes
+   (``store.expiry_lists``), one lifetime after the last entry was appended, so they are bounded where a watermark holds
+   everything back. An id is presumed to keep to its partition.
 
 Every write may be repeated at once, also after a time-out that in truth had succeeded: the outcome of the second call
 leads the detector to the same result. A crash between two calls leaves hints without a document or partners without a
@@ -115,11 +118,11 @@ class ListedDocument(NamedTuple):
 
 
 class ListedClaim(NamedTuple):
-    """A claim in the list of its owner's partition, for backlog expiry.
+    """A claim in the list of the partition whose record asked for it, for backlog expiry.
 
     Attributes:
         pair_key: The pair, 16 bytes.
-        position: The position that owns the claim.
+        position: The position that asked for the claim or extended it.
         time_ms: Record time of the document of that position, milliseconds since the epoch.
     """
 
@@ -138,7 +141,7 @@ class Listed:
 
     Attributes:
         documents: Documents.
-        claims: Claims that they made.
+        claims: Claims that they asked for.
     """
 
     documents: list[ListedDocument] = field(default_factory=list)
@@ -365,8 +368,26 @@ class BucketStore(Protocol):
             fences: Rights to write.
         """
 
-    def claim_pairs(self, claims: Sequence[tuple[bytes, Position]], fences: Sequence[Fence]) -> list[bool]:
-        """Claim pairs for positions; return for each whether it belongs to that position (now or since earlier)."""
+    def claim_pairs(
+        self,
+        claims: Sequence[tuple[bytes, Position]],
+        fences: Sequence[Fence],
+        met: Sequence[tuple[bytes, Position]] = (),
+    ) -> list[bool]:
+        """Claim pairs for positions; each claim lives for two lifetimes, at least, after it was last asked for or met.
+
+        Args:
+            claims: Pairs, each with the position that asks for it.
+            fences: Rights to write.
+            met: Pairs that a renewed document has met without a match, each with the position of that document. Their
+                claims are extended where there are any, and none is made.
+
+        Returns:
+            For each of ``claims`` whether the pair belongs to that position, now or since earlier.
+        """
+
+    def count_claims(self) -> int:
+        """Return about how many claims there are, expired ones of the last lifetime included; a cheap look."""
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
         """Set the cluster of documents.
@@ -431,7 +452,7 @@ class BucketStore(Protocol):
         """
 
     def evict(self, listed: Listed, fence: Fence) -> None:
-        """Remove entries that are still at these positions and claims that still have these owners, then unlist them.
+        """Remove entries that are still at these positions, and claims that these asked for last; then unlist both.
 
         Args:
             listed: The first listed documents and claims of the partition; the documents are in no bucket any more.
@@ -459,6 +480,19 @@ class BucketStore(Protocol):
 
     def close(self) -> None:
         """Free the connection; never raises."""
+
+
+def claim_lifetime(lifetime_ms: int | None) -> int | None:
+    """Return how long a claim lives after it was last asked for.
+
+    An index entry that is written before the question lives for one lifetime at most. The second one covers replays: a
+    position may be processed again, or a document may come back, until ``retention_slack`` later, which is less than a
+    lifetime.
+
+    Args:
+        lifetime_ms: How long index entries live after they were written; None for ever.
+    """
+    return None if lifetime_ms is None else 2 * lifetime_ms
 
 
 def is_late(time_ms: float, lifetime_ms: int | None, now_ms: float) -> bool:

@@ -38,6 +38,7 @@ PROBES = (
     "hsetnx @ 0 0",
     "hset @ 0 0",
     "hget @ 0",
+    "hdel @ 0",
     "hgetall @",
     "rpush @ 0",
     "lrange @ 0 0",

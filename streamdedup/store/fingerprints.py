@@ -9,9 +9,13 @@ from streamdedup.store.base import Fingerprint, Opening
 #: of few characters, so few texts get other shingles than before.
 ADVISORY_PARAMETERS = frozenset({"unicode"})
 #: Parameters that are those of the program, not of the settings.
-VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "content_format", "bucket_layout"})
+VERSION_PARAMETERS = frozenset(
+    {"shingle_algorithm", "signature_algorithm", "content_format", "bucket_layout", "claim_layout"}
+)
 #: How buckets stand in Redis: `lua/_shelves.lua`. An index without a number has a set for each.
 _BUCKET_LAYOUT = 2
+#: How claims are stored in Redis: `lua/_claims.lua`. An index without a number has a string for each.
+_CLAIM_LAYOUT = 2
 
 
 def in_redis(fingerprint: Fingerprint, shards: int) -> dict[str, object]:
@@ -21,7 +25,7 @@ def in_redis(fingerprint: Fingerprint, shards: int) -> dict[str, object]:
         fingerprint: Of the settings.
         shards: Slots for each band.
     """
-    return {**fingerprint, "shards": shards, "bucket_layout": _BUCKET_LAYOUT}
+    return {**fingerprint, "shards": shards, "bucket_layout": _BUCKET_LAYOUT, "claim_layout": _CLAIM_LAYOUT}
 
 
 def differences(stored: Fingerprint, ours: Fingerprint) -> dict[str, str]:

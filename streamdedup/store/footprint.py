@@ -12,7 +12,8 @@ indexes: docs/tuning.md.
                             eight keys meet in one
 
 Buckets stand on shelves, sorted sets of many of them (`lua/_shelves.lua`): how many members one has is Poisson
-distributed. Up to 128 are kept as a list.
+distributed. Up to 128 are kept as a list. Claims are on pages, hashes of many of them (`lua/_claims.lua`), kept as
+lists as well; they live for two to three lifetimes.
 
 A string of n bytes takes n + 1 and a head of 1, 3 or 5 bytes, a list of n members 7 + 21 n; the allocator rounds each
 block up. The tables double, so the bytes of a document depend on the number of documents. Pure computation: no server
@@ -32,12 +33,17 @@ from streamdedup.store.redis_figures import SLICES_COUNT
 #: Bytes of a document's record besides partition, id and sketch: see store.records.
 _RECORD_BYTES: Final = 45
 #: Bytes that follow the prefix of a key: the kind, then number of the layer and colon, document number or pair.
-_SHELF_KEY, _RECORD_KEY, _CLAIM_KEY = 1 + 2, 1 + 8, 1 + 16
+_SHELF_KEY, _RECORD_KEY, _CLAIM_PAGE_KEY = 1 + 2, 1 + 8, 1 + 2
 #: Members for each shelf with which a slot gets another one, and how many shelves it has at least.
 _FULL_SHELF, _FEWEST_SHELVES = 16, 1024
 #: For how many lifetimes a member stands on its shelf, in the mean and at most: eras of half of one, the rest of that
 #: in which it came, two more, and some of the next.
 _LIFETIMES_ON_SHELF, _MOST_LIFETIMES_ON_SHELF = 1.3, 1.5
+#: Claims for each page with which a slot gets another one; bytes of a claim in the list of its page (12 of the pair, 12
+#: of the two positions, and what divides them).
+_FULL_CLAIM_PAGE, _LISTED_CLAIM_BYTES = 32, 28
+#: Generations of pages that hold claims, by the share of a lifetime for which each has taken them, in the mean.
+_CLAIM_GENERATIONS: Final = (1.0, 1.0, 0.5)
 #: Largest value that Redis 7 keeps inside its object, bytes.
 _REDIS_EMBEDDED: Final = 44
 #: Largest block in which Valkey keeps key and value together, bytes.
@@ -121,9 +127,9 @@ class ServerModel:
             return self.block(16 + 8 + _string(key_bytes) + 1)
         return 2 * self.block(24) + self.block(_string(key_bytes)) + self.block(16)
 
-    def lists(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return what the lists of shelves with so many members take, bytes, int64 (n,)."""
-        return self.blocks(_LIST_BYTES + _LISTED_BYTES * np.asarray(counts, np.int64))
+    def lists(self, counts: NDArray[np.int64], member_bytes: int = _LISTED_BYTES) -> NDArray[np.int64]:
+        """Return what the lists of shelves or pages with so many members take, bytes, int64 (n,)."""
+        return self.blocks(_LIST_BYTES + member_bytes * np.asarray(counts, np.int64))
 
     def table(self, keys_count: float) -> float:
         """Return the bytes of one of the server's tables."""
@@ -159,13 +165,11 @@ class Layout:
         namespace_bytes: Length of prefix and profile, joined by a colon.
         slots_count: Slots: bands times shards.
         partition_bytes: Length of a partition as text, ``topic:number``.
-        offset_digits: Digits of an offset.
     """
 
     namespace_bytes: int
     slots_count: int
     partition_bytes: int
-    offset_digits: int = 7
 
     def key_lengths(self, rest_bytes: int) -> list[tuple[int, float]]:
         """Return the lengths of the keys ``{namespace:slot}`` with what follows, and which share of keys has each."""
@@ -208,15 +212,7 @@ def _layer(
     server: ServerModel, layout: Layout, shelves: float, members_count: float, together: float
 ) -> tuple[float, float]:
     """Return how many shelves of a slot are not empty, and their bytes; ``together``: members a bucket."""
-    # Linear hashing: those that were parted already have half the load of those that were not.
-    least = float(_FEWEST_SHELVES)
-    while 2 * least <= shelves:
-        least *= 2
-    parted, whole = 2 * (shelves - least), 2 * least - shelves
-    each = members_count / (2 * least)
-    kinds = [(parted, each), (whole, 2 * each)]
-    found = [_alike(server, count, load, together) for count, load in kinds if count >= 1 and load > 0]
-    keys, lists = sum(keys for keys, _ in found), sum(size for _, size in found)
+    keys, lists = _divided(server, shelves, float(_FEWEST_SHELVES), members_count, together)
     key = sum(
         share * digit_share * server.set_key(length + digits)
         for digits, digit_share in _digits(round(shelves))
@@ -225,12 +221,63 @@ def _layer(
     return keys, keys * key + lists
 
 
-def _alike(server: ServerModel, shelves: float, load: float, together: float) -> tuple[float, float]:
+def _divided(
+    server: ServerModel,
+    shelves: float,
+    least: float,
+    members_count: float,
+    together: float,
+    member_bytes: int = _LISTED_BYTES,
+) -> tuple[float, float]:
+    """Return how many of the shelves of a linear hash table are not empty, and the bytes of their lists.
+
+    Args:
+        server: Where they are.
+        shelves: Shelves, at least ``least``.
+        least: Shelves at the beginning, a power of two.
+        members_count: Members of all of them.
+        together: Members that are always on one shelf, in the mean.
+        member_bytes: Bytes of a member in a list.
+    """
+    # Shelves that were divided already have half the load of those that were not.
+    while 2 * least <= shelves:
+        least *= 2
+    parted, whole = 2 * (shelves - least), 2 * least - shelves
+    each = members_count / (2 * least)
+    kinds = [(parted, each), (whole, 2 * each)]
+    found = [_alike(server, count, load, together, member_bytes) for count, load in kinds if count >= 1 and load > 0]
+    return sum(keys for keys, _ in found), sum(size for _, size in found)
+
+
+def _claims(server: ServerModel, layout: Layout, claims: float, *, filling: bool) -> tuple[float, float]:
+    """Return how many pages of claims an index has, and the bytes of all without the tables.
+
+    Args:
+        server: Where the index is.
+        layout: Of its keys.
+        claims: Pairs that are claimed in a lifetime.
+        filling: There has been one lifetime so far.
+    """
+    keys, size = 0.0, 0.0
+    for share in (1.0,) if filling else _CLAIM_GENERATIONS:
+        in_slot = share * claims / layout.slots_count
+        pages = max(1.0, in_slot / _FULL_CLAIM_PAGE)
+        if in_slot > 0:
+            found, lists = _divided(server, pages, 1.0, in_slot, 1.0, _LISTED_CLAIM_BYTES)
+            key = sum(
+                one * server.set_key(length + len(str(round(pages))))
+                for length, one in layout.key_lengths(_CLAIM_PAGE_KEY)
+            )
+            keys, size = keys + found, size + lists + found * key
+    return layout.slots_count * keys, layout.slots_count * size
+
+
+def _alike(server: ServerModel, shelves: float, load: float, together: float, member_bytes: int) -> tuple[float, float]:
     """Return how many of some shelves are not empty, and the bytes of their lists; ``load``: members of each."""
     buckets = load / together
     counts = np.arange(1, int(buckets + 12 * math.sqrt(buckets) + 12))
     chances = np.exp(counts * math.log(buckets) - buckets - np.array([math.lgamma(one + 1) for one in counts]))
-    sizes = server.lists(np.rint(counts * together).astype(np.int64))
+    sizes = server.lists(np.rint(counts * together).astype(np.int64), member_bytes)
     return shelves * float(chances.sum()), shelves * float((chances * sizes).sum())
 
 
@@ -258,19 +305,18 @@ def index_bytes(
         record_lengths: Lengths of some documents' records, the others being like them, int64 (n,), n at least 1.
         documents: Documents in the index.
         buckets: Its buckets.
-        claims: Pairs that are claimed.
+        claims: Pairs that are claimed in a lifetime.
         filling: It was filled for the first time; else as many documents have expired as came.
     """
-    owner = np.array([layout.partition_bytes + 1 + layout.offset_digits])
     record = sum(
         share * float(server.strings(length, record_lengths).mean())
         for length, share in layout.key_lengths(_RECORD_KEY)
     )
-    claim = sum(share * float(server.strings(length, owner)[0]) for length, share in layout.key_lengths(_CLAIM_KEY))
+    pages_count, pages = _claims(server, layout, claims, filling=filling)
     shelves_count, shelves = _shelves(server, layout, buckets, filling=filling)
-    keys = documents + shelves_count + claims
+    keys = documents + shelves_count + pages_count
     counters = (SLICES_COUNT + 1) * server.block(_COUNTER_BYTES)
-    return documents * record + shelves + claims * claim + 2 * server.table(keys) + counters + _FIXED_BYTES
+    return documents * record + shelves + pages + 2 * server.table(keys) + counters + _FIXED_BYTES
 
 
 def _string(length: int) -> int:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from streamdedup.store.base import (
     Opening,
     StoreStats,
     by_partition,
+    claim_lifetime,
     is_late,
     wall_clock_ms,
 )
@@ -86,11 +87,19 @@ class _Expiring(Generic[K, V]):
         return sum(expiry > now for _, expiry in self._entries.values())
 
 
+class _Claim(NamedTuple):
+    """A claim: the position that owns it, and the last one that has asked for it."""
+
+    owner: Position
+    last: Position
+
+
 class MemoryBucketStore:
     """A ``BucketStore`` in this process's memory.
 
     Args:
-        lifetime_ms: How long records, buckets, claims and partners live after they were last written; None for ever.
+        lifetime_ms: How long index entries and pending matches live after they were last written; None for ever. Claims
+            live twice as long.
         bucket_cap: Most members of a bucket; None for no limit.
         now_ms: The clock, in milliseconds.
 
@@ -121,7 +130,7 @@ class MemoryBucketStore:
         self._copies: _Expiring[bytes, dict[int, None]] = _Expiring(lifetime_ms, now_ms)
         self._departures_count = 0
         self._last_departures: dict[bytes, int] = {}
-        self._claims: _Expiring[bytes, Position] = _Expiring(lifetime_ms, now_ms)
+        self._claims: _Expiring[bytes, _Claim] = _Expiring(claim_lifetime(lifetime_ms), now_ms)
         self._partners: _Expiring[Position, dict[bytes, bytes]] = _Expiring(lifetime_ms, now_ms)
         self._documents_listed: MemoryExpiryLists[ListedDocument] = MemoryExpiryLists(lifetime_ms, now_ms)
         self._claims_listed: MemoryExpiryLists[ListedClaim] = MemoryExpiryLists(lifetime_ms, now_ms)
@@ -304,16 +313,29 @@ class MemoryBucketStore:
             saved.append(dict(known))
         return saved
 
-    def claim_pairs(self, claims: Sequence[tuple[bytes, Position]], fences: Sequence[Fence]) -> list[bool]:
+    def claim_pairs(
+        self,
+        claims: Sequence[tuple[bytes, Position]],
+        fences: Sequence[Fence],
+        met: Sequence[tuple[bytes, Position]] = (),
+    ) -> list[bool]:
         """See ``BucketStore.claim_pairs``."""
         self._check(fences)
         owned = []
         for pair_key, position in claims:
-            owner = self._claims.get(pair_key)
-            if owner is None:
-                self._claims.set(pair_key, position)
-            owned.append(owner in (None, position))
+            claim = self._claims.get(pair_key)
+            owner = position if claim is None else claim.owner
+            self._claims.set(pair_key, _Claim(owner, position))
+            owned.append(owner == position)
+        for pair_key, position in met:
+            claim = self._claims.get(pair_key)
+            if claim is not None:
+                self._claims.set(pair_key, claim._replace(last=position))
         return owned
+
+    def count_claims(self) -> int:
+        """See ``BucketStore.count_claims``."""
+        return len(self._claims)
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
         """See ``BucketStore.set_clusters``."""
@@ -387,7 +409,8 @@ class MemoryBucketStore:
             if record is not None and (record.position, record.time_ms) == (position, time_ms):
                 self._records.drop(number)
         for pair_key, position, _ in listed.claims:
-            if self._claims.get(pair_key) == position:
+            claim = self._claims.get(pair_key)
+            if claim is not None and claim.last == position:
                 self._claims.drop(pair_key)
         self._documents_listed.remove_first(fence.partition, listed.documents)
         self._claims_listed.remove_first(fence.partition, listed.claims)

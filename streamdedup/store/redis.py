@@ -30,6 +30,7 @@ from streamdedup.store.documents import MARKER_LIFETIME_MS, PutResult, PutState,
 from streamdedup.store.fingerprints import compare_fingerprints, decode_fingerprint, in_redis
 from streamdedup.store.records import decode_number, decode_record, encode_number, encode_place, encode_record
 from streamdedup.store.redis_backlog import RedisBacklog
+from streamdedup.store.redis_claims import RedisClaims
 from streamdedup.store.redis_copies import RedisCopies
 from streamdedup.store.redis_figures import DocumentCount, fullest
 from streamdedup.store.redis_keys import Keys, by_slot
@@ -46,7 +47,8 @@ class RedisBucketStore:
         namespace: Prefix and profile, joined by a colon: what keeps this index apart from others.
         bands: Bands of the banding, at least 1.
         shards: Slots for each band; 1 but on a cluster.
-        lifetime_ms: How long records, buckets, claims and partners live after they were last written; None for ever.
+        lifetime_ms: How long index entries and pending matches live after they were last written; None for ever. Claims
+            live twice as long, at least.
         bucket_cap: Most members of a bucket; None for no limit.
         draft: Whether this is the store of a ``Draft``.
         now_ms: The clock, in milliseconds.
@@ -74,7 +76,10 @@ class RedisBucketStore:
         self._runner = ScriptRunner(servers, self._keys.fingerprint)
         self._partitions = RedisPartitions(servers, self._keys, self._runner)
         self._copies = RedisCopies(servers, self._keys, self._runner, self._partitions, self._lifetime)
-        self._backlog = RedisBacklog(servers, self._keys, self._runner, self._partitions, lifetime_ms, now_ms)
+        self._claims = RedisClaims(servers, self._keys, self._runner, self._partitions, lifetime_ms)
+        self._backlog = RedisBacklog(
+            servers, self._keys, self._claims, self._runner, self._partitions, lifetime_ms, now_ms
+        )
 
     def _fenced_call(self, name: str, slot: int, fences: Sequence[Fence], arguments: Iterable[Any]) -> Call:
         return self._partitions.fenced_call(name, slot, fences, arguments)
@@ -258,25 +263,18 @@ class RedisBucketStore:
                 saved[index] = pairs_of(entries)
         return saved
 
-    def claim_pairs(self, claims: Sequence[tuple[bytes, Position]], fences: Sequence[Fence]) -> list[bool]:
+    def claim_pairs(
+        self,
+        claims: Sequence[tuple[bytes, Position]],
+        fences: Sequence[Fence],
+        met: Sequence[tuple[bytes, Position]] = (),
+    ) -> list[bool]:
         """See ``BucketStore.claim_pairs``."""
-        groups = [
-            (slot, part)
-            for slot, members in by_slot(self._keys.claim_slot(pair_key) for pair_key, _ in claims).items()
-            for part in portions(members, [1] * len(members))
-        ]
-        calls = []
-        for slot, members in groups:
-            arguments: list[Any] = [self._keys.claims(slot), self._lifetime]
-            for index in members:
-                pair_key, position = claims[index]
-                arguments += (pair_key, str(position))
-            calls.append(self._fenced_call("claim_pairs", slot, fences, arguments))
-        owned = [False] * len(claims)
-        for (_, members), reply in zip(groups, self._runner.run(calls), strict=True):
-            for index, own in zip(members, reply, strict=True):
-                owned[index] = own == 1
-        return owned
+        return self._claims.claim_pairs(claims, fences, met)
+
+    def count_claims(self) -> int:
+        """See ``BucketStore.count_claims``."""
+        return self._claims.count_claims()
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
         """See ``BucketStore.set_clusters``."""

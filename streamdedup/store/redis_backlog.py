@@ -1,7 +1,7 @@
 """Backlog expiry in Redis: lists of what was inserted late, and the event-time watermarks of the partitions.
 
-Two lists for each partition, in the slot of its pending matches: documents, and the claims that they made. A list is
-cut into slices of time, one key each (``store.expiry_lists``). An entry of either list, numbers big-endian:
+Two lists for each partition, in the slot of its pending matches: documents, and the claims that they asked for. A list
+is cut into slices of time, one key each (``store.expiry_lists``). An entry of either list, numbers big-endian:
 
 =======  ==================================================
 bytes    content
@@ -24,6 +24,7 @@ from streamdedup.position import Partition, Position
 from streamdedup.store.base import Fence, Listed, ListedClaim, ListedDocument, by_partition, is_late
 from streamdedup.store.expiry_lists import readable_slices, slice_at
 from streamdedup.store.records import encode_number, encode_place
+from streamdedup.store.redis_claims import RedisClaims
 from streamdedup.store.redis_keys import Keys, by_slot
 from streamdedup.store.redis_partitions import RedisPartitions
 from streamdedup.store.redis_runner import Call, ScriptRunner, pairs_of
@@ -43,6 +44,7 @@ class RedisBacklog:
     Args:
         servers: Where the index is.
         keys: Names of its keys.
+        claims: The claims of the index.
         runner: Calls its scripts.
         partitions: Makes calls under fences.
         lifetime_ms: Time to live of index entries, from the insertion; None for ever.
@@ -53,6 +55,7 @@ class RedisBacklog:
         self,
         servers: Servers,
         keys: Keys,
+        claims: RedisClaims,
         runner: ScriptRunner,
         partitions: RedisPartitions,
         lifetime_ms: int | None,
@@ -60,6 +63,7 @@ class RedisBacklog:
     ) -> None:
         self._servers = servers
         self._keys = keys
+        self._claims = claims
         self._runner = runner
         self._fenced_call = partitions.fenced_call
         self._lifetime_ms = lifetime_ms
@@ -144,12 +148,7 @@ class RedisBacklog:
                 number, position, time_ms = listed.documents[index]
                 arguments += (encode_number(number), encode_number(time_ms) + encode_place(position))
             calls.append(self._fenced_call("drop_records", slot, [fence], arguments))
-        for slot, members in by_slot(self._keys.claim_slot(each.pair_key) for each in listed.claims).items():
-            arguments = [self._keys.claims(slot)]
-            for index in members:
-                pair_key, position, _ = listed.claims[index]
-                arguments += (pair_key, str(position))
-            calls.append(self._fenced_call("drop_claims", slot, [fence], arguments))
+        calls += self._claims.drop_calls(listed.claims, fence)
         self._runner.run(calls)
         # Only now: an entry of a list that names nothing does no harm, an index entry that no list names stays.
         self._runner.run(

@@ -11,7 +11,8 @@ key                    type     what
 ``{..:s}d`` + digest   set      a bucket of exact copies: numbers of documents with this content
 ``{..:s}q``            hash     departures from these: how many, and the last of each cell of contents
 ``{..:s}r`` + number   string   a document record (layout: ``store.records``)
-``{..:s}c`` + pair     string   the position that owns a pair
+``{..:s}c`` + page     hash     many claims: pair -> who owns it, who has asked last (``lua/_claims.lua``)
+``{..:s}k``            string   the catalogue of the pages of claims
 ``{..:s}p`` + position hash     pair key -> match: the partners found for a position
 ``{..:s}f`` + part.    string   the fence of a partition, in every slot
 ``{..:s}a`` + part.    string   the last attempt announced for a partition, in every slot
@@ -95,8 +96,12 @@ class Keys:
         return self._tags[slot] + b"r"
 
     def claims(self, slot: int) -> bytes:
-        """Prefix of the claims of a slot; the pair key (16 bytes) follows."""
+        """Prefix of the pages of claims of a slot; numbers of generation and page follow."""
         return self._tags[slot] + b"c"
+
+    def claim_catalogue(self, slot: int) -> bytes:
+        """Key of the catalogue of the pages of claims of a slot."""
+        return self._tags[slot] + b"k"
 
     def partners(self, slot: int) -> bytes:
         """Prefix of the partners of a slot; the position as text follows."""

@@ -7,8 +7,6 @@ from importlib import resources
 #: Scripts in front of which the fence is checked.
 _FENCED = (
     "announce",
-    "claim_pairs",
-    "drop_claims",
     "drop_records",
     "enter_copies",
     "leave_copies",
@@ -22,6 +20,8 @@ _FENCED = (
 )
 #: Those in front of which position order is explained besides.
 _OF_RECORDS = ("put_records", "replace_records")
+#: Those in front of which the pages of claims are explained besides.
+_OF_CLAIMS = ("claim_pairs", "drop_claims")
 _UNFENCED = ("hold_draft", "oldest_slice", "read_entries", "set_fence")
 
 
@@ -61,6 +61,7 @@ def load_scripts() -> dict[str, Script]:
     fence, order, shelves = _read("_fence"), _read("_records"), _read("_shelves")
     fenced = {name: _script(fence + _read(name)) for name in _FENCED}
     fenced |= {name: _script(fence + order + _read(name)) for name in _OF_RECORDS}
+    fenced |= {name: _script(fence + _read("_claims") + _read(name)) for name in _OF_CLAIMS}
     fenced["enter_buckets"] = _script(fence + shelves + _read("_layers") + _read("enter_buckets"))
     fenced["leave_buckets"] = _script(fence + shelves + _read("leave_buckets"))
     return fenced | {name: _script(_read(name)) for name in _UNFENCED}

@@ -52,7 +52,7 @@ def late_metadata(_passing: Passing) -> None:
 def no_claim(_passing: Passing) -> None:
     """Take every pair for one's own."""
 
-    def claim_pairs(_self: Any, claims: Any, _fences: Any) -> list[bool]:
+    def claim_pairs(_self: Any, claims: Any, _fences: Any, _met: Any = ()) -> list[bool]:
         return [True] * len(claims)
 
     RedisBucketStore.claim_pairs = claim_pairs

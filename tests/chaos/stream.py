@@ -36,7 +36,7 @@ def an_operation(op: str, identity: str, **fields: str) -> KeyValue:
 
 
 class _Lives:
-    """Continues documents and ends them: those whose text came in part get the rest, others go and may come again."""
+    """Continues documents and ends them: a text that came in part is continued, others go and may come again."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -64,8 +64,7 @@ class _Lives:
         if draw < CONTINUES_NONE:
             return an_operation("append", f"nobody-{number}", text=_new(rng))
         if draw < CONTINUES and self._rests:
-            identity = rng.choice(list(self._rests))
-            return an_operation("append", identity, text=self._rests.pop(identity))
+            return self._continue(rng.choice(list(self._rests)))
         if self._gone and rng.random() < RETURNS:
             identity, texts = self._gone.popleft()
             there[identity] = [rng.choice(texts)]
@@ -74,6 +73,14 @@ class _Lives:
         self._gone.append((identity, there.pop(identity)))
         self._rests.pop(identity, None)
         return (identity.encode(), None) if rng.random() < RETURNS else an_operation("delete", identity)
+
+    def _continue(self, identity: str) -> KeyValue:
+        """Append some of what is left of a text, so that many documents are continued more than once."""
+        words = self._rests.pop(identity).split()
+        cut = self._rng.randint(1, len(words))
+        if words[cut:]:
+            self._rests[identity] = " ".join(words[cut:])
+        return an_operation("append", identity, text=" ".join(words[:cut]))
 
 
 def endless(seed: int, changes: float = 0.0, ends: float = 0.0) -> Iterator[KeyValue]:

@@ -61,6 +61,7 @@ def exercise(store, numbers, generation=1):
     # Nobody is in these; a document that changes leaves such ones.
     store.leave_buckets(numbers, band_keys ^ np.uint32(0xFFFFFFFF), [fence])
     nobody = Position(*PARTITION, 10**6)
+    assert store.claim_pairs([(b"z" * 16, nobody)], [fence]) == [True]
     store.list_expiring(Listed([ListedDocument(10**6, nobody, 0)], [ListedClaim(b"z" * 16, nobody, 0)]), [fence])
     store.announce(f"{generation:010d}.{max(numbers):017d}", [fence])
     store.finish({PARTITION: max(numbers) + 1}, positions, [fence])

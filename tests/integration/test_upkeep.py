@@ -72,7 +72,9 @@ class TestLookingIn:
             "layers": BANDS,
             "copies": 1,
             "departures": 1,
-            "claims": 2,
+            # The two pairs are in different slots.
+            "claim pages": 2,
+            "claim catalogues": 2,
             "partners": 1,
             "fences": BANDS,
             "marks": 1,

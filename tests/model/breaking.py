@@ -22,6 +22,8 @@ def _in(kind: str, kinds: str = "", faults: str = "", **climate: Any) -> Breakin
 
 #: Two daemons with a partition each, and texts that are mostly alike.
 _RACE: dict[str, Any] = {"partitions_count": 2, "daemons_count": 2, "docs_count": 6, "parts_count": 2}
+#: One daemon with few documents.
+_ALONE: dict[str, Any] = {"partitions_count": 1, "daemons_count": 1, "docs_count": 4, "parts_count": 2}
 #: More of all.
 _CROWD: dict[str, Any] = {"partitions_count": 3, "daemons_count": 3, "docs_count": 12, "parts_count": 1}
 
@@ -51,6 +53,11 @@ BREAKING = {
     "deletion_marked": _in("told", "delete", "set_back"),
     "buckets_left": _in("told", "delete"),
     "leaving_remembered": _in("told", "update delete", "kill"),
+    "claims_extended": _in("doubled", "append", **(_ALONE | {"window": 150, "slack": 60})),
+    "claims_cover_replays": _in(
+        "doubled", "update", "kill", **(_RACE | {"docs_count": 3, "window": 150, "slack": 200})
+    ),
+    "claims_followed": _in("doubled", "append", **(_ALONE | {"docs_count": 3, "window": 50, "slack": 300})),
     "claims_outlive_deletion": _in("doubled", "delete", "kill", **_RACE),
     "redeliveries_searched": _in("lost", "cross", "flush", **_RACE),
     "content_compared": _in("garbled", "append update"),

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from tests.model.detector import Detector
 from tests.model.documents import Operation, Position, Texts
 from tests.model.errors import BatchRefused, IndexLost, Reconnected, StoreUnavailable
-from tests.model.index import Index, Right
+from tests.model.index import Ask, Index, Right
 from tests.model.kafka import Kafka
 from tests.model.rules import Rules
 from tests.model.store import Network, Step, Store
@@ -105,7 +105,7 @@ class Daemon:
     def _rebuild(self, name: str, draft: Store) -> Generator[Step, None, None]:
         yield None
         committed, tokens, generation = list(self._kafka.committed), list(self._kafka.tokens), self._kafka.generation
-        published = list(self._kafka.alerts)
+        published = [alert.pair for alert in self._kafka.alerts]
         yield None
         detector = Detector(draft, self._texts, self._window, self._rules)
         rights = {}
@@ -122,7 +122,7 @@ class Daemon:
                 yield from detector.index([record], rights)
         if self._rules.claims_seeded:
             # They belong to no position that will ask.
-            yield from draft.claim_pairs([(pair, Position(-1, -1)) for pair in published], list(rights.values()))
+            yield from draft.claim_pairs([Ask(pair, Position(-1, -1)) for pair in published], list(rights.values()))
         for partition, token in enumerate(tokens):
             if self._rules.announced:
                 yield from draft.settle_announced(own, token, rights[partition])

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 
 from tests.model.documents import Marker, Operation, Pair, Position, Record, Texts, pair_key
 from tests.model.errors import StoreUnavailable
-from tests.model.index import Listed, ListedClaim, Put, PutState, Right, decide_put
+from tests.model.index import Ask, Listed, ListedClaim, Put, PutState, Right, decide_put
 from tests.model.rules import Rules
 from tests.model.store import Step, Store
 
 #: States after which a document is in the index because of this position.
 PLACED = (PutState.CREATED, PutState.REPLACED, PutState.REPLAYED)
+#: States after which the document may have had an index entry before, and so claims.
+RENEWED = (PutState.REPLACED, PutState.REPLAYED)
 
 
 @dataclass(slots=True)
@@ -32,13 +34,16 @@ class Row:
     #: Whether to enter the buckets and look for partners.
     searching: bool = False
     partners: set[Pair] = field(default_factory=set)
+    #: Pairs with those it met that are no partners.
+    others: set[Pair] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class Outcome:
     """What a batch publishes."""
 
-    alerts: list[Pair] = field(default_factory=list)
+    #: Each pair with the position that reports it.
+    alerts: list[tuple[Pair, Position]] = field(default_factory=list)
     dead_letters: list[Position] = field(default_factory=list)
 
 
@@ -127,7 +132,10 @@ class Detector:
         )
         # 5. Claim.
         appends = {row.position for row in rows if row.operation.kind == "append"}
-        outcome = yield from self._claim(saved, appends, {row.position: row.operation.time for row in rows}, rights)
+        met_again = [row for row in rows if row.state in RENEWED and row.others] if self._rules.claims_followed else []
+        outcome = yield from self._claim(
+            saved, met_again, appends, {row.position: row.operation.time for row in rows}, rights
+        )
         if not self._rules.unknown_noted:
             outcome.dead_letters = [row.position for row in unknown]
         return outcome
@@ -266,8 +274,8 @@ class Detector:
         for row, found in met:
             for doc in found:
                 own, other = row.new, others.get(doc)
-                if isinstance(own, Record) and isinstance(other, Record) and self._is_pair(own, other):
-                    row.partners.add(pair_key(own, other))
+                if isinstance(own, Record) and isinstance(other, Record):
+                    (row.partners if self._is_pair(own, other) else row.others).add(pair_key(own, other))
 
     def _is_pair(self, a: Record, b: Record) -> bool:
         within = self._window is None or abs(a.time - b.time) <= self._window
@@ -285,24 +293,27 @@ class Detector:
     def _claim(
         self,
         saved: Sequence[tuple[Position, frozenset[Pair | None]]],
+        met_again: Sequence[Row],
         appends: set[Position],
         times: Mapping[Position, int],
         rights: Sequence[Right],
     ) -> Generator[Step, None, Outcome]:
         outcome = Outcome(dead_letters=[position for position, pairs in saved if None in pairs])
         found = [(pair, position) for position, pairs in saved for pair in sorted(pairs, key=repr) if pair is not None]
-        if found and self._rules.pairs_claimed:
-            owned = yield from self._store.claim_pairs(
-                [(self._claim_key(pair, position, appends), position) for pair, position in found], rights
-            )
-            found = [claim for claim, own in zip(found, owned, strict=True) if own]
-            if found and self._ages:
-                listed = [
-                    ListedClaim(self._claim_key(pair, position, appends), position, times[position])
-                    for pair, position in found
-                ]
-                yield from self._store.list_claims(listed, rights)
-        outcome.alerts = [pair for pair, _ in found]
+        asked = [Ask(self._claim_key(pair, position, appends), position) for pair, position in found]
+        asked += [
+            Ask(self._claim_key(pair, row.position, appends), row.position, extending=True)
+            for row in met_again
+            for pair in sorted(row.others)
+        ]
+        if asked and self._rules.pairs_claimed:
+            owned = yield from self._store.claim_pairs(asked, rights)
+            if self._ages:
+                yield from self._store.list_claims(
+                    [ListedClaim(ask.pair, ask.position, times[ask.position]) for ask in asked], rights
+                )
+            found = [claim for claim, own in zip(found, owned[: len(found)], strict=True) if own]
+        outcome.alerts = found
         return outcome
 
     def _claim_key(self, pair: Pair, position: Position, appends: set[Position]) -> Hashable:

@@ -73,11 +73,27 @@ class Listed(NamedTuple):
 
 
 class ListedClaim(NamedTuple):
-    """A claim that was made: of which pair, by which position, and the time of its record."""
+    """A claim that was asked for: of which pair, by which position, and the time of its record."""
 
     pair: Hashable
     position: Position
     time: int
+
+
+class Ask(NamedTuple):
+    """A question for a claim: of which pair, by which position, and whether that only extends it."""
+
+    pair: Hashable
+    position: Position
+    extending: bool = False
+
+
+class Claim(NamedTuple):
+    """A claim: the position that owns it, the last one that has asked, and whether that only extended it."""
+
+    owner: Position
+    last: Position
+    extended: bool = False
 
 
 class Snapshot(NamedTuple):
@@ -123,12 +139,12 @@ class Table(Generic[K, V]):
 class Slot:
     """What lives and is changed together."""
 
-    def __init__(self, clock: Clock, lifetime: int | None) -> None:
+    def __init__(self, clock: Clock, lifetime: int | None, claim_lifetime: int | None) -> None:
         self.records: Table[int, Record | Marker] = Table(clock, lifetime)
         self.shed: Table[int, tuple[Content, ...]] = Table(clock, lifetime)
         #: (band, key) -> member -> when it entered
         self.buckets: Table[tuple[int, int], dict[int, int]] = Table(clock, lifetime)
-        self.claims: Table[Any, Position] = Table(clock, lifetime)
+        self.claims: Table[Any, Claim] = Table(clock, claim_lifetime)
         #: Position -> pairs saved for it; None among them: an append that met no document
         self.partners: Table[Position, frozenset[Pair | None]] = Table(clock, lifetime)
         self.fences: dict[int, tuple[int, int]] = {}
@@ -170,6 +186,7 @@ class Index:
     def __init__(self, clock: Clock, lifetime: int | None, rules: Rules) -> None:
         self.clock = clock
         self.lifetime = lifetime
+        self._claim_lifetime = None if lifetime is None else lifetime * (2 if rules.claims_cover_replays else 1)
         self._rules = rules
         #: Changes whenever all connections are cut.
         self.incarnation = 0
@@ -180,18 +197,21 @@ class Index:
         self.stores_count = 0
         #: What happened, for whoever looks into a run.
         self.trace: list[str] | None = None
-        self.slots = [Slot(clock, lifetime) for _ in range(SLOTS)]
+        self.slots = self._empty_slots()
 
     def note(self, *what: object) -> None:
         """Write something into the trace, if there is one."""
         if self.trace is not None:
             self.trace.append(f"{self.clock.now:5} {' '.join(map(str, what))}")
 
+    def _empty_slots(self) -> list[Slot]:
+        return [Slot(self.clock, self.lifetime, self._claim_lifetime) for _ in range(SLOTS)]
+
     # What happens to servers
 
     def flush(self) -> None:
         """Lose everything; connections stay."""
-        self.slots = [Slot(self.clock, self.lifetime) for _ in range(SLOTS)]
+        self.slots = self._empty_slots()
         self.exists = False
         self.builder = None
 
@@ -338,7 +358,7 @@ class Index:
                 slot.records.drop(doc)
 
     def list_claims(self, slot: Slot, entries: Sequence[ListedClaim]) -> None:
-        """Note claims that were made."""
+        """Note claims that were asked for."""
         for entry in entries:
             slot.listed_claims.append(entry.position.partition, entry, self.clock.now, sliced=self._rules.lists_expire)
 
@@ -352,9 +372,10 @@ class Index:
         slot.listed_claims.remove_first(partition, entries, self.clock.now)
 
     def drop_listed_claims(self, slot: Slot, entries: Sequence[ListedClaim]) -> list[None]:
-        """Drop claims that still belong to the listed position."""
+        """Drop claims that nobody has asked for since they were listed."""
         for pair, position, _ in entries:
-            if slot.claims.get(pair) == position:
+            claim = slot.claims.get(pair)
+            if claim is not None and claim.last == position:
                 slot.claims.drop(pair)
         return [None] * len(entries)
 
@@ -473,14 +494,16 @@ class Index:
             saved.append(known)
         return saved
 
-    def claim_pairs(self, slot: Slot, claims: Sequence[tuple[Hashable, Position]]) -> list[bool]:
-        """Give each pair to the position that asks first; return for each whether it is this one."""
+    def claim_pairs(self, slot: Slot, asked: Sequence[Ask]) -> list[bool]:
+        """Give each pair to the position that asks first, extend its claim; return for each whether it is this one."""
         owned = []
-        for pair, position in claims:
-            owner = slot.claims.get(pair)
-            if owner is None:
-                slot.claims.set(pair, position)
-            owned.append(owner in (None, position))
+        for pair, position, extending in asked:
+            claim = slot.claims.get(pair)
+            if claim is None and not extending:
+                slot.claims.set(pair, Claim(position, position))
+            elif claim is not None and self._rules.claims_extended:
+                slot.claims.set(pair, Claim(claim.owner, position, extending))
+            owned.append(not extending and (claim is None or claim.owner == position))
         return owned
 
 

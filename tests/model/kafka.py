@@ -5,10 +5,19 @@ generation is another one than at the poll or the partitions belong to another m
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from tests.model.detector import Outcome
 from tests.model.documents import Operation, Pair, Position
 from tests.model.index import Token
+
+
+class Alert(NamedTuple):
+    """A pair that was reported: by which position, and when that was committed."""
+
+    pair: Pair
+    position: Position
+    committed_at: int
 
 
 class Kafka:
@@ -28,7 +37,7 @@ class Kafka:
         self.generation = 0
         #: Partition -> the member that it is assigned to.
         self.owners: list[object] = [None] * partitions_count
-        self.alerts: list[Pair] = []
+        self.alerts: list[Alert] = []
         self.dead_letters: list[Position] = []
 
     def rebalance(self, members: Sequence[object]) -> None:
@@ -64,7 +73,7 @@ class Kafka:
                 self.committed_at.setdefault(Position(partition, offset), now)
             self.committed[partition] = end
             self.tokens[partition] = token
-        self.alerts += outcome.alerts
+        self.alerts += [Alert(pair, position, now) for pair, position in outcome.alerts]
         self.dead_letters += outcome.dead_letters
         return True
 

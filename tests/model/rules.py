@@ -51,6 +51,15 @@ class Rules:
             keep those buckets alive.
         leaving_remembered: The band keys that are to be left are kept beside the record, written in the same step as
             its successor, until they are left. Else a crash between the two leaves members behind for ever.
+        claims_extended: A claim that is asked for lives for a claim lifetime from then on, by whichever position it is
+            asked for. Else the claim of two documents that are continued expires before their index entries, and the
+            pair is reported again.
+        claims_cover_replays: A claim lives for two lifetimes: as long as both index entries may from then on, and one
+            more for the longest replay. Else a position that is processed again late finds its pair's claim expired,
+            and a document that is replaced and comes back soon after repeats its pairs.
+        claims_followed: A renewed document also extends its claims with the documents that it meets without a match,
+            for example outside the window. Else the claim of two living documents expires while their record times are
+            apart, and the pair is reported again when the times come together.
         claims_outlive_deletion: Claims are left to their time. If a deletion removed them, the other side of a
             published pair, still in flight with saved partners, would publish it again.
         redeliveries_searched: The same text from another partition looks for partners again, and the claims keep it
@@ -100,6 +109,9 @@ class Rules:
     deletion_marked: bool = True
     buckets_left: bool = True
     leaving_remembered: bool = True
+    claims_extended: bool = True
+    claims_cover_replays: bool = True
+    claims_followed: bool = True
     claims_outlive_deletion: bool = True
     redeliveries_searched: bool = True
     content_compared: bool = True

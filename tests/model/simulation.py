@@ -90,13 +90,17 @@ def draw_input(rng: random.Random, climate: Climate) -> list[tuple[int, int, Ope
     delivered again to another one.
     """
     sent: list[tuple[int, int, Operation]] = []
-    spread = 4 * climate.window if climate.window is not None else rng.choice((1, 60, 200))
+    spread, most = rng.choice((1, 60, 200)), 4
+    if climate.window is not None:
+        # Over one lifetime or several: documents are continued, changed and come back before and after they expire.
+        lifetime = climate.window + (0 if climate.backlog else climate.slack)
+        spread, most = rng.choice(((4 * climate.window, 4), (4 * lifetime, 12)))
     if climate.late:
-        spread = 4 * (climate.window + climate.slack)
+        spread, most = 4 * (climate.window + climate.slack), 4
     for doc in range(climate.docs_count):
         partition = rng.randrange(climate.partitions_count)
         crossing = "cross" in climate.kinds and rng.random() < 0.3 and not climate.backlog
-        times = sorted(rng.randrange(spread) for _ in range(1 if crossing else rng.randint(1, 4)))
+        times = sorted(rng.randrange(spread) for _ in range(1 if crossing else rng.randint(1, most)))
         used: list[int] = []
         for number, time in enumerate(times):
             operation = _draw_operation(rng, climate, doc, time, used, first=number == 0, only=crossing)

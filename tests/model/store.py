@@ -5,13 +5,13 @@ concerns, so anything may happen in between, and a process that is killed or fro
 """
 
 import random
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from tests.model.documents import BANDS, Marker, Pair, Position, Record
 from tests.model.errors import BatchRefused, IndexLost, Reconnected, StoreUnavailable
-from tests.model.index import NO_TOKEN, SLOTS, Index, Listed, ListedClaim, Put, Right, Token, any_slot
+from tests.model.index import NO_TOKEN, SLOTS, Ask, Index, Listed, ListedClaim, Put, Right, Token, any_slot
 from tests.model.rules import Rules
 
 #: What a step of a daemon tells the scheduler: that there was nothing to do, or nothing.
@@ -239,10 +239,8 @@ class Store:
             )
         )
 
-    def claim_pairs(
-        self, claims: Sequence[tuple[Hashable, Position]], rights: Rights
-    ) -> Generator[Step, None, list[bool]]:
-        return (yield from self._spread(self._index.claim_pairs, claims, lambda claim: any_slot(claim[0]), rights))
+    def claim_pairs(self, asked: Sequence[Ask], rights: Rights) -> Generator[Step, None, list[bool]]:
+        return (yield from self._spread(self._index.claim_pairs, asked, lambda ask: any_slot(ask.pair), rights))
 
     def announce(self, token: Token, rights: Rights) -> Generator[Step, None, None]:
         """Note in every slot that an attempt is completely written, before it is published."""
@@ -293,7 +291,7 @@ class Store:
                 yield from self._call(slot, (right,), self._index.drop_records, mine)
 
     def list_claims(self, entries: Sequence[ListedClaim], rights: Rights) -> Generator[Step, None, None]:
-        """Note claims that were made, each in the slot of its partition."""
+        """Note claims that were asked for, each in the slot of its partition."""
         for slot in range(SLOTS):
             mine = [entry for entry in entries if entry.position.partition % SLOTS == slot]
             if mine:

@@ -1,12 +1,13 @@
 """The verdict: what was published against what the partitions' logs and the times of the commits ask for."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.model.documents import Content, Marker, Pair, Position, Record, Side, Texts
 from tests.model.index import NEVER, Index
-from tests.model.kafka import Kafka
+from tests.model.kafka import Alert, Kafka
 
 
 @dataclass(slots=True)
@@ -15,7 +16,8 @@ class Verdict:
 
     Attributes:
         lost: Pairs valid at the end, and never reported.
-        doubled: Pairs of versions reported more than once.
+        doubled: Pairs of versions reported again although between the two reports they were never, for longer than a
+            lifetime, without an index entry on either side or dissimilar.
         invented: Reported pairs that were at no time valid: one of the two was replaced or deleted, and that was
             committed, before the other was produced; or they are not similar; or too far apart in time.
         garbled: Documents whose record is not what their log makes of them.
@@ -49,6 +51,11 @@ class State:
     until: float = NEVER
     #: Whether every record up to here was committed within the slack that outages have.
     prompt: bool = True
+    #: Whether no record up to here can have found a document that may have expired.
+    known: bool = True
+    #: From when until when its index entry is certainly there, if every record up to here was processed as expected.
+    first: float = 0
+    last: float = -1
 
 
 @dataclass(slots=True)
@@ -78,6 +85,9 @@ class Truth:
         self._slack = slack
         #: Whether all records are there at the beginning: then their times tell nothing of when they came.
         self._at_once = slack == NEVER
+        #: How long index entries live, and for how long a pair may be interrupted without being reported again.
+        self._lifetime = NEVER if window is None else window + slack
+        self._gap = NEVER if window is None else window if self._at_once else self._lifetime
         self._histories: dict[int, History] = {}
         #: Version -> its states, with whatever was appended.
         self._sides: dict[Side, list[State]] = {}
@@ -114,9 +124,11 @@ class Truth:
             certain = self._window is None or seen_at <= old.times[0] + self._window + slack
             prompt = prompt and old.prompt and certain
             new = State(old.version, (*old.content, part), since, [time], prompt=prompt)
+            new.known = old.known and certain
         elif part is None:
             if old is not None:
                 old.until, history.alive = committed_at, False
+                old.last = min(old.last, time)
             return
         else:
             if old is not None and old.content == (part,):
@@ -125,17 +137,21 @@ class Truth:
                 old.prompt &= prompt
                 return
             new = State(part, (part,), since, [time], prompt=prompt)
+            new.known = old is None or old.known
+        if new.known:
+            new.first, new.last = (time, time + self._gap) if self._at_once else (committed_at, time + self._lifetime)
         if old is not None:
             old.until = committed_at
+            old.last = min(old.last, time)
         history.states.append(new)
         history.alive = history.known = True
 
     def judge(self, index: Index) -> Verdict:
         """Compare with what was published and with what is left in the index."""
         verdict = Verdict()
-        reported = Counter(self._kafka.alerts)
+        reported = Counter(alert.pair for alert in self._kafka.alerts)
         verdict.lost = [pair for pair in self._promised() if pair not in reported]
-        verdict.doubled = [pair for pair, count in reported.items() if count > 1 and self._is_one_life(pair)]
+        verdict.doubled = [pair for pair, count in reported.items() if count > 1 and self._is_doubled(pair)]
         verdict.invented = [pair for pair in reported if not self._was_valid(pair)]
         if self._window is None:
             expected = Counter(position for history in self._histories.values() for position in history.unknown_appends)
@@ -161,14 +177,43 @@ class Truth:
         times = a.times + b.times
         return self._window is not None and max(times) - min(times) <= self._window
 
-    def _is_one_life(self, pair: Pair) -> bool:
-        """Tell whether a pair can have been valid only once: what expired and came again begins anew."""
+    def _is_doubled(self, pair: Pair) -> bool:
+        """Tell whether a pair was reported again too soon after it had last been there."""
         if self._window is None:
             return True
-        return all(
-            len(states) == 1 and states[0].prompt and states[0].times[0] + self._window >= states[0].times[-1]
-            for states in (self._sides.get(side, []) for side in pair)
+        if not self._is_followed(pair):
+            return False
+        times = sorted(self._reported_at(alert) for alert in self._kafka.alerts if alert.pair == pair)
+        return any(self._is_never_interrupted(pair, one, next_one) for one, next_one in itertools.pairwise(times))
+
+    def _is_followed(self, pair: Pair) -> bool:
+        """Tell whether claims are promised to follow a pair: all of its records came within the slack.
+
+        In a backlog partitions are processed in any order, so nothing is promised for a document whose versions change.
+        """
+        states = [state for doc, _ in pair for state in self._histories[doc].states]
+        versions = {(doc, state.version) for doc, _ in pair for state in self._histories[doc].states}
+        return all(state.prompt for state in states) and (not self._at_once or len(versions) == len(pair))
+
+    def _reported_at(self, alert: Alert) -> int:
+        if not self._at_once:
+            return alert.committed_at
+        return self._kafka.log[alert.position.partition][alert.position.offset].time
+
+    def _is_never_interrupted(self, pair: Pair, since: float, until: float) -> bool:
+        """Tell whether there is a time in between at which both versions are certainly there, again and again."""
+        one, other = (self._sides.get(side, []) for side in pair)
+        there = sorted(
+            (max(a.first, b.first), min(a.last, b.last))
+            for a in one
+            for b in other
+            if self._texts.similar(a.content, b.content)
         )
+        covered = since
+        for first, last in there:
+            if first <= last and first - covered <= self._gap:
+                covered = max(covered, last)
+        return until - covered <= self._gap
 
     def _was_valid(self, pair: Pair) -> bool:
         a, b = pair
@@ -213,8 +258,10 @@ class Truth:
             yield from (f"claim of {first.pair}" for first in claims if first.time < limit - self._window)
         listed = {entry.pair for slot in index.slots for entry in slot.listed_claims.entries()}
         for slot in index.slots:
-            for pair, (partition, offset) in slot.claims.items():
-                if pair not in listed and self._kafka.log[partition][offset].time < limit - self._window:
+            for pair, claim in slot.claims.items():
+                asked_at = self._kafka.log[claim.last.partition][claim.last.offset].time
+                # An attempt that ends before it lists a claim that it only extended may not meet that pair again.
+                if pair not in listed and not claim.extended and asked_at < limit - self._window:
                     yield f"claim of {pair}, not listed"
 
     def _listed_too_long(self, index: Index) -> Iterable[str]:

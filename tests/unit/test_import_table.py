@@ -64,7 +64,16 @@ TABLE: dict[str, set[str]] = {
     "store.connection": {"store.redis_servers"},
     "store.checks": {"store.connection", "store.redis_servers", "store.scripts"},
     "store.redis_runner": {"store.scripts", "store.redis_errors", "store.redis_servers"},
+    "store.redis_claims": {
+        "store.base",
+        "store.records",
+        "store.redis_keys",
+        "store.redis_partitions",
+        "store.redis_runner",
+        "store.redis_servers",
+    },
     "store.redis_backlog": {
+        "store.redis_claims",
         "store.base",
         "store.expiry_lists",
         "store.records",
@@ -91,6 +100,7 @@ TABLE: dict[str, set[str]] = {
     },
     "store.redis": {
         "store.redis_backlog",
+        "store.redis_claims",
         "store.redis_copies",
         "store.base",
         "store.documents",

@@ -717,7 +717,7 @@ class WithoutFence(MemoryBucketStore):
 
 
 class WithoutClaim(MemoryBucketStore):
-    def claim_pairs(self, claims, fences):
+    def claim_pairs(self, claims, fences, met=()):
         return [True] * len(claims)
 
 

@@ -1,0 +1,45 @@
+"""Nothing in an index goes before its time; indexes that are broken on purpose are noticed."""
+
+import re
+
+import pytest
+
+from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.store.redis_servers import OneServer
+from tests.lifetimes import LIFETIME_MS, VARIANTS, RedisIndex, check_lifetimes
+
+
+class MemoryIndex:
+    """An index in memory, of which there is one store."""
+
+    def __init__(self) -> None:
+        self._now_ms = 0
+        self._store = MemoryBucketStore(lifetime_ms=LIFETIME_MS, now_ms=lambda: float(self._now_ms))
+        self._store.open({})
+
+    def open(self):
+        return self._store
+
+    def pass_time(self, milliseconds):
+        self._now_ms += milliseconds
+
+
+@pytest.fixture
+def index(redis_client):
+    return RedisIndex(redis_client, OneServer(redis_client))
+
+
+def test_nothing_in_memory_goes_before_its_time():
+    check_lifetimes(MemoryIndex())
+
+
+def test_nothing_on_a_server_goes_before_its_time(index):
+    check_lifetimes(index)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_goes_too_early_is_noticed(index, monkeypatch, name):
+    variant, text = VARIANTS[name]
+    variant(monkeypatch)
+    with pytest.raises(AssertionError, match=re.escape(text)):
+        check_lifetimes(index)

@@ -1,0 +1,119 @@
+"""How long pairs stay claimed: documents that live on are reported once (memory store, injected clock)."""
+
+from collections import Counter
+
+import pytest
+
+from streamdedup.detections import DetectorOptions
+from streamdedup.detector import Detector
+from streamdedup.lsh import Banding
+from streamdedup.messages import Document
+from streamdedup.position import Partition, Position
+from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.text import ShingleOptions
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+TEXT = "amber birch cedar delta ember fjord grove heath inlet jetty knoll lagoon"
+OTHER_TEXT = "maple north ocean pearl quartz river stone tulip umber valley willow zinc"
+PARTITION = Partition("articles", 0)
+
+
+class Daemon:
+    """A detector over a store with a clock; every record comes at its record time."""
+
+    def __init__(self, retention_ms: int = 30 * DAY_MS, slack_ms: int = DAY_MS) -> None:
+        self._now_ms = 0
+        self.store = MemoryBucketStore(lifetime_ms=retention_ms + slack_ms, now_ms=lambda: float(self._now_ms))
+        self.store.open({})
+        options = DetectorOptions(
+            profile="articles",
+            shingles=ShingleOptions(unit="word", size=2),
+            banding=Banding(8, 2),
+            permutations=64,
+            seed=5,
+            threshold=0.5,
+            window_ms=retention_ms,
+        )
+        self._detector = Detector(options, self.store)
+        self._fences = {PARTITION: self.store.fence(PARTITION, 1, 0)}
+        self._offset = 0
+        #: Days on which each pair of ids was reported.
+        self.reported: dict[tuple[str, str], list[float]] = {}
+
+    def take(self, day: float, document_id: str, text: str, op: str = "upsert") -> None:
+        self._now_ms = round(day * DAY_MS)
+        position = Position(*PARTITION, self._offset)
+        self._offset += 1
+        document = Document(document_id, text, position, self._now_ms, op=op)
+        outcome = self._detector.index(self._detector.prepare([document]), self._fences)
+        for detection in outcome.detections:
+            for match in detection.matches:
+                pair = min(document_id, match.id), max(document_id, match.id)
+                self.reported.setdefault(pair, []).append(day)
+
+
+def test_two_documents_that_are_appended_to_for_a_hundred_days_are_reported_once():
+    daemon = Daemon()
+    daemon.take(0, "a", TEXT)
+    daemon.take(0.1, "b", TEXT)
+    for day in range(5, 101, 5):
+        daemon.take(day, "a", f"line of day {day}", "append")
+        daemon.take(day + 0.1, "b", f"line of day {day}", "append")
+    assert daemon.reported == {("a", "b"): [0.1]}
+    assert daemon.store.count_claims() == 1
+
+
+def test_a_text_that_alternates_between_two_versions_is_reported_once_for_each():
+    daemon = Daemon()
+    daemon.take(0, "constant", TEXT)
+    for day in range(5, 101, 5):
+        daemon.take(day, "changing", TEXT if day % 10 else OTHER_TEXT)
+        daemon.take(day + 0.1, "constant", "line", "append")
+    (days,) = daemon.reported.values()
+    assert days == [5]
+
+
+def test_documents_that_are_appended_to_in_turn_extend_their_claims():
+    daemon = Daemon()
+    daemon.take(0, "a", TEXT)
+    daemon.take(0.1, "b", TEXT)
+    for day in range(20, 201, 20):
+        daemon.take(day, "a", "line", "append")
+        daemon.take(day + 9, "b", "line", "append")
+    assert daemon.reported == {("a", "b"): [0.1]}
+
+
+def test_claims_outlive_times_in_which_the_documents_are_too_far_apart():
+    """Both are in the index throughout, because the slack is long; only seldom do they lie within the window."""
+    daemon = Daemon(retention_ms=HOUR_MS, slack_ms=DAY_MS)
+    daemon.take(0, "a", TEXT)
+    daemon.take(0, "b", TEXT)
+    for step in range(1, 41):
+        daemon.take(step / 2, "a", "one more line" if step == 1 else "again", "append")
+        daemon.take(step / 2 + 0.25, "b", "one more line" if step == 1 else "again", "append")
+    daemon.take(20.3, "a", "the last", "append")
+    daemon.take(20.3, "b", "the last", "append")
+    assert daemon.reported == {("a", "b"): [0]}
+
+
+def test_a_pair_that_has_not_been_one_for_longer_than_a_claim_lives_is_reported_again():
+    daemon = Daemon()
+    daemon.take(0, "a", TEXT)
+    daemon.take(0.1, "b", TEXT)
+    daemon.take(63, "a", TEXT)
+    daemon.take(63.1, "b", TEXT)
+    assert daemon.reported == {("a", "b"): [0.1, 63.1]}
+
+
+@pytest.mark.parametrize("days", [range(5, 101, 5), range(30, 301, 30)])
+def test_two_near_duplicate_versions_of_a_document_are_each_reported_once(days):
+    daemon = Daemon()
+    daemon.take(0, "a", TEXT)
+    versions = Counter()
+    for at, day in enumerate(days):
+        text = (TEXT, f"{TEXT} zinc")[at % 2]
+        versions[text] += 1
+        daemon.take(day, "b", text)
+        daemon.take(day + 0.1, "a", f"line {day}" if at % 3 == 0 else "line", "append")
+    assert len(daemon.reported[("a", "b")]) <= len(versions)
