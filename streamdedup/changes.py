@@ -209,7 +209,7 @@ def of_its_life(record: StoredRecord, before: StoredRecord) -> StoredRecord:
         before: What stands in its place: the version before, or the marker of the deletion.
     """
     if before.deleted:
-        life: bytes | None = blake2b(str(before.position).encode(), digest_size=8).digest()
+        life: bytes | None = blake2b(before.position.key.encode(), digest_size=8).digest()
     else:
         _, life = contents.version_and_life(before.content)
     if life is None:

@@ -196,7 +196,7 @@ def read_headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
 
 
 def _reason(record: Origin, failure: Failure, daemon: Daemon, time_ms: int) -> dict[str, str]:
-    topic, partition, offset = record.position
+    topic, partition, offset, _ = record.position
     time = datetime.fromtimestamp(time_ms // 1_000, UTC).replace(microsecond=time_ms % 1_000 * 1_000, tzinfo=None)
     return {
         "topic": topic,

@@ -117,6 +117,7 @@ class Outcome:
         indexed_count: Documents that are in the index now because of this batch.
         replayed_count: Of them, those that an attempt before this one had placed there.
         silent_count: Of them, those committed before, which emit nothing.
+        unexplained_count: Of these, those of partitions whose committed offset is gone: nobody has set it back.
         deleted_count: Requests that a document be deleted, whether it was there or not.
         candidates_count: Candidates met in buckets.
         dropped_candidates_count: Candidates beyond ``max_candidates``, never compared.
@@ -135,6 +136,7 @@ class Outcome:
     indexed_count: int = 0
     replayed_count: int = 0
     silent_count: int = 0
+    unexplained_count: int = 0
     deleted_count: int = 0
     candidates_count: int = 0
     dropped_candidates_count: int = 0

@@ -291,6 +291,7 @@ class Detector:
                 outcome.silent_count += passed_over is None and self._is_warm_up(document)
             elif passed_over is None:
                 outcome.silent_count += 1
+                outcome.unexplained_count += not fences[document.position.of].is_set_back
         return loud
 
     def _is_warm_up(self, document: Document) -> bool:
@@ -388,7 +389,7 @@ def _take_what_stands_elsewhere(prepared: Prepared, results: Sequence[PutResult]
     again = set()
     for row, (document, result) in enumerate(zip(prepared.documents, results, strict=True)):
         stands = result.previous
-        if result.state is PutState.REDELIVERED and stands is not None and stands.position.of != document.position.of:
+        if result.state is PutState.REDELIVERED and stands is not None and stands.position.log != document.position.log:
             prepared.records[row] = stands
             again.add(row)
     return again

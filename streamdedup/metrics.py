@@ -50,6 +50,11 @@ class Metrics:
             "Documents indexed without alerts: below the committed offset, or before index_silently_until.",
             "profile",
         )
+        self.documents_silent_unexplained = self._counter(
+            "documents_silent_unexplained",
+            "Documents indexed without alerts although nobody set offsets back: the committed offset is gone.",
+            "profile",
+        )
         self.documents_outdated = self._counter(
             "documents_outdated", "Documents of a backlog that were taken out because their time is over.", "profile"
         )
@@ -94,6 +99,9 @@ class Metrics:
         )
         self.rebuilds = self._counter("rebuilds", "Times that the Kafka clients were closed and opened anew.")
         self.rebalances = self._counter("rebalances", "Times that partitions were assigned or taken away.")
+        self.topics_recreated = self._counter(
+            "topics_recreated", "Times that a topic was found deleted and created again.", "topic"
+        )
         self.partitions_assigned = self._gauge("partitions_assigned", "Partitions that are ours.")
         self.store_errors = self._counter("store_errors", "Times that the store did not serve us.")
         self.broker_errors = self._counter("broker_errors", "Times that Kafka did not serve us.")
@@ -139,6 +147,7 @@ class Metrics:
             self.documents_indexed,
             self.documents_replayed,
             self.documents_silent,
+            self.documents_silent_unexplained,
             self.documents_deleted,
             self.documents_outdated,
             self.alerts,
@@ -154,6 +163,7 @@ class Metrics:
             self.batch_seconds.labels(stage)
         for topic, profile in profile_of.items():
             self.latency_seconds.labels(topic)
+            self.topics_recreated.labels(topic)
             for kind in kinds:
                 self.records.labels(topic, kind)
             for code in codes:

@@ -11,7 +11,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -224,8 +224,16 @@ def produce_keyed(
             future.get(0)
 
 
-def set_offsets(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Set the committed offsets of a group whose members have gone, by topic and partition."""
-    wanted = {TopicPartition(*partition): OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()}
+def set_offsets(
+    bootstrap: str,
+    group: str,
+    offsets: Mapping[tuple[str, int], int],
+    metadata: Mapping[tuple[str, int], str] = MappingProxyType({}),
+) -> None:
+    """Set the committed offsets of a group whose members have gone, and their metadata, by topic and partition."""
+    wanted = {
+        TopicPartition(*partition): OffsetAndMetadata(offset, metadata.get(partition, ""), -1)
+        for partition, offset in offsets.items()
+    }
     with contextlib.closing(admin_client(bootstrap)) as admin:
         admin.alter_group_offsets(group, wanted)

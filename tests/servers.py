@@ -146,6 +146,13 @@ def wait_no_transaction(bootstrap: str, topics: Iterable[str], timeout_s: float 
     wait_until(lambda: ends("read_committed") == ends("read_uncommitted"), timeout_s, what)
 
 
+def committed_metadata(bootstrap: str, group: str) -> dict[tuple[str, int], str]:
+    """Return what ``group`` has committed along with its offsets, by topic and partition."""
+    with contextlib.closing(admin_client(bootstrap)) as admin:
+        offsets = admin.list_group_offsets(group)[group]
+    return {(partition.topic, partition.partition): value.metadata for partition, value in offsets.items()}
+
+
 def committed_offsets(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
     """Return what ``group`` has committed: offset by topic and partition."""
     with contextlib.closing(admin_client(bootstrap)) as admin:

@@ -8,6 +8,7 @@ from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.position import Partition
 from streamdedup.service.kafka import GroupState, describe_group
 from streamdedup.settings import Settings
+from streamdedup.store.base import LogState, is_recreated
 from streamdedup.store.connection import read_facts
 from streamdedup.store.fingerprints import ADVISORY_PARAMETERS, differences, in_redis
 from streamdedup.store.redis_servers import Servers
@@ -18,6 +19,7 @@ _MARK_TEXTS = {
     "lost": "offsets are committed, but the index has never seen this partition: it was lost, or it is another one; "
     "mend redis.url, redis.key_prefix or the profile's name if they have changed, else: streamdedup index rebuild",
     "behind": "more is committed than marked: a daemon ended right after a commit, or Redis lost writes in a failover",
+    "recreated": "the topic was deleted and created again; a daemon begins at its oldest record and alerts as ever",
     "ahead": "the group's offset was set back; below the mark nothing is published again",
 }
 
@@ -121,15 +123,24 @@ def _partitions(
             "mark": facts.mark,
             "committed": offset,
             "generation": facts.generation,
-            "state": None if offset is None else _mark_state(facts.mark, offset, at_work=at_work),
+            "state": _mark_state(facts, offset, _topic_id(group, partition), at_work=at_work),
         }
 
 
-def _mark_state(mark: int | None, committed: int, *, at_work: bool) -> str | None:
+def _topic_id(group: GroupState | None, partition: Partition) -> str:
+    return "" if group is None else group.topic_ids.get(partition.topic, "")
+
+
+def _mark_state(facts: PartitionFacts, committed: int | None, topic_id: str, *, at_work: bool) -> str | None:
     """Return the name of what is unusual about a mark, or None.
 
     While daemons are at work, mark and offset move between the two looks at them.
     """
+    mark = facts.mark
+    if mark is not None and is_recreated(mark, facts.topic_id, LogState(topic_id)):
+        return "recreated"
+    if committed is None:
+        return None
     if mark is None:
         return "lost"
     if mark == committed or at_work:

@@ -226,7 +226,7 @@ def _local(time_s: float, form: str) -> str:
 def letter_json(letter: Letter) -> str:
     """Return a dead letter as one line of JSON, pure ASCII so that it is safe anywhere."""
     record, facts = letter.record, letter.facts
-    dead_letter_topic, partition, offset = record.position
+    dead_letter_topic, partition, offset, _ = record.position
     fields: dict[str, Any] = {
         "dead_letter": {"topic": dead_letter_topic, "partition": partition, "offset": offset},
         "time": facts.get("time"),

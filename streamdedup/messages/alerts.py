@@ -206,7 +206,7 @@ def _order(match: Match) -> tuple[object, ...]:
 
 
 def _encode_match(m: Match) -> bytes:
-    topic, partition, offset = m.position
+    topic, partition, offset, _ = m.position
     wire = _WireMatch(
         m.id, m.digest, topic, partition, offset, m.similarity, m.method, m.standard_error, m.shared_bands, m.pair
     )
@@ -215,7 +215,8 @@ def _encode_match(m: Match) -> bytes:
 
 def _encode_part(alert: Alert, matches: list[msgspec.Raw], part: int, parts: int) -> bytes:
     times = (_to_text(alert.time_ms), alert.published_at, alert.source)
-    document = _WireDocument(alert.document_id, alert.digest, *alert.position, *times)
+    topic, partition, offset, _ = alert.position
+    document = _WireDocument(alert.document_id, alert.digest, topic, partition, offset, *times)
     wire = _WireAlert(
         schema_version=ALERT_VERSION,
         profile=alert.profile,

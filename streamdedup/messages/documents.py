@@ -201,7 +201,7 @@ class Decoder:
         if given is None and key is None:
             if op != "upsert":
                 raise self._bad_id(f"is missing, and there is no key: nothing says what to {op}")
-            return str(position)
+            return position.key
         try:
             document_id = str(given) if key is None or given is not None else key.decode()
             length = len(document_id.encode())

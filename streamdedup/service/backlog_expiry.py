@@ -52,6 +52,8 @@ class BacklogExpiry:
         self._figures = figures
         self._tick = tick
         self._event_times: dict[Partition, EventTime] = {}
+        #: Incarnation of the topic that an event time belongs to.
+        self._incarnations: dict[Partition, int] = {}
         #: Profiles that have listed documents since watermarks were compared last.
         self._listed: set[str] = set()
         self._next_run = 0.0
@@ -66,6 +68,7 @@ class BacklogExpiry:
             BatchRefused: A partition belongs to another daemon; drop the batch.
             IndexLost: The index is gone.
         """
+        self._drop_earlier_incarnations(fences)
         for name in self._in_order.keys() & work.documents.keys():
             profile = self._in_order[name]
             detector = profile.detector
@@ -84,6 +87,13 @@ class BacklogExpiry:
                     listed, [fences[of] for of in dict.fromkeys(document.position.of for document in late)]
                 )
                 self._listed.add(name)
+
+    def _drop_earlier_incarnations(self, fences: Mapping[Partition, Fence]) -> None:
+        """Drop the event time of a topic that was deleted and created again: its records may have any times."""
+        for partition, fence in fences.items():
+            if self._incarnations.get(partition, fence.incarnation) != fence.incarnation:
+                self._event_times.pop(partition, None)
+            self._incarnations[partition] = fence.incarnation
 
     def _check_order(self, profile: Profile, timed: Mapping[Partition, Sequence[Document]]) -> None:
         """Notice partitions that break the promise of order: the watermark is set back, and nothing is listed."""
@@ -154,7 +164,7 @@ class BacklogExpiry:
         """Evict expired documents of each partition; tell whether the deadline came before the end."""
         rights = list(fences.values())
         while rights:
-            chunks = profile.detector.store.expired([fence.partition for fence in rights], watermark_ms, _CHUNK)
+            chunks = profile.detector.store.expired([fence.log for fence in rights], watermark_ms, _CHUNK)
             due = [(fence, listed) for fence, listed in zip(rights, chunks, strict=True) if listed]
             for fence, listed in due:
                 self._tick()

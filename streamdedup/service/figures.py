@@ -16,7 +16,7 @@ from streamdedup.position import Partition
 from streamdedup.service.repeats import RepeatLimit
 from streamdedup.service.transport import Batch, Source
 from streamdedup.service.work import Failed, Work
-from streamdedup.store.base import BucketStore, StoreStats
+from streamdedup.store.base import BucketStore, Fence, StoreStats
 
 #: Between two lines of summary in the log, and between two looks at the store's memory, in seconds. The second is also
 #: how late a daemon to which nothing comes may notice that its store is away.
@@ -51,6 +51,7 @@ class Figures:
         self._stats_at = 0.0
         self._rebalances_count = 0
         self._nearly_full = False
+        self._recreated: set[tuple[str, int]] = set()
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -58,6 +59,14 @@ class Figures:
         start = time.perf_counter()
         yield
         self._metrics.batch_seconds.labels(stage).observe(time.perf_counter() - start)
+
+    def topic_recreated(self, fence: Fence) -> None:
+        """Tell of a topic that was deleted and created again, once for all of its partitions."""
+        topic = fence.partition.topic
+        if (topic, fence.incarnation) not in self._recreated:
+            self._recreated.add((topic, fence.incarnation))
+            self._metrics.topics_recreated.labels(topic).inc()
+            log.warning("topic_recreated", topic=topic, partition=fence.partition.number, mark=fence.mark)
 
     def count(self, batch: Batch, work: Work) -> None:
         """Count a batch that is committed."""
@@ -94,6 +103,7 @@ class Figures:
             (metrics.documents_indexed, outcome.indexed_count),
             (metrics.documents_replayed, outcome.replayed_count),
             (metrics.documents_silent, outcome.silent_count),
+            (metrics.documents_silent_unexplained, outcome.unexplained_count),
             (metrics.documents_deleted, outcome.deleted_count),
             (metrics.alerts, len(outcome.detections)),
             (metrics.pairs, sum(len(detection.matches) for detection in outcome.detections)),

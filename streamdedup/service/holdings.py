@@ -10,7 +10,7 @@ from typing import NamedTuple
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, IndexLost
 from streamdedup.position import Partition
 from streamdedup.service.transport import Batch, Bookmark, Source
-from streamdedup.store.base import BucketStore, Fence, Noted
+from streamdedup.store.base import BucketStore, Fence, LogState, Noted
 
 #: What we commit along with offsets; whatever else stands there is somebody else's.
 _NOTE = re.compile(r"[0-9]{10}\.[0-9]{17}")
@@ -55,6 +55,7 @@ class Holdings:
         stores: The index of each topic.
         group: Name of the consumer group, for messages.
         asking_kafka: Held while Kafka is asked.
+        on_recreated: Called with the fence of each partition whose topic was deleted and created again.
     """
 
     def __init__(
@@ -62,13 +63,17 @@ class Holdings:
         stores: Mapping[str, BucketStore],
         group: str,
         asking_kafka: Callable[[], AbstractContextManager[None]] = nullcontext,
+        on_recreated: Callable[[Fence], None] = lambda _fence: None,
     ) -> None:
         self._stores = stores
         self._group = group
         self._asking_kafka = asking_kafka
+        self._on_recreated = on_recreated
         self._fences: dict[Partition, Fence] = {}
         self._looked_at: frozenset[Partition] = frozenset()
         self._read_behind: dict[Partition, int] = {}
+        #: What was committed under each fence.
+        self._ends: dict[Partition, int] = {}
 
     def begin_anew(self) -> None:
         """Forget what belonged to the clients before."""
@@ -96,9 +101,15 @@ class Holdings:
             BrokerMisconfigured: New clients did not help.
         """
         starts = batch.starts()
-        new = [partition for partition in starts if not self._is_held(partition, batch.generation)]
+        new = [
+            partition
+            for partition, start in starts.items()
+            # Reading that goes back behind a commit begins at the oldest record of a topic that was created again.
+            if not self._is_held(partition, batch.generation) or start < self._ends.get(partition, 0)
+        ]
         for partition in new:
-            self._fences[partition] = self._fence(partition, batch.generation, starts[partition], source)
+            state = LogState(batch.topic_ids.get(partition.topic, ""), source.end(partition))
+            self._fences[partition] = self._fence(partition, batch.generation, starts[partition], source, state)
         if new:
             # After the fences, never before: of two processes with one place in the group, one may sleep in between.
             with self._asking_kafka():
@@ -113,32 +124,44 @@ class Holdings:
         held = self._fences.get(partition)
         return held is not None and held.generation == generation
 
-    def committed(self, partitions: Iterable[Partition], note: str) -> None:
-        """Take note that an attempt at a batch of these partitions is committed."""
-        for partition in partitions:
+    def committed(self, ends: Mapping[Partition, int], note: str) -> None:
+        """Take note that an attempt at a batch is committed.
+
+        Args:
+            ends: Offset that is committed of each partition.
+            note: Names the attempt.
+        """
+        for partition, end in ends.items():
             if partition in self._fences:
                 self._fences[partition] = replace(self._fences[partition], note=note)
+                self._ends[partition] = end
 
-    def _fence(self, partition: Partition, generation: int, start: int, source: Source) -> Fence:
+    def _fence(self, partition: Partition, generation: int, start: int, source: Source, state: LogState) -> Fence:
         with self._asking_kafka():
             committed = source.committed(partition)
+        if committed is not None and not state.topic_id and state.end is not None and state.end < committed.offset:
+            committed = None  # of an earlier incarnation of the topic
         if committed is not None and start < committed.offset:
             self._behind(partition, start, committed.offset)
         self._read_behind.pop(partition, None)
+        self._ends.pop(partition, None)
         store = self._stores[partition.topic]
         if committed is not None:
             reason = _reason(partition, committed, store.noted([partition])[partition])
             if reason is not None:
                 raise IndexLost(reason)
         # This is what decides: nothing can change between the fence and what it finds announced.
-        return store.fence(partition, generation, start, announcement(committed))
+        fence = store.fence(partition, generation, start, announcement(committed), state)
+        if fence.recreated:
+            self._on_recreated(fence)
+        return replace(fence, is_set_back=committed is not None)
 
     def _behind(self, partition: Partition, start: int, committed: int) -> None:
         """Open new clients, which begin at the committed offset; if they have done so already, that offset is gone."""
         if self._read_behind.get(partition) == committed:
             raise BrokerMisconfigured(
                 f"offset {committed} of {partition} is committed, but reading can only begin at {start}: the topic has "
-                f"lost its end, or is another one. Set the offset of the group {self._group} anew"
+                f"lost its end. Set the offset of the group {self._group} anew"
             )
         self._read_behind[partition] = committed
         # The partition was somebody else's for a while, and a batch put back since has moved our place behind his.

@@ -98,6 +98,7 @@ class Loop:
             {topic: profile.detector.store for topic, profile in profiles.items()},
             options.daemon.group,
             self._readiness.asking_kafka,
+            self._figures.topic_recreated,
         )
         self._recovery = Recovery(profiles, self._holdings, options.on_index_lost, rebuilder, self._figures.index_lost)
         self._indexer = Indexer(self._profiles, self._figures.timed, tick)
@@ -169,8 +170,8 @@ class Loop:
         """Take one batch through the stages.
 
         Steps:
-            1. Decode the records; what cannot be decoded becomes a dead letter.
-            2. Fence the partitions that are new to us.
+            1. Fence the partitions that are new to us; the index tells the incarnations of their topics.
+            2. Decode the records; what cannot be decoded becomes a dead letter.
             3. Prepare: shingles, signatures, band keys.
             4. Index: candidates, verified pairs, claims.
             5. Announce that everything is written; unless too many are dead letters.
@@ -178,11 +179,12 @@ class Loop:
             7. Mark what is committed.
         """
         work = Work()
-        # 1. Decode.
-        decode_batch(batch, self._by_topic, work)
-        # 2. Fence.
+        # 1. Fence.
         fences = self._holdings.take_over(batch, source)
         self._refused_since = None
+        batch = batch.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()})
+        # 2. Decode.
+        decode_batch(batch, self._by_topic, work)
         # 3. Prepare, 4. index.
         self._indexer.index(batch, work, fences)
         self._backlog.list_late(work, fences)
@@ -196,7 +198,7 @@ class Loop:
         # 6. Publish and commit.
         with self._figures.timed("publish"), self._readiness.asking_kafka():
             sink.publish(work.messages, replace(batch, note=note))
-        self._holdings.committed(fences, note)
+        self._holdings.committed(batch.ends(), note)
         self._backlog.committed(work)
         # 7. Mark.
         self._mark(batch, work, fences)

@@ -5,7 +5,7 @@ from itertools import chain, islice
 from types import TracebackType
 from typing import Self
 
-from streamdedup.errors import BrokerSilent, BrokerUnavailable
+from streamdedup.errors import BrokerSilent, BrokerUnavailable, Rejoin
 from streamdedup.position import Partition
 from streamdedup.service.memory_broker import FailurePoint, Group, Membership, MemoryBroker, Transaction
 from streamdedup.service.transport import Batch, Bookmark, Message, ReadProgress, Record, SourceStats, Unreadable
@@ -64,6 +64,7 @@ class MemorySource:
         self._positions: dict[Partition, int] = {}
         self._rebalances_count = 0
         self._broken: str | None = None
+        self._topic_ids = broker.topic_ids(self._group.topics)
 
     def poll(self, timeout_s: float) -> Batch:
         """Return the next records; see ``Source.poll``.
@@ -71,8 +72,12 @@ class MemorySource:
         Raises:
             BrokerSilent: The broker is away; poll again.
             BrokerUnavailable: This source is unusable.
+            Rejoin: A topic was deleted and created again.
         """
         self._refuse_if_broken()
+        if self._topic_ids != self._broker.topic_ids(self._group.topics):
+            self._broken = "a topic was deleted and created again"
+            raise Rejoin(self._broken)
         if self._broker.poll_failures:
             self._broken = "a poll failed"
             raise self._broker.poll_failures.pop(0)
@@ -107,7 +112,7 @@ class MemorySource:
             BrokerUnavailable: The broker is away.
         """
         self._broker.refuse_if_away()
-        return self._group.bookmark(partition)
+        return self._broker.bookmark(self._name, partition)
 
     def all_committed(self) -> dict[Partition, Bookmark]:
         """Return what the group has committed.
@@ -116,8 +121,12 @@ class MemorySource:
             BrokerUnavailable: The broker is away.
         """
         self._broker.refuse_if_away()
-        found = ((partition, self._group.bookmark(partition)) for partition in self._group.committed)
+        found = ((partition, self._broker.bookmark(self._name, partition)) for partition in self._group.committed)
         return {partition: bookmark for partition, bookmark in found if bookmark is not None}
+
+    def end(self, partition: Partition) -> int | None:
+        """Return the offset behind the last record."""
+        return self._broker.end_of(partition)
 
     def confirm(self) -> None:
         """Do nothing: each member that joins begins a new generation."""
@@ -171,10 +180,12 @@ class MemorySource:
         self._generation = self._group.generation
         self._rebalances_count += 1
         ours = [partition for partition, member in self._group.owners.items() if member == self._member]
-        self._positions = {p: self._positions.get(p, self._group.committed.get(p, 0)) for p in ours}
+        self._positions = {p: self._positions.get(p, self._broker.start(self._name, p)) for p in ours}
 
     def _fetch(self) -> Batch:
         """The next records of all our partitions, up to the first unreadable one; or, when that is next, only that."""
+        # Out of range, as of a topic that was created again: begin at the oldest record.
+        self._move({p: 0 for p, offset in self._positions.items() if offset > self._broker.end_of(p)})
         entries = chain.from_iterable(self._broker.visible(p, offset) for p, offset in self._positions.items())
         batch_of: dict[bool, list[Record]] = {True: [], False: []}
         for entry in islice(entries, self._max_poll_records):
@@ -187,6 +198,7 @@ class MemorySource:
             tuple(Unreadable(record.position, "made unreadable") for record in batch_of[False]),
             max(0, self._generation),
             Membership(self._member, self._generation),
+            topic_ids=self._topic_ids,
         )
         self._move(batch.ends())
         return batch

@@ -2,6 +2,7 @@
 
 What it models of Kafka, because a loop could fall into it:
 
+- a topic that is created again has another id, and what was committed for it may be deleted later;
 - a failed publish has an unknown outcome: ``publish_failures`` makes it fail before or after the commit;
 - a rebalance moves no position of a partition that is kept, and a new owner starts at the committed offset;
 - a batch polled in an earlier generation is refused when it is committed;
@@ -14,7 +15,7 @@ test calls it step by step. Sources and sinks are in ``service.memory``.
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count, cycle
 from typing import Literal
@@ -63,6 +64,7 @@ class Group:
         owners: Member of each partition.
         committed: Offset of the next record, by partition.
         notes: What was committed along with it.
+        topic_ids: Id of the topic that it was committed for; empty when somebody else did.
     """
 
     topics: tuple[str, ...]
@@ -71,11 +73,7 @@ class Group:
     owners: dict[Partition, int] = field(default_factory=dict)
     committed: dict[Partition, int] = field(default_factory=dict)
     notes: dict[Partition, str] = field(default_factory=dict)
-
-    def bookmark(self, partition: Partition) -> Bookmark | None:
-        """What is committed for a partition."""
-        offset = self.committed.get(partition)
-        return None if offset is None else Bookmark(offset, self.notes.get(partition, ""))
+    topic_ids: dict[Partition, str] = field(default_factory=dict)
 
 
 class MemoryBroker:
@@ -85,6 +83,7 @@ class MemoryBroker:
         away: While true, polls raise BrokerSilent and everything else raises BrokerUnavailable.
         on_idle: Called with the time-out of a poll or hold that found nothing, instead of waiting.
         publish_failures: Where the coming publishes fail, first one first; each counts once.
+        tells_topic_ids: Whether sources hear the ids of topics; false models a broker before Kafka 2.8.
         poll_failures: What the coming polls raise, first one first; each counts once.
         groups: State of each consumer group.
         member_numbers: Where a new member takes its number from.
@@ -98,12 +97,14 @@ class MemoryBroker:
             on_idle: See the attribute.
         """
         self.away = False
+        self.tells_topic_ids = True
         self.on_idle = on_idle
         self.groups: dict[str, Group] = {}
         self.member_numbers = count(1)
         self.publish_failures: list[FailurePoint] = []
         self.poll_failures: list[Exception] = []
         self._topics = dict(topics)
+        self._topic_ids = dict.fromkeys(topics, "1")
         self._logs: dict[Partition, list[Entry]] = {
             Partition(topic, number): [] for topic, partitions in topics.items() for number in range(partitions)
         }
@@ -150,6 +151,56 @@ class MemoryBroker:
         """Set offsets from outside, as an operator can while the group is stopped."""
         self.groups[group].committed.update(offsets)
         self.groups[group].notes.update(dict.fromkeys(offsets, ""))
+        for partition in offsets:
+            self.groups[group].topic_ids.pop(partition, None)
+
+    def recreate(self, topic: str, partitions: int | None = None, *, offsets_deleted: bool = True) -> None:
+        """Delete a topic and create it again, empty.
+
+        Args:
+            topic: Its name.
+            partitions: Number of its partitions; None for as many as before.
+            offsets_deleted: Whether what groups have committed for it is deleted; else that comes later.
+        """
+        before = self.partitions(topic)
+        for partition in before:
+            del self._logs[partition]
+        if offsets_deleted:
+            self.delete_offsets(topic)
+        self._topic_ids[topic] = str(int(self._topic_ids[topic]) + 1)
+        self._topics[topic] = 0
+        self.add_partitions(topic, partitions or len(before))
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Raise the number of partitions of a topic."""
+        self._logs |= {Partition(topic, number): [] for number in range(self._topics[topic], partitions)}
+        self._topics[topic] = partitions
+        for group in [name for name, state in self.groups.items() if topic in state.topics]:
+            self.rebalance(group)
+
+    def delete_offsets(self, topic: str) -> None:
+        """Delete what groups have committed for a topic."""
+        for state in self.groups.values():
+            for of_group in (state.committed, state.notes, state.topic_ids):
+                for partition in [each for each in of_group if each.topic == topic]:
+                    del of_group[partition]
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Id of each topic."""
+        return {topic: self._topic_ids[topic] for topic in topics if self.tells_topic_ids}
+
+    def bookmark(self, group: str, partition: Partition) -> Bookmark | None:
+        """What a group has committed for a partition in the present incarnation of its topic."""
+        state = self.groups[group]
+        if state.topic_ids.get(partition, "") not in {"", self._topic_ids[partition.topic]}:
+            return None
+        offset = state.committed.get(partition)
+        return None if offset is None else Bookmark(offset, state.notes.get(partition, ""))
+
+    def start(self, group: str, partition: Partition) -> int:
+        """Offset at which a member of a group begins to read a partition."""
+        bookmark = self.bookmark(group, partition)
+        return 0 if bookmark is None or bookmark.offset > self.end_of(partition) else bookmark.offset
 
     def rebalance(self, group: str) -> None:
         """Give each partition to another member, where there are several; members notice at their next poll."""
@@ -242,6 +293,7 @@ class MemoryBroker:
             raise BrokerUnavailable("the group moved on while the batch was processed")
         state.committed.update(batch.ends())
         state.notes.update(dict.fromkeys(batch.ends(), batch.note))
+        state.topic_ids.update({each: batch.topic_ids[each.topic] for each in batch.ends() if batch.topic_ids})
 
     def partitions(self, topic: str) -> list[Partition]:
         """All partitions of a topic."""

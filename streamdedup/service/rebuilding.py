@@ -37,6 +37,8 @@ from streamdedup.store.draft import Draft
 _HOLD_EVERY_S, _HOLD_S = 1.0, 0.01
 #: How often drafts that wait for their turn are kept, in seconds; within a minute is enough.
 _KEEP_EVERY_S = 10.0
+#: Incarnation of the positions that own seeded claims.
+_NO_INCARNATION = -1
 #: Claims that are seeded at once.
 _SEED_PAIRS = 5_000
 
@@ -275,7 +277,9 @@ class _Building:
         for batch in self._batches([topic], window.alerts, None):
             for alert in self._alerts(batch):
                 for match in alert.matches:
-                    claims[published_pair_key(alert.profile, alert, match)] = alert.position
+                    # No record asks for a claim in the name of this position: the alert does not tell the incarnation.
+                    owner = alert.position._replace(incarnation=_NO_INCARNATION)
+                    claims[published_pair_key(alert.profile, alert, match)] = owner
                 alerts[document_number(alert.profile, alert.document_id)] = alert
             if len(claims) >= _SEED_PAIRS:
                 self._note(claims, alerts, rights)

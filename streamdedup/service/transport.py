@@ -5,7 +5,7 @@ Both ends are used from one thread only, the loop's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -89,6 +89,8 @@ class Batch:
         generation: Generation of the consumer group when the records were polled; never negative.
         membership: What the sink needs to commit under that membership; opaque to the loop.
         note: What is to be remembered along with each offset when the batch is committed.
+        topic_ids: Kafka's id of each topic when the records were polled, remembered along with the offsets too; without
+            those that are not known.
     """
 
     records: tuple[Record, ...] = ()
@@ -96,6 +98,7 @@ class Batch:
     generation: int = 0
     membership: Any = None
     note: str = ""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Whether there is anything to do and to commit."""
@@ -105,6 +108,20 @@ class Batch:
         """Every position that committing the batch passes, in order within each partition."""
         yield from (record.position for record in self.records)
         yield from (record.position for record in self.unreadable)
+
+    def in_incarnations(self, incarnations: Mapping[Partition, int]) -> "Batch":
+        """Return the batch with the incarnation of each partition in its positions."""
+        if not any(incarnations.values()):
+            return self
+
+        def moved(position: Position) -> Position:
+            return position._replace(incarnation=incarnations[position.of])
+
+        return replace(
+            self,
+            records=tuple(replace(each, position=moved(each.position)) for each in self.records),
+            unreadable=tuple(replace(each, position=moved(each.position)) for each in self.unreadable),
+        )
 
     def starts(self) -> dict[Partition, int]:
         """First offset of each partition in the batch."""
@@ -143,6 +160,7 @@ class Source(Protocol):
         Raises:
             BrokerSilent: The message system has stopped answering; poll or hold again, the source goes on by itself.
             BrokerUnavailable: This source is unusable; close it and open a new one.
+            Rejoin: A topic was deleted and created again; close the source and open a new one.
             FatalError: The broker refuses us for good.
         """
 
@@ -165,6 +183,9 @@ class Source(Protocol):
     def committed(self, partition: Partition) -> Bookmark | None:
         """Return what the group has committed for ``partition``, or None when it has never committed anything.
 
+        What was committed for an earlier incarnation of the topic counts for nothing, neither here nor as the place to
+        begin.
+
         Raises:
             BrokerUnavailable: Kafka did not answer in time.
         """
@@ -175,6 +196,9 @@ class Source(Protocol):
         Raises:
             BrokerUnavailable: Kafka did not answer in time.
         """
+
+    def end(self, partition: Partition) -> int | None:
+        """Return the offset behind the last record of a partition as last heard; None when unknown. Sends nothing."""
 
     def confirm(self) -> None:
         """Return if the group counts us among its members at this moment.

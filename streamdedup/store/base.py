@@ -23,7 +23,11 @@ Each has its place:
    position, its claim lives for two lifetimes from then on: as long as the index entries of both documents may live,
    and a lifetime more for the longest replay. A renewed document also extends its claims with the other
    documents that it meets without a match, outside the window for example.
-6. *mark*: ``fence`` returns the offset below which records are indexed but emit nothing; ``finish`` moves it.
+6. *mark*: ``fence`` returns the offset below which records are indexed but emit nothing; ``finish`` moves it. A mark
+   belongs to one incarnation of a topic: when Kafka has another id for the topic than the index, or the partition ends
+   below the mark, the topic was deleted and created again. ``fence`` then counts the next incarnation, whose mark
+   begins at what is read first. The incarnation is part of every position that the index stores, so that the next
+   incarnation is another partition to all other rules.
 7. *fence*: every write names the generation under which it happens, and the store that it comes from; it is refused
    when another generation or, under the same one, another store has taken the partition over.
 8. *claims seeded*: after the index was lost, claims are restored with ``claim_pairs`` before the daemon goes on.
@@ -61,7 +65,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.position import Partition, Position
+from streamdedup.position import Log, Partition, Position
 from streamdedup.store.documents import PutResult, StoredRecord
 
 #: Members of a full bucket that are shown to a document which could not enter it.
@@ -82,12 +86,52 @@ class Fence:
         generation: Generation of the consumer group under which the partition is ours.
         mark: Offset known to be committed; records below it emit nothing.
         note: The last announcement known to be committed; empty when none is.
+        incarnation: Incarnation of the topic, counted for this partition.
+        recreated: Whether the call that returned this fence began that incarnation.
+        is_set_back: Whether something is committed for the partition: if it lies below the mark, somebody has set the
+            offset back.
     """
 
     partition: Partition
     generation: int
     mark: int
     note: str = ""
+    incarnation: int = 0
+    recreated: bool = False
+    is_set_back: bool = True
+
+    @property
+    def log(self) -> Log:
+        """The identity of the partition in the index."""
+        return Log(*self.partition, self.incarnation)
+
+
+class LogState(NamedTuple):
+    """What Kafka says of a partition that is fenced.
+
+    Attributes:
+        topic_id: Id that Kafka gave the topic when it was created; empty when the broker tells none.
+        end: Offset behind the last record, or None when it is not known.
+    """
+
+    topic_id: str = ""
+    end: int | None = None
+
+
+#: The state of a partition of which Kafka says nothing.
+UNKNOWN_LOG = LogState()
+
+
+def is_recreated(mark: int, topic_id: str, state: LogState) -> bool:
+    """Tell whether a topic was deleted and created again since the index noted a mark (rule 6).
+
+    Args:
+        mark: The mark of one of its partitions.
+        topic_id: The id noted along with it; empty when none is.
+        state: What Kafka says of the partition now.
+    """
+    is_other = bool(topic_id and state.topic_id) and topic_id != state.topic_id
+    return is_other or (state.end is not None and state.end < mark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +284,9 @@ class BucketStore(Protocol):
             StoreUnavailable: Somebody builds it anew, besides what all methods raise it for.
         """
 
-    def fence(self, partition: Partition, generation: int, committed: int, note: str = "") -> Fence:
+    def fence(
+        self, partition: Partition, generation: int, committed: int, note: str = "", state: LogState = UNKNOWN_LOG
+    ) -> Fence:
         """Take over a partition: from now on writes of lower generations are refused.
 
         Args:
@@ -249,6 +295,8 @@ class BucketStore(Protocol):
             committed: Offset that the group has committed, or where it starts; the mark is raised to it.
             note: The announcement that was committed with it. Where there is none, nor a fence, the group was made
                 anew, and what was announced before counts no more.
+            state: What Kafka says of the partition. Of an earlier incarnation of its topic (``is_recreated``) the mark,
+                its watermark and saved partners are forgotten.
 
         Partners saved for positions below the committed offset are forgotten: a daemon may have died before it did so.
 
@@ -256,7 +304,7 @@ class BucketStore(Protocol):
             The right to write, with the mark as it stands now.
 
         Raises:
-            BatchRefused: A later generation has fenced it already.
+            BatchRefused: A later generation has fenced it already, or the topic has another id by now.
             IndexLost: The whole index is gone, or a part of it has never heard of that announcement.
         """
 
@@ -440,11 +488,13 @@ class BucketStore(Protocol):
             The watermarks of all partitions.
         """
 
-    def expired(self, partitions: Sequence[Partition], watermark_ms: int, count: int) -> list[Listed]:
+    def expired(self, logs: Sequence[Log], watermark_ms: int, count: int) -> list[Listed]:
         """Return the first listed documents and claims of each partition that no later record can be compared with.
 
+        What an earlier incarnation of a topic has listed is left to its time to live.
+
         Args:
-            partitions: Partitions.
+            logs: Partitions.
             watermark_ms: The least watermark of all partitions.
             count: Most listed documents, and most claims, to read of a partition; fewer are read where a slice ends.
                 Documents end at the first that is not older than one lifetime, claims at the first that is not older
@@ -506,11 +556,11 @@ def is_late(time_ms: float, lifetime_ms: int | None, now_ms: float) -> bool:
     return lifetime_ms is not None and now_ms - time_ms > lifetime_ms // 16
 
 
-def by_partition(entries: Sequence[Placed]) -> dict[Partition, list[Placed]]:
-    """Group listed documents or claims by the partition of their position, in order."""
-    groups: dict[Partition, list[Placed]] = {}
+def by_log(entries: Sequence[Placed]) -> dict[Log, list[Placed]]:
+    """Group listed documents or claims by the log of their position, in order."""
+    groups: dict[Log, list[Placed]] = {}
     for entry in entries:
-        groups.setdefault(entry.position.of, []).append(entry)
+        groups.setdefault(entry.position.log, []).append(entry)
     return groups
 
 

@@ -84,8 +84,8 @@ class PutResult:
 def decide_put(stored: StoredRecord | None, new: StoredRecord) -> PutState:  # noqa: PLR0911  one return a case
     """Decide by the rule of position order what becomes of ``new`` where ``stored`` stands.
 
-    Within a partition the later offset is the later version; across partitions, which a producer that keys its
-    records by id never needs, the greater record time is.
+    Within a partition the later offset is the later version. Across partitions the greater record time is: a producer
+    that keys its records by id needs that only where a topic was created again.
     """
     if stored is None:
         return PutState.CREATED
@@ -95,7 +95,7 @@ def decide_put(stored: StoredRecord | None, new: StoredRecord) -> PutState:  # n
     same_content = stored.digest == new.digest
     if stored.position == new.position:
         return PutState.REPLAYED if same_content else PutState.REPLACED
-    same_partition = stored.position.of == new.position.of
+    same_partition = stored.position.log == new.position.log
     if same_partition and new.position.offset < stored.position.offset:
         return PutState.SUPERSEDED
     if same_content and not marks:

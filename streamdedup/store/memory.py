@@ -13,23 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
-from streamdedup.position import Partition, Position
+from streamdedup.position import Log, Partition, Position
 from streamdedup.store.base import (
     COPIES_CAP,
     SHOWN_OF_FULL,
+    UNKNOWN_LOG,
     Fence,
     Fingerprint,
     Hits,
     Listed,
     ListedClaim,
     ListedDocument,
+    LogState,
     MetInCrowd,
     Noted,
     Opening,
     StoreStats,
-    by_partition,
+    by_log,
     claim_lifetime,
     is_late,
+    is_recreated,
     wall_clock_ms,
 )
 from streamdedup.store.documents import (
@@ -124,6 +127,9 @@ class MemoryBucketStore:
         self._fingerprint: Fingerprint | None = None
         self._fences: dict[Partition, int] = {}
         self._marks: dict[Partition, int] = {}
+        #: Incarnation and id of the topic that a mark belongs to.
+        self._incarnations: dict[Partition, tuple[int, str]] = {}
+        self._earlier_topic_ids: dict[Partition, set[str]] = {}
         self._announced: dict[Partition, str] = {}
         self._records: _Expiring[int, StoredRecord] = _Expiring(lifetime_ms, now_ms)
         self._buckets: _Expiring[tuple[int, int], dict[int, None]] = _Expiring(lifetime_ms, now_ms)
@@ -159,24 +165,44 @@ class MemoryBucketStore:
             return Opening(created=True)
         return compare_fingerprints(self._fingerprint, fingerprint)
 
-    def fence(self, partition: Partition, generation: int, committed: int, note: str = "") -> Fence:
+    def fence(
+        self, partition: Partition, generation: int, committed: int, note: str = "", state: LogState = UNKNOWN_LOG
+    ) -> Fence:
         """See ``BucketStore.fence``."""
         if self._fingerprint is None:
             raise IndexLost("the index is gone")
         stored = self._fences.get(partition)
         if stored is not None and stored > generation:
             raise BatchRefused(f"{partition} is fenced by generation {stored}, ours is {generation}")
+        if state.topic_id in self._earlier_topic_ids.get(partition, ()):
+            raise BatchRefused(f"{partition} was polled before its topic was deleted and created again")
         self._fences[partition] = generation
         if not note:
             if stored is None:
                 self._announced.pop(partition, None)
         elif self._announced.get(partition, "") < note:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks what is committed of {partition}")
+        recreated = self._note_incarnation(partition, state)
         self._marks[partition] = max(self._marks.get(partition, 0), committed)
+        incarnation, _ = self._incarnations[partition]
         for position in self._partners.all_keys():
-            if position.of == partition and position.offset < committed:
+            if position.of == partition and (position.incarnation != incarnation or position.offset < committed):
                 self._partners.drop(position)
-        return Fence(partition, generation, self._marks[partition], note)
+        return Fence(partition, generation, self._marks[partition], note, incarnation, recreated)
+
+    def _note_incarnation(self, partition: Partition, state: LogState) -> bool:
+        """Count an incarnation where the topic was created again; return whether it was."""
+        incarnation, topic_id = self._incarnations.get(partition, (0, ""))
+        mark = self._marks.get(partition)
+        recreated = mark is not None and is_recreated(mark, topic_id, state)
+        if recreated:
+            incarnation += 1
+            if topic_id and state.topic_id not in {"", topic_id}:
+                self._earlier_topic_ids.setdefault(partition, set()).add(topic_id)
+            del self._marks[partition]
+            (self._watermarks.get(None) or {}).pop(partition, None)
+        self._incarnations[partition] = incarnation, state.topic_id or topic_id
+        return recreated
 
     def noted(self, partitions: Sequence[Partition]) -> dict[Partition, Noted]:
         """See ``BucketStore.noted``."""
@@ -362,10 +388,10 @@ class MemoryBucketStore:
     def list_expiring(self, listed: Listed, fences: Sequence[Fence]) -> None:
         """See ``BucketStore.list_expiring``."""
         self._check(fences)
-        for partition, documents in by_partition(listed.documents).items():
-            self._documents_listed.append(partition, documents)
-        for partition, claims in by_partition(listed.claims).items():
-            self._claims_listed.append(partition, claims)
+        for log, documents in by_log(listed.documents).items():
+            self._documents_listed.append(log, documents)
+        for log, claims in by_log(listed.claims).items():
+            self._claims_listed.append(log, claims)
 
     def watermarks(self) -> dict[Partition, int]:
         """See ``BucketStore.watermarks``."""
@@ -386,7 +412,7 @@ class MemoryBucketStore:
             self._watermarks.amend(None, merged)
         return dict(merged)
 
-    def expired(self, partitions: Sequence[Partition], watermark_ms: int, count: int) -> list[Listed]:
+    def expired(self, logs: Sequence[Log], watermark_ms: int, count: int) -> list[Listed]:
         """See ``BucketStore.expired``."""
         limit_ms = watermark_ms - (self._lifetime_ms or 0)
         limit_of_claims_ms = limit_ms - (self._lifetime_ms or 0)
@@ -396,8 +422,7 @@ class MemoryBucketStore:
                 list(takewhile(lambda each: each.time_ms < limit_of_claims_ms, claims)),
             )
             for documents, claims in (
-                (self._documents_listed.first(partition, count), self._claims_listed.first(partition, count))
-                for partition in partitions
+                (self._documents_listed.first(log, count), self._claims_listed.first(log, count)) for log in logs
             )
         ]
 
@@ -412,8 +437,8 @@ class MemoryBucketStore:
             claim = self._claims.get(pair_key)
             if claim is not None and claim.last == position:
                 self._claims.drop(pair_key)
-        self._documents_listed.remove_first(fence.partition, listed.documents)
-        self._claims_listed.remove_first(fence.partition, listed.claims)
+        self._documents_listed.remove_first(fence.log, listed.documents)
+        self._claims_listed.remove_first(fence.log, listed.claims)
 
     def connections_count(self) -> int:
         """See ``BucketStore.connections_count``."""

@@ -9,7 +9,7 @@ byte    length  what (numbers big-endian)
 25      8       record time, milliseconds since the epoch
 33      8       offset
 41      2       length p of the partition
-43      p       partition as text, ``topic:number``
+43      p       partition as text, ``topic:number`` (``position.Log``)
 43+p    2       length i of the id
 45+p    i       id, UTF-8
 45+p+i  rest    the encoded content (``content``)
@@ -19,7 +19,7 @@ byte    length  what (numbers big-endian)
 import struct
 from hashlib import blake2b
 
-from streamdedup.position import Position
+from streamdedup.position import Log, Position
 from streamdedup.store.documents import StoredRecord
 
 _VERSION = 1
@@ -41,7 +41,7 @@ def decode_number(member: bytes) -> int:
 
 def encode_place(position: Position) -> bytes:
     """Encode a position as it stands in a record, from the offset to the end of the partition."""
-    partition = str(position.of).encode()
+    partition = str(position.log).encode()
     return _PLACE.pack(position.offset, len(partition)) + partition
 
 
@@ -55,7 +55,7 @@ def position_token(position: Position) -> bytes:
 
 def encode_record(record: StoredRecord) -> bytes:
     """Encode a record; its number is not part of it but of its key."""
-    partition = str(record.position.of).encode()
+    partition = str(record.position.log).encode()
     document_id = record.id.encode("utf-8", "surrogatepass")
     head = _HEAD.pack(_VERSION, record.cluster, record.digest, record.time_ms, record.position.offset, len(partition))
     return b"".join((head, partition, _LENGTH.pack(len(document_id)), document_id, record.content))
@@ -72,16 +72,23 @@ def decode_record(number: int, data: bytes) -> StoredRecord:
         if version != _VERSION:
             raise ValueError(f"document record {number} has layout {version}, expected {_VERSION}")
         at = _HEAD.size + length
-        topic, _, partition = data[_HEAD.size : at].decode().rpartition(":")
+        partition = data[_HEAD.size : at].decode()
         (id_length,) = _LENGTH.unpack_from(data, at)
         id_end = at + _LENGTH.size + id_length
         if id_end > len(data):
             raise ValueError(f"document record {number} is damaged: cut off within the id")
         document_id = data[at + _LENGTH.size : id_end].decode("utf-8", "surrogatepass")
-        position = Position(topic, int(partition), offset)
+        position = Log.read(partition).at(offset)
     except (struct.error, UnicodeDecodeError) as error:
         raise ValueError(f"document record {number} is damaged: {error}") from error
     return StoredRecord(number, document_id, digest, position, time_ms, cluster, data[id_end:])
+
+
+def decode_mark(stored: bytes) -> tuple[int, str]:
+    """Return the offset of a mark that ``lua/raise_mark.lua`` stored, and the id of the topic, empty when unknown."""
+    offset, _, rest = stored.decode().partition(" ")
+    ids = rest.partition(" ")[2]
+    return int(offset), ids.partition(" ")[0]
 
 
 def holding(generation: int, store: bytes) -> str:

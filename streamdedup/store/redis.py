@@ -13,13 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.errors import IndexMismatch, StoreMisconfigured, StoreUnavailable
-from streamdedup.position import Partition, Position
+from streamdedup.position import Log, Partition, Position
 from streamdedup.store.base import (
     SHOWN_OF_FULL,
+    UNKNOWN_LOG,
     Fence,
     Fingerprint,
     Hits,
     Listed,
+    LogState,
     MetInCrowd,
     Noted,
     Opening,
@@ -105,9 +107,11 @@ class RedisBucketStore:
             return None
         return compare_fingerprints(decode_fingerprint(key, stored), msgspec.json.decode(ours))
 
-    def fence(self, partition: Partition, generation: int, committed: int, note: str = "") -> Fence:
+    def fence(
+        self, partition: Partition, generation: int, committed: int, note: str = "", state: LogState = UNKNOWN_LOG
+    ) -> Fence:
         """See ``BucketStore.fence``."""
-        return self._partitions.fence(partition, generation, committed, note)
+        return self._partitions.fence(partition, generation, committed, note, state)
 
     def noted(self, partitions: Sequence[Partition]) -> dict[Partition, Noted]:
         """See ``BucketStore.noted``."""
@@ -253,7 +257,7 @@ class RedisBucketStore:
             arguments: list[Any] = [self._keys.partners(slot), self._lifetime]
             for index in members:
                 position, pairs = partners[index]
-                arguments += (str(position), len(pairs))
+                arguments += (position.key, len(pairs))
                 for pair_key, match in pairs.items():
                     arguments += (pair_key, match)
             calls.append(self._fenced_call("save_partners", slot, fences, arguments))
@@ -314,9 +318,9 @@ class RedisBucketStore:
         """See ``BucketStore.set_watermarks``."""
         return self._backlog.set_watermarks(watermarks, fences, extend=extend)
 
-    def expired(self, partitions: Sequence[Partition], watermark_ms: int, count: int) -> list[Listed]:
+    def expired(self, logs: Sequence[Log], watermark_ms: int, count: int) -> list[Listed]:
         """See ``BucketStore.expired``."""
-        return self._backlog.expired(partitions, watermark_ms, count)
+        return self._backlog.expired(logs, watermark_ms, count)
 
     def evict(self, listed: Listed, fence: Fence) -> None:
         """See ``BucketStore.evict``."""

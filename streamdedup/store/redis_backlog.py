@@ -20,8 +20,8 @@ from itertools import takewhile
 from typing import Any, TypeVar
 
 from streamdedup.errors import StoreMisconfigured
-from streamdedup.position import Partition, Position
-from streamdedup.store.base import Fence, Listed, ListedClaim, ListedDocument, by_partition, is_late
+from streamdedup.position import Log, Partition, Position
+from streamdedup.store.base import Fence, Listed, ListedClaim, ListedDocument, by_log, is_late
 from streamdedup.store.expiry_lists import readable_slices, slice_at
 from streamdedup.store.records import encode_number, encode_place
 from streamdedup.store.redis_claims import RedisClaims
@@ -34,8 +34,8 @@ T = TypeVar("T")
 
 #: An entry of either list.
 _DOCUMENT, _CLAIM = struct.Struct(">qqq"), struct.Struct(">16sqq")
-#: Names the key of a list: partition, slice of time.
-_KeyOf = Callable[[Partition, int], bytes]
+#: Names the key of a list: log, slice of time.
+_KeyOf = Callable[[Log, int], bytes]
 
 
 class RedisBacklog:
@@ -77,14 +77,14 @@ class RedisBacklog:
         """See ``BucketStore.list_expiring``."""
         at = slice_at(self._now_ms(), self._lifetime_ms)
         lists = [
-            (partition, self._keys.documents_listed(partition, at), [_document_entry(each) for each in documents])
-            for partition, documents in by_partition(listed.documents).items()
+            (log, self._keys.documents_listed(log, at), [_document_entry(each) for each in documents])
+            for log, documents in by_log(listed.documents).items()
         ] + [
-            (partition, self._keys.claims_listed(partition, at), [_claim_entry(each) for each in claims])
-            for partition, claims in by_partition(listed.claims).items()
+            (log, self._keys.claims_listed(log, at), [_claim_entry(each) for each in claims])
+            for log, claims in by_log(listed.claims).items()
         ]
         calls = []
-        for slot, members in by_slot(self._keys.partition_slot(partition) for partition, _, _ in lists).items():
+        for slot, members in by_slot(self._keys.log_slot(log) for log, _, _ in lists).items():
             arguments: list[object] = [self._lifetime_ms or 0]
             for index in members:
                 _, key, entries = lists[index]
@@ -106,26 +106,26 @@ class RedisBacklog:
         (reply,) = self._runner.run([self._fenced_call("set_watermarks", 0, fences, arguments)])
         return _watermarks(pairs_of(reply))
 
-    def expired(self, partitions: Sequence[Partition], watermark_ms: int, count: int) -> list[Listed]:
+    def expired(self, logs: Sequence[Log], watermark_ms: int, count: int) -> list[Listed]:
         """See ``BucketStore.expired``."""
         limit_ms = watermark_ms - (self._lifetime_ms or 0)
         limit_of_claims_ms = limit_ms - (self._lifetime_ms or 0)
-        documents = self._older(self._keys.documents_listed, partitions, limit_ms, count)
-        claims = self._older(self._keys.claims_listed, partitions, limit_of_claims_ms, count)
+        documents = self._older(self._keys.documents_listed, logs, limit_ms, count)
+        claims = self._older(self._keys.claims_listed, logs, limit_of_claims_ms, count)
         return [
             Listed(
-                [_read(partition, _DOCUMENT, entry, ListedDocument) for entry in of_documents],
-                [_read(partition, _CLAIM, entry, ListedClaim) for entry in of_claims],
+                [_read(log, _DOCUMENT, entry, ListedDocument) for entry in of_documents],
+                [_read(log, _CLAIM, entry, ListedClaim) for entry in of_claims],
             )
-            for partition, of_documents, of_claims in zip(partitions, documents, claims, strict=True)
+            for log, of_documents, of_claims in zip(logs, documents, claims, strict=True)
         ]
 
-    def _older(self, key_of: _KeyOf, partitions: Sequence[Partition], limit_ms: int, count: int) -> list[list[bytes]]:
-        """Return the first entries of each partition's oldest slice, each up to the first that is not older."""
-        older: list[list[bytes]] = [[] for _ in partitions]
+    def _older(self, key_of: _KeyOf, logs: Sequence[Log], limit_ms: int, count: int) -> list[list[bytes]]:
+        """Return the first entries of each log's oldest slice, each up to the first that is not older."""
+        older: list[list[bytes]] = [[] for _ in logs]
         # Most calls find nothing that is too old, so that heads are asked for first.
-        slices = [self._slices(key_of, partition) for partition in partitions]
-        guards = [self._keys.guard(self._keys.partition_slot(partition)) for partition in partitions]
+        slices = [self._slices(key_of, log) for log in logs]
+        guards = [self._keys.guard(self._keys.log_slot(log)) for log in logs]
         heads = self._runner.run(
             [("oldest_slice", [guard, *keys], []) for guard, keys in zip(guards, slices, strict=True)]
         )
@@ -136,8 +136,8 @@ class RedisBacklog:
                 older[at] = list(takewhile(lambda entry: _time_of(entry) < limit_ms, entries))
         return older
 
-    def _slices(self, key_of: _KeyOf, partition: Partition) -> list[bytes]:
-        return [key_of(partition, at) for at in readable_slices(self._now_ms(), self._lifetime_ms)]
+    def _slices(self, key_of: _KeyOf, log: Log) -> list[bytes]:
+        return [key_of(log, at) for at in readable_slices(self._now_ms(), self._lifetime_ms)]
 
     def evict(self, listed: Listed, fence: Fence) -> None:
         """See ``BucketStore.evict``."""
@@ -159,9 +159,9 @@ class RedisBacklog:
         )
 
     def _unlist(self, fence: Fence, key_of: _KeyOf, entries: Sequence[bytes]) -> Call:
-        slices = self._slices(key_of, fence.partition)
+        slices = self._slices(key_of, fence.log)
         arguments = [len(slices), *slices, *entries]
-        return self._fenced_call("unlist", self._keys.partition_slot(fence.partition), [fence], arguments)
+        return self._fenced_call("unlist", self._keys.log_slot(fence.log), [fence], arguments)
 
 
 def _document_entry(document: ListedDocument) -> bytes:
@@ -176,14 +176,14 @@ def _time_of(entry: bytes) -> int:
     return int.from_bytes(entry[-8:], "big", signed=True)
 
 
-def _read(partition: Partition, layout: struct.Struct, entry: bytes, make: Callable[[Any, Position, int], T]) -> T:
+def _read(log: Log, layout: struct.Struct, entry: bytes, make: Callable[[Any, Position, int], T]) -> T:
     try:
         what, offset, time_ms = layout.unpack(entry)
     except struct.error as error:
         raise StoreMisconfigured(
-            f"the list of {partition} is damaged: {error}; another program writes to the keys of this index"
+            f"the list of {log} is damaged: {error}; another program writes to the keys of this index"
         ) from error
-    return make(what, Position(*partition, offset), time_ms)
+    return make(what, log.at(offset), time_ms)
 
 
 def _watermarks(stored: Mapping[bytes, bytes]) -> dict[Partition, int]:

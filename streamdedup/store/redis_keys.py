@@ -17,9 +17,9 @@ key                    type     what
 ``{..:s}f`` + part.    string   the fence of a partition, in every slot
 ``{..:s}a`` + part.    string   the last attempt announced for a partition, in every slot
 ``{..:s}o`` + store    string   number of a store's last call, in every slot; for an hour
-``{..:0}m`` + part.    string   the mark of a partition
+``{..:0}m`` + part.    string   the mark of a partition, its incarnation, Kafka's ids of the topic
 ``{..:s}l`` + slice    list     documents inserted long after their record times, with these;
-                                slice of time, colon, partition (``store.expiry_lists``)
+                                slice of time, colon, log (``store.expiry_lists``)
 ``{..:s}n`` + slice    list     the claims that they made
 ``{..:0}t``            hash     event-time watermark of each partition
 ``{..:0}h`` + time     string   which documents came in a slice of time (HyperLogLog)
@@ -28,6 +28,9 @@ key                    type     what
 ``{..:0}dropping``     string   there while the index is being deleted
 ``{..:s}x``                     never there, see below
 =====================  =======  ==============================================================
+
+A log is a partition in one incarnation of its topic: ``topic:number`` or ``topic@incarnation:number``. Positions
+begin with it.
 
 Slots: a bucket stands in the slot of its band, one of exact copies in that of the content, a record in that of its
 number, a claim in that of its pair, partners and lists in that of their partition; nothing else decides it, so every
@@ -45,7 +48,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.position import Partition, Position
+from streamdedup.position import Log, Partition, Position
 from streamdedup.store.records import encode_number
 
 
@@ -123,13 +126,13 @@ class Keys:
         """Slot of a pair's claim."""
         return int.from_bytes(pair_key[:4], "big") % self.slots_count
 
-    def partition_slot(self, partition: Partition) -> int:
+    def log_slot(self, log: Log) -> int:
         """Slot of what is kept of a partition in one slot only."""
-        return crc32(str(partition).encode()) % self.slots_count
+        return crc32(str(log).encode()) % self.slots_count
 
     def partner_slot(self, position: Position) -> int:
         """Slot of the partners of a position."""
-        return self.partition_slot(position.of)
+        return self.log_slot(position.log)
 
     def band_of(self, slot: int) -> int:
         """Band whose buckets stand in a slot."""
@@ -158,13 +161,13 @@ class Keys:
         """Key of the last attempt announced for a partition in one slot."""
         return self._tags[slot] + b"a" + str(partition).encode()
 
-    def documents_listed(self, partition: Partition, at: int) -> bytes:
-        """Key of the documents of a partition that were listed in a slice of time."""
-        return self._tags[self.partition_slot(partition)] + b"l%d:%b" % (at, str(partition).encode())
+    def documents_listed(self, log: Log, at: int) -> bytes:
+        """Key of the documents of a log that were listed in a slice of time."""
+        return self._tags[self.log_slot(log)] + b"l%d:%b" % (at, str(log).encode())
 
-    def claims_listed(self, partition: Partition, at: int) -> bytes:
-        """Key of the claims of a partition that were listed in a slice of time."""
-        return self._tags[self.partition_slot(partition)] + b"n%d:%b" % (at, str(partition).encode())
+    def claims_listed(self, log: Log, at: int) -> bytes:
+        """Key of the claims of a log that were listed in a slice of time."""
+        return self._tags[self.log_slot(log)] + b"n%d:%b" % (at, str(log).encode())
 
     def documents(self, at: int) -> bytes:
         """Key of the documents of a slice of time, counted from the epoch."""

@@ -7,9 +7,9 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from streamdedup.errors import IndexLost
-from streamdedup.position import Partition, Position
-from streamdedup.store.base import Fence, Noted
-from streamdedup.store.records import holding
+from streamdedup.position import Log, Partition, Position
+from streamdedup.store.base import UNKNOWN_LOG, Fence, LogState, Noted
+from streamdedup.store.records import decode_mark, holding
 from streamdedup.store.redis_keys import Keys
 from streamdedup.store.redis_runner import Call, ScriptRunner
 from streamdedup.store.redis_servers import Command, Servers
@@ -70,7 +70,7 @@ class RedisPartitions:
         known = last.failures_count == failures_count and now - last.at < _REMEMBERED_S
         return last.number if known else 0
 
-    def fence(self, partition: Partition, generation: int, committed: int, note: str) -> Fence:
+    def fence(self, partition: Partition, generation: int, committed: int, note: str, state: LogState) -> Fence:
         """See ``BucketStore.fence``."""
         self._refuse_if_gone()
         replies = self._runner.run(
@@ -93,18 +93,19 @@ class RedisPartitions:
         if min(reply.decode() for reply in replies) < note:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks what is committed of {partition}")
         fence = Fence(partition, generation, committed)
-        (before,) = self._runner.run([self._mark_call(fence, committed)])
-        mark = max(int(before or 0), committed)
-        if before:
-            # Committed without a mark: the partners of these positions, which name ids, were not forgotten.
-            offsets = range(max(int(before), mark - _UNMARKED_RECORDS), mark)
-            self.forget_partners(Position(*partition, offset) for offset in offsets)
-        return Fence(partition, generation, mark, note)
+        ((before, mark, incarnation, recreated),) = self._runner.run([self._mark_call(fence, committed, state)])
+        if before >= 0:
+            # Committed without a mark, or read and never to be committed: the partners of these positions, which name
+            # ids, were not forgotten.
+            log = Log(*partition, incarnation - recreated)
+            end = before + _UNMARKED_RECORDS if recreated else mark
+            self.forget_partners(log.at(offset) for offset in range(max(before, end - _UNMARKED_RECORDS), end))
+        return Fence(partition, generation, mark, note, incarnation, bool(recreated))
 
     def forget_partners(self, positions: Iterable[Position]) -> None:
         """Forget the partners saved for positions."""
         keys = [
-            self._keys.partners(self._keys.partner_slot(position)) + str(position).encode() for position in positions
+            self._keys.partners(self._keys.partner_slot(position)) + position.key.encode() for position in positions
         ]
         self._servers.ask_all([Command(key, ("UNLINK", key)) for key in keys])
 
@@ -112,8 +113,10 @@ class RedisPartitions:
         if not self._servers.ask(self._keys.fingerprint, "EXISTS", self._keys.fingerprint):
             raise IndexLost("the index is gone from the server")
 
-    def _mark_call(self, fence: Fence, offset: int) -> Call:
-        return self.fenced_call("raise_mark", 0, [fence], [self._keys.mark(fence.partition), offset])
+    def _mark_call(self, fence: Fence, offset: int, state: LogState = UNKNOWN_LOG) -> Call:
+        end = "" if state.end is None else state.end
+        keys = self._keys.mark(fence.partition), self._keys.watermarks, str(fence.partition)
+        return self.fenced_call("raise_mark", 0, [fence], [*keys, offset, state.topic_id, end])
 
     def raise_marks(self, committed: Mapping[Partition, int], fences: Sequence[Fence]) -> None:
         """Note what is committed."""
@@ -135,7 +138,7 @@ class RedisPartitions:
         for partition, of_one in zip(partitions, keys, strict=True):
             mark, *announced = islice(replies, len(of_one))
             least = min((stored or b"").decode() for stored in announced)
-            noted[partition] = Noted(None if mark is None else int(mark), least)
+            noted[partition] = Noted(None if mark is None else decode_mark(mark)[0], least)
         return noted
 
     def announce(self, note: str, fences: Sequence[Fence]) -> None:

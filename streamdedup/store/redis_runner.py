@@ -123,6 +123,8 @@ class ScriptRunner:
             if stored == ours:
                 raise BatchRefused("a partition of the batch is fenced by another process with our place in the group")
             raise BatchRefused(f"a partition of the batch is fenced by generation {stored}, ours is {ours}")
+        if text.startswith("RECREATED"):
+            raise BatchRefused("a partition of the batch was polled before its topic was deleted and created again")
         if text.startswith("LATE"):
             raise BatchRefused("a later call of this daemon has overtaken one of the batch's")
         if text.startswith("FORGOTTEN"):

@@ -13,7 +13,7 @@ from typing import Any
 from streamdedup.position import Partition
 from streamdedup.store.base import Fingerprint
 from streamdedup.store.fingerprints import decode_fingerprint
-from streamdedup.store.records import generation_of
+from streamdedup.store.records import decode_mark, generation_of
 from streamdedup.store.redis_keys import Keys
 from streamdedup.store.redis_servers import Command, Servers
 
@@ -65,10 +65,12 @@ class PartitionFacts:
     Attributes:
         mark: Offset known to be committed, or None.
         generation: Generation of the consumer group that may write, or None.
+        topic_id: Kafka's id of the topic that the mark belongs to; empty when none was known.
     """
 
     mark: int | None
     generation: int | None
+    topic_id: str = ""
 
 
 class IndexUpkeep:
@@ -108,17 +110,17 @@ class IndexUpkeep:
         """
         every = {Partition(topic, number) for topic in topics for number in range(_PARTITIONS_COUNT)} | set(also)
         places = sorted(every)
-        marks = self._numbers([self._keys.mark(partition) for partition in places])
-        fences = self._numbers([self._keys.fence(0, partition) for partition in places], generation_of)
+        marks = self._values([self._keys.mark(partition) for partition in places])
+        fences = self._values([self._keys.fence(0, partition) for partition in places])
         return {
-            partition: PartitionFacts(mark, generation)
-            for partition, mark, generation in zip(places, marks, fences, strict=True)
-            if mark is not None or generation is not None
+            partition: _facts(mark, fence)
+            for partition, mark, fence in zip(places, marks, fences, strict=True)
+            if mark is not None or fence is not None
         }
 
-    def _numbers(self, keys: Sequence[bytes], read: Callable[[bytes], int] = int) -> list[int | None]:
-        values = self._servers.ask(keys[0], "MGET", *keys)
-        return [None if value is None else read(value) for value in values]
+    def _values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        values: list[bytes | None] = self._servers.ask(keys[0], "MGET", *keys)
+        return values
 
     def survey(self, on_keys: Callable[[int], None] = lambda _count: None) -> dict[str, KindFigures]:
         """Walk over all keys of the index.
@@ -197,6 +199,12 @@ class IndexUpkeep:
             while cursor:
                 cursor, keys = self._servers.on_master(master, "SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
                 yield keys
+
+
+def _facts(mark: bytes | None, fence: bytes | None) -> PartitionFacts:
+    """Return what a stored mark and a stored fence say."""
+    offset, topic_id = (None, "") if mark is None else decode_mark(mark)
+    return PartitionFacts(offset, None if fence is None else generation_of(fence), topic_id)
 
 
 def _keep_some(sample: list[bytes], key: bytes, met_count: int) -> None:

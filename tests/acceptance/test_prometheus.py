@@ -17,6 +17,7 @@ from typing import Self
 
 import pytest
 import yaml
+from kafka import TopicPartition
 from redis import Redis
 
 from streamdedup.commands.assembly import connect_store, redis_store
@@ -122,6 +123,12 @@ EVENTS: dict[str, dict[Shown, str]] = {
     },
     "it is started once more, and a backlog comes in": {
         ("Skipped and set back", "{{profile}} out of a backlog"): "more",
+    },
+    "its committed offsets are deleted": {
+        ("Done again", "of these, without a reason"): "more",
+    },
+    "its topic is deleted and created again": {
+        ("Errors and rebuilds", "topics created again"): "more",
     },
     "another generation writes to the index": {
         ("Errors and rebuilds", "batches refused"): "more",
@@ -354,6 +361,23 @@ class Life:
         self._start_and_be_seen()
         self._redis.resume()
 
+    def offsets_are_deleted(self) -> None:
+        assert self.daemon.stop() == 0
+        partitions = [TopicPartition("articles", number) for number in range(PARTITIONS)]
+        with closing(servers.admin_client(self._kafka.bootstrap_servers)) as admin:
+            admin.delete_group_offsets(self._installation.group, partitions)
+        self.daemon = self._new_daemon(dead_letter_limit="none")
+        self._redis.pause()
+        self._start_and_be_seen()
+        self._redis.resume()
+
+    def its_topic_is_recreated(self) -> None:
+        with closing(servers.admin_client(self._kafka.bootstrap_servers)) as admin:
+            admin.delete_topics(["articles"])
+            servers.wait_until(lambda: "articles" not in admin.list_topics(), DEADLINE_S, "the end of the topic")
+        servers.create_topics(self._kafka.bootstrap_servers, ["articles"], PARTITIONS)
+        self.send(values_of(a_corpus(5, 40)))
+
     def _start_and_be_seen(self) -> None:
         self.daemon.start()
         port = self.daemon.wait_event("started")["metrics_port"]
@@ -402,6 +426,8 @@ def test_every_query_of_the_dashboard_follows_its_event(install_on, start_kafka,
         "a topic turns bad": life.a_topic_turns_bad,
         "the daemon is started again, and offsets are set back": life.offsets_are_set_back,
         "it is started once more, and a backlog comes in": life.a_backlog_comes_in,
+        "its committed offsets are deleted": life.offsets_are_deleted,
+        "its topic is deleted and created again": life.its_topic_is_recreated,
         "another generation writes to the index": life.another_generation_writes,
         "the index is lost": life.the_index_is_lost,
     }

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
-from streamdedup.position import Partition, Position
+from streamdedup.position import Log, Partition, Position
 from streamdedup.store.base import (
     COPIES_CAP,
     SHOWN_OF_FULL,
@@ -22,6 +22,7 @@ from streamdedup.store.base import (
     Listed,
     ListedClaim,
     ListedDocument,
+    LogState,
     MetInCrowd,
     Noted,
     Opening,
@@ -39,6 +40,7 @@ from tests.thoroughness import examples
 BANDS = 3
 PARTITION = Partition("articles", 0)
 OTHER_PARTITION = Partition("articles", 1)
+LOG, OTHER_LOG = Log(*PARTITION), Log(*OTHER_PARTITION)
 FINGERPRINT = {"version": 1, "bands": BANDS, "unicode": "15.0"}
 MakeStore = Callable[..., BucketStore]
 
@@ -712,7 +714,7 @@ def _apply_to_backlog(store: BucketStore, fence: Fence, operation: tuple) -> obj
         case ("times", other, time, extend):
             return store.set_watermarks({OTHER_PARTITION if other else PARTITION: time}, [fence], extend=extend)
         case ("age", lifetimes, time, count):
-            outdated = store.expired([OTHER_PARTITION, PARTITION], lifetimes * LONG_MS + 10 * time, count)
+            outdated = store.expired([OTHER_LOG, LOG], lifetimes * LONG_MS + 10 * time, count)
             store.evict(outdated[1], fence)
             return outdated, store.watermarks()
     raise AssertionError(operation)
@@ -768,8 +770,8 @@ class TestBacklogExpiry:
         store.list_expiring(documents(third), [fence])
         nothing = documents()
         for time_ms, count, old in ((300, 10, (first, second)), (301, 2, (first, second)), (100, 10, ())):
-            assert store.expired([PARTITION], LONG_MS + time_ms, count) == [documents(*old)]
-        both = [OTHER_PARTITION, PARTITION]
+            assert store.expired([LOG], LONG_MS + time_ms, count) == [documents(*old)]
+        both = [OTHER_LOG, LOG]
         assert store.expired(both, LONG_MS + 1, 10) == [documents(elsewhere), nothing]
         assert store.expired(both, LONG_MS, 10) == [nothing, nothing]
 
@@ -779,8 +781,8 @@ class TestBacklogExpiry:
         elsewhere = ListedClaim(b"r" * 16, Position(*OTHER_PARTITION, 5), 100)
         store.list_expiring(Listed([placed(record)], [one, elsewhere, other]), [fence])
         for time_ms, count, claims in ((100, 10, []), (101, 1, [one]), (101, 10, [one, other])):
-            assert store.expired([PARTITION], 2 * LONG_MS + time_ms, count) == [Listed([placed(record)], claims)]
-        assert store.expired([OTHER_PARTITION], 3 * LONG_MS, 10) == [Listed([], [elsewhere])]
+            assert store.expired([LOG], 2 * LONG_MS + time_ms, count) == [Listed([placed(record)], claims)]
+        assert store.expired([OTHER_LOG], 3 * LONG_MS, 10) == [Listed([], [elsewhere])]
 
     def test_late_is_what_would_outlive_its_time_by_a_sixteenth_of_a_lifetime(self, make_store):
         store = make_store(lifetime_ms=16_000, now_ms=lambda: 50_000.0)
@@ -796,7 +798,7 @@ class TestBacklogExpiry:
         for _ in range(2):  # a call that is repeated does no harm
             store.evict(documents(first, first, second), fence)
             assert store.get_records([1, 2, 3]) == {2: later, 3: third}
-            assert store.expired([PARTITION], 2 * LONG_MS, 10) == [documents(third)]
+            assert store.expired([LOG], 2 * LONG_MS, 10) == [documents(third)]
 
     def test_a_claim_is_dropped_where_it_belongs_to_the_position_and_then_forgotten(self, store, fence):
         owner, later = (Position(*PARTITION, offset) for offset in (1, 2))
@@ -806,7 +808,7 @@ class TestBacklogExpiry:
         store.list_expiring(Listed([], [first, second, third]), [fence])
         for _ in range(2):
             store.evict(Listed([], [first, second]), fence)
-            assert store.expired([PARTITION], 3 * LONG_MS, 10) == [Listed([], [third])]
+            assert store.expired([LOG], 3 * LONG_MS, 10) == [Listed([], [third])]
         assert store.claim_pairs([(pair, owner) for pair in PAIRS], [fence]) == [True, False]
 
     def test_only_the_owner_of_the_partition_drops(self, store, fence):
@@ -840,9 +842,7 @@ class TestBacklogExpiry:
         claim = claim_of(PAIRS[0], first)
         for batch in ([first, second], [first, second], [third], [third]):
             store.list_expiring(Listed([placed(record) for record in batch], [claim]), [fence])
-        assert store.expired([PARTITION], 3 * LONG_MS, 10) == [
-            Listed([placed(r) for r in (first, second, third)], [claim])
-        ]
+        assert store.expired([LOG], 3 * LONG_MS, 10) == [Listed([placed(r) for r in (first, second, third)], [claim])]
 
     def test_lists_are_read_and_forgotten_from_the_oldest_slice_on(self, make_store):
         now = [10.0**12]
@@ -858,7 +858,7 @@ class TestBacklogExpiry:
         order = [records[at] for at in (0, 2, 1, 3)]
 
         def oldest(count: int) -> list[Listed]:
-            return store.expired([PARTITION], 3 * LONG_MS, count)
+            return store.expired([LOG], 3 * LONG_MS, count)
 
         def listed(*some: StoredRecord) -> Listed:
             return Listed([placed(record) for record in some], [claim_of(PAIRS[0], record) for record in some])
@@ -880,7 +880,7 @@ class TestBacklogExpiry:
         def first_listed_after_one_more() -> Listed:
             record = a_record(next(numbers), time_ms=0)
             store.list_expiring(Listed([placed(record)], [claim_of(b"%16d" % record.number, record)]), [fence])
-            return store.expired([PARTITION], 10**18, 1)[0]
+            return store.expired([LOG], 10**18, 1)[0]
 
         first = [first_listed_after_one_more()]
 
@@ -914,7 +914,110 @@ class TestBacklogExpiry:
         (key,) = redis_client.scan_iter(match=b"*}" + kind + b"*")
         redis_client.lpush(key, b"short")
         with pytest.raises(StoreMisconfigured, match=r"the list of articles:0 is damaged.*another program"):
-            store.expired([PARTITION], 10**18, 10)
+            store.expired([LOG], 10**18, 10)
+
+
+TOPIC_ID, NEXT_TOPIC_ID = "5f2d", "9c41"
+
+
+class TestIncarnations:
+    def test_a_topic_of_another_id_is_the_next_incarnation_and_its_mark_begins_anew(self, store):
+        store.fence(PARTITION, 1, 100, state=LogState(TOPIC_ID, 100))
+        assert store.fence(PARTITION, 2, 0, state=LogState(NEXT_TOPIC_ID, 500)) == Fence(
+            PARTITION, 2, 0, incarnation=1, recreated=True
+        )
+        assert store.noted([PARTITION]) == {PARTITION: Noted(0)}
+
+    def test_it_is_counted_once(self, store):
+        store.fence(PARTITION, 1, 100, state=LogState(TOPIC_ID))
+        fences = [store.fence(PARTITION, 2, offset, state=LogState(NEXT_TOPIC_ID)) for offset in (0, 5, 3)]
+        assert [(fence.mark, fence.incarnation, fence.recreated) for fence in fences] == [
+            (0, 1, True),
+            (5, 1, False),
+            (5, 1, False),
+        ]
+
+    def test_who_polled_before_the_topic_was_deleted_is_refused(self, store):
+        for topic_id in (TOPIC_ID, NEXT_TOPIC_ID, "77aa"):
+            current = store.fence(PARTITION, 1, 0, state=LogState(topic_id))
+        for topic_id in (TOPIC_ID, NEXT_TOPIC_ID):
+            with pytest.raises(BatchRefused):
+                store.fence(PARTITION, 1, 0, state=LogState(topic_id))
+        again = store.fence(PARTITION, 2, 0, state=LogState("77aa"))
+        assert (again.incarnation, again.recreated) == (current.incarnation, False) == (2, False)
+
+    def test_a_mark_is_raised_within_its_incarnation(self, store):
+        store.fence(PARTITION, 1, 100, state=LogState(TOPIC_ID))
+        fence = store.fence(PARTITION, 2, 0, state=LogState(NEXT_TOPIC_ID))
+        store.finish({PARTITION: 7}, [], [fence])
+        fence = store.fence(PARTITION, 3, 2, state=LogState(NEXT_TOPIC_ID))
+        assert (fence.mark, fence.incarnation, fence.recreated) == (7, 1, False)
+
+    def test_an_id_that_was_not_known_is_taken_up(self, store):
+        store.fence(PARTITION, 1, 100)
+        assert store.fence(PARTITION, 1, 0, state=LogState(TOPIC_ID)).mark == 100
+        assert store.fence(PARTITION, 1, 0).mark == 100
+        assert store.fence(PARTITION, 1, 0, state=LogState(NEXT_TOPIC_ID)).mark == 0
+
+    @pytest.mark.parametrize("topic_id", ["", TOPIC_ID])
+    def test_a_partition_that_ends_below_its_mark_is_the_next_incarnation(self, store, topic_id):
+        store.fence(PARTITION, 1, 100, state=LogState(topic_id, 100))
+        states = [LogState(topic_id, end) for end in (100, 99, 30)]
+        fences = [store.fence(PARTITION, 1, 10, state=state) for state in states]
+        assert [(fence.mark, fence.incarnation) for fence in fences] == [(100, 0), (10, 1), (10, 1)]
+
+    def test_each_partition_has_incarnations_of_its_own(self, store):
+        for partition in (PARTITION, OTHER_PARTITION):
+            store.fence(partition, 1, 100, state=LogState(TOPIC_ID))
+        # Created again with one partition; the other is added later.
+        assert store.fence(PARTITION, 2, 0, state=LogState(NEXT_TOPIC_ID)).mark == 0
+        assert store.noted([OTHER_PARTITION])[OTHER_PARTITION].mark == 100
+        assert store.fence(OTHER_PARTITION, 3, 0, state=LogState(NEXT_TOPIC_ID)).mark == 0
+
+    def test_its_records_follow_the_order_of_another_partition(self, store):
+        fence = store.fence(PARTITION, 1, 100, state=LogState(TOPIC_ID))
+        put(store, fence, a_record(offset=90, content=b"a", time_ms=10))
+        fence = store.fence(PARTITION, 1, 0, state=LogState(NEXT_TOPIC_ID))
+        again, earlier, later = (
+            replace(a_record(offset=90, content=content, time_ms=time_ms), position=fence.log.at(offset))
+            for offset, content, time_ms in ((90, b"a", 10), (3, b"b", 9), (4, b"b", 11))
+        )
+        assert put(store, fence, again, earlier, later) == [
+            PutState.REDELIVERED,
+            PutState.SUPERSEDED,
+            PutState.REPLACED,
+        ]
+        store.replace_records([later], [fence])
+        assert store.get_records([7]) == {7: later}
+
+    def test_a_claim_does_not_belong_to_the_same_offset_of_the_next_incarnation(self, store):
+        old = store.fence(PARTITION, 1, 0, state=LogState(TOPIC_ID))
+        assert store.claim_pairs([(PAIRS[0], old.log.at(5))], [old]) == [True]
+        new = store.fence(PARTITION, 1, 0, state=LogState(NEXT_TOPIC_ID))
+        assert store.claim_pairs([(pair, new.log.at(5)) for pair in PAIRS], [new]) == [False, True]
+
+    def test_partners_of_the_incarnation_before_are_forgotten_and_nobody_elses(self, store):
+        old = store.fence(PARTITION, 1, 0, state=LogState(TOPIC_ID))
+        store.save_partners([(old.log.at(5), {PAIRS[0]: b"old"})], [old])
+        new = store.fence(PARTITION, 1, 0, state=LogState(NEXT_TOPIC_ID))
+        assert store.save_partners([(new.log.at(5), {PAIRS[1]: b"new"})], [new]) == [{PAIRS[1]: b"new"}]
+        assert store.save_partners([(old.log.at(5), {})], [new]) == [{}]
+
+    def test_watermarks_and_lists_are_those_of_one_incarnation(self, make_store):
+        store = make_store(**LATE)
+        store.open(FINGERPRINT)
+        old = store.fence(PARTITION, 1, 0, state=LogState(TOPIC_ID))
+        other = store.fence(OTHER_PARTITION, 1, 0, state=LogState(TOPIC_ID))
+        store.set_watermarks({PARTITION: 50}, [old], extend=True)
+        store.set_watermarks({OTHER_PARTITION: 60}, [other], extend=True)
+        store.list_expiring(documents(a_record(offset=5)), [old])
+        new = store.fence(PARTITION, 1, 0, state=LogState(NEXT_TOPIC_ID))
+        assert store.watermarks() == {OTHER_PARTITION: 60}
+        record = replace(a_record(), position=new.log.at(5))
+        store.list_expiring(documents(record), [new])
+        assert store.expired([new.log], 10**18, 10) == [documents(record)]
+        store.evict(documents(record), new)
+        assert store.expired([new.log], 10**18, 10) == [documents()]
 
 
 EARLIER, LATER = (f"{generation:010d}.{generation:017d}" for generation in (1, 2))

@@ -12,7 +12,7 @@ from streamdedup.embedded import MissingToolError
 from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import IndexLost, StoreMisconfigured, StoreUnavailable
-from streamdedup.position import Partition, Position
+from streamdedup.position import Log, Partition, Position
 from streamdedup.store.base import Listed, ListedClaim, ListedDocument
 from streamdedup.store.connection import check_server, connect, connect_cluster, connect_sentinel
 from streamdedup.store.documents import PutState, StoredRecord
@@ -67,7 +67,7 @@ def exercise(store, numbers, generation=1):
     store.finish({PARTITION: max(numbers) + 1}, positions, [fence])
     assert store.noted([PARTITION])[PARTITION].mark == max(numbers) + 1
     assert store.set_watermarks({PARTITION: 5}, [fence], extend=True) == store.watermarks() == {PARTITION: 5}
-    (outdated,) = store.expired([PARTITION], 10**8, 10)
+    (outdated,) = store.expired([Log(*PARTITION)], 10**8, 10)
     assert outdated
     store.evict(outdated, fence)
     return hits.candidates

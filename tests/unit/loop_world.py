@@ -185,7 +185,7 @@ class WatchedBroker(MemoryBroker):
         for source in [daemon.source for daemon in self.world.everyone if daemon.source is not None]:
             if source._member in state.members:
                 ours = [partition for partition, member in state.owners.items() if member == source._member]
-                source._positions = {p: source._positions.get(p, state.committed.get(p, 0)) for p in ours}
+                source._positions = {p: source._positions.get(p, self.start(group, p)) for p in ours}
 
     def commit_batch(self, group: str, batch: Batch) -> None:
         self.world.moment(Moment(self.world.active[-1], "commit", after=False))
@@ -314,6 +314,15 @@ class World:
         self.positions = [self.produce(sent) for sent in self.records]
         self.ends = {p.of: p.offset + 1 for p in self.positions}
 
+    def recreate(self, records: Sequence[Sent], partitions: int | None = None, **how: Any) -> None:
+        """Delete the input topic, create it again, and let records come; see ``MemoryBroker.recreate``."""
+        self.partitions = partitions or self.partitions
+        self.broker.recreate(INPUT, partitions, **how)
+        self.records = [*self.records, *records]
+        new = [self.produce(sent) for sent in records]
+        self.positions = [*self.positions, *new]
+        self.ends = {p.of: p.offset + 1 for p in new}
+
     def produce(self, sent: Sent) -> Position:
         """Let a record come."""
         value = None if sent.text is None else json.dumps({"id": sent.id, "text": sent.text, "op": sent.op}).encode()
@@ -376,8 +385,12 @@ class World:
 
     @property
     def done(self) -> bool:
-        committed = self.broker.committed(GROUP)
-        return all(committed.get(partition, 0) >= end for partition, end in self.ends.items())
+        bookmarks = {partition: self.broker.bookmark(GROUP, partition) for partition in self.ends}
+        # What is committed beyond the end is that of a topic since deleted.
+        return all(
+            (mark := bookmarks[partition]) is not None and end <= mark.offset <= self.broker.end_of(partition)
+            for partition, end in self.ends.items()
+        )
 
     def run(self) -> "World":
         """Step the daemons in turn until everything is committed."""

@@ -32,6 +32,8 @@ SYMPTOMS = (
     "The clients are rebuilt again and again",
     "Nothing comes in",
     "The index is lost",
+    "A topic was created again",
+    "Documents are silent",
     "Times in the future",
 )
 #: Functions that log an event whose name they are given.

@@ -30,12 +30,12 @@ def a_consumer(partitions: dict[str, set[int]]) -> SimpleNamespace:
 
 def test_what_is_committed_is_asked_for_all_partitions_of_all_topics():
     consumer = a_consumer({"a": {0, 1}, "b": {0}})
-    assert fetch_committed(consumer, OPTIONS) == {Partition("a", 1): Bookmark(7, "note")}
+    assert fetch_committed(consumer, OPTIONS, {}) == ({Partition("a", 1): Bookmark(7, "note")}, frozenset())
 
 
 def test_a_topic_whose_partitions_the_client_does_not_know_is_not_taken_for_one_without_commits():
     with pytest.raises(BrokerUnavailable, match="which partitions a has"):
-        fetch_committed(a_consumer({"b": {0}}), OPTIONS)
+        fetch_committed(a_consumer({"b": {0}}), OPTIONS, {})
 
 
 def test_a_member_is_named_by_its_client_its_static_id_and_its_host():

@@ -3,6 +3,7 @@
 import pytest
 
 from streamdedup.commands.index_status import _mark_state, is_lost, render_status
+from streamdedup.store.upkeep import PartitionFacts
 
 
 def a_profile(**changed):
@@ -106,4 +107,12 @@ def test_an_index_is_lost_when_it_does_not_know_a_partition_with_offsets(state, 
      (9, True, None), (11, True, None), (None, True, "lost")],
 )  # fmt: skip
 def test_a_mark_is_compared_with_what_is_committed_unless_both_are_moving(mark, at_work, state):
-    assert _mark_state(mark, 10, at_work=at_work) == state
+    assert _mark_state(PartitionFacts(mark, 1, "5f2d"), 10, "5f2d", at_work=at_work) == state
+
+
+@pytest.mark.parametrize(("noted", "present", "state"), [
+    ("5f2d", "9c41", "recreated"), ("5f2d", "5f2d", None), ("", "9c41", None), ("5f2d", "", None),
+])  # fmt: skip
+@pytest.mark.parametrize("committed", [None, 10])
+def test_a_topic_of_another_id_was_created_again_whatever_is_committed(noted, present, state, committed):
+    assert _mark_state(PartitionFacts(10, 1, noted), committed, present, at_work=False) == state

@@ -13,6 +13,7 @@ from streamdedup.errors import BrokerUnavailable
 from streamdedup.position import Partition
 from streamdedup.service.kafka.client import admin_client
 from streamdedup.service.kafka.failures import CLIENT_ERRORS, translated
+from streamdedup.service.kafka.incarnations import of_present_topics, topic_id_of
 from streamdedup.service.kafka.options import KafkaOptions
 from streamdedup.service.transport import Bookmark
 
@@ -30,10 +31,12 @@ class GroupState:
         members: The client id, the ``group.instance.id`` of a static member, and the address of each member. One that
             was killed, and a static one that ended, stays for the session timeout.
         committed: Committed offset of each partition that has one.
+        topic_ids: Kafka's present id of each input topic, as far as the broker tells it.
     """
 
     members: tuple[str, ...] = ()
     committed: Mapping[Partition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 def describe_group(options: KafkaOptions) -> GroupState:
@@ -82,6 +85,11 @@ def _describe(admin: Any, options: KafkaOptions) -> GroupState:
             for place, offset in offsets.items()
             if offset.offset >= 0
         },
+        topic_ids={
+            topic["name"]: topic_id
+            for topic in admin.describe_topics(list(options.topics))
+            if (topic_id := topic_id_of(topic["topic_id"]))
+        },
     )
 
 
@@ -93,13 +101,17 @@ def _named(member: Mapping[str, Any]) -> str:
 
 
 def fetch_committed(
-    consumer: Any, options: KafkaOptions, partitions: Sequence[Partition] | None = None
-) -> dict[Partition, Bookmark]:
-    """Return what the group of a consumer has committed.
+    consumer: Any,
+    options: KafkaOptions,
+    topic_ids: Mapping[str, str],
+    partitions: Sequence[Partition] | None = None,
+) -> tuple[dict[Partition, Bookmark], frozenset[Partition]]:
+    """Return what the group of a consumer has committed, and for which partitions it was for an earlier topic.
 
     Args:
         consumer: A consumer with a group.
         options: How it was made.
+        topic_ids: Present id of each topic, as far as known.
         partitions: Of which; None for all of the options' topics. Those without anything committed are left out.
 
     Raises:
@@ -120,7 +132,7 @@ def fetch_committed(
     except CLIENT_ERRORS as error:
         where = partitions[0] if len(partitions) == 1 else "all partitions"
         raise translated(error, f"read the committed offset of {where}", options.secrets()) from error
-    return {Partition(*place): Bookmark(mark.offset, mark.metadata or "") for place, mark in found.items()}
+    return of_present_topics(found, topic_ids)
 
 
 def _refuse_error(text: str | None) -> None:

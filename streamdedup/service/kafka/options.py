@@ -19,6 +19,10 @@ RECONNECT_BACKOFF_MAX_MS = 2_000
 #: How long a fetch may wait at the broker for data, in milliseconds.
 FETCH_MAX_WAIT_MS = 500
 
+#: How often a consumer asks about its topics, in milliseconds: how late it notices that one was deleted and created
+#: again, or has new partitions.
+METADATA_MAX_AGE_MS = 5_000
+
 #: How long a record may wait for others of its batch, in milliseconds; flushing does not wait for it.
 LINGER_MS = 5
 
@@ -168,6 +172,7 @@ class KafkaOptions:
             "fetch_max_bytes": self.fetch_max_bytes,
             "max_partition_fetch_bytes": self.max_partition_fetch_bytes,
             "fetch_max_wait_ms": FETCH_MAX_WAIT_MS,
+            "metadata_max_age_ms": METADATA_MAX_AGE_MS,
             "request_timeout_ms": _ms(self.fetch_timeout_s),
         }
 

@@ -6,6 +6,7 @@ from typing import Any
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from streamdedup.position import Partition, Position
+from streamdedup.service.kafka.incarnations import metadata_of
 from streamdedup.service.kafka.unreadable import UnreadableRange
 from streamdedup.service.transport import Batch, Record, Unreadable
 
@@ -13,7 +14,9 @@ from streamdedup.service.transport import Batch, Record, Unreadable
 def offsets_of(batch: Batch) -> dict[Any, Any]:
     """The offsets to commit for ``batch``, as the client takes them."""
     return {
-        TopicPartition(*partition): OffsetAndMetadata(offset, batch.note, -1)
+        TopicPartition(*partition): OffsetAndMetadata(
+            offset, metadata_of(batch.note, batch.topic_ids.get(partition.topic, "")), -1
+        )
         for partition, offset in batch.ends().items()
     }
 

@@ -20,6 +20,7 @@ from streamdedup.service.kafka.client import build, close_quietly
 from streamdedup.service.kafka.failures import CLIENT_ERRORS, translated
 from streamdedup.service.kafka.fencing import FencingWatch
 from streamdedup.service.kafka.groups import fetch_committed
+from streamdedup.service.kafka.incarnations import TopicIds
 from streamdedup.service.kafka.options import KafkaOptions
 from streamdedup.service.kafka.records import named, offsets_of, places, records_of, unreadable_of
 from streamdedup.service.kafka.silence import SilenceWatch
@@ -49,6 +50,9 @@ class KafkaSource:
         self._silence = SilenceWatch(consumer, options)
         self._fencing = FencingWatch(consumer, options)
         self._repeats = RepeatLimit(structlog.get_logger(__name__))
+        self._topic_ids = TopicIds(consumer, options.topics)
+        #: Partitions that begin at a place of their present topic.
+        self._placed: frozenset[Partition] = frozenset()
         self._broken: str | None = None
         self._closed = False
 
@@ -72,12 +76,13 @@ class KafkaSource:
         Raises:
             BrokerSilent: Kafka has stopped answering; poll again.
             BrokerUnavailable: This source is unusable; close it and open a new one.
+            Rejoin: A topic was deleted and created again; close this source and open a new one.
             FatalError: The broker refuses us, the library of a codec is not installed, or a record is unreadable and
                 ``on_unreadable`` is ``halt``.
         """
         self._refuse_if_broken()
         self._repeats.look()
-        batch = self._poll(timeout_s)
+        batch = self._in_present_topics(self._poll(timeout_s))
         if batch:
             self._silence.heard()
         else:
@@ -95,6 +100,23 @@ class KafkaSource:
             return self._after_failed_poll(error)
         self._rejoin_if_left_hanging()
         return self._under_membership(records=tuple(records_of(polled)))
+
+    def _in_present_topics(self, batch: Batch) -> Batch:
+        """Return the batch; or nothing when a partition was read from a place of an earlier topic, and go back to 0."""
+        self._topic_ids.look()
+        assigned = self.assigned()
+        arrived = assigned - self._placed
+        if arrived:
+            _, earlier = fetch_committed(self._consumer, self._options, self._topic_ids.known(), sorted(arrived))
+            if earlier:
+                self.rewind(batch)
+                self._consumer.seek_to_beginning(*(TopicPartition(*partition) for partition in earlier))
+                named_ones = sorted(map(str, earlier))
+                event = {"event": "committed_for_earlier_topic", "partitions": named_ones}
+                logger.warning("What is committed belongs to a topic since deleted; reading begins anew", extra=event)
+                batch = Batch()
+        self._placed = assigned
+        return batch
 
     def rewind(self, batch: Batch) -> None:
         """Make the next poll start again at ``batch``."""
@@ -121,11 +143,16 @@ class KafkaSource:
 
     def committed(self, partition: Partition) -> Bookmark | None:
         """Return what the group has committed, or None; see ``Source.committed``."""
-        return fetch_committed(self._consumer, self._options, [partition]).get(partition)
+        return fetch_committed(self._consumer, self._options, self._topic_ids.known(), [partition])[0].get(partition)
 
     def all_committed(self) -> dict[Partition, Bookmark]:
         """Return what the group has committed, for every partition of its topics."""
-        return fetch_committed(self._consumer, self._options)
+        return fetch_committed(self._consumer, self._options, self._topic_ids.known())[0]
+
+    def end(self, partition: Partition) -> int | None:
+        """Return the offset behind the last record of a partition as last heard; see ``Source.end``."""
+        end: int | None = self._of_assigned(partition, lambda state: state.highwater)
+        return end
 
     def confirm(self) -> None:
         """See ``Source.confirm``."""
@@ -198,7 +225,7 @@ class KafkaSource:
         # Taken now: after the heartbeats have stopped it is empty, and a broker accepts a commit without membership
         # from anyone, for partitions that are no longer ours.
         membership = self._consumer.group_metadata()
-        batch = Batch(records, unreadable, membership.generation_id, membership)
+        batch = Batch(records, unreadable, membership.generation_id, membership, topic_ids=self._topic_ids.known())
         if _has_joined(membership) and batch.starts().keys() <= self.assigned():
             return batch
         logger.info("A batch came without membership; it is polled again", extra={"event": "batch_without_membership"})

@@ -1,0 +1,192 @@
+"""A topic that is deleted and created again: every pair of its documents is alerted, and none a second time."""
+
+import pytest
+from loop_world import GROUP, INPUT, Act, Killed, Moment, Sent, World
+
+from streamdedup.position import Log, Partition, Position
+from streamdedup.service.transport import Batch, Record
+from streamdedup.store.base import UNKNOWN_LOG
+from streamdedup.store.memory import MemoryBucketStore
+
+TEXT = "amber birch cedar delta ember"
+OTHER_TEXT = "knoll lagoon amber jetty inlet"
+NEW_TEXT = "fjord grove heath inlet jetty"
+BEFORE = [Sent("a", TEXT, 0), Sent("b", TEXT, 1), Sent("c", OTHER_TEXT, 0), Sent("d", OTHER_TEXT, 0)]
+#: One pair within the new topic, one with a document of the old one, and two old documents once more.
+AFTER = [
+    Sent("n1", NEW_TEXT, 0, time_ms=5),
+    Sent("n2", NEW_TEXT, 1, time_ms=5),
+    Sent("n3", TEXT, 1, time_ms=5),
+    Sent("a", TEXT, 0),
+    Sent("d", OTHER_TEXT, 1),
+]
+
+#: Calls that a daemon makes for a batch of partitions that are new to it.
+METHODS = [
+    *("poll", "committed", "noted", "fence", "put_records", "enter_buckets", "get_records", "save_partners"),
+    *("claim_pairs", "set_clusters", "announce", "publish", "commit", "finish"),
+]
+
+
+def silent_count(world: World) -> float:
+    return sum(daemon.figure("documents_silent_total") for daemon in world.everyone)
+
+
+def recreated_count(world: World) -> float:
+    return sum(daemon.figure("topics_recreated_total", topic=INPUT) for daemon in world.everyone)
+
+
+@pytest.fixture(params=["stopped", "running"])
+def world(request) -> World:
+    """A world in which the first topic is done with, and the daemon may be stopped."""
+    world = World(BEFORE).run()
+    assert world.wrong() == []
+    if request.param == "stopped":
+        world.stop_all()
+        world.start("later")
+    return world
+
+
+@pytest.mark.parametrize("offsets_deleted", [True, False])
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+def test_its_pairs_are_alerted_and_none_twice(world, offsets_deleted, partitions):
+    world.recreate(AFTER, partitions, offsets_deleted=offsets_deleted)
+    assert world.run().wrong() == []
+    assert silent_count(world) == 0
+    assert recreated_count(world) == 1
+
+
+def test_a_longer_topic_is_told_by_its_id_and_read_from_its_oldest_record(world):
+    again = [Sent(f"x{number}", f"{NEW_TEXT} x{number // 2}", number % 2) for number in range(20)]
+    world.recreate([*again, *AFTER], offsets_deleted=False)
+    assert world.run().wrong() == []
+    assert silent_count(world) == 0
+
+
+@pytest.mark.parametrize("offsets_deleted", [True, False])
+def test_without_ids_a_shorter_topic_is_told_by_its_end(world, offsets_deleted):
+    world.broker.tells_topic_ids = False
+    world.index._incarnations.clear()
+    world.broker.groups[GROUP].topic_ids.clear()
+    world.restart(world.daemons[0])
+    world.recreate(
+        [Sent("n1", NEW_TEXT, 0, time_ms=5), Sent("n2", NEW_TEXT, 0, time_ms=5)], offsets_deleted=offsets_deleted
+    )
+    assert world.run().wrong() == []
+    assert silent_count(world) == 0
+
+
+def test_a_partition_that_comes_back_later_does_not_have_the_mark_of_before(world):
+    world.recreate([Sent("n1", NEW_TEXT, 0, time_ms=5)], partitions=1)
+    world.run()
+    world.broker.add_partitions(INPUT, 2)
+    world.partitions = 2
+    sent = Sent("n2", NEW_TEXT, 1, time_ms=5)
+    world.records, world.positions = [*world.records, sent], [*world.positions, world.produce(sent)]
+    world.ends = {world.positions[-1].of: 1}
+    assert world.run().wrong() == []
+    assert silent_count(world) == 0
+
+
+def test_it_may_be_created_again_several_times(world):
+    for number in range(3):
+        texts = [Sent(f"n{number}{side}", f"{NEW_TEXT} n{number}", 0, time_ms=number + 1) for side in "ab"]
+        world.recreate([*texts, *BEFORE])
+        assert world.run().wrong() == []
+    assert silent_count(world) == 0
+    assert recreated_count(world) == 3
+
+
+def test_offsets_set_back_in_the_new_topic_are_silent_as_ever(world):
+    world.recreate(AFTER)
+    world.run()
+    world.stop_all()
+    world.broker.commit(GROUP, {Partition(INPUT, 0): 0, Partition(INPUT, 1): 1})
+    world.start("last")
+    assert world.run().wrong() == []
+    assert silent_count(world) > 0
+    assert recreated_count(world) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "after"),
+    [(method, after) for method in METHODS for after in (False, True) if method != "commit" or not after],
+)
+@pytest.mark.parametrize("killed", [False, True])
+def test_it_may_happen_at_any_moment_of_a_batch(method, after, killed):
+    """What the batch had not committed is gone with the old topic, and with it its pair, which may be claimed."""
+    happened = []
+
+    def recreate(world: World, moment: Moment) -> None:
+        if (moment.effect, moment.after) != (method, after) or happened:
+            return
+        happened.append(moment)
+        world.recreate(AFTER, offsets_deleted=not killed)
+        if killed:
+            raise Killed
+
+    world = World(BEFORE, names=("one", "two")).run()
+    world.broker.rebalance(GROUP)
+    gone = [Sent(f"x{number}", "heath knoll amber cedar birch", number, time_ms=1) for number in (0, 1)]
+    world.records, world.positions = [*world.records, *gone], [*world.positions, *map(world.produce, gone)]
+    world.ends = {position.of: position.offset + 1 for position in world.positions}
+    plan: Act = recreate
+    world.plan = lambda _number: plan
+    world.run()
+    assert happened
+    assert [complaint for complaint in world.wrong() if not complaint.startswith("lost (('x0'")] == []
+    assert silent_count(world) == 0
+
+
+def unexplained_count(world: World) -> float:
+    return sum(daemon.figure("documents_silent_unexplained_total") for daemon in world.everyone)
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_silence_is_unexplained_where_the_committed_offset_is_gone_and_nobody_has_set_it_back(deleted):
+    world = World(BEFORE).run()
+    world.stop_all()
+    if deleted:
+        world.broker.delete_offsets(INPUT)
+    else:
+        world.broker.commit(GROUP, dict.fromkeys(world.ends, 0))
+    world.start("later")
+    assert world.run().wrong() == []
+    assert silent_count(world) == len(BEFORE)
+    assert unexplained_count(world) == (len(BEFORE) if deleted else 0)
+
+
+def test_a_claim_of_the_old_topic_is_not_that_of_the_same_offset_after_a_rebuild(world):
+    """Alerts tell no incarnation, and the records of the new topic are those of the old one at the same offsets."""
+    world.stop_all()
+    world.index.__init__()
+    world.on_index_lost = "rebuild"
+    world.broker.recreate(INPUT)
+    world.start("later")
+    world.turn(world.daemons[0])
+    world.recreate([Sent("other", NEW_TEXT, 0)])
+    assert world.run().wrong() == []
+
+
+def test_the_log_of_an_incarnation_is_read_back_from_its_text():
+    for log in (Log("articles", 0), Log("a.b-c_d", 12, 3), Log("articles", 1, -1)):
+        assert Log.read(str(log)) == log
+    assert str(Log("articles", 0)) == str(Partition("articles", 0))
+    assert Log("articles", 1, 2).at(5).key == "articles@2:1:5"
+    assert str(Log("articles", 1, 2).at(5)) == "articles:1:5"
+
+
+def test_the_positions_of_a_batch_take_the_incarnation_of_their_partition():
+    positions = [Position(INPUT, 0, 1), Position(INPUT, 1, 5)]
+    batch = Batch(tuple(Record(position, 0, None, b"") for position in positions))
+    moved = batch.in_incarnations({positions[0].of: 0, positions[1].of: 2})
+    assert list(moved.positions()) == [positions[0], Position(INPUT, 1, 5, 2)]
+    assert moved.ends() == batch.ends()
+    assert batch.in_incarnations({positions[0].of: 0, positions[1].of: 0}) is batch
+
+
+def test_of_a_partition_of_which_kafka_says_nothing_the_mark_stays():
+    store = MemoryBucketStore()
+    store.open({})
+    store.fence(Partition(INPUT, 0), 1, 7)
+    assert store.fence(Partition(INPUT, 0), 2, 0, state=UNKNOWN_LOG).mark == 7
