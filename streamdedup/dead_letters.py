@@ -220,7 +220,7 @@ def _earlier(record: Origin) -> dict[str, str]:
     A replay goes to the partition in which the record failed, so its headers name an earlier place in that partition. A
     producer may write headers of any name: believed, they would keep the record from being replayed.
     """
-    earlier, (topic, partition, offset) = read_headers(record.headers), record.position
+    earlier, (topic, partition, offset, _) = read_headers(record.headers), record.position
     place = (earlier.get("topic"), earlier.get("partition"))
     failed_at = whole_number(earlier.get("offset", ""))
     is_replay = place == (topic, str(partition)) and failed_at is not None and failed_at < offset

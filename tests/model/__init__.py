@@ -8,8 +8,8 @@ The world of one run, drawn from a seed:
 * ``detector`` and ``daemon``: what a process does with a batch, step by step as in ``streamdedup.detector`` and
   ``streamdedup.service.loop``. Each effect on a slot or on Kafka is one step, and between two steps of a process
   anything may happen: steps of others, a kill, a rebalance, a process that goes on long after it was replaced, offsets
-  set back, an index that is flushed or comes back as of an earlier time, a call whose reply is lost or that is stuck
-  and takes effect late;
+  set back, a topic that is deleted and created again, an index that is flushed or comes back as of an earlier time, a
+  call whose reply is lost or that is stuck and takes effect late;
 * ``simulation``: draws documents (upserts, returns to an older text, appends, deletions, redeliveries in the same and
   in another partition), faults and the order of steps;
 * ``truth``: computes from the logs and the times of the commits what had to be published, and compares.

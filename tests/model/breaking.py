@@ -40,6 +40,7 @@ BREAKING = {
     "partners_saved": _in("lost", "update", "kill", **(_RACE | {"docs_count": 4})),
     "pairs_claimed": _in("doubled", **_RACE),
     "mark": _in("doubled", "", "set_back"),
+    "incarnations_told": _in("lost", "", "recreate kill", **_RACE),
     "fence": _in("lost", "update", "freeze", docs_count=4, parts_count=3),
     "claims_seeded": _in("doubled", "", "flush", **_RACE),
     "fenced_in_doubt": _in("lost", "update", "restart", docs_count=4, parts_count=3),

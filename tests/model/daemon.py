@@ -47,6 +47,8 @@ class Daemon:
         self._rules = rules
         self._rng = rng
         self._rights: dict[int, Right] = {}
+        #: Incarnation of the topic that the rights are for.
+        self._topic = 0
         self._last_attempt = 0
         self._looked_at: frozenset[int] = frozenset()
         #: That the server may have gone back in time.
@@ -105,20 +107,20 @@ class Daemon:
     def _rebuild(self, name: str, draft: Store) -> Generator[Step, None, None]:
         yield None
         committed, tokens, generation = list(self._kafka.committed), list(self._kafka.tokens), self._kafka.generation
-        published = [alert.pair for alert in self._kafka.alerts]
+        published, topic = [alert.pair for alert in self._kafka.alerts], self._kafka.topic
         yield None
         detector = Detector(draft, self._texts, self._window, self._rules)
         rights = {}
         # Below any attempt, and nobody else's.
         own = (0, self._clock.now)
         for partition, end in enumerate(committed):
-            right = yield from draft.fence(partition, generation, end, None)
+            right = yield from draft.fence(partition, generation, end, None, topic)
             rights[partition] = right
             yield from draft.announce(own, [right])
         for partition, end in enumerate(committed):
             for offset in range(end):
                 self._index.keep_draft(name)
-                record = (Position(partition, offset), self._kafka.log[partition][offset])
+                record = (Position(partition, offset, topic), self._kafka.log[partition][offset])
                 yield from detector.index([record], rights)
         if self._rules.claims_seeded:
             # They belong to no position that will ask.
@@ -146,6 +148,9 @@ class Daemon:
         mine = self._kafka.partitions_of(self)
         if any(right.generation != generation for right in self._rights.values()):
             self._rights.clear()
+        if self._rules.incarnations_told and self._topic != self._kafka.topic:
+            self._topic = self._kafka.topic
+            self._rights.clear()
         batch = self._poll(mine)
         if not batch and all(partition in self._rights for partition in mine):
             yield from self._rest(mine)
@@ -154,7 +159,9 @@ class Daemon:
         committed = {partition: (self._kafka.committed[partition], self._kafka.tokens[partition]) for partition in mine}
         for partition in mine:
             if partition not in self._rights:
-                self._rights[partition] = yield from self._store.fence(partition, generation, *committed[partition])
+                self._rights[partition] = yield from self._store.fence(
+                    partition, generation, *committed[partition], self._topic
+                )
         if batch:
             yield from self._work_on(batch, generation)
 
@@ -176,7 +183,8 @@ class Daemon:
             start, log = self._kafka.committed[partition], self._kafka.log[partition]
             count = self._rng.randint(0 if batch else 1, _BATCH_RECORDS)
             batch += [
-                (Position(partition, offset), log[offset]) for offset in range(start, min(len(log), start + count))
+                (Position(partition, offset, self._topic), log[offset])
+                for offset in range(start, min(len(log), start + count))
             ]
         return batch
 

@@ -164,7 +164,7 @@ class Detector:
         _, doc, part, time = row.operation
         assert part is not None
         if old is not None and self._rules.append_ordered:
-            same_partition = old.position.partition == row.position.partition
+            same_partition = old.position.log == row.position.log
             if old.position == row.position:
                 row.state = PutState.REPLAYED
                 row.new = old
@@ -207,11 +207,7 @@ class Detector:
 
     def _is_from_elsewhere(self, row: Row, standing: Record | Marker | None) -> bool:
         """Tell whether the same text came from another partition, where it need not be committed yet."""
-        return (
-            self._rules.redeliveries_searched
-            and standing is not None
-            and standing.position.partition != row.position.partition
-        )
+        return self._rules.redeliveries_searched and standing is not None and standing.position.log != row.position.log
 
     def _leave(self, rows: Sequence[Row], rights: Sequence[Right]) -> Generator[Step, None, None]:
         """Leave the buckets of versions that are gone, then forget that they are to be left."""

@@ -13,10 +13,16 @@ Content = tuple[int, ...]
 
 
 class Position(NamedTuple):
-    """Where a record of Kafka stands."""
+    """Where a record of Kafka stands; ``topic`` counts how often the topic was deleted and created again before."""
 
     partition: int
     offset: int
+    topic: int = 0
+
+    @property
+    def log(self) -> tuple[int, int]:
+        """The partition in one incarnation of the topic."""
+        return self.partition, self.topic
 
 
 class Operation(NamedTuple):

@@ -149,6 +149,8 @@ class Slot:
         self.partners: Table[Position, frozenset[Pair | None]] = Table(clock, lifetime)
         self.fences: dict[int, tuple[int, int]] = {}
         self.marks: dict[int, int] = {}
+        #: Partition -> incarnation of the topic that its mark belongs to.
+        self.topics: dict[int, int] = {}
         #: Documents placed from each partition, to be evicted when their time is over.
         self.listed: Lists[Listed] = Lists(lifetime)
         #: Claims made by each partition, to be dropped when nothing can meet either side.
@@ -166,7 +168,7 @@ class Slot:
         other.records, other.shed = self.records.copy(same), self.shed.copy(same)
         other.buckets, other.claims = self.buckets.copy(dict), self.claims.copy(same)
         other.partners = self.partners.copy(same)
-        other.fences, other.marks = dict(self.fences), dict(self.marks)
+        other.fences, other.marks, other.topics = dict(self.fences), dict(self.marks), dict(self.topics)
         other.announced, other.epoch = dict(self.announced), self.epoch
         other.orders = dict(self.orders)
         other.listed, other.listed_claims = self.listed.copy(), self.listed_claims.copy()
@@ -316,8 +318,22 @@ class Index:
         slot.fences[partition] = (generation, epoch)
         return slot.announced.get(partition, NO_TOKEN)
 
-    def raise_mark(self, slot: Slot, partition: int, committed: int) -> int:
-        """Raise the mark to what is committed, forget the partners saved below it; return the mark."""
+    def raise_mark(self, slot: Slot, partition: int, committed: int, topic: int) -> int:
+        """Raise the mark to what is committed, forget the partners saved below it; return the mark.
+
+        The mark of an earlier incarnation of the topic is forgotten, and so are its partners.
+
+        Raises:
+            BatchRefused: The topic was deleted and created again since the caller has heard of it.
+        """
+        if topic < slot.topics.get(partition, 0):
+            raise BatchRefused
+        if topic > slot.topics.get(partition, 0):
+            slot.topics[partition] = topic
+            slot.marks.pop(partition, None)
+            for position in slot.partners:
+                if position.partition == partition and position.topic < topic:
+                    slot.partners.drop(position)
         slot.marks[partition] = max(slot.marks.get(partition, 0), committed)
         if self._rules.purged_when_taken_over:
             self._purge(slot, partition, committed)
@@ -513,7 +529,7 @@ def decide_put(old: Record | Marker | None, new: Record | Marker, rules: Rules) 
         return PutState.UNKNOWN if isinstance(new, Marker) else PutState.CREATED
     if old.position == new.position:
         return PutState.REPLAYED
-    same_partition = old.position.partition == new.position.partition
+    same_partition = old.position.log == new.position.log
     if same_partition and new.position.offset < old.position.offset and rules.position_order:
         return PutState.SUPERSEDED
     if isinstance(old, Marker):

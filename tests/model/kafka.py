@@ -29,6 +29,9 @@ class Kafka:
 
     def __init__(self, partitions_count: int) -> None:
         self.log: list[list[Operation]] = [[] for _ in range(partitions_count)]
+        #: How often the topic was deleted and created again, and the logs that it had before.
+        self.topic = 0
+        self.deleted: list[list[list[Operation]]] = []
         self.committed = [0] * partitions_count
         #: Metadata of the committed offsets: the attempt that committed them; None when they were set by hand.
         self.tokens: list[Token | None] = [None] * partitions_count
@@ -48,6 +51,14 @@ class Kafka:
     def rejoin(self) -> None:
         """A member joins anew: a new generation, in which everybody keeps what he has."""
         self.generation += 1
+
+    def recreate(self) -> None:
+        """Delete the topic, and with it what is committed, and create it again."""
+        self.topic += 1
+        self.deleted.append(self.log)
+        self.log = [[] for _ in self.log]
+        self.committed = [0] * len(self.log)
+        self.tokens = [None] * len(self.log)
 
     def replace_member(self, old: object, new: object) -> None:
         """A static member comes back as another process: its partitions and the generation stay."""
@@ -70,7 +81,7 @@ class Kafka:
             return False
         for partition, end in ends.items():
             for offset in range(self.committed[partition], end):
-                self.committed_at.setdefault(Position(partition, offset), now)
+                self.committed_at.setdefault(Position(partition, offset, self.topic), now)
             self.committed[partition] = end
             self.tokens[partition] = token
         self.alerts += [Alert(pair, position, now) for pair, position in outcome.alerts]
@@ -79,7 +90,8 @@ class Kafka:
 
     def is_set_back(self) -> bool:
         """Tell whether some partition has been further than it is."""
-        return any(position.offset >= self.committed[position.partition] for position in self.committed_at)
+        present = [position for position in self.committed_at if position.topic == self.topic]
+        return any(position.offset >= self.committed[position.partition] for position in present)
 
     def set_back(self, partition: int, offset: int) -> None:
         """Set the group's offset by hand; whatever tool does this knows nothing of our metadata."""

@@ -20,6 +20,8 @@ class Rules:
             Else a pair whose partner has changed since is claimed by a position that no longer finds it.
         pairs_claimed: A pair belongs to the position that asks first. Else both sides report it.
         mark: Records below what is known to be committed emit nothing. Else offsets set back repeat alerts.
+        incarnations_told: A mark and a position belong to one incarnation of a topic. Else what comes after the topic
+            was deleted and created again is silent up to the old mark.
         fence: A write under an older generation of the consumer group is refused. Else a daemon that wakes up late
             writes over the work of its successor.
         claims_seeded: After the index was lost, claims are restored from what was published. Else the other side of a
@@ -96,6 +98,7 @@ class Rules:
     partners_saved: bool = True
     pairs_claimed: bool = True
     mark: bool = True
+    incarnations_told: bool = True
     fence: bool = True
     claims_seeded: bool = True
     fenced_in_doubt: bool = True

@@ -26,7 +26,10 @@ _FAULTS = {
     "set_back": 0.03,
     "flush": 0.004,
     "go_back": 0.01,
+    "recreate": 0.05,
 }
+#: Faults that the seed draws by themselves, so that they leave all else as it is.
+_DRAWN_APART = ("recreate",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Climate:
 def draw_climate(rng: random.Random) -> Climate:
     """Choose what kind of run this is."""
     window = rng.choice((150, 300)) if rng.random() < 0.2 else None
-    faults = _some(rng, tuple(_FAULTS))
+    faults = _some(rng, tuple(name for name in _FAULTS if name not in _DRAWN_APART))
     if window is not None:
         faults -= {"flush", "go_back"}  # what is built anew lives longer than it should; shown without expiry
     return Climate(
@@ -154,6 +157,9 @@ class Simulation:
         self._rules = rules
         climate = replace(draw_climate(rng), backlog=random.Random(f"backlog {seed}").random() < 0.5)
         climate = replace(climate, late=not climate.backlog and random.Random(f"late {seed}").random() < 0.5)
+        if climate.window is None and random.Random(f"recreate {seed}").random() < 0.3:
+            # What is built anew lacks the documents of the deleted topic.
+            climate = replace(climate, faults=(climate.faults - {"flush", "go_back"}) | {"recreate"})
         climate = replace(climate, **fixed)
         has_window = climate.window is not None
         climate = replace(climate, backlog=climate.backlog and has_window, late=climate.late and has_window)
@@ -284,6 +290,26 @@ class Simulation:
         self.kafka.rebalance(self._running)
         # An index from before would look like that of a group that has never been further: nothing could notice.
         self._snapshot = self.index.snapshot()
+
+    def _recreate(self) -> None:
+        """Delete the topic when nothing in it is uncommitted, create it again, send new documents and some old ones."""
+        if self.climate.backlog or not (any(self.kafka.log) and self.kafka.all_done()):
+            return
+        self.index.note("recreate")
+        sent = [
+            (partition, operation)
+            for partition, log in enumerate(self.kafka.log)
+            for operation in log
+            if operation.kind == "upsert" and operation.time < self._clock.now
+        ]
+        self.kafka.recreate()
+        for partition, operation in self._rng.sample(sent, min(self._rng.randrange(4), len(sent))):
+            self.kafka.log[partition].append(operation._replace(time=self._clock.now))
+        first = self.climate.docs_count + 2 * self.kafka.topic
+        for doc in range(first, first + 2):
+            part = self._rng.randrange(self.climate.parts_count)
+            operation = Operation("upsert", doc, part, self._clock.now)
+            self._rng.choice(self.kafka.log).append(operation)
 
     def _is_at_rest(self) -> bool:
         """Tell whether everything that is committed is noted in the index."""

@@ -142,7 +142,7 @@ class Store:
         return result
 
     def fence(
-        self, partition: int, generation: int, committed: int, token: Token | None
+        self, partition: int, generation: int, committed: int, token: Token | None, topic: int
     ) -> Generator[Step, None, Right]:
         """Take over a partition in every slot, with a later epoch than ever before.
 
@@ -151,6 +151,7 @@ class Store:
             generation: Our generation.
             committed: What the group has committed.
             token: The attempt that committed it; None when offsets were set by hand.
+            topic: Incarnation of the topic.
 
         Raises:
             IndexLost: Some slot has never heard of that attempt.
@@ -167,7 +168,7 @@ class Store:
         if self._rules.announced and min(announced) < (token or NO_TOKEN):
             raise IndexLost
         right = Right(partition, generation, epoch, 0, token or NO_TOKEN)
-        mark = yield from self._call(partition % SLOTS, (right,), self._index.raise_mark, partition, committed)
+        mark = yield from self._call(partition % SLOTS, (right,), self._index.raise_mark, partition, committed, topic)
         return right._replace(mark=mark)
 
     def verify(self, tokens: Sequence[Token | None]) -> Generator[Step, None, None]:

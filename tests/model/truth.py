@@ -95,12 +95,13 @@ class Truth:
 
     def _read_logs(self) -> None:
         entries = [
-            (operation.time, Position(partition, offset), operation)
-            for partition, log in enumerate(self._kafka.log)
+            (operation.time, topic, Position(partition, offset, topic), operation)
+            for topic, logs in enumerate([*self._kafka.deleted, self._kafka.log])
+            for partition, log in enumerate(logs)
             for offset, operation in enumerate(log)
         ]
         # Within a partition the time grows with the offset; between partitions it decides.
-        for _, position, operation in sorted(entries, key=lambda entry: entry[:2]):
+        for _, _, position, operation in sorted(entries, key=lambda entry: entry[:3]):
             self._apply(position, *operation)
         for doc, history in self._histories.items():
             for state in history.states:
