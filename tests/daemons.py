@@ -224,6 +224,12 @@ def produce_keyed(
             future.get(0)
 
 
+def delete_offsets(bootstrap: str, group: str, topic: str, partitions: int) -> None:
+    """Delete what a group whose members have gone has committed for the first partitions of a topic."""
+    with contextlib.closing(admin_client(bootstrap)) as admin:
+        admin.delete_group_offsets(group, [TopicPartition(topic, number) for number in range(partitions)])
+
+
 def set_offsets(
     bootstrap: str,
     group: str,

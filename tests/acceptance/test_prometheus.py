@@ -17,7 +17,6 @@ from typing import Self
 
 import pytest
 import yaml
-from kafka import TopicPartition
 from redis import Redis
 
 from streamdedup.commands.assembly import connect_store, redis_store
@@ -25,7 +24,7 @@ from streamdedup.embedded import MissingToolError, free_ports
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 from tests import servers
-from tests.daemons import DEADLINE_S, Daemon, Installation, produce_keyed, set_offsets, values_of
+from tests.daemons import DEADLINE_S, Daemon, Installation, delete_offsets, produce_keyed, set_offsets, values_of
 from tests.dashboard import PANELS, metrics_of, substituted
 from tests.made_corpus import a_corpus
 from tests.prometheus import RULES, PrometheusServer, Watch
@@ -307,7 +306,7 @@ class Life:
 
         To a daemon that has seen none yet: to the last one they would break the promise that times do not go back.
         """
-        self._installation.wait_committed(self._sent_count)
+        self._installation.wait_committed(self._sent_count, 5 * DEADLINE_S)
         assert self.daemon.stop() == 0
         self.daemon = self._new_daemon(dead_letter_limit="none")
         self._start_and_be_seen()
@@ -363,9 +362,7 @@ class Life:
 
     def offsets_are_deleted(self) -> None:
         assert self.daemon.stop() == 0
-        partitions = [TopicPartition("articles", number) for number in range(PARTITIONS)]
-        with closing(servers.admin_client(self._kafka.bootstrap_servers)) as admin:
-            admin.delete_group_offsets(self._installation.group, partitions)
+        delete_offsets(self._kafka.bootstrap_servers, self._installation.group, "articles", PARTITIONS)
         self.daemon = self._new_daemon(dead_letter_limit="none")
         self._redis.pause()
         self._start_and_be_seen()
@@ -600,6 +597,18 @@ class TestAlerts:
             raise_fences(installation, redis_url)
             scene.send(values_of(words(20, 20)))
             scene.fires("StreamdedupBatchesRefused")
+
+    def test_of_documents_that_are_silent(self, install, watch):
+        installation = install(PARTITIONS)
+        with installation.daemon("before") as daemon:
+            daemon.wait_ready()
+            produce_keyed(installation.kafka, installation.topic, values_of(words(2000, 0)))
+            installation.wait_committed(2000)
+            assert daemon.stop() == 0
+        delete_offsets(installation.kafka, installation.group, installation.topic, PARTITIONS)
+        # In small batches: Prometheus must see the counter before and after it has grown.
+        with Scene(installation, watch, "silent", **{"kafka.batch_records": 5}) as scene:
+            scene.fires("StreamdedupDocumentsSilent")
 
     def test_of_an_index_that_is_lost(self, install, watch, redis_client):
         with Scene(install(PARTITIONS), watch, "lost", **LOST) as scene:
