@@ -19,6 +19,7 @@ from streamdedup.store.memory import MemoryBucketStore
 NO_STEPS = {
     "ping",
     "stats",
+    "count_claims",
     "count_documents",
     "close",
     "unfence",
