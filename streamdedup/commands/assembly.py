@@ -17,6 +17,7 @@ from streamdedup.settings import Profile, Settings, crash_point
 from streamdedup.store.base import BucketStore
 from streamdedup.store.connection import connect, connect_cluster, connect_sentinel
 from streamdedup.store.redis import RedisBucketStore
+from streamdedup.store.redis_buckets import LAYOUTS
 from streamdedup.store.redis_draft import RedisDraft
 from streamdedup.store.redis_keys import Keys
 from streamdedup.store.redis_servers import Servers
@@ -83,6 +84,7 @@ def redis_store(settings: Settings, name: str, servers: Servers, *, draft: bool 
         shards=settings.redis.shards,
         lifetime_ms=lifetime_ms(profile),
         bucket_cap=profile.bucket_cap,
+        bucket_layout=LAYOUTS[settings.redis.bucket_layout],
         draft=draft,
     )
 
@@ -169,7 +171,7 @@ def rebuilder(settings: Settings, servers: Servers, on_keys: Callable[[int], Non
         store = redis_store(settings, name, servers, draft=True)
         kept_s = profile.retention_s + profile.retention_slack_s
         return Site(
-            draft=RedisDraft(servers, _namespace(settings, name), settings.redis.shards, store, on_keys),
+            draft=RedisDraft(servers, _namespace(settings, name), store, on_keys),
             profile=loop_profile(name, profile, store),
             topics=profile.topics,
             kept_ms=round(kept_s * 1000),

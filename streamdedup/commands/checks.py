@@ -7,7 +7,14 @@ import socket
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
 
-from streamdedup.commands.assembly import connect_store, index_upkeep, kafka_options, lifetime_ms, redis_keys
+from streamdedup.commands.assembly import (
+    connect_store,
+    index_upkeep,
+    kafka_options,
+    lifetime_ms,
+    redis_keys,
+    redis_store,
+)
 from streamdedup.errors import (
     BrokerMisconfigured,
     BrokerUnavailable,
@@ -21,7 +28,7 @@ from streamdedup.position import Partition
 from streamdedup.service.kafka import TopicNeed, check_kafka, committed_quietly
 from streamdedup.settings import Settings
 from streamdedup.store.checks import RightsNeed, check_redis
-from streamdedup.store.fingerprints import compare_fingerprints, in_redis
+from streamdedup.store.fingerprints import compare_fingerprints
 from streamdedup.store.redis_servers import Servers
 
 #: Seconds that one attempt to find out by which protocol a port answers may take.
@@ -162,7 +169,8 @@ def _index(settings: Settings, name: str, servers: Servers, committed: Mapping[P
         return Finding.warning("index", subject, text)
     stored = upkeep.fingerprint()
     if stored is not None:
-        opening = compare_fingerprints(stored, in_redis(profile.fingerprint(), settings.redis.shards))
+        ours = redis_store(settings, name, servers).stored_fingerprint(profile.fingerprint())
+        opening = compare_fingerprints(stored, ours)
         if opening.advisories:
             return Finding.warning("index", subject, f"index of {name}: fits, but {'; '.join(opening.advisories)}")
         return Finding.ok("index", subject, f"index of {name}: fits the settings")

@@ -26,6 +26,7 @@ from streamdedup.store.base import BucketStore
 from streamdedup.store.connection import check_server, connect
 from streamdedup.store.memory import MemoryBucketStore
 from streamdedup.store.redis import RedisBucketStore
+from streamdedup.store.redis_buckets import LAYOUTS
 from streamdedup.store.upkeep import IndexUpkeep
 
 #: What a settings file would say for the profiles that need no file.
@@ -199,13 +200,16 @@ class Collection:
 
 
 @contextmanager
-def temporary_store(url: str | None, profile: Profile, bucket_cap: int | None) -> Iterator[BucketStore]:
+def temporary_store(
+    url: str | None, profile: Profile, bucket_cap: int | None, bucket_layout: str = "sets"
+) -> Iterator[BucketStore]:
     """Open an empty index, and delete it afterwards.
 
     Args:
         url: Of a Redis server; None for this process's memory.
         profile: What the index is for.
         bucket_cap: Most documents in a bucket; None for no limit.
+        bucket_layout: Name of the layout of the buckets in Redis.
 
     Raises:
         SettingsError: The URL cannot be used.
@@ -227,6 +231,7 @@ def temporary_store(url: str | None, profile: Profile, bucket_cap: int | None) -
             bands=profile.banding().bands,
             lifetime_ms=_LEFT_BEHIND_MS,
             bucket_cap=bucket_cap,
+            bucket_layout=LAYOUTS[bucket_layout],
         )
         try:
             store.open(profile.fingerprint())

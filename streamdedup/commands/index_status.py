@@ -10,7 +10,7 @@ from streamdedup.service.kafka import GroupState, describe_group
 from streamdedup.settings import Settings
 from streamdedup.store.base import LogState, is_recreated
 from streamdedup.store.connection import read_facts
-from streamdedup.store.fingerprints import ADVISORY_PARAMETERS, differences, in_redis
+from streamdedup.store.fingerprints import ADVISORY_PARAMETERS, differences
 from streamdedup.store.redis_servers import Servers
 from streamdedup.store.upkeep import IndexUpkeep, PartitionFacts
 
@@ -87,9 +87,9 @@ def _profile(
 ) -> dict[str, Any]:
     upkeep = index_upkeep(settings, name, servers)
     stored = upkeep.fingerprint()
-    ours = in_redis(settings.profiles[name].fingerprint(), settings.redis.shards)
-    found = {} if stored is None else differences(stored, ours)
     store = redis_store(settings, name, servers)
+    ours = store.stored_fingerprint(settings.profiles[name].fingerprint())
+    found = {} if stored is None else differences(stored, ours)
     kinds = None if on_keys is None else upkeep.survey(on_keys)
     return {
         "name": name,

@@ -102,6 +102,7 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
     base = scan_profile(config, profile, overrides)
     if base.min_shared_bands > 1:
         raise SettingsError(f"profiles.{profile}.min_shared_bands is {base.min_shared_bands}; tune knows 1 only")
+    keys = _redis_settings(config)
     question = Question(
         name=profile,
         profile=base if config is not None else scan_profile(None, profile, overrides | {"topics": profile}),
@@ -110,7 +111,8 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
         recalls=_numbers("--min-recall", min_recall, _with(RECALLS, base.min_recall, config), 1.0 - 1e-9),
         documents_per_day=_positive(documents_per_day),
         basis=recall_on,
-        key_prefix=_key_prefix(config),
+        key_prefix=keys.key_prefix,
+        bucket_layout=keys.bucket_layout,
         index_with=lambda changes: scan_profile(None, "articles", changes),
     )
     report_of = _report_maker(wanted=report is not None)
@@ -167,11 +169,9 @@ def _kind(own: ShingleOptions, unit: Literal["word", "char"], size: int) -> Shin
     return replace(other, unit=unit, stop_words=frozenset(), keep_white_space=True)
 
 
-def _key_prefix(config: Path | None) -> str:
-    if config is not None:
-        return Settings.load(config).redis.key_prefix
-    default: str = Redis.model_fields["key_prefix"].default
-    return default
+def _redis_settings(config: Path | None) -> Redis:
+    """Return the settings of Redis, or their defaults without a settings file."""
+    return Settings.load(config).redis if config is not None else Redis.model_construct()
 
 
 def _numbers(option: str, given: list[float] | None, usual: tuple[float, ...], most: float) -> tuple[float, ...]:

@@ -33,6 +33,7 @@ class Question:
         documents_per_day: Documents that come.
         basis: Where the recall must be reached.
         key_prefix: Prefix of the keys in Redis.
+        bucket_layout: Name of the layout of the buckets in Redis.
         index_with: Makes a profile of some settings, for the index that is measured.
     """
 
@@ -44,6 +45,7 @@ class Question:
     documents_per_day: float
     basis: Basis
     key_prefix: str
+    bucket_layout: str
     index_with: Callable[[Mapping[str, Any]], Profile]
 
     @property
@@ -70,7 +72,7 @@ class Memory:
         index = question.index_with({**bands, "min_recall": _ANY_RECALL, "permutations": question.profile.permutations})
         options = detector_options("tune", question.profile)
         chosen = replace(options, shingles=row.options, banding=row.banding, threshold=row.threshold)
-        done = measure(url, index, chosen, sample.texts, sample.ids)
+        done = measure(url, index, chosen, sample, question.bucket_layout)
         if done is None:
             return None
         self.server = model_of(done.server, done.allocator)
@@ -97,6 +99,12 @@ class Memory:
             exact_limit=self._limit,
             filling=True,
         )
+        return self.correction * size
+
+    def with_layout(self, bucket_layout: str, study: Study, row: Row) -> float:
+        """Return the forecast of an index that is full, with another layout of the buckets."""
+        demand = replace(self._demand, bucket_layout=bucket_layout)
+        size = memory_bytes(study, demand, row, self.server, documents=demand.documents, exact_limit=self._limit)
         return self.correction * size
 
     def by(self, server: ServerModel, study: Study, row: Row, limit: int | None = -1) -> float:

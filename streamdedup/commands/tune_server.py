@@ -1,7 +1,6 @@
 """What the model of memory and speed says, checked on a real server with the sample itself."""
 
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
@@ -12,6 +11,7 @@ from streamdedup.commands.progress import batches
 from streamdedup.detections import DetectorOptions
 from streamdedup.embedded import MissingToolError, RedisServer
 from streamdedup.evaluation import Trial, document_at
+from streamdedup.evaluation.sample import Sample
 from streamdedup.settings import Profile
 
 #: How long the server may take to finish growing its tables, and between two looks, in seconds.
@@ -41,7 +41,7 @@ class Measured(NamedTuple):
 
 
 def measure(
-    url: str | None, index: Profile, options: DetectorOptions, texts: Sequence[str], ids: Sequence[str]
+    url: str | None, index: Profile, options: DetectorOptions, sample: Sample, bucket_layout: str
 ) -> Measured | None:
     """Index texts on a server, and delete the index again.
 
@@ -49,8 +49,8 @@ def measure(
         url: Which server; None starts a private one.
         index: Bands of the index.
         options: How to compare.
-        texts: The texts.
-        ids: Their ids, all different.
+        sample: The texts and their ids, all different.
+        bucket_layout: Name of the layout of the buckets.
 
     Returns:
         None where there is no server to start.
@@ -69,16 +69,16 @@ def measure(
         else:
             address = url
         # First of all the store, whose errors are those of the command.
-        store = stack.enter_context(temporary_store(address, index, index.bucket_cap))
+        store = stack.enter_context(temporary_store(address, index, index.bucket_cap, bucket_layout))
         client = stack.enter_context(redis.Redis.from_url(address))
         server, allocator = _name(client)
         before = _used_bytes(client)
         trial = Trial(options, store)
-        places = enumerate(zip(ids, texts, strict=True))
+        places = enumerate(zip(sample.ids, sample.texts, strict=True))
         for batch in batches((document_at(at, one, text) for at, (one, text) in places), BATCH_DOCUMENTS):
             trial.add(batch)
         return Measured(
-            server, allocator, url is None, len(ids), _settled_bytes(client) - before, trial.findings().seconds
+            server, allocator, url is None, len(sample.ids), _settled_bytes(client) - before, trial.findings().seconds
         )
 
 

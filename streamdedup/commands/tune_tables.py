@@ -123,6 +123,12 @@ def _limits(figures: dict[str, Any]) -> Table:
     return table
 
 
+def _layouts(recommendation: dict[str, Any]) -> str:
+    sizes = recommendation["memory_bytes_by_layout"]
+    each = ", ".join(f"{name} {size_text(size)}" for name, size in sizes.items())
+    return f'redis.bucket_layout = "{recommendation["bucket_layout"]}"; memory by layout: {each}'
+
+
 def _recommendation(figures: dict[str, Any]) -> list[Text]:
     one, measured, demand = figures["recommendation"], figures["measured"], figures["demand"]
     models = ", ".join(f"{name} {size_text(size)}" for name, size in one["memory_bytes_by_model"].items())
@@ -137,6 +143,7 @@ def _recommendation(figures: dict[str, Any]) -> list[Text]:
             f"  memory     {size_text(one['memory_bytes'])} on {figures['memory_server']}, "
             f"{size_text(one['memory_bytes_when_first_filled'])} when first filled; by the models: {models}"
         ),
+        Text(f"  layout     {_layouts(one)}"),
         Text(
             f"  candidates {_count(one['candidates_forecast'])} a document with {demand['documents_kept']:,.0f} "
             f"documents, {_count(one['false_candidates_forecast'])} of them below the threshold"

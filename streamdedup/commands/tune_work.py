@@ -19,6 +19,7 @@ from streamdedup.minhash import HashFamily, standard_error
 from streamdedup.settings import Profile
 from streamdedup.settings.units import counted, format_duration
 from streamdedup.store.footprint import REDIS_7, VALKEY_9
+from streamdedup.store.redis_buckets import LAYOUTS
 from streamdedup.text import ShingleOptions
 
 #: What a daemon may be loaded with of what it can do, so that peaks and backlogs find room.
@@ -141,6 +142,7 @@ def _demand(question: Question, sample: Sample) -> Demand:
         namespace_bytes=len(f"{question.key_prefix}:{question.name}".encode()),
         partition_bytes=len(f"{question.profile.topics[0]}:0"),
         basis=question.basis,
+        bucket_layout=question.bucket_layout,
     )
 
 
@@ -247,6 +249,8 @@ def _of_choice(
         "documents_per_s_measured": timed,
         "daemons": max(1, math.ceil(question.documents_per_day / DAY_S / (LOAD * speed.documents_per_s))),
         "memory_bytes_by_model": {one.name: memory.by(one, study, row) for one in (REDIS_7, VALKEY_9)},
+        "bucket_layout": question.bucket_layout,
+        "memory_bytes_by_layout": {name: memory.with_layout(name, study, row) for name in LAYOUTS},
         "toml": toml(question, row),
     }
 

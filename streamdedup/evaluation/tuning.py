@@ -55,6 +55,7 @@ class Demand:
         namespace_bytes: Length of prefix and profile of the keys, joined by a colon.
         partition_bytes: Length of a partition as text.
         basis: Where bands and rows must reach the recall.
+        bucket_layout: Name of the layout of the buckets in Redis.
     """
 
     documents: float
@@ -67,6 +68,7 @@ class Demand:
     namespace_bytes: int
     partition_bytes: int
     basis: Basis = "theory"
+    bucket_layout: str = "sets"
 
 
 class Speed(NamedTuple):
@@ -275,7 +277,8 @@ def memory_bytes(
     indexed = documents * study.indexed_count / max(study.documents_count, 1)
     if indexed < 1:
         return 0.0
-    layout = Layout(demand.namespace_bytes, row.banding.bands, demand.partition_bytes)
+    packed = demand.bucket_layout == "packed"
+    layout = Layout(demand.namespace_bytes, row.banding.bands, demand.partition_bytes, packed=packed)
     sizes = np.repeat(np.diff(study.distinct.offsets), study.distinct.copies)
     values = _sketch_bytes(sizes, exact_limit, demand.permutations)
     ids = np.full(len(sizes), round(demand.id_bytes), np.int64)
@@ -307,7 +310,7 @@ def _grown(study: Study, demand: Demand, row: Row, indexed: float) -> Buckets:
     ratio = indexed / max(study.indexed_count, 1)
     known = min(ratio, demand.collection / max(study.documents_count, 1))
     count = here.count * (known**exponent * ratio / known if known > 1.0 else ratio)
-    return Buckets(count, here.members_count * ratio, here.large_members_count * ratio)
+    return Buckets(count, here.members_count * ratio, here.sizes)
 
 
 def exact_share(study: Study, limit: int | None) -> float:

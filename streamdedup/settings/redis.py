@@ -136,6 +136,11 @@ class Redis(Section):
         le=4096,
         description="Into how many slots of a cluster each band is spread. Another number needs a new index.",
     )
+    bucket_layout: Literal["sets", "packed"] = Field(
+        default="sets",
+        description="How buckets are stored: `sets` is one Redis set per band key, fast at any size of the index; "
+        "`packed` holds many buckets in one hash and takes about half the memory. Another layout needs a new index.",
+    )
     timeout_s: Duration = Field(
         default=2.0,
         alias="timeout",

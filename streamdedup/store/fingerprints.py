@@ -9,23 +9,25 @@ from streamdedup.store.base import Fingerprint, Opening
 #: of few characters, so few texts get other shingles than before.
 ADVISORY_PARAMETERS = frozenset({"unicode"})
 #: Parameters that are those of the program, not of the settings.
-VERSION_PARAMETERS = frozenset(
-    {"shingle_algorithm", "signature_algorithm", "content_format", "bucket_layout", "claim_layout"}
-)
-#: How buckets stand in Redis: `lua/_shelves.lua`. An index without a number has a set for each.
-_BUCKET_LAYOUT = 2
+VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "content_format", "claim_layout"})
 #: How claims are stored in Redis: `lua/_claims.lua`. An index without a number has a string for each.
 _CLAIM_LAYOUT = 2
 
 
-def in_redis(fingerprint: Fingerprint, shards: int) -> dict[str, object]:
-    """Return what stands in Redis: the fingerprint of the settings, and what decides where buckets are looked for.
+def in_redis(
+    fingerprint: Fingerprint, *, shards: int, bucket_layout: str, lifetime_ms: int | None
+) -> dict[str, object]:
+    """Return the fingerprint of an index in Redis: that of the settings, and the parameters that decide on its keys.
 
     Args:
         fingerprint: Of the settings.
         shards: Slots for each band.
+        bucket_layout: Name of the layout of the buckets.
+        lifetime_ms: Lifetime of index entries in milliseconds, which is the length of a page generation; None for ever.
     """
-    return {**fingerprint, "shards": shards, "bucket_layout": _BUCKET_LAYOUT, "claim_layout": _CLAIM_LAYOUT}
+    generation = {"page_generation_ms": lifetime_ms or 0} if bucket_layout == "packed" else {}
+    layouts = {"bucket_layout": bucket_layout, "claim_layout": _CLAIM_LAYOUT, **generation}
+    return {**fingerprint, "shards": shards, **layouts}
 
 
 def differences(stored: Fingerprint, ours: Fingerprint) -> dict[str, str]:

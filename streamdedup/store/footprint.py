@@ -11,16 +11,15 @@ indexes: docs/tuning.md.
                             and a list stand beside it; tables of 2^i buckets of 64 bytes for 7 keys, and more where
                             eight keys meet in one
 
-Buckets stand on shelves, sorted sets of many of them (`lua/_shelves.lua`): how many members one has is Poisson
-distributed. Up to 128 are kept as a list. Claims are on pages, hashes of many of them (`lua/_claims.lua`), kept as
-lists as well; they live for two to three lifetimes.
+Buckets are sets of their own (layout ``sets``), or fields of bucket pages (layout ``packed``, `lua/_pages.lua`): the
+number of buckets on a page is Poisson distributed. Claims are on pages as well (`lua/_claims.lua`) and live for two
+to three lifetimes.
 
-A string of n bytes takes n + 1 and a head of 1, 3 or 5 bytes, a list of n members 7 + 21 n; the allocator rounds each
-block up. The tables double, so the bytes of a document depend on the number of documents. Pure computation: no server
-is asked.
+A string of n bytes takes n + 1 and a head of 1, 3 or 5 bytes, a set of n numbers 8 + 8 n, a field of a page 8 + 8 n;
+the allocator rounds each block up. The tables double, so the bytes of a document depend on the number of documents.
+Pure computation: no server is asked.
 """
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import Final
@@ -32,13 +31,16 @@ from streamdedup.store.redis_figures import SLICES_COUNT
 
 #: Bytes of a document's record besides partition, id and sketch: see store.records.
 _RECORD_BYTES: Final = 45
-#: Bytes that follow the prefix of a key: the kind, then number of the layer and colon, document number or pair.
-_SHELF_KEY, _RECORD_KEY, _CLAIM_PAGE_KEY = 1 + 2, 1 + 8, 1 + 2
-#: Members for each shelf with which a slot gets another one, and how many shelves it has at least.
-_FULL_SHELF, _FEWEST_SHELVES = 16, 1024
-#: For how many lifetimes a member stands on its shelf, in the mean and at most: eras of half of one, the rest of that
-#: in which it came, two more, and some of the next.
-_LIFETIMES_ON_SHELF, _MOST_LIFETIMES_ON_SHELF = 1.3, 1.5
+#: Bytes that follow the prefix of a key: the kind, then band key, document number, or number of a page.
+_SET_KEY, _RECORD_KEY, _CLAIM_PAGE_KEY = 1 + 4, 1 + 8, 1 + 2
+#: Bytes that follow the prefix of a page's key, besides the digits of its number: kind, generation, colon. Of the key
+#: of a bucket that is too large for its page: kind, generation, two signs, band key.
+_PAGE_KEY, _OWN_KEY = 1 + 3 + 1, 1 + 3 + 2 + 4
+#: Buckets for each page with which a slot gets another one, how many pages a slot has at least, and most members that
+#: a bucket has on its page.
+_FULL_PAGE, _FEWEST_PAGES, _MOST_IN_PAGE = 64, 1024, 8
+#: Lifetimes of documents in the bucket pages, mean: the generation before as a whole, half of the present one.
+_LIFETIMES_IN_PAGES = 1.5
 #: Claims for each page with which a slot gets another one; bytes of a claim in the list of its page (12 of the pair, 12
 #: of the two positions, and what divides them).
 _FULL_CLAIM_PAGE, _LISTED_CLAIM_BYTES = 32, 28
@@ -53,11 +55,10 @@ _VALKEY_KEYS, _VALKEY_BUCKET = 7, 64
 #: A counter of documents of one slice of time (HyperLogLog), bytes; fences and scripts, about.
 _COUNTER_BYTES: Final = 12_304
 _FIXED_BYTES: Final = 200_000
-#: Most members of a sorted set that the servers keep as a list; bytes of a list and of each member there (13 of its
-#: own, a score of 32 bits, and what divides them).
-_LISTED_MEMBERS, _LIST_BYTES, _LISTED_BYTES = 128, 7, 21
-#: What a member costs beyond, measured with sorted sets of 150 to 500: 112 to 129 bytes in Redis 7, 80 to 83 in Valkey.
-_LOOSE_IN_REDIS, _LOOSE_IN_VALKEY = 125, 81
+#: Most members of a set that the servers keep as a compact list of numbers, and the bytes of one member beyond.
+_COMPACT_MEMBERS, _LOOSE_MEMBER_BYTES = 512, 64
+#: Bytes of a page's list, and of a bucket there besides 8 for each member.
+_LIST_BYTES, _FIELD_BYTES = 7, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +68,12 @@ class Buckets:
     Attributes:
         count: How many there are.
         members_count: Members of all of them.
-        large_members_count: Those that are in buckets too large to be kept in a list.
+        sizes: Members of each bucket of a sample of them, int64 (n,).
     """
 
     count: float
     members_count: float
-    large_members_count: float
+    sizes: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +123,15 @@ class ServerModel:
         return np.asarray(2 * self.block(24) + self.block(_string(key_bytes)) + object_bytes, np.int64)
 
     def set_key(self, key_bytes: int) -> int:
-        """Return what a sorted set with a time to live takes without its list and the tables, bytes."""
+        """Return what a set or hash with a time to live takes without its members and the tables, bytes."""
         if self.is_valkey:
             return self.block(16 + 8 + _string(key_bytes) + 1)
         return 2 * self.block(24) + self.block(_string(key_bytes)) + self.block(16)
 
-    def lists(self, counts: NDArray[np.int64], member_bytes: int = _LISTED_BYTES) -> NDArray[np.int64]:
-        """Return what the lists of shelves or pages with so many members take, bytes, int64 (n,)."""
-        return self.blocks(_LIST_BYTES + member_bytes * np.asarray(counts, np.int64))
+    def members(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the bytes of the members of sets with so many document numbers, int64 (n,)."""
+        counts = np.asarray(counts, np.int64)
+        return np.where(counts <= _COMPACT_MEMBERS, self.blocks(8 + 8 * counts), counts * _LOOSE_MEMBER_BYTES)
 
     def table(self, keys_count: float) -> float:
         """Return the bytes of one of the server's tables."""
@@ -165,11 +167,13 @@ class Layout:
         namespace_bytes: Length of prefix and profile, joined by a colon.
         slots_count: Slots: bands times shards.
         partition_bytes: Length of a partition as text, ``topic:number``.
+        packed: Whether the layout of the buckets is ``packed``, else ``sets``.
     """
 
     namespace_bytes: int
     slots_count: int
     partition_bytes: int
+    packed: bool = False
 
     def key_lengths(self, rest_bytes: int) -> list[tuple[int, float]]:
         """Return the lengths of the keys ``{namespace:slot}`` with what follows, and which share of keys has each."""
@@ -193,59 +197,56 @@ def record_bytes(layout: Layout, id_bytes: NDArray[np.int64], sketch_bytes: NDAr
 
 def buckets_of(members: NDArray[np.int64]) -> Buckets:
     """Return the buckets with so many members each, int64 (n,)."""
-    return Buckets(len(members), int(members.sum()), int(members[members > _LISTED_MEMBERS].sum()))
+    return Buckets(len(members), int(members.sum()), members)
 
 
-def _shelves(server: ServerModel, layout: Layout, buckets: Buckets, *, filling: bool) -> tuple[float, float]:
-    """Return how many shelves an index has, and the bytes of all without the tables."""
-    listed = (buckets.members_count - buckets.large_members_count) / layout.slots_count
-    loose = buckets.large_members_count / layout.slots_count
-    mean, most = (1.0, 1.0) if filling else (_LIFETIMES_ON_SHELF, _MOST_LIFETIMES_ON_SHELF)
-    shelves = max(float(_FEWEST_SHELVES), most * (listed + loose) / _FULL_SHELF)
-    together = buckets.members_count / max(buckets.count, 1.0)
-    keys, size = _layer(server, layout, shelves, mean * listed, together)
-    loose_bytes = mean * loose * (_LOOSE_IN_VALKEY if server.is_valkey else _LOOSE_IN_REDIS)
-    return layout.slots_count * keys, layout.slots_count * (size + loose_bytes)
+def _sets(server: ServerModel, layout: Layout, buckets: Buckets) -> tuple[float, float]:
+    """Return the number of keys of the buckets in the layout ``sets``, and their bytes without the tables."""
+    compact = float((server.members(buckets.sizes) - 8 * buckets.sizes).mean()) if len(buckets.sizes) else 0.0
+    key = sum(share * server.set_key(length) for length, share in layout.key_lengths(_SET_KEY))
+    return buckets.count, buckets.count * (key + compact) + 8 * buckets.members_count
 
 
-def _layer(
-    server: ServerModel, layout: Layout, shelves: float, members_count: float, together: float
-) -> tuple[float, float]:
-    """Return how many shelves of a slot are not empty, and their bytes; ``together``: members a bucket."""
-    keys, lists = _divided(server, shelves, float(_FEWEST_SHELVES), members_count, together)
-    key = sum(
-        share * digit_share * server.set_key(length + digits)
-        for digits, digit_share in _digits(round(shelves))
-        for length, share in layout.key_lengths(_SHELF_KEY)
+def _pages(server: ServerModel, layout: Layout, buckets: Buckets, *, filling: bool) -> tuple[float, float]:
+    """Return the number of keys of the buckets in the layout ``packed``, and their bytes without the tables."""
+    if not len(buckets.sizes):
+        return 0.0, 0.0
+    large = buckets.sizes > _MOST_IN_PAGE
+    in_page = float(np.where(large, _FIELD_BYTES, _FIELD_BYTES + 8 * buckets.sizes).mean())
+    own_count = buckets.count * float(large.mean())
+    own = sum(
+        share * float(server.strings(length, 8 * buckets.sizes[large]).mean())
+        for length, share in layout.key_lengths(_OWN_KEY)
+        if own_count
     )
-    return keys, keys * key + lists
+    each = buckets.count / layout.slots_count
+    pages = max(float(_FEWEST_PAGES), each / _FULL_PAGE)
+    found, lists = _divided(server, pages, float(_FEWEST_PAGES), each, in_page)
+    digits = len(str(int(pages - 1)))
+    key = sum(share * server.set_key(length + digits) for length, share in layout.key_lengths(_PAGE_KEY))
+    pages_count = layout.slots_count * found
+    size = layout.slots_count * lists + pages_count * key + own_count * own
+    generations = 1.0 if filling else _LIFETIMES_IN_PAGES
+    return generations * (pages_count + own_count), generations * size
 
 
-def _divided(
-    server: ServerModel,
-    shelves: float,
-    least: float,
-    members_count: float,
-    together: float,
-    member_bytes: int = _LISTED_BYTES,
-) -> tuple[float, float]:
-    """Return how many of the shelves of a linear hash table are not empty, and the bytes of their lists.
+def _divided(server: ServerModel, pages: float, fewest: float, fields: float, bytes_each: float) -> tuple[float, float]:
+    """Return how many pages of a linear hash table are not empty, and the bytes of their lists.
 
     Args:
-        server: Where they are.
-        shelves: Shelves, at least ``least``.
-        least: Shelves at the beginning, a power of two.
-        members_count: Members of all of them.
-        together: Members that are always on one shelf, in the mean.
-        member_bytes: Bytes of a member in a list.
+        server: Where the pages are.
+        pages: Pages, at least ``fewest``.
+        fewest: Pages at the beginning, a power of two.
+        fields: Fields of all pages.
+        bytes_each: Bytes of a field in a list, mean.
     """
-    # Shelves that were divided already have half the load of those that were not.
-    while 2 * least <= shelves:
-        least *= 2
-    parted, whole = 2 * (shelves - least), 2 * least - shelves
-    each = members_count / (2 * least)
-    kinds = [(parted, each), (whole, 2 * each)]
-    found = [_alike(server, count, load, together, member_bytes) for count, load in kinds if count >= 1 and load > 0]
+    # Pages that were divided already have half the load of those that were not.
+    base = fewest
+    while 2 * base <= pages:
+        base *= 2
+    load = fields / base
+    kinds = [(2 * (pages - base), load / 2), (2 * base - pages, load)]
+    found = [_alike(server, count, of, bytes_each) for count, of in kinds if count >= 1 and of > 0]
     return sum(keys for keys, _ in found), sum(size for _, size in found)
 
 
@@ -263,7 +264,7 @@ def _claims(server: ServerModel, layout: Layout, claims: float, *, filling: bool
         in_slot = share * claims / layout.slots_count
         pages = max(1.0, in_slot / _FULL_CLAIM_PAGE)
         if in_slot > 0:
-            found, lists = _divided(server, pages, 1.0, in_slot, 1.0, _LISTED_CLAIM_BYTES)
+            found, lists = _divided(server, pages, 1.0, in_slot, _LISTED_CLAIM_BYTES)
             key = sum(
                 one * server.set_key(length + len(str(round(pages))))
                 for length, one in layout.key_lengths(_CLAIM_PAGE_KEY)
@@ -272,19 +273,12 @@ def _claims(server: ServerModel, layout: Layout, claims: float, *, filling: bool
     return layout.slots_count * keys, layout.slots_count * size
 
 
-def _alike(server: ServerModel, shelves: float, load: float, together: float, member_bytes: int) -> tuple[float, float]:
-    """Return how many of some shelves are not empty, and the bytes of their lists; ``load``: members of each."""
-    buckets = load / together
-    counts = np.arange(1, int(buckets + 12 * math.sqrt(buckets) + 12))
-    chances = np.exp(counts * math.log(buckets) - buckets - np.array([math.lgamma(one + 1) for one in counts]))
-    sizes = server.lists(np.rint(counts * together).astype(np.int64), member_bytes)
-    return shelves * float(chances.sum()), shelves * float((chances * sizes).sum())
-
-
-def _digits(shelves: int) -> list[tuple[int, float]]:
-    """Return the numbers of digits that the shelves of a layer have, and which share has each."""
-    bounds = [0, *(10**digits for digits in range(1, len(str(shelves - 1)))), shelves]
-    return [(at + 1, (high - low) / shelves) for at, (low, high) in enumerate(itertools.pairwise(bounds))]
+def _alike(server: ServerModel, pages: float, load: float, bytes_each: float) -> tuple[float, float]:
+    """Return how many of some pages are not empty, and the bytes of their lists; ``load``: buckets of each."""
+    counts = np.arange(1, int(load + 12 * math.sqrt(load) + 12))
+    chances = np.exp(counts * math.log(load) - load - np.array([math.lgamma(one + 1) for one in counts]))
+    sizes = server.blocks(np.rint(_LIST_BYTES + counts * bytes_each).astype(np.int64))
+    return pages * float(chances.sum()), pages * float((chances * sizes).sum())
 
 
 def index_bytes(
@@ -313,10 +307,13 @@ def index_bytes(
         for length, share in layout.key_lengths(_RECORD_KEY)
     )
     pages_count, pages = _claims(server, layout, claims, filling=filling)
-    shelves_count, shelves = _shelves(server, layout, buckets, filling=filling)
-    keys = documents + shelves_count + pages_count
+    if layout.packed:
+        bucket_keys, bucket_bytes = _pages(server, layout, buckets, filling=filling)
+    else:
+        bucket_keys, bucket_bytes = _sets(server, layout, buckets)
+    keys = documents + bucket_keys + pages_count
     counters = (SLICES_COUNT + 1) * server.block(_COUNTER_BYTES)
-    return documents * record + shelves + pages + 2 * server.table(keys) + counters + _FIXED_BYTES
+    return documents * record + bucket_bytes + pages + 2 * server.table(keys) + counters + _FIXED_BYTES
 
 
 def _string(length: int) -> int:

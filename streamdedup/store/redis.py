@@ -1,10 +1,9 @@
 """The index in Redis (7.0 or newer) or Valkey, on one server or on a cluster.
 
-Buckets are parts of sorted sets, and every operation on them is one script for a whole batch. Where each fact stands:
-``store.redis_keys``. What the scripts do: ``store/lua``.
+Every operation is one script per slot for a whole batch. Names of keys: ``store.redis_keys``. Buckets and their
+layouts: ``store.redis_buckets``. Scripts: ``store/lua``.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from streamdedup.errors import IndexMismatch, StoreMisconfigured, StoreUnavailable
 from streamdedup.position import Log, Partition, Position
 from streamdedup.store.base import (
-    SHOWN_OF_FULL,
     UNKNOWN_LOG,
     Fence,
     Fingerprint,
@@ -30,8 +28,9 @@ from streamdedup.store.base import (
 )
 from streamdedup.store.documents import MARKER_LIFETIME_MS, PutResult, PutState, StoredRecord
 from streamdedup.store.fingerprints import compare_fingerprints, decode_fingerprint, in_redis
-from streamdedup.store.records import decode_number, decode_record, encode_number, encode_place, encode_record
+from streamdedup.store.records import decode_record, encode_number, encode_place, encode_record
 from streamdedup.store.redis_backlog import RedisBacklog
+from streamdedup.store.redis_buckets import LAYOUTS, BucketLayout, RedisBuckets
 from streamdedup.store.redis_claims import RedisClaims
 from streamdedup.store.redis_copies import RedisCopies
 from streamdedup.store.redis_figures import DocumentCount, fullest
@@ -52,11 +51,12 @@ class RedisBucketStore:
         lifetime_ms: How long index entries and pending matches live after they were last written; None for ever. Claims
             live twice as long, at least.
         bucket_cap: Most members of a bucket; None for no limit.
+        bucket_layout: How buckets are stored.
         draft: Whether this is the store of a ``Draft``.
         now_ms: The clock, in milliseconds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each decides where an index is, how long it keeps and how much
         self,
         servers: Servers,
         *,
@@ -65,18 +65,28 @@ class RedisBucketStore:
         shards: int = 1,
         lifetime_ms: int | None = None,
         bucket_cap: int | None = None,
+        bucket_layout: BucketLayout = LAYOUTS["sets"],
         draft: bool = False,
         now_ms: Callable[[], float] = wall_clock_ms,
     ) -> None:
         self._servers = servers
         self._shards = shards
+        self._bucket_layout = bucket_layout
+        self._lifetime_ms = lifetime_ms
         self._namespace = namespace
         self._keys = Keys(namespace, bands, shards, in_draft=draft)
         self._documents = DocumentCount(self._keys, lifetime_ms, now_ms)
         self._lifetime = str(lifetime_ms or 0).encode()
-        self._cap = str(bucket_cap or 0).encode()
         self._runner = ScriptRunner(servers, self._keys.fingerprint)
         self._partitions = RedisPartitions(servers, self._keys, self._runner)
+        self._buckets = RedisBuckets(
+            bucket_layout,
+            keys=self._keys,
+            runner=self._runner,
+            partitions=self._partitions,
+            lifetime_ms=lifetime_ms,
+            bucket_cap=bucket_cap,
+        )
         self._copies = RedisCopies(servers, self._keys, self._runner, self._partitions, self._lifetime)
         self._claims = RedisClaims(servers, self._keys, self._runner, self._partitions, lifetime_ms)
         self._backlog = RedisBacklog(
@@ -98,7 +108,7 @@ class RedisBucketStore:
             raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt")
         if is_half_dropped and create:
             raise IndexMismatch(f"the deletion of {self._namespace} did not end; call again: streamdedup index drop")
-        ours = msgspec.json.encode(in_redis(fingerprint, self._shards))
+        ours = msgspec.json.encode(self.stored_fingerprint(fingerprint))
         created = self._servers.ask(key, "SET", key, ours, "NX") if create else None
         if created:
             return Opening(created=True)
@@ -106,6 +116,12 @@ class RedisBucketStore:
         if stored is None:
             return None
         return compare_fingerprints(decode_fingerprint(key, stored), msgspec.json.decode(ours))
+
+    def stored_fingerprint(self, fingerprint: Fingerprint) -> dict[str, object]:
+        """Return the fingerprint that is stored: that of the settings, and the parameters that decide on the keys."""
+        return in_redis(
+            fingerprint, shards=self._shards, bucket_layout=self._bucket_layout.name, lifetime_ms=self._lifetime_ms
+        )
 
     def fence(
         self, partition: Partition, generation: int, committed: int, note: str = "", state: LogState = UNKNOWN_LOG
@@ -149,8 +165,7 @@ class RedisBucketStore:
         # First a call that changes nothing. A server that goes back in time now, and forgets in other slots that
         # documents have left their buckets, forgets this one too and refuses the records (rule 10).
         slots = by_slot(self._keys.record_slot(record.number) for record in records)
-        nothing = [(slot, [self._keys.shelves(slot), self._keys.layers(slot), b""]) for slot in slots]
-        self._runner.run([self._fenced_call("leave_buckets", slot, fences, arguments) for slot, arguments in nothing])
+        self._buckets.removing_none(slots, fences)
         self._store_records("replace_records", [self._lifetime, marker_lifetime], records, fences)
 
     def _store_records(
@@ -168,38 +183,12 @@ class RedisBucketStore:
 
     def enter_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> Hits:
         """See ``BucketStore.enter_buckets``."""
-        encoded = [encode_number(number) for number in numbers]
-        calls, rows_of_call = [], []
-        for slot, rows in self._keys.rows_by_slot(band_keys):
-            if len(rows):
-                keys = band_keys[rows, self._keys.band_of(slot)].astype(">u4").tobytes()
-                shelves = self._keys.shelves(slot), self._keys.layers(slot)
-                head = [*shelves, self._lifetime, self._cap, SHOWN_OF_FULL, keys]
-                members = encoded if len(rows) == len(encoded) else [encoded[row] for row in rows.tolist()]
-                calls.append(self._fenced_call("enter_buckets", slot, fences, [*head, *members]))
-                rows_of_call.append(rows)
-        candidates: list[dict[int, int]] = [{} for _ in numbers]
-        full: Counter[int] = Counter()
-        crowded: set[int] = set()
-        replies = self._runner.run(calls, self._documents.adding(encoded))
-        for rows, (full_places, crowded_places, *met) in zip(rows_of_call, replies, strict=True):
-            full.update(rows[[place - 1 for place in full_places]].tolist())
-            crowded.update(rows[[place - 1 for place in crowded_places]].tolist())
-            for place, members in zip(met[::2], met[1::2], strict=True):
-                row = int(rows[place - 1])
-                _count_hits(candidates[row], members, numbers[row])
-        return Hits(candidates, full.total(), frozenset(full), frozenset(crowded))
+        counted = self._documents.adding([encode_number(number) for number in numbers])
+        return self._buckets.insert(numbers, band_keys, fences, counted)
 
     def leave_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> None:
         """See ``BucketStore.leave_buckets``."""
-        calls = []
-        for slot, rows in self._keys.rows_by_slot(band_keys):
-            if len(rows):
-                keys = band_keys[rows, self._keys.band_of(slot)].astype(">u4").tobytes()
-                members = [encode_number(numbers[row]) for row in rows.tolist()]
-                shelves = self._keys.shelves(slot), self._keys.layers(slot)
-                calls.append(self._fenced_call("leave_buckets", slot, fences, [*shelves, keys, *members]))
-        self._runner.run(calls)
+        self._buckets.remove(numbers, band_keys, fences)
 
     def leave_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
         """See ``BucketStore.leave_copies``."""
@@ -233,7 +222,7 @@ class RedisBucketStore:
         groups = by_slot(self._keys.record_slot(number) for number in numbers)
         limit = max(1, limit_bytes // max(1, len(groups)))
         calls: list[Call] = [
-            ("read_entries", [self._keys.record(numbers[index]) for index in members], [limit])
+            Call("read_entries", [self._keys.record(numbers[index]) for index in members], [limit])
             for members in groups.values()
         ]
         read: dict[int, StoredRecord | None] = {}
@@ -355,9 +344,3 @@ def _decoded(number: int, data: bytes) -> StoredRecord:
         return decode_record(number, data)
     except ValueError as error:
         raise StoreMisconfigured(f"{error}; another program writes to the keys of this index") from error
-
-
-def _count_hits(candidates: dict[int, int], members: Iterable[bytes], own: int) -> None:
-    for number in map(decode_number, members):
-        if number != own:
-            candidates[number] = candidates.get(number, 0) + 1

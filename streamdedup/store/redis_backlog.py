@@ -127,7 +127,7 @@ class RedisBacklog:
         slices = [self._slices(key_of, log) for log in logs]
         guards = [self._keys.guard(self._keys.log_slot(log)) for log in logs]
         heads = self._runner.run(
-            [("oldest_slice", [guard, *keys], []) for guard, keys in zip(guards, slices, strict=True)]
+            [Call("oldest_slice", [guard, *keys], []) for guard, keys in zip(guards, slices, strict=True)]
         )
         due = [(at, slices[at][head[0]]) for at, head in enumerate(heads) if head and _time_of(head[1]) < limit_ms]
         if due:

@@ -9,10 +9,9 @@ import msgspec
 from streamdedup.errors import BatchRefused, StoreUnavailable, TransientError
 from streamdedup.position import Partition
 from streamdedup.store.base import Fence, Fingerprint
-from streamdedup.store.fingerprints import in_redis
 from streamdedup.store.redis import RedisBucketStore
 from streamdedup.store.redis_keys import Keys
-from streamdedup.store.redis_runner import ScriptRunner
+from streamdedup.store.redis_runner import Call, ScriptRunner
 from streamdedup.store.redis_servers import Servers
 from streamdedup.store.upkeep import IndexUpkeep
 
@@ -28,7 +27,6 @@ class RedisDraft:
     Args:
         servers: Where the index is.
         namespace: Prefix and profile, joined by a colon.
-        shards: Slots for each band.
         store: The index, made with ``draft=True``.
         on_keys: Called with the number of keys deleted since the last call.
     """
@@ -37,14 +35,12 @@ class RedisDraft:
         self,
         servers: Servers,
         namespace: str,
-        shards: int,
         store: RedisBucketStore,
         on_keys: Callable[[int], None] = lambda _count: None,
     ) -> None:
         self.store = store
         self._servers = servers
         self._namespace = namespace
-        self._shards = shards
         self._keys = Keys(namespace, 1)
         self._on_keys = on_keys
         self._name = secrets.token_hex(8).encode()
@@ -82,7 +78,7 @@ class RedisDraft:
     def _hold(self, fingerprint: bytes) -> bool:
         """Prolong our hold, or end it by making the draft the index; return False when it is not ours."""
         keys = [self._keys.guard(0), self._keys.draft, self._keys.fingerprint]
-        (held,) = self._runner.run([("hold_draft", keys, [self._name, LEASE_MS, fingerprint])])
+        (held,) = self._runner.run([Call("hold_draft", keys, [self._name, LEASE_MS, fingerprint])])
         return bool(held)
 
     def take_over(self, partition: Partition, generation: int, committed: int) -> Fence:
@@ -103,7 +99,7 @@ class RedisDraft:
     def complete(self, fingerprint: Fingerprint) -> None:
         """See ``Draft.complete``."""
         # As RedisBucketStore.open writes it.
-        if not self._hold(msgspec.json.encode(in_redis(fingerprint, self._shards))):
+        if not self._hold(msgspec.json.encode(self.store.stored_fingerprint(fingerprint))):
             raise BatchRefused("the rebuilding of the index was taken over by somebody else")
 
     def abandon(self) -> None:

@@ -6,8 +6,10 @@ that one script call serves all documents of a batch in one slot, on a cluster t
 =====================  =======  ==============================================================
 key                    type     what
 =====================  =======  ==============================================================
-``{..:s}b`` + shelf    zset     many buckets: numbers of documents, by their band keys
-``{..:s}s``            string   the layers in which the shelves stand (``lua/_shelves.lua``)
+``{..:s}b`` + CRC-32   set      layout ``sets``: a bucket, the document numbers of one band key
+``{..:s}b`` + gen.     string   layout ``packed``: pages and buckets of a page generation
+``{..:s}b`` + page     hash     layout ``packed``: a bucket page (``lua/_pages.lua``)
+``{..:s}b`` + bucket   string   layout ``packed``: a bucket that is too large for its page
 ``{..:s}d`` + digest   set      a bucket of exact copies: numbers of documents with this content
 ``{..:s}q``            hash     departures from these: how many, and the last of each cell of contents
 ``{..:s}r`` + number   string   a document record (layout: ``store.records``)
@@ -82,13 +84,9 @@ class Keys:
         """Key of a slot that is never there, by which a script is refused while its slot moves."""
         return self._tags[slot] + b"x"
 
-    def shelves(self, slot: int) -> bytes:
-        """Prefix of the shelves of a slot, on which its buckets stand; layer and number of the shelf follow."""
+    def buckets(self, slot: int) -> bytes:
+        """Prefix of the buckets of a slot, or of its bucket pages."""
         return self._tags[slot] + b"b"
-
-    def layers(self, slot: int) -> bytes:
-        """Key of the layers in which the shelves of a slot stand."""
-        return self._tags[slot] + b"s"
 
     def copies(self, slot: int) -> bytes:
         """Prefix of the buckets of exact copies of a slot; the content digest (16 bytes) follows."""

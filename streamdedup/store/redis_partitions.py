@@ -58,7 +58,7 @@ class RedisPartitions:
             self._acknowledged(slot, number),
             *arguments,
         ]
-        return name, [*keys, self._keys.order(slot, self._name)], arguments
+        return Call(name, [*keys, self._keys.order(slot, self._name)], arguments)
 
     def _acknowledged(self, slot: int, number: int) -> int:
         """Return the number of the last call in a slot that is known to have succeeded, or 0; note the next one."""
@@ -75,7 +75,7 @@ class RedisPartitions:
         self._refuse_if_gone()
         replies = self._runner.run(
             [
-                (
+                Call(
                     "set_fence",
                     [self._keys.guard(slot), self._keys.fence(slot, partition)],
                     [

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis.exceptions import NoScriptError, ResponseError
 
@@ -21,8 +21,21 @@ _WRONG_TYPE = "WRONGTYPE"
 #: The same, as a script says it that names the key.
 _NAMED_KEY = re.compile(r'WRONGTYPE key "(.*)"')
 
-#: Name of a script, its keys, its arguments.
-Call = tuple[str, list[bytes], list[Any]]
+
+class Call(NamedTuple):
+    """A call of a script.
+
+    Attributes:
+        name: Name of the script.
+        keys: Its keys; the first one decides on the server.
+        arguments: Its arguments.
+        documents_count: Documents of the call, where one argument holds several.
+    """
+
+    name: str
+    keys: list[bytes]
+    arguments: list[Any]
+    documents_count: int = 0
 
 
 class ScriptRunner:
@@ -75,7 +88,7 @@ class ScriptRunner:
         size = 0
         for call in calls:
             round_trip.append(call)
-            size += len(call[2])
+            size += len(call.arguments) + call.documents_count
             if size >= _ROUND_TRIP_ARGUMENTS:
                 replies += self._at_once(round_trip)
                 round_trip, size = [], 0
@@ -85,7 +98,7 @@ class ScriptRunner:
         """Call scripts in one round trip; load them first when a server has forgotten them, or never knew them."""
         commands = [
             Command(keys[0], ("EVALSHA", self._scripts[name].sha, len(keys), *keys, *arguments))
-            for name, keys, arguments in calls
+            for name, keys, arguments, _ in calls
         ] + list(also)
         replies = self._servers.send(commands)
         if any(isinstance(reply, NoScriptError) for reply in replies):
@@ -107,7 +120,7 @@ class ScriptRunner:
         """Raise with the name of the key when a script met a value of another type; the server does not name it."""
         if not (isinstance(reply, ResponseError) and str(reply).startswith(_WRONG_TYPE)):
             return
-        name, keys, arguments = call
+        name, keys, arguments, _ = call
         script = load_naming(self._scripts[name])
         self._servers.on_masters("SCRIPT LOAD", script.source)
         again = self._servers.send([Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *arguments))])

@@ -10,9 +10,11 @@ _FENCED = (
     "drop_records",
     "enter_copies",
     "leave_copies",
+    "insert_sets",
     "list_expiring",
     "set_watermarks",
     "raise_mark",
+    "remove_sets",
     "save_partners",
     "set_clusters",
     "settle",
@@ -22,6 +24,8 @@ _FENCED = (
 _OF_RECORDS = ("put_records", "replace_records")
 #: Those in front of which the pages of claims are explained besides.
 _OF_CLAIMS = ("claim_pairs", "drop_claims")
+#: Those in front of which bucket pages are explained besides.
+_OF_PAGES = ("insert_packed", "remove_packed")
 _UNFENCED = ("hold_draft", "oldest_slice", "read_entries", "set_fence")
 
 
@@ -58,10 +62,9 @@ def load_naming(script: Script) -> Script:
 
 def load_scripts() -> dict[str, Script]:
     """Read all scripts, by name."""
-    fence, order, shelves = _read("_fence"), _read("_records"), _read("_shelves")
+    fence, order, pages = _read("_fence"), _read("_records"), _read("_pages")
     fenced = {name: _script(fence + _read(name)) for name in _FENCED}
     fenced |= {name: _script(fence + order + _read(name)) for name in _OF_RECORDS}
     fenced |= {name: _script(fence + _read("_claims") + _read(name)) for name in _OF_CLAIMS}
-    fenced["enter_buckets"] = _script(fence + shelves + _read("_layers") + _read("enter_buckets"))
-    fenced["leave_buckets"] = _script(fence + shelves + _read("leave_buckets"))
+    fenced |= {name: _script(fence + pages + _read(name)) for name in _OF_PAGES}
     return fenced | {name: _script(_read(name)) for name in _UNFENCED}

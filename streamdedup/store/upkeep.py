@@ -20,8 +20,7 @@ from streamdedup.store.redis_servers import Command, Servers
 #: What the letter after the tag of a key means.
 KINDS = {
     b"r": "records",
-    b"b": "shelves",
-    b"s": "layers",
+    b"b": "buckets",
     b"d": "copies",
     b"q": "departures",
     b"c": "claim pages",

@@ -16,7 +16,7 @@ from streamdedup.service.kafka import connect, sinks
 from streamdedup.service.kafka.failures import CLIENT_ERRORS
 from streamdedup.store.base import Hits
 from streamdedup.store.redis import RedisBucketStore
-from tests.shelves import members_of
+from tests.buckets import members_in_set
 
 #: Told of points, as in ``watched_daemon``.
 Passing = Callable[[str], None]
@@ -84,7 +84,7 @@ def read_then_add(passing: Passing) -> None:
 def _members(store: Any, row: int, band_keys: Any) -> list[set[int]]:
     """Who is in the bucket of each band of a row."""
     # One slot a band: the harness uses no shards.
-    return [members_of(store._servers, store._keys, slot, int(key)) for slot, key in enumerate(band_keys[row])]
+    return [members_in_set(store._servers, store._keys, slot, int(key)) for slot, key in enumerate(band_keys[row])]
 
 
 def reused_producer(_passing: Passing) -> None:

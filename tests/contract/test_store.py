@@ -32,6 +32,7 @@ from streamdedup.store.documents import MARKER_LIFETIME_MS, PutState, StoredReco
 from streamdedup.store.expiry_lists import SLICES_PER_LIFETIME
 from streamdedup.store.memory import MemoryBucketStore
 from streamdedup.store.redis import RedisBucketStore
+from streamdedup.store.redis_buckets import LAYOUTS
 from streamdedup.store.redis_draft import RedisDraft
 from streamdedup.store.redis_servers import OneServer, Servers
 from tests.servers import wait_until
@@ -57,21 +58,26 @@ def _make_redis_store(servers: redis.Redis | Servers) -> MakeStore:
     return make
 
 
-@pytest.fixture(params=["memory", "fakeredis", "server", "server-sharded", "cluster", "cluster-sharded"])
+@pytest.fixture(
+    params=["memory", "fakeredis", "server", "server-packed-sharded", "cluster", "cluster-sharded", "cluster-packed"]
+)
 def make_store(request: pytest.FixtureRequest) -> Iterator[MakeStore]:
-    if request.param == "memory":
+    place, *forms = request.param.split("-")
+    if place == "memory":
         yield lambda **options: MemoryBucketStore(**{k: v for k, v in options.items() if k != "shards"})
         return
-    if request.param.startswith("cluster"):
+    if place == "cluster":
         cluster = request.getfixturevalue("cluster_of_redis")
         servers = connect_cluster(cluster.addresses[:1])
-    elif request.param == "fakeredis":
+    elif place == "fakeredis":
         servers = OneServer(fakeredis.FakeRedis(version=(7, 0)))
     else:
         servers = OneServer(request.getfixturevalue("redis_client"))
     make = _make_redis_store(servers)
+    given = {"shards": 4} if "sharded" in forms else {}
+    given |= {"bucket_layout": LAYOUTS["packed"]} if "packed" in forms else {}
     with servers:
-        yield (lambda **options: make(shards=4, **options)) if request.param.endswith("sharded") else make
+        yield lambda **options: make(**given, **options)
 
 
 @pytest.fixture
@@ -1079,7 +1085,7 @@ class TestDrafts:
         stores[0].open(FINGERPRINT)
         yield (
             stores[0],
-            *(RedisDraft(c, "sd:articles", 1, s) for c, s in zip(connections[1:], stores[1:], strict=True)),
+            *(RedisDraft(c, "sd:articles", s) for c, s in zip(connections[1:], stores[1:], strict=True)),
         )
         for each in connections:
             each.close()

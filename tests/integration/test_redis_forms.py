@@ -1,7 +1,6 @@
 """The index on Redis as it is run: clusters whose slots move, Sentinel, rights, TLS; each with servers of its own."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +16,12 @@ from streamdedup.store.base import Listed, ListedClaim, ListedDocument
 from streamdedup.store.connection import check_server, connect, connect_cluster, connect_sentinel
 from streamdedup.store.documents import PutState, StoredRecord
 from streamdedup.store.redis import RedisBucketStore
+from streamdedup.store.redis_buckets import LAYOUTS
 from streamdedup.store.redis_keys import Keys
 from streamdedup.store.upkeep import IndexUpkeep
 from tests import redis_sets
 from tests.canaries import KEY_PASSWORD, TLS
 from tests.servers import make_redis, unavailable, wait_until
-from tests.shelves import read_layers, write_layers
 
 BANDS = 4
 PARTITION = Partition("articles", 0)
@@ -73,8 +72,8 @@ def exercise(store, numbers, generation=1):
     return hits.candidates
 
 
-def open_store(servers, **options):
-    store = RedisBucketStore(servers, namespace=NAMESPACE, bands=BANDS, lifetime_ms=3_600_000, **options)
+def open_store(servers, namespace=NAMESPACE, **options):
+    store = RedisBucketStore(servers, namespace=namespace, bands=BANDS, lifetime_ms=3_600_000, **options)
     store.open(FINGERPRINT)
     return store
 
@@ -103,7 +102,7 @@ class TestCluster:
         with connect_cluster(own_cluster.addresses[:1], timeout_s=3.0) as servers:
             store = open_store(servers)
             exercise(store, [1, 2])
-            slot = own_cluster.slot(keys.shelves(1))
+            slot = own_cluster.slot(keys.buckets(1))
             before = sorted(own_cluster.all_keys())
             own_cluster.begin_move(slot, spare)
             with pytest.raises(StoreUnavailable):
@@ -124,7 +123,7 @@ class TestCluster:
         with connect_cluster(own_cluster.addresses[:1]) as servers:
             store = open_store(servers)
             exercise(store, [1])
-            slot, spare = own_cluster.slot(Keys(NAMESPACE, BANDS).shelves(1)), len(own_cluster.nodes) - 1
+            slot, spare = own_cluster.slot(Keys(NAMESPACE, BANDS).buckets(1)), len(own_cluster.nodes) - 1
             source = own_cluster.clients[own_cluster.owner(slot)]
             try:
                 source.cluster(
@@ -251,17 +250,14 @@ class TestRights:
     @staticmethod
     def work(servers):
         assert check_server(servers) == []
-        store = open_store(servers, bucket_cap=9)
         # The last document finds full buckets.
-        numbers = list(range(2, 22, 2))
-        exercise(store, numbers)
-        # Shelves are added when there are many members.
-        keys = Keys(NAMESPACE, BANDS)
-        for slot in range(BANDS):
-            layers = read_layers(servers, keys, slot)
-            many = [replace(layer, members_count=10**6) for layer in layers.each]
-            write_layers(servers, keys, slot, replace(layers, each=many))
-        exercise(store, [40])
+        numbers = list(range(2, 24, 2))
+        packed = open_store(servers, f"{NAMESPACE}-packed", bucket_cap=10, bucket_layout=LAYOUTS["packed"])
+        store = open_store(servers, bucket_cap=10)
+        for each in (packed, store):
+            exercise(each, [1, *numbers])
+            fence = each.fence(PARTITION, 1, 0)
+            each.leave_buckets([1, 2], np.array([keys_of(1), keys_of(2)], dtype=np.uint32), [fence])
         store.ping()
         assert store.stats().used_bytes
         assert store.count_documents() == len(numbers) + 1
@@ -304,8 +300,9 @@ class TestRights:
         with connect(server.url, security=LOGIN) as servers:
             self.work(servers)
             upkeep = IndexUpkeep(servers, NAMESPACE)
-            assert upkeep.survey()["records"].count == 11
+            assert upkeep.survey()["records"].count == 12
             assert upkeep.drop() > 0
+            assert IndexUpkeep(servers, f"{NAMESPACE}-packed").drop() > 0
             assert client.dbsize() == 0
 
     def test_a_wrong_password_is_told_without_repeating_it(self, guarded):

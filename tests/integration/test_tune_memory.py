@@ -41,8 +41,10 @@ def id_of(place: int) -> str:
 
 
 def settings_of(url: str, **keys: object) -> Settings:
+    layout = keys.pop("bucket_layout", "sets")
     needed = {"kafka.bootstrap_servers": "localhost:9092", "redis.url": url, "profiles.articles.topics": "articles"}
-    return Settings.load(None, needed | {f"profiles.articles.{key}": value for key, value in keys.items()}, environ={})
+    given = {f"profiles.articles.{key}": value for key, value in keys.items()} | {"redis.bucket_layout": layout}
+    return Settings.load(None, needed | given, environ={})
 
 
 def taken_bytes(url: str, client: redis.Redis, texts: list[str], **keys: object) -> int:
@@ -82,6 +84,7 @@ def forecast_error(url: str, client: redis.Redis, count: int, sample: int, **key
         id_bytes=float(len(id_of(0))),
         namespace_bytes=len("streamdedup:articles"),
         partition_bytes=len(str(PARTITION)),
+        bucket_layout=str(keys.get("bucket_layout", "sets")),
     )
     (row,) = rows_of(study, demand, [profile.threshold], [0.99])
     name, allocator = _name(client)
@@ -93,17 +96,26 @@ def forecast_error(url: str, client: redis.Redis, count: int, sample: int, **key
 
 
 @pytest.mark.parametrize(
-    "keys", [{}, {"shingle_unit": "char", "exact_limit": "none"}, {"exact_limit": 0, "threshold": 0.5}]
+    "keys",
+    [
+        {"bucket_layout": "packed"},
+        {"shingle_unit": "char", "exact_limit": "none"},
+        {"exact_limit": 0, "threshold": 0.5},
+    ],
 )
-def test_it_is_within_ten_percent_of_what_the_server_uses(redis_url, redis_client, keys):
-    assert abs(forecast_error(redis_url, redis_client, 4_000, 1_000, **keys)) < TOLERANCE
+def test_it_is_within_ten_percent_of_what_the_server_uses(start_redis, keys):
+    # A server of its own: the tables of one that others have filled keep their size.
+    server = start_redis()
+    with redis.Redis.from_url(server.url) as client:
+        assert abs(forecast_error(server.url, client, 4_000, 1_000, **keys)) < TOLERANCE
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("layout", ["sets", "packed"])
 @pytest.mark.parametrize("program", [None, "redis-server"])
-def test_it_is_for_a_hundred_thousand_documents_from_a_sample_of_two_thousand(program):
+def test_it_is_for_a_hundred_thousand_documents_from_a_sample_of_two_thousand(program, layout):
     if program is not None and shutil.which(program) is None:
         servers.unavailable(FileNotFoundError(f"{program}: make tools installs it"))
     with servers.make_redis(program) as server, redis.Redis.from_url(server.url) as client:
-        error = forecast_error(server.url, client, 100_000, 2_000)
+        error = forecast_error(server.url, client, 100_000, 2_000, bucket_layout=layout)
     assert abs(error) < TOLERANCE

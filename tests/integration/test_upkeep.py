@@ -68,8 +68,7 @@ class TestLookingIn:
         counts = {kind: found.count for kind, found in figures.items()}
         assert counts == {
             "records": 3,
-            "shelves": 9,
-            "layers": BANDS,
+            "buckets": 9,
             "copies": 1,
             "departures": 1,
             # The two pairs are in different slots.
@@ -114,7 +113,7 @@ class TestLookingIn:
         upkeep = IndexUpkeep(connection, "sd:articles")
         assert upkeep.fingerprint() is None
         fill(connection)
-        assert upkeep.fingerprint() == in_redis(FINGERPRINT, shards=1)
+        assert upkeep.fingerprint() == in_redis(FINGERPRINT, shards=1, bucket_layout="sets", lifetime_ms=3_600_000)
 
     def test_a_key_of_somebody_else_is_named(self, redis_client, redis_url):
         redis_client.set("{sd:articles:0}fingerprint", "mine")

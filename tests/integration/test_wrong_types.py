@@ -8,7 +8,6 @@ from streamdedup.errors import StoreMisconfigured
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 from streamdedup.store.redis_keys import Keys
-from tests.shelves import read_layers
 
 PARTITION = Partition("articles", 0)
 
@@ -28,18 +27,17 @@ def opened(redis_client, redis_url):
 
 
 def test_the_key_that_a_script_meets_is_named_with_prefix_and_cure(opened):
-    client, servers, store, keys = opened
+    client, _, store, keys = opened
     fence = store.fence(PARTITION, 1, 0)
     band_keys = np.zeros((1, keys.slots_count), dtype=np.uint32)
     store.enter_buckets([1], band_keys, [fence])
-    layer = read_layers(servers, keys, 3).each[-1]
-    page = keys.shelves(3) + b"%d:%d" % (layer.number, layer.shelf(0))
-    assert client.delete(page) == 1
-    client.rpush(page, "of somebody else")
+    bucket = keys.buckets(3) + bytes(4)
+    assert client.delete(bucket) == 1
+    client.rpush(bucket, "of somebody else")
     with pytest.raises(StoreMisconfigured) as caught:
         store.enter_buckets([2], band_keys, [fence])
     text = str(caught.value)
-    assert f"the key {page.decode()} holds a value of another type" in text
+    assert rf"the key {keys.buckets(3).decode()}\x00\x00\x00\x00 holds a value of another type" in text
     assert "redis.key_prefix is sd" in text
     assert "streamdedup index rebuild" in text
 

@@ -32,7 +32,17 @@ def test_what_makes_hardly_any_difference_is_told():
     assert opening.advisories == ("unicode is '14.0.0' in the index and '15.0.0' in the settings",)
 
 
+def test_the_length_of_a_page_generation_belongs_to_an_index_of_pages_only():
+    sets = in_redis(OURS, shards=2, bucket_layout="sets", lifetime_ms=60_000)
+    assert sets == {**OURS, "shards": 2, "bucket_layout": "sets", "claim_layout": 2}
+    packed = in_redis(OURS, shards=2, bucket_layout="packed", lifetime_ms=60_000)
+    assert packed == {**sets, "bucket_layout": "packed", "page_generation_ms": 60_000}
+    with pytest.raises(IndexMismatch, match="bucket_layout is 'sets' in the index and 'packed' in the settings"):
+        compare_fingerprints(sets, packed)
+
+
 def test_every_parameter_of_the_version_is_in_the_fingerprint_of_a_profile():
     given = {"kafka.bootstrap_servers": "h:1", "redis.url": "redis://h", "profiles.articles.topics": "t"}
-    fingerprint = in_redis(Settings.load(None, given, {}).profiles["articles"].fingerprint(), shards=1)
+    of_profile = Settings.load(None, given, {}).profiles["articles"].fingerprint()
+    fingerprint = in_redis(of_profile, shards=1, bucket_layout="sets", lifetime_ms=None)
     assert fingerprint.keys() >= VERSION_PARAMETERS | ADVISORY_PARAMETERS

@@ -91,6 +91,13 @@ TABLE: dict[str, set[str]] = {
         "store.redis_runner",
         "store.redis_servers",
     },
+    "store.redis_buckets": {
+        "store.base",
+        "store.redis_keys",
+        "store.redis_partitions",
+        "store.redis_runner",
+        "store.redis_servers",
+    },
     "store.redis_copies": {
         "store.base",
         "store.redis_keys",
@@ -100,6 +107,7 @@ TABLE: dict[str, set[str]] = {
     },
     "store.redis": {
         "store.redis_backlog",
+        "store.redis_buckets",
         "store.redis_claims",
         "store.redis_copies",
         "store.base",
@@ -117,7 +125,6 @@ TABLE: dict[str, set[str]] = {
     "store.memory_draft": {"store.base", "store.memory"},
     "store.redis_draft": {
         "store.base",
-        "store.fingerprints",
         "store.redis",
         "store.redis_keys",
         "store.redis_runner",

@@ -1,0 +1,329 @@
+"""The two layouts of buckets in Redis: the same members from both, where each bucket is stored, and for how long."""
+
+import itertools
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streamdedup.position import Partition
+from streamdedup.store.base import SHOWN_OF_FULL
+from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.store.redis import RedisBucketStore
+from streamdedup.store.redis_buckets import LAYOUTS
+from streamdedup.store.redis_keys import Keys
+from streamdedup.store.redis_servers import OneServer
+from tests.buckets import members_in_pages, members_in_set
+
+BANDS = 2
+NAMESPACE = "sd:layouts"
+FINGERPRINT = {"bands": BANDS}
+PARTITION = Partition("articles", 0)
+KEYS = Keys(NAMESPACE, BANDS)
+#: Lifetime so long that no page generation ends while a test runs: 20 years, of which the third began in 2010.
+LIFETIME_MS = 20 * 365 * 86_400_000
+#: What `lua/_pages.lua` says: pages at least, buckets a page at most in the mean, members on a page at most.
+FEWEST, FULL, MOST_IN_PAGE = 1024, 64, 8
+
+
+def generation() -> int:
+    """Return the number of the present page generation."""
+    return time.time_ns() // 1_000_000 // LIFETIME_MS
+
+
+@dataclass
+class Lab:
+    """An index in one layout, and a view of its keys."""
+
+    client: redis.Redis
+    layout: str
+    lifetime_ms: int | None = LIFETIME_MS
+    bucket_cap: int | None = None
+
+    def __post_init__(self) -> None:
+        self.server = OneServer(self.client)
+        self.store = RedisBucketStore(
+            self.server,
+            namespace=NAMESPACE,
+            bands=BANDS,
+            lifetime_ms=self.lifetime_ms,
+            bucket_cap=self.bucket_cap,
+            bucket_layout=LAYOUTS[self.layout],
+        )
+        self.store.open(FINGERPRINT)
+        self.fence = self.store.fence(PARTITION, 1, 0)
+
+    def insert(self, numbers, band_keys):
+        """Insert documents; ``band_keys`` has one key per document, used in every band."""
+        rows = np.array([[key] * BANDS for key in band_keys], dtype=np.uint32)
+        return self.store.enter_buckets(list(numbers), rows, [self.fence])
+
+    def remove(self, numbers, band_keys):
+        rows = np.array([[key] * BANDS for key in band_keys], dtype=np.uint32)
+        self.store.leave_buckets(list(numbers), rows, [self.fence])
+
+    def bucket_keys(self) -> list[bytes]:
+        """Keys of the buckets in slot 0."""
+        return sorted(self.client.scan_iter(KEYS.buckets(0) + b"*", count=10_000))
+
+    def members(self, band_key, number=None) -> set[int]:
+        """Members of a bucket, the same in every band."""
+        at = (generation() if self.lifetime_ms else 0) if number is None else number
+        if self.layout == "sets":
+            found = [members_in_set(self.server, KEYS, slot, band_key) for slot in range(BANDS)]
+        else:
+            found = [members_in_pages(self.server, KEYS, slot, band_key, at) for slot in range(BANDS)]
+        assert found[0] == found[1]
+        return found[0]
+
+    def pages_and_buckets(self, number=None) -> tuple[int, int]:
+        key = KEYS.buckets(0) + b"%d" % (generation() if number is None else number)
+        pages, buckets = self.client.get(key).split()
+        return int(pages), int(buckets)
+
+    def shift(self, by: int) -> None:
+        """Make the present page generation one that is ``by`` lifetimes later; below 0: earlier."""
+        for slot in range(BANDS):
+            prefix = KEYS.buckets(slot)
+            parts = [key[len(prefix) :].partition(b":") for key in self.client.scan_iter(prefix + b"*", count=10_000)]
+            # The generation whose place is taken moves first.
+            for number, separator, rest in sorted(parts, key=lambda part: int(part[0]), reverse=by > 0):
+                to = b"%d" % (int(number) + by)
+                self.client.rename(prefix + number + separator + rest, prefix + to + separator + rest)
+
+
+@pytest.fixture(params=["sets", "packed"])
+def layout(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def lab(redis_client, layout) -> Lab:
+    return Lab(redis_client, layout)
+
+
+@pytest.fixture
+def packed(redis_client) -> Lab:
+    return Lab(redis_client, "packed")
+
+
+def documents(count, first=1):
+    return list(range(first, first + count))
+
+
+class TestBothLayouts:
+    @pytest.mark.parametrize("key", [0, 1, 2**31 - 1, 2**31, 2**32 - 1, 0x0D0A3A3D, 0x31323334])
+    def test_the_greatest_numbers_and_all_keys_are_whole(self, lab, key):
+        numbers = [-(2**63), -1, 0, 1, 2**63 - 1]
+        lab.insert(numbers, [key] * 5)
+        assert lab.members(key) == set(numbers)
+        assert lab.insert([7], [key]).candidates == [dict.fromkeys(numbers, BANDS)]
+
+    def test_a_bucket_of_any_size_returns_all_members_and_can_be_emptied(self, lab):
+        numbers = documents(3 * MOST_IN_PAGE)
+        for at, number in enumerate(numbers):
+            assert lab.insert([number], [7]).candidates == [dict.fromkeys(numbers[:at], BANDS)]
+        lab.remove([4], [7])
+        assert lab.insert([5], [7]).candidates == [dict.fromkeys(set(numbers) - {4, 5}, BANDS)]
+        lab.remove(numbers, [7] * len(numbers))
+        assert lab.members(7) == set()
+        assert lab.insert([300, 301], [7, 7]).candidates == [{}, {300: BANDS}]
+
+    def test_the_same_bytes_at_another_place_are_not_the_document(self, lab):
+        # The bytes of 2 ** 32 are found in the middle of 1 followed by 0.
+        lab.insert([1, 0], [7, 7])
+        lab.remove([2**32], [7])
+        assert lab.members(7) == {0, 1}
+        assert lab.insert([2**32], [7]).candidates == [{0: BANDS, 1: BANDS}]
+
+    @pytest.mark.parametrize("cap", [1, 2, MOST_IN_PAGE, MOST_IN_PAGE + 1, 3 * MOST_IN_PAGE])
+    def test_a_full_bucket_takes_no_more_returns_some_and_is_not_kept_alive(self, redis_client, layout, cap):
+        lab = Lab(redis_client, layout, bucket_cap=cap)
+        lab.insert(documents(cap), [7] * cap)
+        for key in lab.bucket_keys():
+            lab.client.pexpire(key, 60_000)
+        hits = lab.insert(documents(20, 100), [7] * 20)
+        assert hits.full == hits.crowded == set(range(20))
+        assert {sum(met.values()) for met in hits.candidates} == {BANDS * min(cap, SHOWN_OF_FULL)}
+        assert lab.members(7) == set(documents(cap))
+        generations = {KEYS.buckets(0) + b"%d" % generation()}
+        assert all(lab.client.pttl(key) <= 60_000 for key in set(lab.bucket_keys()) - generations)
+
+    def test_every_key_has_a_time_to_live_of_at_least_a_lifetime(self, lab):
+        rng = np.random.default_rng(1)
+        for first in range(1, 8_001, 1_000):
+            lab.insert(documents(1_000, first), [*rng.integers(0, 2**32, 900), *[7] * 100])
+        expiries = [lab.client.pttl(key) for key in lab.bucket_keys()]
+        assert min(expiries) > LIFETIME_MS - 60_000
+        assert max(expiries) <= (LIFETIME_MS if lab.layout == "sets" else 2 * LIFETIME_MS)
+
+    def test_without_a_lifetime_no_key_has_a_time_to_live(self, redis_client, layout):
+        lab = Lab(redis_client, layout, lifetime_ms=None)
+        lab.insert([*documents(50), 60], [*[7] * 50, 8])
+        assert {lab.client.pttl(key) for key in lab.bucket_keys()} == {-1}
+        assert lab.insert([70], [8]).candidates == [{60: BANDS}]
+
+
+class TestSets:
+    def test_a_bucket_is_a_set_that_an_operator_can_read(self, redis_client):
+        Lab(redis_client, "sets").insert([5, -9], [0x01020304] * 2)
+        assert redis_client.smembers(b"{sd:layouts:0}b\x01\x02\x03\x04") == {b"5", b"-9"}
+        assert redis_client.object("encoding", b"{sd:layouts:0}b\x01\x02\x03\x04") == b"intset"
+
+    def test_every_insertion_extends_the_life_of_a_bucket(self, redis_client):
+        lab = Lab(redis_client, "sets")
+        lab.insert([1], [7])
+        (key,) = lab.bucket_keys()
+        lab.client.pexpire(key, 60_000)
+        lab.insert([1], [7])
+        assert lab.client.pttl(key) > LIFETIME_MS - 60_000
+
+
+class TestPages:
+    def test_many_buckets_share_few_small_hashes(self, packed):
+        keys = np.random.default_rng(1).integers(0, 2**32, 20_000)
+        packed.insert(documents(len(keys)), keys)
+        pages = [key for key in packed.bucket_keys() if b":" in key.removeprefix(KEYS.buckets(0))]
+        assert len(pages) == FEWEST
+        assert {packed.client.object("encoding", key) for key in pages} == {b"listpack"}
+        assert sum(packed.client.hlen(key) for key in pages) == len(set(keys.tolist())) == packed.pages_and_buckets()[1]
+
+    def test_a_large_bucket_leaves_its_page_small(self, packed):
+        packed.insert(documents(50), [7] * 50)
+        packed.insert(documents(50, 100), [7 + FEWEST] * 50)
+        page = KEYS.buckets(0) + b"%d:7" % generation()
+        assert packed.client.object("encoding", page) == b"listpack"
+        assert packed.client.hvals(page) == [b"", b""]
+        assert (packed.members(7), packed.members(7 + FEWEST)) == (set(documents(50)), set(documents(50, 100)))
+
+    def test_documents_that_share_a_page_and_not_the_band_key_are_not_returned(self, packed):
+        same_page = [7 + 2**20 * at for at in range(400)]
+        assert packed.insert(documents(400), same_page).candidates == [{}] * 400
+        assert packed.insert([1000], [7 + 2**20]).candidates == [{2: BANDS}]
+
+    def test_pages_are_added_as_buckets_come_and_every_bucket_is_found_and_removed(self, packed):
+        rng = np.random.default_rng(2)
+        keys = rng.choice(2**32, FEWEST * FULL + 9_000, replace=False)
+        for low in range(0, len(keys), 20_000):
+            part = keys[low : low + 20_000]
+            packed.insert(documents(len(part), 1 + low), part)
+        pages, buckets = packed.pages_and_buckets()
+        assert buckets == len(keys)
+        assert pages == -(-len(keys) // FULL) > FEWEST
+        some = rng.choice(len(keys), 500, replace=False)
+        hits = packed.insert(documents(500, 10**6), keys[some])
+        assert [set(met) for met in hits.candidates] == [{place + 1} for place in some.tolist()]
+        assert max(packed.client.hlen(key) for key in packed.bucket_keys()[1:]) < 512
+        packed.remove(documents(500, 10**6), keys[some])
+        packed.remove(documents(len(keys)), keys)
+        assert packed.bucket_keys() == [KEYS.buckets(0) + b"%d" % generation()]
+
+    def test_a_page_that_was_emptied_begins_with_a_time_to_live_again(self, packed):
+        packed.insert([1], [7])
+        packed.remove([1], [7])
+        packed.insert([2], [7])
+        assert all(packed.client.pttl(key) > LIFETIME_MS for key in packed.bucket_keys())
+
+
+class TestGenerations:
+    def test_members_are_found_for_one_generation_more(self, packed):
+        packed.insert([1, 2], [7, 8])
+        packed.shift(-1)
+        assert packed.insert([3], [7]).candidates == [{1: BANDS}]
+        packed.shift(-1)
+        assert packed.insert([4, 5], [7, 8]).candidates == [{3: BANDS}, {}]
+
+    def test_a_document_inserted_again_lives_on_and_is_returned_once(self, packed):
+        for _ in range(4):
+            packed.insert([1], [7])
+            assert packed.insert([2], [7]).candidates == [{1: BANDS}]
+            assert packed.members(7) == {1, 2}
+            packed.shift(-1)
+        assert packed.insert([3], [7]).candidates == [{1: BANDS, 2: BANDS}]
+
+    def test_a_removed_document_leaves_every_generation(self, packed):
+        packed.insert(documents(20), [7] * 20)
+        packed.shift(-1)
+        packed.insert(documents(3), [7] * 3)
+        packed.remove([2, 5], [7, 7])
+        assert packed.insert([99], [7]).candidates == [dict.fromkeys(set(documents(20)) - {2, 5}, BANDS)]
+
+    def test_members_of_both_generations_count_towards_the_cap(self, redis_client):
+        packed = Lab(redis_client, "packed", bucket_cap=4)
+        packed.insert([1, 2, 3], [7] * 3)
+        packed.shift(-1)
+        packed.insert([3, 4], [7] * 2)
+        hits = packed.insert([5, 1], [7, 7])
+        assert (hits.full, hits.crowded) == ({0}, {0, 1})
+        assert hits.candidates[1] == {2: BANDS, 3: BANDS, 4: BANDS}
+
+    def test_what_was_written_before_the_clock_went_back_is_found(self, packed):
+        packed.insert([1], [7])
+        packed.shift(1)
+        assert packed.insert([2], [7]).candidates == [{1: BANDS}]
+        packed.remove([1], [7])
+        assert packed.members(7, generation() + 1) == set()
+
+    def test_a_generation_begins_with_the_pages_that_the_one_before_needed(self, packed):
+        packed.insert([1], [7])
+        packed.client.set(KEYS.buckets(0) + b"%d" % (generation() - 1), "1024 100000", keepttl=True)
+        packed.client.unlink(KEYS.buckets(0) + b"%d" % generation())
+        packed.insert([2], [8])
+        assert packed.pages_and_buckets() == (-(-100_000 // FULL), 1)
+
+
+ACTIONS = st.sampled_from(["insert", "insert", "insert", "remove", "shift"])
+STEPS = st.lists(st.tuples(ACTIONS, st.integers(1, 24), st.sampled_from([7, 7, 7, 7 + FEWEST, 8])), max_size=60)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(STEPS, st.sampled_from([None, 3, 8, 9, 12]), st.integers(1, 7))
+def test_both_layouts_do_as_the_index_in_memory(redis_client, steps, cap, batch):
+    labs = []
+    for layout in ("sets", "packed"):
+        redis_client.flushdb()
+        lab = Lab(redis_client, layout, bucket_cap=cap)
+        labs.append(run_beside_memory(lab, steps, cap, batch))
+    assert labs[0] == labs[1]
+
+
+def run_beside_memory(lab, steps, cap, batch):
+    """Do the same in the index in memory; return what the buckets showed where none was full."""
+    memory = MemoryBucketStore(bucket_cap=cap)
+    memory.open(FINGERPRINT)
+    fence = memory.fence(PARTITION, 1, 0)
+    shown, shifted = [], False
+    for part in _batched(steps, batch):
+        for action, group in itertools.groupby(part, key=lambda step: step[0]):
+            if action == "shift":
+                if lab.layout == "packed" and not shifted:
+                    lab.shift(-1)  # members are found for one generation more
+                    shifted = True
+                continue
+            pairs = [(number, key) for _, number, key in group]
+            numbers, band_keys = [number for number, _ in pairs], [key for _, key in pairs]
+            rows = np.array([[key] * BANDS for key in band_keys], dtype=np.uint32)
+            if action == "remove":
+                lab.remove(numbers, band_keys)
+                memory.leave_buckets(numbers, rows, [fence])
+                continue
+            ours, theirs = lab.insert(numbers, band_keys), memory.enter_buckets(numbers, rows, [fence])
+            assert (ours.full, ours.crowded, ours.full_buckets_count) == (
+                theirs.full,
+                theirs.crowded,
+                theirs.full_buckets_count,
+            )
+            for place, (met, expected) in enumerate(zip(ours.candidates, theirs.candidates, strict=True)):
+                # Which members of a full bucket are returned is open, but not how many.
+                assert sum(met.values()) == sum(expected.values())
+                assert place in ours.full or met == expected
+            shown.append([met for place, met in enumerate(ours.candidates) if place not in ours.full])
+    return shown
+
+
+def _batched(steps, size):
+    return (steps[low : low + size] for low in range(0, len(steps), size))
