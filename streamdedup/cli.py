@@ -209,6 +209,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = EXIT_INTERRUPTED
     except BrokenPipeError:
         code = EXIT_PIPE
+    except UnicodeEncodeError as error:
+        if not _is_of_output(error):
+            raise
+        code = _fail(_unwritable(error), EXIT_FAILED)
     except OSError as error:
         if error.filename is None and error.errno not in _WRITE_ERRORS:
             raise
@@ -232,6 +236,25 @@ def _run(arguments: Sequence[str] | None) -> int | str | None:
         code = ended.code
     sys.stdout.flush()
     return code
+
+
+def _is_of_output(error: UnicodeEncodeError) -> bool:
+    """Tell whether the encoding of standard output lacks a character."""
+    # Not by its name: all table-driven codecs call themselves "charmap" in errors.
+    try:
+        error.object[error.start].encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _unwritable(error: UnicodeEncodeError) -> str:
+    """Say which character the encoding of standard output lacks."""
+    encoding, lacking = sys.stdout.encoding, f"U+{ord(error.object[error.start]):04X}"
+    return (
+        f"cannot write the output: its encoding, {encoding}, lacks {lacking}; set PYTHONIOENCODING=utf-8 in the "
+        "environment"
+    )
 
 
 def _fail(text: str, code: int) -> int:

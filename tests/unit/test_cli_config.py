@@ -178,6 +178,32 @@ def test_a_mistake_of_the_program_itself_keeps_its_traceback(monkeypatch):
         cli.main(["schema", "alert"])
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+def test_output_that_its_encoding_cannot_hold_is_one_line_and_code_1(config, encoding):
+    command = [
+        sys.executable,
+        "-m",
+        "streamdedup",
+        "config",
+        "show",
+        "--config",
+        config,
+        "--set",
+        "kafka.group_id=ключ",
+    ]
+    done = subprocess.run(command, capture_output=True, check=False, env={**os.environ, "PYTHONIOENCODING": encoding})
+    assert done.returncode == errors.EXIT_FAILED
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("streamdedup: cannot write the output: its encoding, ")
+    assert line.endswith(" lacks U+043A; set PYTHONIOENCODING=utf-8 in the environment")
+
+
+def test_a_character_that_is_encoded_elsewhere_keeps_its_traceback(monkeypatch):
+    monkeypatch.setattr(cli, "_run", lambda _arguments: "ключ".encode("ascii"))
+    with pytest.raises(UnicodeEncodeError):
+        cli.main([])
+
+
 @pytest.mark.parametrize("words", [(), *((name,) for name in cli.COMMANDS), ("topics", "create"), ("index", "unfence")])
 def test_help_names_no_type_for_flags_which_take_no_value(run, words):
     code, out, _ = run(*words, "--help")
