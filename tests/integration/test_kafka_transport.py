@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 from kafka import errors as kafka_errors
+from kafka.admin import KafkaAdminClient
 
 from streamdedup.embedded import KafkaServer, MockBroker
 from streamdedup.embedded.ports import free_ports
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, FatalError, ProducerFenced
 from streamdedup.findings import Level
+from streamdedup.position import Partition
 from streamdedup.service.kafka import KafkaOptions, KafkaTransport, TopicNeed, check_kafka, check_topics, create_topics
 from streamdedup.service.kafka.client import call_within, close_quietly
 from streamdedup.service.kafka.failures import cap_client_logging, translated
@@ -48,7 +50,8 @@ def test_nobody_at_the_address_is_said_in_time_and_leaves_nothing_behind(deliver
     script = f"""
         import gc, logging, pathlib, threading
         from streamdedup.errors import BrokerUnavailable
-        from streamdedup.service.kafka import KafkaOptions, KafkaTransport
+        from streamdedup.position import Partition
+from streamdedup.service.kafka import KafkaOptions, KafkaTransport
         logging.disable()
         transport = KafkaTransport(KafkaOptions(bootstrap_servers={address!r}, group_id="g", topics=("t",),
             transactional_id="x", delivery={delivery!r}, connect_timeout_s=0.5))
@@ -95,6 +98,22 @@ def test_a_message_without_key_and_value_is_an_error_of_ours_and_not_hidden(kafk
     source, sink = KafkaTransport(options(kafka, new_topic("input"))).open()
     with contextlib.closing(source), contextlib.closing(sink), pytest.raises(ValueError, match="key or value"):
         sink.publish([Message(new_topic("output"), None, None)], Batch())
+
+
+@pytest.mark.long
+def test_new_partitions_of_a_topic_are_read_within_half_a_minute(kafka, new_topic):
+    topic = new_topic("input")
+    source, sink = KafkaTransport(options(kafka, topic)).open()
+    with contextlib.closing(source), contextlib.closing(sink):
+
+        def are_assigned(count: int) -> bool:
+            source.poll(POLL_S)
+            return source.assigned() == {Partition(topic, number) for number in range(count)}
+
+        servers.wait_until(lambda: are_assigned(1), 60, "the only partition")
+        with contextlib.closing(KafkaAdminClient(bootstrap_servers=kafka.split(","))) as admin:
+            admin.create_partitions({topic: 3})
+        servers.wait_until(lambda: are_assigned(3), 30, "the new partitions")
 
 
 def test_topics_are_created_once_and_then_found(kafka):
@@ -168,7 +187,8 @@ def test_a_process_ends_quietly_and_soon_although_kafka_is_away(own_kafka):
     script = f"""
         import sys
         from streamdedup.errors import BrokerUnavailable
-        from streamdedup.service.kafka import KafkaOptions, KafkaTransport, sinks
+        from streamdedup.position import Partition
+from streamdedup.service.kafka import KafkaOptions, KafkaTransport, sinks
         from streamdedup.service.transport import Batch, Message, Sink, Source
         sinks.COMMIT_MARGIN_S = 0.5
         source, sink = KafkaTransport(KafkaOptions(
@@ -295,7 +315,8 @@ def test_tls_that_does_not_come_about_is_told_in_words(kafka):
     # In a process of its own: the client leaves the socket of a failed handshake to the garbage collector.
     script = f"""
         from streamdedup.errors import BrokerUnavailable
-        from streamdedup.service.kafka import KafkaOptions, check_topics
+        from streamdedup.position import Partition
+from streamdedup.service.kafka import KafkaOptions, check_topics
         asked = KafkaOptions(bootstrap_servers={kafka!r}, group_id="g", topics=("t",), delivery="at-least-once",
             connect_timeout_s=2.0, security_protocol="SSL")
         try:
