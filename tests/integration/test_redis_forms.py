@@ -59,6 +59,7 @@ def exercise(store, numbers, generation=1):
     )
     # Nobody is in these; a document that changes leaves such ones.
     store.leave_buckets(numbers, band_keys ^ np.uint32(0xFFFFFFFF), [fence])
+    store.leave_copies([(10**6, bytes(16))], [fence])
     nobody = Position(*PARTITION, 10**6)
     assert store.claim_pairs([(b"z" * 16, nobody)], [fence]) == [True]
     store.list_expiring(Listed([ListedDocument(10**6, nobody, 0)], [ListedClaim(b"z" * 16, nobody, 0)]), [fence])
@@ -134,6 +135,7 @@ class TestCluster:
             wait_until(lambda: exercise(store, [3]) and own_cluster.owner(slot) == spare, what="the slot to arrive")
             assert exercise(store, [5], generation=2) == [{1: BANDS, 3: BANDS}]
 
+    @pytest.mark.long
     def test_a_master_that_is_away_is_waited_for(self, own_cluster):
         with connect_cluster(own_cluster.addresses[:1], timeout_s=2.0, connect_timeout_s=2.0) as servers:
             store = open_store(servers)
