@@ -208,7 +208,9 @@ def test_after_the_group_was_deleted_unfence_lets_it_write_again(installation):
     assert done.returncode == 0, done.stderr
     with installation.daemon() as daemon:
         installation.wait_committed(10)
-        servers.wait_until(lambda: daemon.metric("streamdedup_documents_silent_total") == 10, what="10 silent documents")
+        servers.wait_until(
+            lambda: daemon.metric("streamdedup_documents_silent_total") == 10, what="10 silent documents"
+        )
         assert daemon.stop() == 0
 
 

@@ -58,9 +58,12 @@ def _make_redis_store(servers: redis.Redis | Servers) -> MakeStore:
     return make
 
 
-@pytest.fixture(
-    params=["memory", "fakeredis", "server", "server-packed-sharded", "cluster", "cluster-sharded", "cluster-packed"]
-)
+#: Where the suite runs: in `make test` the least that reaches each form of each operation.
+PLACES = ["memory", "server", "server-packed-sharded", "cluster-sharded"]
+MORE_PLACES = ["fakeredis", "cluster", "cluster-packed"]
+
+
+@pytest.fixture(params=[*PLACES, *(pytest.param(place, marks=pytest.mark.long) for place in MORE_PLACES)])
 def make_store(request: pytest.FixtureRequest) -> Iterator[MakeStore]:
     place, *forms = request.param.split("-")
     if place == "memory":

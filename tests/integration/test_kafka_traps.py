@@ -211,6 +211,7 @@ class TestT3T4MembershipIsTakenWithTheBatch:
             assignment=lambda: {partition},
             seek=lambda partition, offset: sought.append((partition, offset)),
             _coordinator=SimpleNamespace(state=state, need_rejoin=lambda: True),
+            _cluster=SimpleNamespace(topic_id=lambda _topic: None, add_listener=lambda _listener: None),
         )
         options = KafkaOptions(bootstrap_servers="unused:1", group_id="g", topics=("t",), transactional_id="x")
         assert not KafkaSource(consumer, options, RebalanceNotes())._poll(0.0)
