@@ -226,13 +226,12 @@ def _local(time_s: float, form: str) -> str:
 def letter_json(letter: Letter) -> str:
     """Return a dead letter as one line of JSON, pure ASCII so that it is safe anywhere."""
     record, facts = letter.record, letter.facts
-    dead_letter_topic, partition, offset, _ = record.position
     fields: dict[str, Any] = {
-        "dead_letter": {"topic": dead_letter_topic, "partition": partition, "offset": offset},
+        "dead_letter": _place(record.position),
         "time": facts.get("time"),
         "code": letter.code,
         "attempts": letter.attempts,
-        "origin": None if letter.origin is None else letter.origin._asdict(),
+        "origin": None if letter.origin is None else _place(letter.origin),
         "timestamp": whole_number(facts.get("timestamp", "")),
         "facts": dict(facts),
         **_content("key", record.key),
@@ -240,6 +239,11 @@ def letter_json(letter: Letter) -> str:
         "headers": [{"name": name, **_content("value", value)} for name, value in letter.headers],
     }
     return json.dumps(fields)
+
+
+def _place(position: Position) -> dict[str, str | int]:
+    """Return topic, partition and offset, as a reader of Kafka knows them."""
+    return {"topic": position.topic, "partition": position.partition, "offset": position.offset}
 
 
 def _content(name: str, content: bytes | None) -> dict[str, str | None]:

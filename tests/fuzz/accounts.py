@@ -109,6 +109,9 @@ class _Ends:
     def generation(self) -> int | None:
         return 1
 
+    def end(self, partition: Partition) -> int | None:
+        return None
+
     def confirm(self) -> None:
         pass
 

@@ -50,8 +50,7 @@ def test_nobody_at_the_address_is_said_in_time_and_leaves_nothing_behind(deliver
     script = f"""
         import gc, logging, pathlib, threading
         from streamdedup.errors import BrokerUnavailable
-        from streamdedup.position import Partition
-from streamdedup.service.kafka import KafkaOptions, KafkaTransport
+        from streamdedup.service.kafka import KafkaOptions, KafkaTransport
         logging.disable()
         transport = KafkaTransport(KafkaOptions(bootstrap_servers={address!r}, group_id="g", topics=("t",),
             transactional_id="x", delivery={delivery!r}, connect_timeout_s=0.5))
@@ -187,8 +186,7 @@ def test_a_process_ends_quietly_and_soon_although_kafka_is_away(own_kafka):
     script = f"""
         import sys
         from streamdedup.errors import BrokerUnavailable
-        from streamdedup.position import Partition
-from streamdedup.service.kafka import KafkaOptions, KafkaTransport, sinks
+        from streamdedup.service.kafka import KafkaOptions, KafkaTransport, sinks
         from streamdedup.service.transport import Batch, Message, Sink, Source
         sinks.COMMIT_MARGIN_S = 0.5
         source, sink = KafkaTransport(KafkaOptions(
@@ -315,8 +313,7 @@ def test_tls_that_does_not_come_about_is_told_in_words(kafka):
     # In a process of its own: the client leaves the socket of a failed handshake to the garbage collector.
     script = f"""
         from streamdedup.errors import BrokerUnavailable
-        from streamdedup.position import Partition
-from streamdedup.service.kafka import KafkaOptions, check_topics
+        from streamdedup.service.kafka import KafkaOptions, check_topics
         asked = KafkaOptions(bootstrap_servers={kafka!r}, group_id="g", topics=("t",), delivery="at-least-once",
             connect_timeout_s=2.0, security_protocol="SSL")
         try:

@@ -708,9 +708,9 @@ def test_a_wait_for_the_store_ends_with_a_request_to_stop():
 
 
 class WithoutFence(MemoryBucketStore):
-    def fence(self, partition, generation, committed, note=""):
+    def fence(self, partition, *state):
         self._fences[partition] = 0
-        return super().fence(partition, generation, committed, note)
+        return super().fence(partition, *state)
 
     def _check(self, fences):
         pass
@@ -727,8 +727,8 @@ class WithoutPartners(MemoryBucketStore):
 
 
 class WithoutMark(MemoryBucketStore):
-    def fence(self, partition, generation, committed, note=""):
-        return replace(super().fence(partition, generation, committed, note), mark=0)
+    def fence(self, *state):
+        return replace(super().fence(*state), mark=0)
 
 
 class ReadBeforeAdd(MemoryBucketStore):

@@ -1,6 +1,7 @@
 """Events that repeat per record: how many lines of the log they take, and that lines and counts add up."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import structlog
@@ -243,6 +244,8 @@ def test_the_loop_writes_its_counts_also_when_it_ends_by_an_error():
 
 class NeverPolls:
     """A consumer whose every poll fails in a way that passes."""
+
+    _cluster = SimpleNamespace(topic_id=lambda _topic: None, add_listener=lambda _listener: None)
 
     def assignment(self):
         return set()
