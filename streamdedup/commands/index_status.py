@@ -203,9 +203,10 @@ def _profile_lines(profile: Mapping[str, Any], *, committed_is_known: bool) -> I
     yield f"  claims     about {profile['claims']:,}"
     yield from _partition_lines(profile["partitions"], committed_is_known=committed_is_known)
     if profile["keys"] is not None:
-        yield f"  {'keys':<12}{'count':>14}{'memory':>14}"
+        width = max(10, *map(len, profile["keys"])) + 2
+        yield f"  {'keys':<{width}}{'count':>14}{'memory':>14}"
         for kind, figures in profile["keys"].items():
-            yield f"  {kind:<12}{figures['count']:>14,}{_size(figures['bytes']):>14}"
+            yield f"  {kind:<{width}}{figures['count']:>14,}{_size(figures['bytes']):>14}"
 
 
 def _partition_lines(partitions: Sequence[Mapping[str, Any]], *, committed_is_known: bool) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from streamdedup.commands.index_status import _mark_state, is_lost, render_status
-from streamdedup.store.upkeep import PartitionFacts
+from streamdedup.store.upkeep import KINDS, OTHER_KIND, PartitionFacts
 
 
 def a_profile(**changed):
@@ -80,6 +80,13 @@ class TestProfile:
     )
     def test_a_line_says(self, changed, said):
         assert said in rendered(a_profile(**changed))
+
+    def test_the_table_of_keys_is_aligned_with_its_longest_name(self):
+        keys = {kind: {"count": 3, "bytes": 10} for kind in (*KINDS.values(), OTHER_KIND)}
+        lines = rendered(a_profile(keys=keys))
+        table = lines[next(number for number, line in enumerate(lines) if line.startswith("  keys ")) :]
+        assert len(table) == 1 + len(keys)
+        assert len({len(line) for line in table}) == 1
 
     def test_an_index_that_differs_does_not_fit(self):
         lines = rendered(a_profile(differences=["rows is 4 ..."]))
