@@ -20,9 +20,10 @@ from benchmarks import corpus, peers, report, servers
 from benchmarks.ours import default_banding, index_on
 from streamdedup.lsh import Banding
 
-#: What differs from the defaults, by the name of the row.
+#: Settings that differ from the defaults, by the name of the row.
 OURS: dict[str, dict[str, Any]] = {
     "streamdedup": {},
+    'streamdedup, bucket_layout "packed"': {"redis.bucket_layout": "packed"},
     "streamdedup, exact_limit 0": {"exact_limit": 0},
     'streamdedup, exact_limit "none"': {"exact_limit": "none"},
     'streamdedup, shingle_unit "char"': {"shingle_unit": "char"},

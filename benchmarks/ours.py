@@ -49,8 +49,8 @@ class Index:
 
 
 def settings_for(url: str = "redis://localhost:6379/0", **keys: object) -> Settings:
-    """Return the default settings, but for the keys of the profile that are given."""
-    given = {f"profiles.{PROFILE}.{key}": value for key, value in keys.items()}
+    """Return the default settings with some changed: keys of the profile, or of another section by their full name."""
+    given = {key if "." in key else f"profiles.{PROFILE}.{key}": value for key, value in keys.items()}
     needed = {"kafka.bootstrap_servers": "localhost:9092", "redis.url": url, f"profiles.{PROFILE}.topics": PROFILE}
     return Settings.load(None, needed | given, environ={})
 
@@ -62,7 +62,7 @@ def default_banding() -> Banding:
 
 @contextmanager
 def index_on(url: str, **keys: object) -> Iterator[Index]:
-    """Open an index on a server that is empty; ``keys`` are settings of the profile."""
+    """Open an index on a server that is empty; ``keys`` as for ``settings_for``."""
     settings = settings_for(url, **keys)
     with connect_store(settings) as client:
         store = redis_store(settings, PROFILE, client)
