@@ -83,42 +83,63 @@ local function members_of_others(band_key)
   return found
 end
 
--- The numbers among members other than one, each once, and whether that one is among them.
-local function without(members, number)
-  local rest, seen = {}, {}
+-- Members of several generations, joined, each once.
+local function each_once(members)
+  local found, seen = {}, {}
   for place = 1, #members, 8 do
     local member = sub(members, place, place + 7)
-    if not seen[member] and member ~= number then
-      rest[#rest + 1] = member
+    if not seen[member] then
+      found[#found + 1] = member
     end
     seen[member] = true
   end
-  return rest, seen[number]
+  return table.concat(found)
 end
 
 local full, near_capacity = {}, {}
 local result = {full, near_capacity}
+-- Buckets that this call has found with members: the members of all generations, joined, each once. A storm of copies puts all
+-- documents of a call into one bucket: with a loop over its members for each document the call takes hundreds of milliseconds.
+local known = {}
 
--- Insert document i into a bucket that has members, and return these. members: on the page of the present generation, or nil;
--- earlier: in other generations.
+-- The members of a bucket in all generations, joined, each once. members: on the page of the present generation, or nil; earlier:
+-- in other generations.
+local function all_members(band_key, members, earlier)
+  if not known[band_key] then
+    local is_unique = earlier == '' or ((not members or members == '') and #others == 1)
+    known[band_key] = (members or '') .. earlier
+    if not is_unique then
+      known[band_key] = each_once(known[band_key])
+    end
+  end
+  return known[band_key]
+end
+
+-- Insert document i into a bucket that has members, and return these. Arguments: see above.
 local function insert(i, number, band_key, page, members, earlier)
-  local met, is_in = without((members or '') .. earlier, number)
-  if cap > 0 and 2 * #met >= cap then
+  local all = all_members(band_key, members, earlier)
+  local place = place_of(number, all)
+  local met = place and sub(all, 1, place - 1) .. sub(all, place + 8) or all
+  local count = #met / 8
+  if cap > 0 and 2 * count >= cap then
     near_capacity[#near_capacity + 1] = i
   end
-  if cap > 0 and #met >= cap and not is_in then
+  if cap > 0 and count >= cap and not place then
     full[#full + 1] = i
     local a, b = string.byte(number, 7, 8)
-    local first = (a * 256 + b) % math.max(1, #met - shown + 1)
-    met = {unpack(met, first + 1, math.min(first + shown, #met))}
-  elseif not members then
-    begin(page, band_key, number)
-  elseif not place_of(number, members) then
-    add(page, band_key, members, number)
+    local first = (a * 256 + b) % math.max(1, count - shown + 1)
+    met = sub(met, 8 * first + 1, 8 * (first + shown))
+  else
+    if not members then
+      begin(page, band_key, number)
+    elseif not place_of(number, members) then
+      add(page, band_key, members, number)
+    end
+    known[band_key] = place and all or all .. number
   end
   if #met > 0 then
     result[#result + 1] = i
-    result[#result + 1] = table.concat(met)
+    result[#result + 1] = met
   end
 end
 

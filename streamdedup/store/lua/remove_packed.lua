@@ -12,10 +12,14 @@ local function remove(generation, band_key, number)
     return
   end
   local rest = sub(members, 1, place - 1) .. sub(members, place + 8)
-  if call('HSTRLEN', page, band_key) == 0 then
+  local is_own = call('HSTRLEN', page, band_key) == 0
+  if rest == '' then
+    if is_own then
+      call('UNLINK', own_key(generation, band_key))
+    end
+    generation.buckets = generation.buckets - call('HDEL', page, band_key)
+  elseif is_own then
     call('SET', own_key(generation, band_key), rest, 'KEEPTTL')
-  elseif rest == '' then
-    call('HDEL', page, band_key)
   else
     call('HSET', page, band_key, rest)
   end
@@ -25,5 +29,7 @@ for _, generation in ipairs(read_generations(prefix, present_number(lifetime), l
   for i = 1, #numbers / 8 do
     remove(generation, sub(band_keys, 4 * i - 3, 4 * i), sub(numbers, 8 * i - 7, 8 * i))
   end
+  -- A count that only grew would add pages without end where documents are replaced for ever.
+  call('SET', generation.key, format('%d %d', generation.pages, generation.buckets), 'KEEPTTL')
 end
 return 1
