@@ -19,7 +19,7 @@ from streamdedup.commands.completion import profile_names
 from streamdedup.commands.progress import counting, read_with_progress
 from streamdedup.corpora import Columns, CorpusReader, Entry
 from streamdedup.corpora.detection import Format
-from streamdedup.errors import SettingsError
+from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile, Settings
 from streamdedup.settings.units import counted
 from streamdedup.store.base import BucketStore
@@ -167,12 +167,16 @@ class Collection:
             reader = CorpusReader(
                 file,
                 format=self.format,
-                on_bad="pass" if self.skip_unreadable else "raise",
+                on_bad="pass",
                 decoder=decoder_of(self.profile),
                 columns=columns,
             )
             for entry in read_with_progress(reader, file):
                 if entry.problem is not None:
+                    if not self.skip_unreadable:
+                        raise CorpusError(
+                            f"{entry.file}:{entry.line}: {entry.problem}; --skip-unreadable leaves such lines out"
+                        )
                     bad_lines.note(entry)
                 elif entry.op != "upsert":
                     typer.echo(f"{entry.file}:{entry.line}: op {entry.op} is passed over by {self.command}", err=True)
