@@ -16,6 +16,7 @@ from streamdedup.service.kafka import connect, sinks
 from streamdedup.service.kafka.failures import CLIENT_ERRORS
 from streamdedup.store.base import Hits
 from streamdedup.store.redis import RedisBucketStore
+from streamdedup.store.redis_partitions import RedisPartitions
 from tests.buckets import members_in_set
 
 #: Told of points, as in ``watched_daemon``.
@@ -110,12 +111,12 @@ def reused_producer(_passing: Passing) -> None:
 def no_fence(_passing: Passing) -> None:
     """Write to the index whatever the generation."""
 
-    call = RedisBucketStore._fenced_call
+    call = RedisPartitions.fenced_call
 
     def unfenced_call(self: Any, name: str, slot: int, _fences: Any, arguments: Any) -> Any:
         return call(self, name, slot, [], arguments)
 
-    RedisBucketStore._fenced_call = unfenced_call
+    RedisPartitions.fenced_call = unfenced_call
 
 
 def no_partners(_passing: Passing) -> None:
