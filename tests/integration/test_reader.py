@@ -7,7 +7,7 @@ import pytest
 from kafka import KafkaProducer
 
 from streamdedup.embedded import MOCK_API_VERSION, MockBroker
-from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeError
 from streamdedup.position import Position
 from streamdedup.service.kafka import KafkaOptions
 from streamdedup.service.kafka.feeder import Feeder
@@ -105,7 +105,7 @@ def test_a_reader_steps_past_what_the_client_cannot_parse(kafka, new_topic):
 
         wait_until(last_has_come, DEADLINE_S)
     with RecordFetcher(options_for(kafka, topic)) as fetcher:
-        with pytest.raises(BrokerUnavailable, match=f"cannot fetch {topic}:0:1"):
+        with pytest.raises(DecodeError, match=f"cannot read {topic}:0:1"):
             fetcher.fetch(Position(topic, 0, 1))
         assert fetcher.fetch(Position(topic, 0, 2)).value == b"last"
 
