@@ -52,6 +52,7 @@ class Recovery:
         self._note_lost = note_lost
         self._opened: set[str] = set()
         self._seen: tuple[int, ...] | None = None
+        self._loss_met = False
 
     def open(self) -> None:
         """Look whether the index of each profile fits, where there is one.
@@ -70,6 +71,9 @@ class Recovery:
         if opening is None:
             return
         self._opened.add(name)
+        if opening.created and self._loss_met:
+            # Nothing may be committed of the present topics, so that no offset tells the loss.
+            self._note_lost(name, True)
         log.info("index_open", profile=name, created=opening.created)
         if profile.silent_until_ms is not None:
             until = datetime.fromtimestamp(profile.silent_until_ms / 1000, UTC).isoformat()
@@ -115,6 +119,7 @@ class Recovery:
             if self._by_topic[topic].name not in self._opened:
                 # What was mended is there; if it is gone again, the next look finds out.
                 self._open(self._by_topic[topic].name, create=not losses)
+        self._loss_met = False
 
     def _note_complete(self) -> None:
         """Note that no index lacks anything: what was lost was built anew, here or by another daemon."""
@@ -198,5 +203,6 @@ class Recovery:
         if self._policy == "fail":
             raise IndexLost(f"{error}. {_ADVICE}") from error
         log.warning("index_lost", reason=str(error))
+        self._loss_met = True
         self._opened.clear()
         self._holdings.begin_anew()

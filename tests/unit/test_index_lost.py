@@ -190,6 +190,23 @@ def test_a_loss_is_shown_until_the_index_is_built_anew():
     assert anew.figure("index_lost_timestamp_seconds") == 0
 
 
+def test_a_loss_is_shown_although_nothing_is_committed_yet():
+    shown = []
+    for moment in range(40):
+        world = World(BEFORE, on_index_lost="continue")
+        early = []
+
+        def lose(*_, world=world, early=early):
+            early.append(not world.broker.groups[GROUP].committed)
+            flush(world)
+
+        world.plan = lambda number, at=moment, lose=lose: lose if number == at else None
+        world.run()
+        if any(early):
+            shown.append(world.daemons[0].figure("index_lost_timestamp_seconds", profile="articles") > 0)
+    assert any(shown)
+
+
 def test_a_loss_that_another_daemon_has_made_good_is_not_shown_any_more():
     world = World(BEFORE, names=("a", "b"), on_index_lost="rebuild").run()
     flush(world)
