@@ -7,6 +7,7 @@ cannot be started is a skip on a laptop and a failure under CI.
 """
 
 import os
+import signal
 import sys
 import uuid
 import warnings
@@ -40,6 +41,9 @@ REDIS_PROGRAM = pytest.StashKey[str | None]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Take the settings of whoever runs the tests out of the environment; tests set what they mean."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Shells start background jobs so; children inherit it, and tests of Ctrl-C would wait for ever.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[REDIS_PROGRAM] = os.environ.get("STREAMDEDUP_TEST_REDIS_SERVER")
     for name in [name for name in os.environ if name.startswith("STREAMDEDUP_")]:
         del os.environ[name]
