@@ -215,4 +215,5 @@ def loop_options(settings: Settings) -> LoopOptions:
         daemon=Daemon(settings.kafka.group_id, settings.kafka.instance_id, __version__),
         breaker=BreakerOptions(settings.service.dead_letter_limit, settings.service.dead_letter_window),
         on_index_lost=settings.service.on_index_lost,
+        batch_records=settings.kafka.batch_records,
     )

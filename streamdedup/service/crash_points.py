@@ -25,6 +25,7 @@ STORE_STEPS = {
     for name in (
         "open",
         "fence",
+        "note_attempt",
         "put_records",
         "get_records",
         "read_entries",

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, IndexLost
 from streamdedup.position import Partition
+from streamdedup.service.batch_limits import BatchLimits
 from streamdedup.service.transport import Batch, Bookmark, Source
 from streamdedup.store.base import BucketStore, Fence, LogState, Noted
 
@@ -54,6 +55,7 @@ class Holdings:
     Args:
         stores: The index of each topic.
         group: Name of the consumer group, for messages.
+        limits: Sets the batch size by the notes of earlier attempts.
         asking_kafka: Held while Kafka is asked.
         on_recreated: Called with the fence of each partition whose topic was deleted and created again.
     """
@@ -62,11 +64,13 @@ class Holdings:
         self,
         stores: Mapping[str, BucketStore],
         group: str,
+        limits: BatchLimits,
         asking_kafka: Callable[[], AbstractContextManager[None]] = nullcontext,
         on_recreated: Callable[[Fence], None] = lambda _fence: None,
     ) -> None:
         self._stores = stores
         self._group = group
+        self._limits = limits
         self._asking_kafka = asking_kafka
         self._on_recreated = on_recreated
         self._fences: dict[Partition, Fence] = {}
@@ -146,14 +150,15 @@ class Holdings:
         self._read_behind.pop(partition, None)
         self._ends.pop(partition, None)
         store = self._stores[partition.topic]
-        if committed is not None:
-            reason = _reason(partition, committed, store.noted([partition])[partition])
-            if reason is not None:
-                raise IndexLost(reason)
+        noted = store.noted([partition])[partition]
+        reason = None if committed is None else _reason(partition, committed, noted)
+        if reason is not None:
+            raise IndexLost(reason)
         # This is what decides: nothing can change between the fence and what it finds announced.
         fence = store.fence(partition, generation, start, announcement(committed), state)
         if fence.recreated:
             self._on_recreated(fence)
+        store.note_attempt(self._limits.begin(partition, start, noted.attempt), fence)
         return replace(fence, is_set_back=committed is not None)
 
     def _behind(self, partition: Partition, start: int, committed: int) -> None:

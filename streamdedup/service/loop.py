@@ -32,6 +32,7 @@ from streamdedup.errors import (
 from streamdedup.metrics import Metrics
 from streamdedup.position import Partition, Position
 from streamdedup.service.backlog_expiry import BacklogExpiry
+from streamdedup.service.batch_limits import BatchLimits
 from streamdedup.service.breaker import DeadLetterBreaker
 from streamdedup.service.figures import Figures
 from streamdedup.service.holdings import Attempts, Holdings
@@ -94,9 +95,11 @@ class Loop:
         self._stop = stop
         self._tick = tick
         self._clients: tuple[Source, Sink] | None = None
+        self._limits = BatchLimits(options.batch_records)
         self._holdings = Holdings(
             {topic: profile.detector.store for topic, profile in profiles.items()},
             options.daemon.group,
+            self._limits,
             self._readiness.asking_kafka,
             self._figures.topic_recreated,
         )
@@ -147,7 +150,7 @@ class Loop:
                 return
             self._backlog.run(source)
             with self._figures.timed("poll"):
-                batch = source.poll(_POLL_S)
+                batch = source.poll(_POLL_S, self._limits.limit())
             self._figures.look_at(source, {name: profile.detector.store for name, profile in self._profiles.items()})
             self._recovery.look(source, batch, self._step_of_rebuild)
             if batch:
@@ -170,7 +173,8 @@ class Loop:
         """Take one batch through the stages.
 
         Steps:
-            1. Fence the partitions that are new to us; the index tells the incarnations of their topics.
+            1. Fence the partitions that are new to us; the index tells the incarnations of their topics. A batch larger
+               than ``BatchLimits`` allows is polled again, in parts.
             2. Decode the records; what cannot be decoded becomes a dead letter.
             3. Prepare: shingles, signatures, band keys.
             4. Index: candidates, verified pairs, claims.
@@ -182,6 +186,9 @@ class Loop:
         # 1. Fence.
         fences = self._holdings.take_over(batch, source)
         self._refused_since = None
+        if len(batch.records) > self._limits.limit():
+            source.rewind(batch)
+            return
         batch = batch.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()})
         # 2. Decode.
         decode_batch(batch, self._by_topic, work)
@@ -199,6 +206,7 @@ class Loop:
         with self._figures.timed("publish"), self._readiness.asking_kafka():
             sink.publish(work.messages, replace(batch, note=note))
         self._holdings.committed(batch.ends(), note)
+        self._limits.committed(len(batch.records))
         self._backlog.committed(work)
         # 7. Mark.
         self._mark(batch, work, fences)

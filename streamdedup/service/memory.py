@@ -66,7 +66,7 @@ class MemorySource:
         self._broken: str | None = None
         self._topic_ids = broker.topic_ids(self._group.topics)
 
-    def poll(self, timeout_s: float) -> Batch:
+    def poll(self, timeout_s: float, most: int | None = None) -> Batch:
         """Return the next records; see ``Source.poll``.
 
         Raises:
@@ -85,7 +85,7 @@ class MemorySource:
             self._broker.on_idle(timeout_s)
             raise BrokerSilent("the broker is away")
         self._catch_up()
-        batch = self._fetch()
+        batch = self._fetch(self._max_poll_records if most is None else min(most, self._max_poll_records))
         if not batch:
             self._broker.on_idle(timeout_s)
         return batch
@@ -182,13 +182,13 @@ class MemorySource:
         ours = [partition for partition, member in self._group.owners.items() if member == self._member]
         self._positions = {p: self._positions.get(p, self._broker.start(self._name, p)) for p in ours}
 
-    def _fetch(self) -> Batch:
+    def _fetch(self, most: int) -> Batch:
         """The next records of all our partitions, up to the first unreadable one; or, when that is next, only that."""
         # Out of range, as of a topic that was created again: begin at the oldest record.
         self._move({p: 0 for p, offset in self._positions.items() if offset > self._broker.end_of(p)})
         entries = chain.from_iterable(self._broker.visible(p, offset) for p, offset in self._positions.items())
         batch_of: dict[bool, list[Record]] = {True: [], False: []}
-        for entry in islice(entries, self._max_poll_records):
+        for entry in islice(entries, most):
             if entry.record is not None:
                 if batch_of[not entry.readable]:
                     break

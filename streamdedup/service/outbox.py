@@ -62,6 +62,7 @@ class LoopOptions:
         on_index_lost: What to do when more is committed than the index knows: end, go on without it (pairs with older
             documents are missed), or build it anew.
         breaker: When to halt because of dead letters.
+        batch_records: Most records in a batch.
     """
 
     duplicates_topic: str
@@ -70,6 +71,7 @@ class LoopOptions:
     daemon: Daemon
     on_index_lost: Literal["fail", "continue", "rebuild"] = "fail"
     breaker: BreakerOptions = field(default_factory=BreakerOptions)
+    batch_records: int = 500
 
 
 class Outbox:

@@ -151,8 +151,10 @@ class SourceStats:
 class Source(Protocol):
     """Batches of records of a consumer group, delivered at least once from the committed offset on."""
 
-    def poll(self, timeout_s: float) -> Batch:
+    def poll(self, timeout_s: float, most: int | None = None) -> Batch:
         """Return the next records, or an empty batch after ``timeout_s``.
+
+        ``most`` lowers the number of records in this one batch, at least 1.
 
         Called again and again; between two calls at most ``max_poll_interval`` may pass. A batch without a valid
         membership is never returned: the source rewinds it and returns an empty one.

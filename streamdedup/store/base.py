@@ -141,10 +141,12 @@ class Noted:
     Attributes:
         mark: The offset known to be committed; None when the index has never seen the partition.
         announced: The last attempt at a batch that every part of the index knows of; empty when there was none.
+        attempt: What ``note_attempt`` stored last; empty when there is none.
     """
 
     mark: int | None
     announced: str = ""
+    attempt: str = ""
 
 
 class ListedDocument(NamedTuple):
@@ -312,6 +314,20 @@ class BucketStore(Protocol):
         """Return what the index knows of partitions; of none anything when there is no index, or only a draft.
 
         A partition of which something is committed has a mark, because it was fenced before; if not, the index is lost.
+        """
+
+    def note_attempt(self, note: str, fence: Fence) -> None:
+        """Store a note about the process that begins to read a partition; ``noted`` returns it.
+
+        Like a mark it never expires: a process may keep a partition for months.
+
+        Args:
+            note: Text that the index does not interpret.
+            fence: Right to write for the partition.
+
+        Raises:
+            BatchRefused: A later generation owns the partition.
+            StoreUnavailable: The index did not answer.
         """
 
     def announce(self, note: str, fences: Sequence[Fence]) -> None:

@@ -131,6 +131,7 @@ class MemoryBucketStore:
         self._incarnations: dict[Partition, tuple[int, str]] = {}
         self._earlier_topic_ids: dict[Partition, set[str]] = {}
         self._announced: dict[Partition, str] = {}
+        self._attempts: dict[Partition, str] = {}
         self._records: _Expiring[int, StoredRecord] = _Expiring(lifetime_ms, now_ms)
         self._buckets: _Expiring[tuple[int, int], dict[int, None]] = _Expiring(lifetime_ms, now_ms)
         self._copies: _Expiring[bytes, dict[int, None]] = _Expiring(lifetime_ms, now_ms)
@@ -208,7 +209,15 @@ class MemoryBucketStore:
         """See ``BucketStore.noted``."""
         if self._fingerprint is None:
             return dict.fromkeys(partitions, Noted(None))
-        return {each: Noted(self._marks.get(each), self._announced.get(each, "")) for each in partitions}
+        return {
+            each: Noted(self._marks.get(each), self._announced.get(each, ""), self._attempts.get(each, ""))
+            for each in partitions
+        }
+
+    def note_attempt(self, note: str, fence: Fence) -> None:
+        """See ``BucketStore.note_attempt``."""
+        self._check([fence])
+        self._attempts[fence.partition] = note
 
     def announce(self, note: str, fences: Sequence[Fence]) -> None:
         """See ``BucketStore.announce``."""

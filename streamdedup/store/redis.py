@@ -133,6 +133,10 @@ class RedisBucketStore:
         """See ``BucketStore.noted``."""
         return self._partitions.noted(partitions)
 
+    def note_attempt(self, note: str, fence: Fence) -> None:
+        """See ``BucketStore.note_attempt``."""
+        self._partitions.note_attempt(note, fence)
+
     def announce(self, note: str, fences: Sequence[Fence]) -> None:
         """See ``BucketStore.announce``."""
         self._partitions.announce(note, fences)

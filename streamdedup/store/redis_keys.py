@@ -20,6 +20,7 @@ key                    type     what
 ``{..:s}a`` + part.    string   the last attempt announced for a partition, in every slot
 ``{..:s}o`` + store    string   number of a store's last call, in every slot; for an hour
 ``{..:0}m`` + part.    string   the mark of a partition, its incarnation, Kafka's ids of the topic
+``{..:0}e`` + part.    string   where the last process to own a partition began to read it
 ``{..:s}l`` + slice    list     documents inserted long after their record times, with these;
                                 slice of time, colon, log (``store.expiry_lists``)
 ``{..:s}n`` + slice    list     the claims that they made
@@ -174,6 +175,10 @@ class Keys:
     def order(self, slot: int, store: bytes) -> bytes:
         """Key of the number of a store's last call in one slot."""
         return self._tags[slot] + b"o" + store
+
+    def attempt(self, partition: Partition) -> bytes:
+        """Key of the last attempt to read a partition."""
+        return self._tags[0] + b"e" + str(partition).encode()
 
     def mark(self, partition: Partition) -> bytes:
         """Key of a partition's mark."""

@@ -126,7 +126,12 @@ class RedisPartitions:
     def noted(self, partitions: Sequence[Partition]) -> dict[Partition, Noted]:
         """See ``BucketStore.noted``."""
         keys = [
-            [self._keys.mark(each), *(self._keys.announced(slot, each) for slot in self._slots)] for each in partitions
+            [
+                self._keys.mark(each),
+                self._keys.attempt(each),
+                *(self._keys.announced(slot, each) for slot in self._slots),
+            ]
+            for each in partitions
         ]
         home = self._keys.fingerprint
         asked = [Command(key, ("GET", key)) for of_one in keys for key in of_one]
@@ -136,10 +141,15 @@ class RedisPartitions:
         replies = iter(values)
         noted = {}
         for partition, of_one in zip(partitions, keys, strict=True):
-            mark, *announced = islice(replies, len(of_one))
+            mark, attempt, *announced = islice(replies, len(of_one))
             least = min((stored or b"").decode() for stored in announced)
-            noted[partition] = Noted(None if mark is None else decode_mark(mark)[0], least)
+            noted[partition] = Noted(None if mark is None else decode_mark(mark)[0], least, (attempt or b"").decode())
         return noted
+
+    def note_attempt(self, note: str, fence: Fence) -> None:
+        """See ``BucketStore.note_attempt``."""
+        arguments = [self._keys.attempt(fence.partition), note]
+        self._runner.run([self.fenced_call("note_attempt", 0, [fence], arguments)])
 
     def announce(self, note: str, fences: Sequence[Fence]) -> None:
         """See ``BucketStore.announce``."""

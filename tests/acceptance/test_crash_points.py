@@ -24,6 +24,7 @@ ONCE = (
     "mark",
     "committed",
     "fence",
+    "note_attempt",
     "departures",
     "enter_copies",
     "init_transactions",

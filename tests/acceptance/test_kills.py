@@ -1,6 +1,8 @@
 """Daemons killed again and again while documents flow: no pair lost, none doubled."""
 
+import contextlib
 import random
+import signal
 import time
 
 import pytest
@@ -59,3 +61,25 @@ def test_three_daemons_of_which_one_after_another_is_killed(install):
     assert installation.pairs() == expected
     # Without a document that was begun twice no kill has hit a batch, and the run would prove nothing.
     assert replayed > 0
+
+
+@pytest.mark.long
+def test_a_daemon_killed_again_and_again_in_one_batch_reads_it_in_smaller_batches(install):
+    installation = install(1, batch_records=16)
+    corpus = a_corpus(SEED, 80)
+    produce_keyed(installation.kafka, installation.topic, values_of(corpus))
+    daemon = installation.daemon(**{"kafka.session_timeout": "2s"})
+    told = []
+    with contextlib.ExitStack() as stack:
+        stack.callback(daemon.__exit__, None, None, None)
+        for point in (*["after_put_records:1"] * 3, "after_commit:1"):
+            daemon.start(STREAMDEDUP_CRASH_AT=point)
+            assert daemon.wait() == -signal.SIGKILL, daemon.log.read_text()
+            told.append([event["records"] for event in daemon.events("batches_halved")])
+        # Three starts have committed nothing, and the fourth one batch.
+        assert told == [[], [8], [4], [2]]
+        assert installation.committed_count() == 2
+        daemon.start()
+        installation.wait_committed(len(corpus))
+        assert daemon.stop() == 0
+    assert installation.pairs() == the_expected(corpus)

@@ -232,6 +232,19 @@ def test_a_group_starts_at_the_first_record_and_reads_in_order(system, open_ends
     assert batch.generation >= 0
 
 
+def test_a_poll_returns_no_more_records_than_asked_for(system, open_ends):
+    system.produce(*(b"%d" % number for number in range(7)))
+    source, _ = open_ends(system.transport(max_poll_records=4))
+    first = next_batch(source)
+    source.rewind(first)
+    sizes = [
+        len(servers.wait_until(lambda most=most: source.poll(POLL_S, most), what="a batch").records)
+        for most in (2, 1, 10)
+    ]
+    assert len(first.records) == 4
+    assert sizes == [2, 1, 4]
+
+
 def test_nothing_to_read_is_an_empty_batch(system, open_ends):
     source, _ = open_ends(system.transport())
     join(source)

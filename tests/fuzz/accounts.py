@@ -89,8 +89,9 @@ class _Ends:
     def open(self) -> "tuple[_Ends, _Ends]":
         return self, self
 
-    def poll(self, timeout_s: float) -> Batch:
-        first, self.at = self.at, min(self.at + BATCH_RECORDS, len(self.records))
+    def poll(self, timeout_s: float, most: int | None = None) -> Batch:
+        step = BATCH_RECORDS if most is None else min(most, BATCH_RECORDS)
+        first, self.at = self.at, min(self.at + step, len(self.records))
         self._stop.stopping = self.at == len(self.records)
         return Batch(tuple(self.records[first : self.at]), generation=1)
 

@@ -206,7 +206,7 @@ class TestT3T4MembershipIsTakenWithTheBatch:
         consumer = SimpleNamespace(
             paused=set,
             resume=lambda *_partitions: None,
-            poll=lambda timeout_ms: {partition: [record]},
+            poll=lambda timeout_ms, max_records: {partition: [record]},
             group_metadata=lambda: ConsumerGroupMetadata("g", generation, "", None, state),
             assignment=lambda: {partition},
             seek=lambda partition, offset: sought.append((partition, offset)),
@@ -214,7 +214,7 @@ class TestT3T4MembershipIsTakenWithTheBatch:
             _cluster=SimpleNamespace(topic_id=lambda _topic: None, add_listener=lambda _listener: None),
         )
         options = KafkaOptions(bootstrap_servers="unused:1", group_id="g", topics=("t",), transactional_id="x")
-        assert not KafkaSource(consumer, options, RebalanceNotes())._poll(0.0)
+        assert not KafkaSource(consumer, options, RebalanceNotes())._poll(0.0, None)
         assert sought == [(partition, 5)]
 
 

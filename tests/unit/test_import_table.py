@@ -209,7 +209,8 @@ TABLE: dict[str, set[str]] = {
         "service.work",
         "service.transport",
     },
-    "service.holdings": {"store.base", "service.transport"},
+    "service.batch_limits": {"service.transport"},
+    "service.holdings": {"service.batch_limits", "store.base", "service.transport"},
     "service.event_time": set(),
     "service.backlog_expiry": {
         "messages",
@@ -254,6 +255,7 @@ TABLE: dict[str, set[str]] = {
         "service.transport",
     },
     "service.loop": {
+        "service.batch_limits",
         "service.backlog_expiry",
         "service.holdings",
         "service.indexing",

@@ -8,7 +8,7 @@ import copy
 import itertools
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -24,8 +24,10 @@ from loop_world import (
     GROUP,
     INPUT,
     STORE_METHODS,
+    WORDS,
     Act,
     Daemon,
+    Killed,
     Moment,
     Sent,
     World,
@@ -639,6 +641,104 @@ def test_from_a_failed_publish_to_new_clients_the_daemon_is_not_ready():
     daemon.loop._close_clients = noting
     world.run()
     assert seen == ["waiting for Kafka"]
+
+
+def detector_that_fails(fails: Callable[[int], bool], sizes: list[int], error: type[BaseException]) -> type[Detector]:
+    """Return a detector whose process ends at some batches.
+
+    Args:
+        fails: Whether the process ends, by the number of documents.
+        sizes: Number of documents of each batch, extended at each.
+        error: Ends the process.
+    """
+
+    class Failing(Detector):
+        def prepare(self, documents):
+            sizes.append(len(documents))
+            if fails(len(documents)):
+                raise error("out of memory")
+            return super().prepare(documents)
+
+    return Failing
+
+
+def restarted_after_memory_errors(world: World) -> None:
+    """Let a supervisor restart daemons that a ``MemoryError`` ended."""
+    turn = world.turn
+
+    def supervised(daemon: Daemon) -> None:
+        try:
+            turn(daemon)
+        except MemoryError:
+            daemon.leave_group()
+            world.restart(daemon)
+
+    world.turn = supervised
+
+
+def documents(count: int) -> list[Sent]:
+    """Return different documents of one partition."""
+    return [Sent(f"d{at}", f"{WORDS[at % 12]} {at} alone and {at} once more") for at in range(count)]
+
+
+@pytest.mark.parametrize("error", [Killed, MemoryError])
+def test_each_process_that_ends_in_a_batch_leaves_half_of_it_to_the_next(error):
+    sizes: list[int] = []
+    world = World(
+        documents(88),
+        partitions=1,
+        batch_size=16,
+        make_detector=detector_that_fails(lambda _count: len(sizes) <= 4, sizes, error),
+    )
+    restarted_after_memory_errors(world)
+    world.run()
+    # Four processes end. Sixteen records of each size are committed before it doubles.
+    assert sizes == [16, 8, 4, 2, *[1] * 16, *[2] * 8, *[4] * 4, *[8] * 2, 16, 8]
+    assert world.wrong() == []
+
+
+@pytest.mark.parametrize("error", [Killed, MemoryError])
+@pytest.mark.parametrize("most", [1, 3, 9])
+def test_where_memory_is_short_for_good_a_daemon_gets_through_in_small_batches(most, error):
+    sizes: list[int] = []
+    make_detector = detector_that_fails(lambda count: count > most, sizes, error)
+    world = World(some_records(5, 60), batch_size=16, make_detector=make_detector)
+    restarted_after_memory_errors(world)
+    world.run()
+    assert world.wrong() == []
+    assert 1 <= sum(size > most for size in sizes) <= 25
+
+
+def test_a_daemon_with_enough_memory_reads_whole_batches_again_after_taking_over():
+    sizes: list[int] = []
+    world = World(
+        documents(100),
+        partitions=1,
+        batch_size=16,
+        joined=False,
+        make_detector=detector_that_fails(lambda count: count > 1, sizes, Killed),
+    )
+    for _ in range(20):
+        world.turn(world.daemons[0])
+    assert sizes[:5] == [16, 8, 4, 2, 1]
+    world.make_detector = detector_that_fails(lambda _count: False, sizes, Killed)
+    world.daemons[0].leave_group()
+    world.restart(world.daemons[0])
+    sizes.clear()
+    world.run()
+    assert sizes[0] < 16
+    assert 16 in sizes
+    assert world.daemons[0].loop._limits.limit() == 16
+    assert world.wrong() == []
+
+
+def test_the_same_process_reads_whole_batches_after_outages():
+    world = World(some_records(6, 40), batch_size=8)
+    world.plan = lambda number: store_fails if number % 40 == 5 and number < 400 else None
+    world.run()
+    assert len(world.everyone) == 1
+    assert world.daemons[0].loop._limits.limit() == 8
+    assert world.wrong() == []
 
 
 def lags(daemon: Daemon) -> dict[str, float]:

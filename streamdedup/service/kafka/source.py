@@ -70,7 +70,7 @@ class KafkaSource:
         _await_metadata(consumer, options)
         return cls(consumer, options, notes)
 
-    def poll(self, timeout_s: float) -> Batch:
+    def poll(self, timeout_s: float, most: int | None = None) -> Batch:
         """Return the next records; see ``Source.poll``.
 
         Raises:
@@ -82,7 +82,7 @@ class KafkaSource:
         """
         self._refuse_if_broken()
         self._repeats.look()
-        batch = self._in_present_topics(self._poll(timeout_s))
+        batch = self._in_present_topics(self._poll(timeout_s, most))
         if batch:
             self._silence.heard()
         else:
@@ -90,12 +90,14 @@ class KafkaSource:
             self._silence.look()
         return batch
 
-    def _poll(self, timeout_s: float) -> Batch:
+    def _poll(self, timeout_s: float, most: int | None) -> Batch:
         """The next records, or nothing."""
         # A partition keeps its pause through a rebalance, so whatever was held is released here and nowhere else.
         self._consumer.resume(*self._consumer.paused())
+        limit = self._options.max_poll_records
+        limit = limit if most is None else min(most, limit)
         try:
-            polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
+            polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000), max_records=limit)
         except Exception as error:  # noqa: BLE001  a parser may raise anything
             return self._after_failed_poll(error)
         self._rejoin_if_left_hanging()

@@ -1,0 +1,105 @@
+"""Halves the batch size after a process that ended in the middle of a batch, as after an out-of-memory kill.
+
+A killed process leaves no message, and the next process reads the same records. The index therefore keeps a note for
+each partition: the offset at which its last owner began to read, how often the batch size was halved by then, and the
+name of the process. The note costs a round trip when a partition is fenced, and none per batch. A process that finds
+the note of another process reads its first records in smaller batches:
+
+- Reading begins at the noted offset: the other process committed nothing. The batch size is half of the noted one.
+- Reading begins later: the other process may have ended in a later batch. The batch size is at most half of the
+  configured one.
+
+Each ``batch_records`` records that are committed double the batch size, up to the configured one. A rebalance without
+a kill leaves the same notes; that costs a few smaller batches.
+"""
+
+import secrets
+from typing import NamedTuple
+
+import structlog
+
+from streamdedup.position import Partition
+
+log = structlog.get_logger("streamdedup.loop")
+
+
+class Attempt(NamedTuple):
+    """The note of a process that began to read a partition.
+
+    Attributes:
+        offset: First offset.
+        halvings: How often the batch size was halved, 0 or more.
+        process: Name of the process.
+    """
+
+    offset: int
+    halvings: int
+    process: str
+
+    def __str__(self) -> str:
+        return f"{self.offset} {self.halvings} {self.process}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Attempt | None":
+        """Return the attempt that a note describes; None for any other text."""
+        offset, _, rest = text.partition(" ")
+        halvings, _, process = rest.partition(" ")
+        if not (offset.isdecimal() and halvings.isdecimal()):
+            return None
+        return cls(int(offset), int(halvings), process)
+
+
+class BatchLimits:
+    """Limits the number of records in a batch.
+
+    Args:
+        batch_records: Configured batch size, at least 1.
+        process: Name of this process; drawn when empty.
+    """
+
+    def __init__(self, batch_records: int, process: str = "") -> None:
+        self._batch_records = batch_records
+        self._process = process or secrets.token_hex(8)
+        self._halvings = 0
+        #: Records committed since the batch size changed last.
+        self._committed_count = 0
+
+    def begin(self, partition: Partition, offset: int, noted: str) -> str:
+        """Begin to read a partition.
+
+        Args:
+            partition: The partition.
+            offset: First offset.
+            noted: Note of the last owner; empty when there is none.
+
+        Returns:
+            Note of this process.
+        """
+        before = Attempt.parse(noted)
+        if before is not None and before.process != self._process:
+            halvings = min(self._halvings_after(before, offset), self._batch_records.bit_length() - 1)
+            if halvings > self._halvings:
+                self._halvings, self._committed_count = halvings, 0
+                if before.offset == offset:
+                    log.warning("batches_halved", partition=str(partition), offset=offset, records=self.limit())
+        return str(Attempt(offset, self._halvings, self._process))
+
+    def _halvings_after(self, before: Attempt, offset: int) -> int:
+        """Return how often the batch size is halved behind the attempt of another process."""
+        if before.offset == offset:
+            return before.halvings + 1
+        return max(1, before.halvings - max(0, offset - before.offset) // self._batch_records)
+
+    def committed(self, count: int) -> None:
+        """Count committed records; enough of them double the batch size.
+
+        Args:
+            count: Records of a batch that was committed.
+        """
+        self._committed_count += count
+        if self._halvings and self._committed_count >= self._batch_records:
+            self._halvings, self._committed_count = self._halvings - 1, 0
+
+    def limit(self) -> int:
+        """Return the largest number of records that the next batch may have, at least 1."""
+        return max(1, self._batch_records >> self._halvings)
