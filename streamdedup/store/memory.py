@@ -175,14 +175,14 @@ class MemoryBucketStore:
         stored = self._fences.get(partition)
         if stored is not None and stored > generation:
             raise BatchRefused(f"{partition} is fenced by generation {stored}, ours is {generation}")
-        if state.topic_id in self._earlier_topic_ids.get(partition, ()):
-            raise BatchRefused(f"{partition} was polled before its topic was deleted and created again")
         self._fences[partition] = generation
         if not note:
             if stored is None:
                 self._announced.pop(partition, None)
         elif self._announced.get(partition, "") < note:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks what is committed of {partition}")
+        if state.topic_id in self._earlier_topic_ids.get(partition, ()):
+            raise BatchRefused(f"{partition} was polled before its topic was deleted and created again")
         recreated = self._note_incarnation(partition, state)
         self._marks[partition] = max(self._marks.get(partition, 0), committed)
         incarnation, _ = self._incarnations[partition]

@@ -955,6 +955,14 @@ class TestIncarnations:
         again = store.fence(PARTITION, 2, 0, state=LogState("77aa"))
         assert (again.incarnation, again.recreated) == (current.incarnation, False) == (2, False)
 
+    def test_a_refused_incarnation_fences_earlier_generations_all_the_same(self, store):
+        store.fence(PARTITION, 1, 0, state=LogState(TOPIC_ID))
+        earlier = store.fence(PARTITION, 1, 0, state=LogState(NEXT_TOPIC_ID))
+        with pytest.raises(BatchRefused):
+            store.fence(PARTITION, 2, 0, state=LogState(TOPIC_ID))
+        with pytest.raises(BatchRefused):
+            store.announce("0000000001.00000000000000001", [earlier])
+
     def test_a_mark_is_raised_within_its_incarnation(self, store):
         store.fence(PARTITION, 1, 100, state=LogState(TOPIC_ID))
         fence = store.fence(PARTITION, 2, 0, state=LogState(NEXT_TOPIC_ID))

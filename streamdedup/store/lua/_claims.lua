@@ -15,8 +15,8 @@
 -- The catalogue, a string, holds for each generation: its number, its pages, its claims, the lifetime of its claims ('0' for ever),
 -- when it was begun and when it was ended ('0' while it is the newest). Times are in milliseconds, since the epoch.
 --
--- Claims for each page with which another one is added: 64 for the fullest pages, in the mean, so that all stay below 128, the
--- smallest limit of fields in a listpack that any version of the servers has by default.
+-- Claims for each page with which another one is added: 64 for the fullest pages, in the mean, so that all stay below 128
+-- fields. docs/redis.md asks for a limit of at least 256 fields in a listpack (hash-max-listpack-entries; servers come with 512).
 local FULL_PAGE = 32
 -- Generations that are looked up, at most: daemons with different settings must not begin them without end.
 local MOST_GENERATIONS = 8
