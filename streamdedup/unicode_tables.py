@@ -1,7 +1,8 @@
 """What Unicode says about each code point, as NumPy tables: what `folding` looks up.
 
-The tables follow the Unicode version of the running Python. They take 9 MB and about 0.1 s, once, when the first text
-beyond ASCII arrives, and as much again for profiles that fold marks.
+The tables follow the Unicode version of the running Python. They take 9 MB and some 0.2 s, once, when the first text
+beyond ASCII arrives, and as much again for profiles that fold marks. The daemon builds them before it is ready
+(`commands.warm_up`).
 """
 
 import functools

@@ -13,6 +13,7 @@ from streamdedup import __version__, logs
 from streamdedup.commands import assembly
 from streamdedup.commands.checks import kafka_findings, redis_findings
 from streamdedup.commands.config import ConfigOption, SetOption, load_settings
+from streamdedup.commands.warm_up import freeze_heap, warm_up
 from streamdedup.detections import Skip
 from streamdedup.errors import (
     EXIT_FAILED,
@@ -83,9 +84,10 @@ def run_daemon(settings: Settings) -> None:
         store = stack.enter_context(assembly.connect_store(settings))
         steps = assembly.crash_steps()
         transport = _kafka_transport(settings, steps)
+        profiles = assembly.loop_profiles(settings, store, steps)
         loop = Loop(
             transport=transport,
-            profiles=assembly.loop_profiles(settings, store, steps),
+            profiles=profiles,
             options=assembly.loop_options(settings),
             metrics=metrics,
             stop=stop,
@@ -98,7 +100,9 @@ def run_daemon(settings: Settings) -> None:
         log.info("started", version=__version__, metrics_port=health.port, **_servers(settings))
         for hint in settings.hints():
             log.warning("settings_hint", reason=hint)
+        warm_up(profiles.values())
         _await_servers(settings, store, stop, pulse, loop)
+        freeze_heap()
         loop.run()
         log.info("stopped")
 

@@ -1,0 +1,94 @@
+"""What is built before the daemon is ready, so that no document waits for it."""
+
+import gc
+import subprocess
+import sys
+
+from streamdedup.commands import run as run_module
+from streamdedup.commands.warm_up import freeze_heap
+from streamdedup.settings import Settings
+
+#: Builds the profiles of a daemon, warms up, and takes first documents of many scripts through prepare. Prints what was
+#: built or imported only then.
+FIRST_DOCUMENTS = """
+import sys
+from streamdedup.commands import run  # all that the daemon has imported
+from streamdedup.commands.assembly import connect_store, loop_profiles
+from streamdedup.commands.warm_up import warm_up
+from streamdedup.messages import Document
+from streamdedup.position import Position
+from streamdedup.settings import Settings
+
+def misses():
+    modules = [module for name, module in sys.modules.items() if name.startswith("streamdedup")]
+    built = {value for module in modules for value in vars(module).values() if hasattr(value, "cache_info")}
+    return {value.__qualname__: value.cache_info().misses for value in built}
+
+profiles = {"p": {"topics": "p"}, "q": {"topics": "q", "shingle_unit": "char", "fold_marks": True}}
+values = {"kafka.bootstrap_servers": "localhost:9092", "redis.url": "redis://localhost", "profiles": profiles}
+settings = Settings.load(None, values, environ={})
+with connect_store(settings) as servers:
+    profiles = loop_profiles(settings, servers)
+    if WARM:
+        warm_up(profiles.values())
+    modules, built = set(sys.modules), misses()
+    texts = ["Gr\\u00f6\\u00dfe", "cafe\\u0301 \\u0308\\u0323", "\\u6211\\u4eec\\u7684 \\ud55c", "\\U0001f600 \\ufdfa"]
+    for topic in "pq":
+        profiles[topic].decoder.decode(Position(topic, 0, 0), 1, None, b'{"text": "x"}')
+        documents = [Document(text, text * 40, Position(topic, 0, at), 1) for at, text in enumerate(texts)]
+        profiles[topic].detector.prepare(documents)
+print("built", sorted(name for name, count in misses().items() if count != built[name]))
+print("imported", sorted(name for name in set(sys.modules) - modules if "." in name))
+"""
+
+
+def first_documents(*, warm: bool) -> list[str]:
+    """Return what the first documents of a new process build and import."""
+    command = [sys.executable, "-c", f"WARM = {warm}\n{FIRST_DOCUMENTS}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.splitlines()
+
+
+def test_no_document_builds_or_imports_anything_after_the_warm_up():
+    assert first_documents(warm=True) == ["built []", "imported []"]
+
+
+def test_without_the_warm_up_the_first_documents_build_tables():
+    built, _ = first_documents(warm=False)
+    assert "'tables'" in built
+
+
+def test_the_daemon_is_warm_before_it_waits_for_servers_and_freezes_its_heap_before_its_loop(monkeypatch):
+    steps = []
+
+    class Loop:
+        def __init__(self, **_arguments: object) -> None:
+            pass
+
+        def problem(self) -> None:
+            return None
+
+        def run(self) -> None:
+            steps.append("loop")
+
+    monkeypatch.setattr(run_module, "Loop", Loop)
+    for name in ("warm_up", "_await_servers", "freeze_heap"):
+        monkeypatch.setattr(run_module, name, lambda *_arguments, name=name: steps.append(name))
+    values = {
+        "kafka.bootstrap_servers": "localhost:9092",
+        "redis.url": "redis://localhost",
+        "profiles.p.topics": "t",
+        "service.metrics_port": 0,
+    }
+    run_module.run_daemon(Settings.load(None, values, environ={}))
+    assert steps == ["warm_up", "_await_servers", "freeze_heap", "loop"]
+
+
+def test_objects_made_before_the_heap_is_frozen_are_left_out_of_collections():
+    kept = [[] for _ in range(1_000)]
+    try:
+        freeze_heap()
+        assert gc.get_freeze_count() > len(kept)
+        found = {id(one) for one in gc.get_objects()}
+        assert not found.intersection(map(id, kept))
+    finally:
+        gc.unfreeze()
