@@ -22,7 +22,7 @@ from streamdedup.lsh import Banding
 from streamdedup.service.kafka import KafkaOptions
 
 #: Records of one batch: the default of `kafka.batch_records`.
-BATCH_RECORDS = 500
+BATCH_RECORDS = 2_000
 #: Longest wait for records, in milliseconds.
 POLL_MS = 500
 #: The bare loop sends one record for so many that it reads: about as many as Reuters gives alerts.

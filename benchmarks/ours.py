@@ -14,7 +14,7 @@ from streamdedup.messages import Document
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 
-#: Documents in one batch: the default of `kafka.batch_records`.
+#: Documents that are prepared and indexed at once: one chunk of the daemon.
 BATCH_DOCUMENTS = 500
 PROFILE = "articles"
 PARTITION = Partition(PROFILE, 0)

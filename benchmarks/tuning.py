@@ -19,8 +19,8 @@ from benchmarks.world import Entry, Make, Round, World, arguments_of, best_of, i
 ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "the defaults": ({}, {}),
     "`batch_records = 100`": ({"batch_records": 100}, {}),
-    "`batch_records = 1000`": ({"batch_records": 1_000}, {}),
-    "`batch_records = 2000`": ({"batch_records": 2_000}, {}),
+    "`batch_records = 500`": ({"batch_records": 500}, {}),
+    "`batch_records = 5000`": ({"batch_records": 5_000}, {}),
     '`delivery = "at-least-once"`': ({"delivery": "at-least-once"}, {}),
     "`bands = 12`, `rows = 5`": ({}, {"bands": 12, "rows": 5}),
     "`bands = 16`, `rows = 6`": ({}, {"bands": 16, "rows": 6}),
@@ -30,7 +30,7 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 TWO_DAEMONS = "two daemons"
 #: Rows of a quick run.
-QUICK = ("the defaults", "`batch_records = 1000`")
+QUICK = ("the defaults", "`batch_records = 500`")
 
 
 def main() -> None:

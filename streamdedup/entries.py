@@ -7,7 +7,7 @@ from streamdedup.store.base import BucketStore
 from streamdedup.store.documents import StoredRecord
 
 #: Weight of the index entries that are held at once, in bytes of their content. An entry is held about three times: in
-#: the reply, as an entry and as a decoded sketch. The candidates of an ordinary batch of 500 documents weigh less than
+#: the reply, as an entry and as a decoded sketch. The candidates of an ordinary chunk of 500 documents weigh less than
 #: 1 MB, so that they are read in one round trip; 3,000 candidates of 24 kB are read in nine.
 BUDGET_BYTES = 8 * 1_048_576
 #: Most entries that are asked for at once: a reply ends where the budget does, and the request names each entry again

@@ -34,7 +34,7 @@ _PRESETS: dict[str, dict[str, object]] = {
     "articles": {"shingle_unit": "word"},
     "reviews": {"shingle_unit": "char"},
 }
-#: Documents that are worked on at once: the default of `kafka.batch_records`.
+#: Documents that are prepared and indexed at once: one chunk of the daemon.
 BATCH_DOCUMENTS = 500
 #: How long the keys of an index in Redis live whose command was killed before it could delete them, in milliseconds.
 _LEFT_BEHIND_MS = 86_400_000

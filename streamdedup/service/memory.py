@@ -23,7 +23,7 @@ class MemoryTransport:
         topics: Sequence[str],
         *,
         transactional_id: str | None = "only",
-        max_poll_records: int = 500,
+        max_poll_records: int = 2_000,
     ) -> None:
         """Prepare.
 

@@ -71,7 +71,7 @@ class LoopOptions:
     daemon: Daemon
     on_index_lost: Literal["fail", "continue", "rebuild"] = "fail"
     breaker: BreakerOptions = field(default_factory=BreakerOptions)
-    batch_records: int = 500
+    batch_records: int = 2_000
 
 
 class Outbox:

@@ -135,10 +135,11 @@ class Kafka(Section):
         "with its position, `halt` stops the daemon.",
     )
     batch_records: Whole = Field(
-        default=500,
+        default=2_000,
         ge=1,
         le=10_000,
-        description="Largest number of records in one batch, which is one transaction. More is faster and later.",
+        description="Largest number of records in one batch, which is one transaction. A batch is never waited for: "
+        "more is faster while there is a backlog, and takes more memory.",
     )
     max_message_bytes: Size = Field(
         default=1024 * 1024,

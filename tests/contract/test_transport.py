@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -264,6 +265,16 @@ def test_a_batch_is_no_larger_than_asked_for(system, open_ends):
     system.produce(*(b"%d" % number for number in range(7)))
     source, _ = open_ends(system.transport(max_poll_records=3))
     assert [len(next_batch(source).records) for _ in range(3)] == [3, 3, 1]
+
+
+def test_a_poll_returns_the_records_that_are_there_and_does_not_wait_for_a_full_batch(system, open_ends):
+    source, _ = open_ends(system.transport(max_poll_records=2_000))
+    join(source)
+    system.produce(b"a")
+    limit_s = 120.0
+    begin_s = time.monotonic()
+    assert values(source.poll(limit_s)) == [b"a"]
+    assert time.monotonic() - begin_s < limit_s / 2
 
 
 def test_a_rewound_batch_comes_again_and_its_records_once(system, open_ends):

@@ -20,7 +20,7 @@ def a_daemon(
     topic, duplicates = fresh_name("articles"), fresh_name("duplicates")
     create_topics(kafka, [topic], partitions)
     create_topics(kafka, [duplicates, f"{duplicates}.dlq"])
-    options = {"batch_records": 500, "shingle_size": 3, "threshold": 0.8}
+    options = {"batch_records": 2_000, "shingle_size": 3, "threshold": 0.8}
     installation = Installation(
         folder,
         kafka=kafka,

@@ -172,7 +172,7 @@ def test_the_figures_of_the_page_are_the_defaults():
         ("`kafka.session_timeout` (45 s)", kafka.session_timeout_s == 45),
         ("`kafka.request_timeout` (10 s)", kafka.request_timeout_s == 10),
         ("`kafka.max_poll_interval` (5 minutes)", kafka.max_poll_interval_s == 300),
-        ("`kafka.batch_records` (500)", kafka.batch_records == 500),
+        ("`kafka.batch_records` (2,000)", kafka.batch_records == 2000),
         ("`service.watchdog` (2 minutes)", service.watchdog_s == 120),
         ("`service.dead_letter_limit` (500)", service.dead_letter_limit == 500),
         ("`service.dead_letter_window` (1,000)", service.dead_letter_window == 1000),

@@ -75,7 +75,7 @@ def test_the_smallest_file_gives_the_documented_defaults(tmp_path):
     assert loaded.kafka.duplicates_topic == "duplicates"
     assert loaded.kafka.dead_letter_topic == "duplicates.dlq"
     assert loaded.kafka.exactly_once
-    assert loaded.kafka.batch_records == 500
+    assert loaded.kafka.batch_records == 2000
     assert loaded.kafka.session_timeout_s == 45.0
     assert loaded.kafka.max_message_bytes == 1024 * 1024
     assert loaded.redis.key_prefix == "sd"

@@ -91,7 +91,7 @@ class KafkaOptions:
     sasl_username: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
     compression: Literal["gzip", "lz4", "zstd"] | None = "lz4"
-    max_poll_records: int = 500
+    max_poll_records: int = 2_000
     max_request_bytes: int = 1_048_576
     max_batch_bytes: int = 64 * 1_048_576
     fetch_max_bytes: int = 16 * 1_048_576
