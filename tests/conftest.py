@@ -48,7 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith("STREAMDEDUP_")]:
         del os.environ[name]
     # The same examples every time where a failure stops others; new ones wherever somebody can look into a failure.
-    fixed = {"derandomize": True, "print_blob": True} if os.environ.get("CI") else {}
+    fixed: dict[str, object] = {"derandomize": True, "print_blob": True} if os.environ.get("CI") else {}
+    # The time of an example is that of a busy machine.
+    fixed |= {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
     hypothesis.settings.register_profile("quick", max_examples=EXAMPLES // thoroughness.QUICK_PART, **fixed)
     hypothesis.settings.register_profile(thoroughness.THOROUGH, max_examples=EXAMPLES, **fixed)
     # The option --hypothesis-profile loads another one after this hook.

@@ -735,7 +735,7 @@ def connected_cluster(cluster_of_redis):
         yield servers
 
 
-@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(operations=_OPERATIONS, cap=st.sampled_from([None, 2]))
 def test_redis_does_what_memory_does_on_any_sequence(redis_client, connected_cluster, operations, cap):
     stores: list[BucketStore] = [

@@ -67,7 +67,7 @@ def pairs_of(store: BucketStore, window_ms: int, batches: Sequence[Sequence[Docu
     return sorted(found)
 
 
-@settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     window_ms=st.sampled_from([1, 1_000, MONTH_MS, YEAR_MS]),
     # Now, long past, and the beginning of time.
@@ -87,7 +87,7 @@ def test_two_documents_match_while_their_record_times_differ_by_at_most_the_wind
     assert pairs_of(make_store(), window_ms, batches) == ([("d0", "d1")] if apart_ms <= window_ms else [])
 
 
-@settings(deadline=None, max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     times=st.lists(st.integers(0, 300), min_size=2, max_size=12),
     batch_size=st.integers(1, 12),
@@ -106,7 +106,7 @@ def test_a_backlog_read_at_once_yields_the_pairs_within_the_window_and_no_others
     assert pairs_of(make_store(), 100, batches) == sorted(near)
 
 
-@settings(deadline=None, max_examples=examples(40))
+@settings(max_examples=examples(40))
 @given(
     gaps=st.lists(st.integers(0, 150), min_size=1, max_size=15),
     lags=st.data(),

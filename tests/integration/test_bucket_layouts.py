@@ -312,7 +312,7 @@ ACTIONS = st.sampled_from(["insert", "insert", "insert", "remove", "shift"])
 STEPS = st.lists(st.tuples(ACTIONS, st.integers(1, 24), st.sampled_from([7, 7, 7, 7 + FEWEST, 8])), max_size=60)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS, st.sampled_from([None, 3, 8, 9, 12]), st.integers(1, 7))
 def test_both_layouts_do_as_the_index_in_memory(redis_client, steps, cap, batch):
     labs = []

@@ -1,7 +1,7 @@
 """The dead-letter breaker: how many dead letters pass, and when it opens."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.dead_letters import Stage
@@ -34,7 +34,6 @@ def passed(flags: list[bool], sizes: list[int], options: BreakerOptions) -> int:
     return start
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.booleans(), min_size=1, max_size=60),
     st.lists(st.integers(1, 15), min_size=1, max_size=20),

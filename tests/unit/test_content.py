@@ -71,7 +71,7 @@ def contents(shingler: Shingler, sketcher: Sketcher, texts: list[str]) -> list[C
     return content.contents_of(shingles, made)
 
 
-@settings(deadline=None, max_examples=examples(600))
+@settings(max_examples=examples(600))
 @given(
     OPTIONS,
     st.sampled_from([0, 3, 10, None]),
@@ -137,7 +137,6 @@ def test_no_text_is_kept():
     assert b"zq" not in data
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=80))
 def test_octets_that_are_no_content_are_refused(data):
     try:

@@ -430,7 +430,7 @@ def test_a_file_that_cannot_be_opened_is_an_error(tmp_path):
         list(reader)
 
 
-@settings(deadline=None, max_examples=examples(150))
+@settings(max_examples=examples(150))
 @given(
     st.binary(max_size=700),
     st.sampled_from(["auto", "jsonl", "csv", "tsv", "tsv-unquoted", "text", "reuters"]),
@@ -447,7 +447,7 @@ def test_any_bytes_are_entries_or_a_corpus_error(tmp_path_factory, content, form
     assert_accounted_for(path, format=form)
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_damaged_archives_never_end_in_anything_but_a_corpus_error(tmp_path_factory, data):
     content = bytearray(tar({"r.sgm": SGML[:600], "s.sgm": SGML[:900]}, compress=False)[:6_000])

@@ -95,7 +95,7 @@ def the_expected(corpus: list[tuple[str, str]], options: DetectorOptions = OPTIO
     )
 
 
-@settings(deadline=None, max_examples=examples(40))
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 10**6), cuts=st.lists(st.integers(1, 20), min_size=1, max_size=8))
 def test_any_split_of_a_stream_into_batches_gives_exactly_the_pairs_of_the_reference(seed, cuts):
     corpus = a_corpus(seed, 45)
@@ -347,7 +347,7 @@ class Weighed(MemoryBucketStore):
         return read
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 2**32),
     budget_bytes=st.integers(1, 600),
@@ -423,7 +423,7 @@ class TestClusters:
 # Storms
 
 
-@settings(deadline=None, max_examples=examples(40))
+@settings(max_examples=examples(40))
 @given(
     st.integers(0, 2**32),
     st.integers(12, 40),

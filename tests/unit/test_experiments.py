@@ -64,7 +64,7 @@ class TestSource:
         assert {*family.a.tolist(), *family.b.tolist()} <= set(range(1, 61))
         assert family.c == 61
 
-    @settings(max_examples=examples(50), deadline=None)
+    @settings(max_examples=examples(50))
     @given(
         st.lists(st.sets(st.integers(0, 2**32 - 1), min_size=1, max_size=9), min_size=1, max_size=5),
         st.integers(2, 3_000_000_000),
@@ -98,7 +98,6 @@ class TestSource:
 
 
 class TestExactPairs:
-    @settings(deadline=None)
     @given(st.lists(st.sets(st.integers(0, 12), max_size=8), max_size=12), st.sampled_from([0.1, 0.5, 0.6, 0.8, 1.0]))
     def test_they_are_those_of_comparing_every_pair(self, sets, least):
         hashes = np.array([value for one in sets for value in one], np.int64)

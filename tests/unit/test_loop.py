@@ -303,7 +303,7 @@ def test_at_least_once_nothing_is_lost_and_only_what_was_sent_without_its_commit
         assert not doubled or between or act is rebalanced, str(moment)
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(seed=st.integers(0, 10**9))
 @example(seed=3692).via("a text that is replaced and comes back within what is read again")
 @example(seed=4643).via("a partition that goes between the first poll and the first look")

@@ -233,7 +233,7 @@ class LoopMachine(RuleBasedStateMachine):
 
 
 #: Few examples in every run of the tests.
-QUICK = settings(deadline=None, max_examples=20, stateful_step_count=25, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=20, stateful_step_count=25, suppress_health_check=[HealthCheck.too_slow])
 
 
 def test_no_story_loses_or_doubles_a_pair():

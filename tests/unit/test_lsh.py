@@ -31,7 +31,6 @@ def keys_by_zlib(banding, signatures):
 
 
 class TestBandKeys:
-    @settings(deadline=None)
     @given(bandings, st.integers(0, 3), st.integers(0, 5), st.data())
     def test_they_are_zlibs_crc32_of_little_endian_values(self, banding, documents, unused, data):
         shape = (documents, banding.permutations + unused)
@@ -159,7 +158,7 @@ class TestChoice:
     def test_a_larger_index_gets_more_selective_bands(self, documents, banding):
         assert choose_banding(0.8, 0.99, documents=documents) == banding
 
-    @settings(deadline=None, max_examples=examples(50))
+    @settings(max_examples=examples(50))
     @given(st.floats(0.3, 1), st.floats(0.5, 0.999), st.integers(16, 128), st.integers(1, 3))
     def test_every_listed_banding_keeps_its_promise(self, threshold, min_recall, permutations, shared):
         priced = price_bandings(threshold, min_recall, permutations, shared)
@@ -171,7 +170,7 @@ class TestChoice:
             assert one.cost == one.banding.bands + FALSE_CANDIDATE_WEIGHT * one.false_candidates
         assert [one.cost for one in priced] == sorted(one.cost for one in priced)
 
-    @settings(deadline=None, max_examples=examples(50))
+    @settings(max_examples=examples(50))
     @given(st.floats(0.3, 1), st.floats(0.5, 0.999), st.integers(16, 64), st.integers(1, 3))
     def test_no_banding_that_reaches_the_recall_is_left_out(self, threshold, min_recall, permutations, shared):
         listed = {one.banding for one in price_bandings(threshold, min_recall, permutations, shared)}

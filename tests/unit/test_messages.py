@@ -318,7 +318,7 @@ def test_an_error_names_the_place():
     assert "registry id 7" in str(refusal(b"\x00\x00\x00\x00\x07{}"))
 
 
-@settings(deadline=None, max_examples=examples(300))
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=200) | st.text(alphabet='{}[]":,\\ud8c0e9 textidop1', max_size=80).map(str.encode))
 def test_any_bytes_become_a_document_or_a_message_error(value):
     try:
@@ -349,7 +349,7 @@ loose_documents = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=examples(300))
+@settings(max_examples=examples(300))
 @given(loose_documents, st.booleans())
 @example({"id": "\x7f", "text": ""}, True)
 @example({"op": "delete"}, True)
@@ -368,7 +368,7 @@ ids = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_si
 short_texts = st.none() | st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(ids, st.text(st.characters(exclude_categories=("Cs",))), short_texts, short_texts, st.booleans())
 def test_decoding_returns_what_was_encoded(document_id, text, source, published_at, escaped):
     fields = {"id": document_id, "text": text, "source": source, "published_at": published_at}
@@ -376,7 +376,7 @@ def test_decoding_returns_what_was_encoded(document_id, text, source, published_
     assert document == Document(document_id, text, AT, TIME_MS, "upsert", source, published_at)
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(st.text(st.characters() | st.sampled_from("\\u\ud83d\ude00d8")))
 def test_halves_of_surrogate_pairs_are_replaced_and_nothing_else_changes(text):
     # What JSON spells as two escapes is a whole pair for every reader.
@@ -464,7 +464,7 @@ def test_an_alert_has_fields_in_a_fixed_order_and_these_bytes():
     assert encode_alert(ALERT) == [expected]
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(alerts, st.integers(1, 5))
 def test_an_alert_survives_its_encoding_whatever_the_parts(alert, max_matches):
     messages = encode_alert(alert, max_matches)
@@ -477,7 +477,7 @@ def test_an_alert_survives_its_encoding_whatever_the_parts(alert, max_matches):
         VALIDATORS["alert"].validate(json.loads(message))
 
 
-@settings(deadline=None, max_examples=examples(50))
+@settings(max_examples=examples(50))
 @given(alerts, st.randoms(use_true_random=False))
 def test_the_bytes_of_an_alert_do_not_depend_on_the_order_of_its_matches(alert, random):
     shuffled = list(alert.matches)
@@ -549,7 +549,7 @@ def test_what_is_no_alert_is_refused(change):
         decode_alert(json.dumps(message).encode())
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(st.binary(max_size=50))
 def test_any_bytes_are_an_alert_or_refused(value):
     with pytest.raises(DecodeError):
@@ -623,7 +623,7 @@ def test_a_dead_letter_is_the_record_with_headers_that_say_why():
     }
 
 
-@settings(deadline=None, max_examples=examples(150))
+@settings(max_examples=examples(150))
 @given(records, failures)
 def test_every_dead_letter_keeps_the_record_and_is_valid_by_the_schema(record, failure):
     assume(not any(name.startswith(PREFIX) for name, _ in record.headers))
@@ -736,7 +736,7 @@ def test_a_key_that_does_not_fit_is_cut():
     assert (own["truncated-key"], own["original-key-length"], letter.value) == ("true", "30000", b"")
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(
     key=st.none() | st.integers(0, 60_000).map(lambda n: b"k" * n),
     value=st.none() | st.integers(0, 60_000).map(lambda n: b"v" * n),

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup import minhash
@@ -70,17 +70,14 @@ class TestFamily:
 
 
 class TestSign:
-    @settings(deadline=None)
     @given(batches)
     def test_it_is_the_minimum_of_each_function_over_each_document(self, documents):
         assert sign(documents).tolist() == [signature_by_definition(one) for one in documents]
 
-    @settings(deadline=None)
     @given(batches)
     def test_it_does_not_depend_on_the_batch(self, documents):
         assert np.array_equal(sign(documents), np.concatenate([sign([one]) for one in documents]))
 
-    @settings(deadline=None)
     @given(hash_lists, st.randoms(use_true_random=False))
     def test_it_ignores_order_and_repetition(self, hashes, random):
         shuffled = hashes + hashes[::2]
@@ -135,14 +132,12 @@ class TestSign:
 
 
 class TestIncremental:
-    @settings(deadline=None)
     @given(st.lists(st.tuples(hash_lists, hash_lists), min_size=1, max_size=6))
     def test_an_update_gives_the_signature_of_the_union(self, pairs):
         known, more = zip(*pairs, strict=True)
         whole = sign([first + second for first, second in pairs])
         assert np.array_equal(FAMILY.update(sign(known), *batch_of(more)), whole)
 
-    @settings(deadline=None)
     @given(hash_lists, hash_lists, hash_lists)
     def test_merging_is_the_union_in_any_order(self, first, second, third):
         a, b, c = sign([first]), sign([second]), sign([third])

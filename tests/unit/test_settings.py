@@ -851,7 +851,7 @@ def test_what_is_shown_reads_back_as_the_same_settings(tmp_path, overrides):
     assert show(again) == show(loaded)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.fixed_dictionaries(
         {},
@@ -941,7 +941,7 @@ FIRST_WORDS = {
 ANYTHING = PLAIN | st.lists(PLAIN, max_size=3) | st.dictionaries(st.text(max_size=5), PLAIN, max_size=3)
 
 
-@settings(deadline=None, max_examples=examples(300))
+@settings(max_examples=examples(300))
 @given(st.dictionaries(st.sampled_from(ALL_KEYS), ANYTHING, max_size=4))
 def test_any_value_is_accepted_or_answered_by_lines_that_begin_with_a_key(overrides):
     try:
@@ -954,7 +954,7 @@ def test_any_value_is_accepted_or_answered_by_lines_that_begin_with_a_key(overri
         assert line.split(": ")[0].partition(".")[0] in FIRST_WORDS
 
 
-@settings(deadline=None, max_examples=examples(200))
+@settings(max_examples=examples(200))
 @given(
     st.dictionaries(st.sampled_from(ALL_KEYS), st.text(st.characters(exclude_characters="\0"), max_size=12), max_size=4)
 )

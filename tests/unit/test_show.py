@@ -97,7 +97,7 @@ def test_what_is_too_long_to_compare_is_said_to_be_cut_off():
     assert compare(long, "a").left[-1].kind == "gap"
 
 
-@settings(deadline=None, max_examples=examples(200))
+@settings(max_examples=examples(200))
 @given(left=st.text(max_size=80), right=st.text(max_size=80))
 def test_short_texts_are_shown_whole_apart_from_blanks(left, right):
     comparison = compare(left, right)
@@ -107,7 +107,7 @@ def test_short_texts_are_shown_whole_apart_from_blanks(left, right):
             assert "".join(written(pieces).split()) == "".join(printable(text).split())
 
 
-@settings(deadline=None, max_examples=examples(200))
+@settings(max_examples=examples(200))
 @given(left=st.text(max_size=80), right=st.text(max_size=80))
 def test_what_stays_unmarked_is_the_same_on_both_sides(left, right):
     comparison = compare(left, right)
@@ -121,7 +121,7 @@ def test_what_stays_unmarked_is_the_same_on_both_sides(left, right):
         assert differences._folded(unmarked[0]) == differences._folded(unmarked[1])
 
 
-@settings(deadline=None, max_examples=examples(200))
+@settings(max_examples=examples(200))
 @given(text=st.text())
 def test_nothing_that_steers_a_terminal_gets_through(text):
     shown = printable(text)

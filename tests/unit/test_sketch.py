@@ -48,7 +48,6 @@ def decoded_or_refused(data):
 
 
 class TestMake:
-    @settings(deadline=None)
     @given(st.lists(hash_sets, min_size=1, max_size=8), limits, st.integers(1, 32))
     def test_sets_within_the_limit_are_kept_and_larger_ones_signed(self, sets, limit, banded):
         sketches, prefixes = Sketcher(FAMILY, limit, banded).make(*batch_of(sets))
@@ -123,7 +122,6 @@ class TestSketch:
 
 
 class TestSignatures:
-    @settings(deadline=None)
     @given(st.lists(hash_sets, max_size=6), limits, st.integers(1, 32))
     def test_they_are_the_same_whether_kept_or_computed(self, sets, limit, permutations):
         sketches = sketches_of(sets, limit)
@@ -142,7 +140,6 @@ class TestSignatures:
 
 
 class TestSimilarities:
-    @settings(deadline=None)
     @given(st.lists(st.tuples(hash_sets, hash_sets), max_size=8))
     def test_sets_compare_exactly(self, pairs):
         left = sketches_of([one for one, _ in pairs], None)
@@ -151,7 +148,6 @@ class TestSimilarities:
         assert result.exact.all()
         assert result.values.tolist() == [true_similarity(one, other) for one, other in pairs]
 
-    @settings(deadline=None)
     @given(st.lists(st.tuples(hash_sets, hash_sets, limits, limits), max_size=8))
     def test_any_other_pair_is_estimated_from_both_signatures(self, pairs):
         left = [sketches_of([one], limit)[0] for one, _, limit, _ in pairs]
@@ -166,7 +162,6 @@ class TestSimilarities:
                 assert not result.exact[i]
                 assert result.values[i] == (estimate(*signatures) if one and other else 0.0)
 
-    @settings(deadline=None)
     @given(st.lists(st.tuples(hash_sets, hash_sets, limits, limits), min_size=1, max_size=6))
     def test_neither_the_sides_nor_the_batch_nor_storage_change_a_value(self, pairs):
         sketcher = Sketcher(FAMILY, None, 8)
@@ -218,7 +213,6 @@ class TestSimilarities:
 
 class TestBinaryForm:
     @given(st.lists(hash_sets, min_size=1, max_size=3), limits)
-    @settings(deadline=None)
     def test_decoding_gives_back_what_was_encoded(self, sets, limit):
         sketches = sketches_of(sets, limit)
         assert [decode(encode(one)) for one in sketches] == sketches
@@ -256,7 +250,7 @@ class TestBinaryForm:
         with pytest.raises(ValueError, match=text):
             decode(bytes.fromhex(data))
 
-    @settings(deadline=None, max_examples=examples(300))
+    @settings(max_examples=examples(300))
     @given(
         st.binary(max_size=40)
         | st.builds(lambda head, tail: bytes([head]) + tail, st.sampled_from([16, 17]), st.binary(max_size=40))
@@ -265,7 +259,7 @@ class TestBinaryForm:
     def test_any_octets_are_a_sketch_or_a_value_error(self, data):
         assert decoded_or_refused(data) in (data, REFUSED)
 
-    @settings(deadline=None, max_examples=examples(200))
+    @settings(max_examples=examples(200))
     @given(hash_sets, limits, st.data())
     def test_a_damaged_sketch_is_a_sketch_or_a_value_error(self, one, limit, data):
         octets = bytearray(encode(sketches_of([one], limit)[0]))

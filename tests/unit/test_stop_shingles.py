@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup import stop_shingles
@@ -95,7 +95,6 @@ def test_a_share_that_cannot_be_is_refused(share):
 DOCUMENTS = st.lists(st.sets(st.integers(0, 40), min_size=1), max_size=40)
 
 
-@settings(deadline=None)
 @given(DOCUMENTS, st.integers(1, 7), st.integers(3, 50), st.integers(0, 10))
 def test_with_little_memory_nothing_above_what_was_forgotten_is_missed_nor_counted_too_low(documents, size, most, more):
     counter = Counter(most)

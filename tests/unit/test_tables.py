@@ -211,7 +211,6 @@ def test_memory_holds_one_row_and_not_the_file(tmp_path):
 CELLS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(CELLS, CELLS), max_size=12), st.sampled_from([",", "\t"]), st.sampled_from(["\n", "\r\n"]))
 def test_what_a_writer_of_tables_writes_is_read_back(tmp_path_factory, rows, delimiter, line_end):
     buffer = io.StringIO()
@@ -223,7 +222,7 @@ def test_what_a_writer_of_tables_writes_is_read_back(tmp_path_factory, rows, del
     assert read == [row for row in rows if "".join(row).strip()]
 
 
-@settings(deadline=None, max_examples=examples(150))
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_a_damaged_table_gives_entries_or_a_corpus_error(tmp_path_factory, data):
     content = bytearray(TABLE)

@@ -80,14 +80,14 @@ def assert_like_reference(batch, given_texts, options):
         assert batch.token_counts[i] == reference.token_count(text, **counted), (options, ascii(text))
 
 
-@settings(deadline=None, max_examples=examples(300))
+@settings(max_examples=examples(300))
 @given(st.lists(texts, max_size=8), st.sampled_from(SHINGLERS))
 def test_a_batch_of_any_texts_has_the_hashes_of_the_reference(given_texts, chosen):
     options, shingler = chosen
     assert_like_reference(shingler.shingle(given_texts), given_texts, options)
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(st.lists(texts, min_size=1, max_size=8), st.sampled_from(SHINGLERS))
 def test_a_document_hashes_the_same_alone_as_in_a_batch(given_texts, chosen):
     _, shingler = chosen
@@ -96,7 +96,7 @@ def test_a_document_hashes_the_same_alone_as_in_a_batch(given_texts, chosen):
         assert hashes_of(batch, i) == shingler.shingle([text]).hashes.tolist()
 
 
-@settings(deadline=None, max_examples=examples(200))
+@settings(max_examples=examples(200))
 @given(texts)
 def test_normalise_is_that_of_the_reference_and_idempotent(text):
     once = normalise(text)
@@ -106,7 +106,7 @@ def test_normalise_is_that_of_the_reference_and_idempotent(text):
     assert normalise(text, fold_marks=True) == reference.normalise(text, fold_marks=True)
 
 
-@settings(deadline=None, max_examples=examples(50))
+@settings(max_examples=examples(50))
 @given(texts, texts)
 def test_word_shingles_of_an_appended_text_contain_those_of_both_parts(text, more):
     shingler = Shingler(ShingleOptions(size=2, short_texts="skip"))
@@ -114,7 +114,7 @@ def test_word_shingles_of_an_appended_text_contain_those_of_both_parts(text, mor
     assert set(parts.tolist()) <= set(shingler.shingle([f"{text}\n{more}"]).hashes.tolist())
 
 
-@settings(deadline=None, max_examples=examples(50))
+@settings(max_examples=examples(50))
 @given(st.text(st.characters(max_codepoint=127), max_size=200), st.sampled_from(["word", "char"]))
 def test_ascii_texts_hash_the_same_when_they_take_the_general_way(text, unit):
     shingler = Shingler(ShingleOptions(unit=unit, size=4))
