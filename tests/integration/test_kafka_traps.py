@@ -421,7 +421,7 @@ class TestT8T9RecordsThatTheClientCannotParse:
         source, _ = lab.open()
         servers.wait_until(lambda: source.poll(POLL_S) or source.assigned(), what="an assignment")
         failing = RuntimeError("a bug")
-        monkeypatch.setattr(source._consumer, "poll", lambda timeout_ms: (_ for _ in ()).throw(failing))
+        monkeypatch.setattr(source._consumer, "poll", lambda **_: (_ for _ in ()).throw(failing))
         with pytest.raises(BrokerUnavailable, match="a bug"):
             source.poll(POLL_S)
         monkeypatch.undo()

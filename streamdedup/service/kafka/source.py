@@ -11,7 +11,6 @@ from typing import Any, Never
 import structlog
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
-from kafka.errors import KafkaError
 from kafka.structs import MemberState, TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, FatalError
@@ -19,6 +18,7 @@ from streamdedup.position import Partition
 from streamdedup.service.kafka.client import build, close_quietly
 from streamdedup.service.kafka.failures import CLIENT_ERRORS, translated
 from streamdedup.service.kafka.fencing import FencingWatch
+from streamdedup.service.kafka.fresh_poll import FreshPoll, forget_fetched, is_retriable
 from streamdedup.service.kafka.groups import fetch_committed
 from streamdedup.service.kafka.incarnations import TopicIds
 from streamdedup.service.kafka.options import KafkaOptions
@@ -50,6 +50,7 @@ class KafkaSource:
         self._silence = SilenceWatch(consumer, options)
         self._fencing = FencingWatch(consumer, options)
         self._repeats = RepeatLimit(structlog.get_logger(__name__))
+        self._fresh = FreshPoll(consumer, self._repeats)
         self._topic_ids = TopicIds(consumer, options.topics)
         #: Partitions that begin at a place of their present topic.
         self._placed: frozenset[Partition] = frozenset()
@@ -97,7 +98,7 @@ class KafkaSource:
         limit = self._options.max_poll_records
         limit = limit if most is None else min(most, limit)
         try:
-            polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000), max_records=limit)
+            polled = self._fresh.poll(timeout_s, limit)
         except Exception as error:  # noqa: BLE001  a parser may raise anything
             return self._after_failed_poll(error)
         self._rejoin_if_left_hanging()
@@ -239,8 +240,8 @@ class KafkaSource:
         try:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
         except Exception as error:
-            self._forget_fetched()
-            if not may_be_unreadable(error) and not _is_retriable(error):
+            forget_fetched(self._consumer)
+            if not may_be_unreadable(error) and not is_retriable(error):
                 self._broken = "a poll failed"
                 raise translated(error, "poll", self._options.secrets()) from error
             # Left to the next poll, which meets it again and steps past it.
@@ -252,7 +253,7 @@ class KafkaSource:
 
     def _after_failed_poll(self, error: Exception) -> Batch:
         """An empty batch, the records to step past, or an exception."""
-        if _is_retriable(error):
+        if is_retriable(error):
             self._repeats.info("poll_retried", message="A poll failed and is repeated", error=repr(error))
             time.sleep(RETRY_PAUSE_S)
             return Batch()
@@ -265,7 +266,7 @@ class KafkaSource:
 
     def _step_past_unreadable(self, error: Exception) -> Batch:
         """The unreadable records as a batch, at most ``max_poll_records`` of them; the position lies behind them."""
-        self._forget_fetched()
+        forget_fetched(self._consumer)
         try:
             found = find_unreadable(self._options, self._positions())
         except CLIENT_ERRORS as failure:
@@ -303,14 +304,6 @@ class KafkaSource:
         if coordinator.state == MemberState.REBALANCING and not coordinator.need_rejoin():
             logger.info("Joining the group once more", extra={"event": "rejoin"})
             coordinator.request_rejoin()
-
-    def _forget_fetched(self) -> None:
-        """Throw away what was fetched and not yet returned; it is fetched again.
-
-        After an exception from its parser the client holds a generator that is exhausted without its knowledge, and
-        polls it for ever. This is how the client itself drops it, and spares the group a rebalance for each bad record.
-        """
-        self._consumer._fetcher.close()  # noqa: SLF001  no public method drops it
 
     def _positions(self) -> dict[Partition, int]:
         """Next offset to read of each partition that has one; no request is sent."""
@@ -387,8 +380,3 @@ def _await_metadata(consumer: Any, options: KafkaOptions) -> None:
     metadata = consumer._client.cluster.request_update()  # noqa: SLF001  the public methods ask about every topic
     metadata.add_both(lambda _result: tried.set())
     tried.wait(options.connect_timeout_s)
-
-
-def _is_retriable(error: Exception) -> bool:
-    """Whether the client goes on by itself when polled again."""
-    return isinstance(error, KafkaError) and bool(error.retriable)

@@ -1,0 +1,75 @@
+"""A poll of the real client returns records that wait at the broker beside those that it fetched earlier."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from streamdedup.service.kafka import KafkaOptions, KafkaSource, KafkaTransport, fresh_poll
+from tests import servers
+
+#: Longest single poll, in seconds.
+POLL_S = 0.2
+
+
+class NotUtf8(str):
+    """A header name that this client writes and cannot parse."""
+
+    __slots__ = ()
+
+    def encode(self, *_arguments: object) -> bytes:
+        return b"\xff"
+
+
+@pytest.fixture
+def topic(new_topic) -> str:
+    return new_topic("input", 1)
+
+
+@pytest.fixture
+def source(kafka, topic, monkeypatch) -> Iterator[KafkaSource]:
+    # Longer than a busy machine needs to answer a fetch.
+    monkeypatch.setattr(fresh_poll, "SECOND_POLL_S", servers.DEADLINE_S)
+    name = servers.fresh_name("group")
+    options = KafkaOptions(bootstrap_servers=kafka, group_id=name, topics=(topic,), transactional_id=name)
+    source, sink = KafkaTransport(options).open()
+    try:
+        yield source
+    finally:
+        sink.close()
+        source.close()
+
+
+@pytest.fixture
+def fetched(kafka, topic, source) -> Callable[[], None]:
+    """Leave records 8 to 11 in the client, which has fetched them in the background, and no fetch under way."""
+
+    def prepare() -> None:
+        servers.produce(kafka, topic, [b"%d" % number for number in range(8)])
+        first = servers.wait_until(lambda: source.poll(POLL_S, 4), what="a batch")
+        assert len(first.records) == 4
+        # A poll that finds records in the client's memory sends the next fetch.
+        consumer = source._consumer
+        assert [len(records) for records in consumer.poll(timeout_ms=0).values()] == [4]
+        servers.produce(kafka, topic, [b"%d" % number for number in range(8, 12)])
+        servers.wait_until(lambda: consumer._fetcher._completed_fetches, what="a fetch in the background")
+
+    return prepare
+
+
+def test_records_that_wait_at_the_broker_come_with_those_fetched_earlier(kafka, topic, source, fetched):
+    fetched()
+    servers.produce(kafka, topic, [b"12", b"13"])
+    batch = source.poll(POLL_S)
+    assert [record.value for record in batch.records] == [b"%d" % number for number in range(8, 14)]
+
+
+def test_an_unreadable_record_behind_them_is_reported_by_the_next_poll(kafka, topic, source, fetched, monkeypatch):
+    fetched()
+    servers.produce(kafka, topic, [b"12"], headers=[(NotUtf8("name"), b"")])
+    servers.produce(kafka, topic, [b"13"])
+    assert [record.position.offset for record in source.poll(POLL_S).records] == [8, 9, 10, 11]
+    monkeypatch.undo()  # a second poll for which nothing is there waits in vain
+    second = servers.wait_until(lambda: source.poll(POLL_S), what="the unreadable record")
+    assert [entry.position.offset for entry in second.unreadable] == [12]
+    third = servers.wait_until(lambda: source.poll(POLL_S), what="the record behind it")
+    assert [record.value for record in third.records] == [b"13"]
