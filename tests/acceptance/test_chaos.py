@@ -75,9 +75,10 @@ def test_the_partitions_of_a_killed_daemon_are_soon_worked_on_again(world, point
 
         servers.wait_until(worked_on, what=f"work on {orphaned}")
         seconds = time.monotonic() - since
-    # The group misses the daemon after its session; its open transaction is aborted when its time is over and the
-    # broker looks for such.
-    assert seconds <= max(SESSION_S, TRANSACTION_S + ABORT_SCAN_S) + 3.0
+    # The group misses the daemon after SESSION_S; the broker aborts the open transaction after TRANSACTION_S, at its
+    # next scan. That takes 7 s, and some more on a busy machine. With Kafka's own defaults it takes a minute.
+    assert max(SESSION_S, TRANSACTION_S + ABORT_SCAN_S) <= 7.0
+    assert seconds <= 35.0
 
 
 def committed(installation) -> dict[str, int]:
