@@ -5,7 +5,6 @@ The numbers T1 to T15 are used in the names only; each test says what the trap i
 
 import contextlib
 import importlib.metadata
-import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -454,8 +453,8 @@ def test_t13_transactions_follow_each_other_without_the_clients_pause(lab):
         begun = time.perf_counter()
         sink.publish([lab.message(b"%d" % number)], Batch())
         durations_s.append(time.perf_counter() - begun)
-    # With the client's default it is 110 ms; unhindered about 10.
-    assert statistics.median(durations_s) < 0.08
+    # With the client's default none is shorter than its pause of 100 ms; without a pause 10 ms are enough.
+    assert min(durations_s) < 0.1
 
 
 def test_t14_the_client_is_no_release_that_leaves_kept_partitions_unfetched():
