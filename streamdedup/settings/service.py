@@ -15,7 +15,7 @@ class Service(Section):
     metrics_host: Annotated[str, Field(min_length=1), Kind("a host name or address")] = "127.0.0.1"
     """Address of `/metrics`, `/livez` and `/readyz`; `0.0.0.0` for all addresses of this machine."""
     metrics_port: Whole = Field(default=9464, ge=0, le=65535)
-    """Port of `/metrics`; with 0 the system chooses one."""
+    """Port of `metrics_host`; with 0 the system chooses one."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level to log. The clients of Kafka and Redis are never logged below `warning`, because they would log
     passwords."""
