@@ -1,7 +1,11 @@
 """Every metric of the daemon, declared once."""
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import Lock
 
+import numpy as np
+from numpy.typing import NDArray
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -11,6 +15,9 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 # Else the client adds a series to each counter and histogram that says when it was made: as many again, and
 # ``process_start_time_seconds`` says the same.
@@ -29,6 +36,55 @@ _PREFIX = "streamdedup_"
 STAGES = ("poll", "prepare", "index", "publish")
 #: What the daemon can wait for, in the words of its log and as labels.
 WAITING_FOR = {"the store": "store", "Kafka": "kafka", "partitions": "partitions", "the index": "index"}
+
+
+class BatchHistogram(Collector):
+    """A histogram with one label that takes many values at once; the client's own takes them one by one.
+
+    Args:
+        name: Name of the metric.
+        text: Its help text.
+        bounds: Upper bounds of its buckets, ascending; a bucket without a bound follows.
+        label: Name of the label.
+
+    Attributes:
+        label: Name of the label.
+    """
+
+    def __init__(self, name: str, text: str, bounds: Sequence[float], label: str) -> None:
+        self._name = name
+        self._text = text
+        self._bounds = np.array(bounds, np.float64)
+        self._bound_texts: list[str] = [
+            floatToGoString(bound)  # type: ignore[no-untyped-call]
+            for bound in (*bounds, math.inf)
+        ]
+        self.label = label
+        self._counts: dict[str, NDArray[np.int64]] = {}
+        self._sums: dict[str, float] = {}
+        # The metrics are read in the thread of the HTTP server.
+        self._lock = Lock()
+
+    def observe(self, label: str, values: NDArray[np.float64]) -> None:
+        """Count values, float64 (n,), under a value of the label."""
+        buckets = np.searchsorted(self._bounds, values, side="left")
+        counts = np.bincount(buckets, minlength=len(self._bound_texts))
+        with self._lock:
+            self._counts[label] = self._counts.get(label, 0) + counts
+            self._sums[label] = self._sums.get(label, 0.0) + float(values.sum())
+
+    def describe(self) -> Iterator[HistogramMetricFamily]:
+        """Yield the metric without values, as a registry asks for it."""
+        yield HistogramMetricFamily(self._name, self._text, labels=[self.label])
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        """Yield the metric with its values, as a registry asks for it."""
+        (family,) = self.describe()
+        with self._lock:
+            for label, counts in self._counts.items():
+                cumulative = np.cumsum(counts).tolist()
+                family.add_metric([label], list(zip(self._bound_texts, cumulative, strict=True)), self._sums[label])
+        yield family
 
 
 class Metrics:
@@ -91,9 +147,10 @@ class Metrics:
         self.batch_seconds = self._histogram(
             "batch_seconds", "Time of a batch by stage: poll, prepare, index, publish.", _STAGE_BUCKETS, "stage"
         )
-        self.latency_seconds = self._histogram(
-            "latency_seconds", "From a record's time to the commit of its batch.", _LATENCY_BUCKETS, "topic"
+        self.latency_seconds = BatchHistogram(
+            f"{_PREFIX}latency_seconds", "From a record's time to the commit of its batch.", _LATENCY_BUCKETS, "topic"
         )
+        self.registry.register(self.latency_seconds)
         self.batches_refused = self._counter(
             "batches_refused", "Batches dropped because somebody else owns a partition."
         )
@@ -162,7 +219,7 @@ class Metrics:
         for stage in STAGES:
             self.batch_seconds.labels(stage)
         for topic, profile in profile_of.items():
-            self.latency_seconds.labels(topic)
+            self.latency_seconds.observe(topic, np.empty(0))
             self.topics_recreated.labels(topic)
             for kind in kinds:
                 self.records.labels(topic, kind)

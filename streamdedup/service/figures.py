@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 
+import numpy as np
 import structlog
 
 from streamdedup.dead_letters import Failure
@@ -116,13 +117,14 @@ class Figures:
             counter.labels(profile).inc(count)
 
     def _observe_latency(self, batch: Batch) -> None:
-        now = now_ms()
-        observers = {
-            topic: self._metrics.latency_seconds.labels(topic) for topic in {r.position.topic for r in batch.records}
-        }
+        times_ms: dict[str, list[int]] = {}
         for record in batch.records:
+            times = times_ms.setdefault(record.position.topic, [])
             if record.timestamp_ms >= 0:  # else it has none
-                observers[record.position.topic].observe(max(0, now - record.timestamp_ms) / 1000)
+                times.append(record.timestamp_ms)
+        now = now_ms()
+        for topic, times in times_ms.items():
+            self._metrics.latency_seconds.observe(topic, np.maximum(0, now - np.array(times, np.int64)) / 1000)
 
     @staticmethod
     def _facts(work: Work) -> dict[str, int]:

@@ -8,11 +8,11 @@ from typing import get_args
 
 import pytest
 import yaml
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Histogram
 
 from streamdedup.detections import Skip
 from streamdedup.messages import Op
-from streamdedup.metrics import STAGES, WAITING_FOR, Metrics
+from streamdedup.metrics import STAGES, WAITING_FOR, BatchHistogram, Metrics
 from streamdedup.service.intake import INVALID
 from tests.unit.test_docs import anchors, named, rows, section
 
@@ -42,10 +42,12 @@ def declared():
         if not hasattr(metric, "describe"):
             continue
         (family,) = metric.describe()
-        kind = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}.get(type(metric), "gauge")
+        kinds = {Counter: "counter", Histogram: "histogram", BatchHistogram: "histogram"}
+        kind = kinds.get(type(metric), "gauge")
         endings = {"counter": "_total", "gauge": "", "histogram": ""}
         ending = "_info" if family.type == "info" else endings[kind]
-        labels = ("version",) if family.type == "info" else metric._labelnames
+        named_labels = (metric.label,) if isinstance(metric, BatchHistogram) else metric._labelnames
+        labels = ("version",) if family.type == "info" else named_labels
         found[f"{family.name}{ending}"] = (kind, labels, family.documentation)
     return found
 

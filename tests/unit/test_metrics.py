@@ -4,8 +4,11 @@ import ast
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
-from prometheus_client import Counter, Gauge, Histogram, Info
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
@@ -14,7 +17,7 @@ import streamdedup
 from streamdedup.detections import Detection, Outcome, Skip
 from streamdedup.errors import StoreUnavailable
 from streamdedup.messages import Document, Match
-from streamdedup.metrics import Metrics
+from streamdedup.metrics import BatchHistogram, Metrics
 from streamdedup.position import Partition, Position
 from streamdedup.service import figures as figures_module
 from streamdedup.service.figures import Figures, now_ms
@@ -43,8 +46,8 @@ def test_a_metric_is_named_by_the_conventions_and_has_a_help_text(name):
     assert not FORBIDDEN.search(family.name)
     assert family.name.removeprefix("streamdedup_") == name
     assert family.documentation.endswith(".")
-    assert isinstance(metric, (Counter, Gauge, Histogram, Info))
-    for label in metric._labelnames:
+    assert isinstance(metric, (Counter, Gauge, Histogram, BatchHistogram, Info))
+    for label in [metric.label] if isinstance(metric, BatchHistogram) else metric._labelnames:
         assert label in {"topic", "kind", "profile", "reason", "code", "stage", "partition", "what"}
 
 
@@ -73,7 +76,7 @@ def test_every_counter_and_histogram_that_can_be_foreseen_is_there_before_the_fi
     metrics = Metrics()
     metrics.begin_at_zero({"a": "news", "b": "news"}, kinds=["upsert"], codes=["not_json"], reasons=Skip)
     for name, metric in declared_of(metrics).items():
-        if isinstance(metric, (Counter, Histogram)):
+        if isinstance(metric, (Counter, Histogram, BatchHistogram)):
             (family,) = metric.collect()
             assert {sample.value for sample in family.samples} == {0}, name
     assert value(metrics, "records_total", topic="b", kind="upsert") == 0
@@ -177,6 +180,29 @@ def test_latency_is_in_seconds_and_a_clock_ahead_of_ours_counts_as_none(metrics)
     ahead = Batch((a_record(0, now_ms() + 3_600_000), a_record(1, now_ms() - 2_000)))
     Figures(metrics).count(ahead, Work())
     assert 2.0 <= value(metrics, "latency_seconds_sum", topic="articles") < 3.0
+
+
+SECONDS = st.one_of(st.sampled_from([0.0, 0.05, 0.1, 2.5]), st.floats(0, 1e6))
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.lists(SECONDS, max_size=5)), max_size=5))
+def test_many_values_at_once_are_counted_as_the_client_counts_them_one_by_one(batches):
+    bounds, registries = (0.05, 0.1, 2.5), [CollectorRegistry(), CollectorRegistry()]
+    own = BatchHistogram("age_seconds", "Age.", bounds, "topic")
+    registries[0].register(own)
+    theirs = Histogram("age_seconds", "Age.", ("topic",), buckets=bounds, registry=registries[1])
+    for label, values in batches:
+        own.observe(label, np.array(values))
+        for seconds in [None, *values]:
+            child = theirs.labels(label)
+            if seconds is not None:
+                child.observe(seconds)
+    found, expected = (
+        {(sample.name, *sample.labels.values()): sample.value for family in one.collect() for sample in family.samples}
+        for one in registries
+    )
+    assert found == pytest.approx(expected)
+    assert generate_latest(registries[0]).splitlines()[:2] == generate_latest(registries[1]).splitlines()[:2]
 
 
 def test_a_stage_is_timed_only_when_it_succeeds(metrics):

@@ -6,6 +6,7 @@ from itertools import islice
 from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 from prometheus_client import generate_latest
 
@@ -79,7 +80,7 @@ def test_a_sample_is_what_metrics_process_and_redis_say():
     metrics.records.labels("articles", "upsert").inc(40)
     metrics.lag_records.labels("articles", "0").set(2)
     metrics.lag_records.labels("articles", "1").set(3)
-    metrics.latency_seconds.labels("articles").observe(0.2)
+    metrics.latency_seconds.observe("articles", np.array([0.2]))
     sample = looker.look(3.0, generate_latest(metrics.registry).decode())
     assert (sample.consumed_count, sample.documents_per_s, sample.lag_count) == (40, 20.0, 5)
     assert (sample.redis_bytes, sample.redis_keys_count) == (5, 7)
