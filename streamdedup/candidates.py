@@ -232,9 +232,8 @@ class Verifier:
         options = self._options
         distinct = {id(other): other for other in others}
         theirs = {key: decode_sketch(other.content) for key, other in distinct.items()}
-        similarities = self._sketcher.similarities(
-            [prepared.sketches[row] for row in rows], [theirs[id(other)] for other in others]
-        )
+        own = {row: prepared.sketches[row] for row in set(rows)}
+        similarities = self._sketcher.similarities([own[row] for row in rows], [theirs[id(other)] for other in others])
         near = np.flatnonzero(similarities.values >= options.threshold).tolist()
         shared = self._shared_bands(prepared, [rows[at] for at in near], [theirs[id(others[at])] for at in near])
         compared: list[tuple[float, bool, int] | None] = [None] * len(rows)

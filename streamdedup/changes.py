@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from streamdedup import content as contents
@@ -214,7 +215,7 @@ def of_its_life(record: StoredRecord, before: StoredRecord) -> StoredRecord:
         _, life = contents.version_and_life(before.content)
     if life is None:
         return record
-    return replace(record, content=replace(contents.decode(record.content), life=life).encoded())
+    return structs.replace(record, content=replace(contents.decode(record.content), life=life).encoded())
 
 
 def collision(result: PutResult) -> MessageError:

@@ -7,7 +7,8 @@ never depend on clusters.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from streamdedup.content import decode_sketch
 from streamdedup.position import Position

@@ -15,6 +15,7 @@ Binary form, version 1 (little-endian):
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from streamdedup import sketch as sketches
 from streamdedup.errors import StoreMisconfigured
 from streamdedup.shingle_hashes import repetitions
-from streamdedup.sketch import Sketch, Sketcher
+from streamdedup.sketch import Sketch, SketchBatch, Sketcher
 from streamdedup.text import ShingleBatch, Shingler
 
 #: Version of the binary form, that of the sketch within included; part of the fingerprint of an index.
@@ -34,6 +35,8 @@ _WITH_LIFE: Final = 0x02
 _FRAME_ONLY: Final = 0x04
 _WITH_NEITHER: Final = bytes([_FORMAT])
 _HEADER: Final = struct.Struct("<BHHB")
+#: The same of many contents.
+_HEADERS: Final = np.dtype([("flags", "u1"), ("tokens", "<u2"), ("elements", "<u2"), ("tail", "u1")])
 #: Most that is told of a number of tokens or elements.
 _MOST: Final = 65_535
 #: Octets of a version and of a life.
@@ -140,7 +143,7 @@ def _split(data: bytes) -> tuple[int, int, bytes, bytes | None, bytes | None, by
     return tokens, elements, data[_HEADER.size : tail_end], version, life, data[sketch_start:]
 
 
-def contents_of(shingles: ShingleBatch, made: Sequence[Sketch]) -> list[Content]:
+def contents_of(shingles: ShingleBatch, made: SketchBatch) -> list[Content]:
     """Return the contents of a batch of texts.
 
     Args:
@@ -159,6 +162,27 @@ def contents_of(shingles: ShingleBatch, made: Sequence[Sketch]) -> list[Content]
             shingles.frame_only.tolist(),
             strict=True,
         )
+    ]
+
+
+def encoded_contents(shingles: ShingleBatch, made: SketchBatch) -> list[bytes]:
+    """Return the binary forms of `contents_of`, made for the whole batch at once.
+
+    Args:
+        shingles: Of each text.
+        made: The sketch of each.
+    """
+    heads = np.empty(len(made), _HEADERS)
+    heads["flags"] = np.where(shingles.frame_only, _FORMAT | _FRAME_ONLY, _FORMAT)
+    heads["tokens"] = np.minimum(shingles.token_counts, _MOST)
+    heads["elements"] = np.minimum(shingles.element_counts, _MOST)
+    heads["tail"] = np.diff(shingles.tail_offsets)
+    head_octets, size = heads.tobytes(), _HEADER.size
+    tails = shingles.tails.astype("<u8", copy=False).tobytes()
+    bounds = pairwise((8 * shingles.tail_offsets).tolist())
+    return [
+        b"".join((head_octets[size * row : size * (row + 1)], tails[first:last], sketch))
+        for row, ((first, last), sketch) in enumerate(zip(bounds, made.encoded(), strict=True))
     ]
 
 

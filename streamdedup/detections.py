@@ -12,7 +12,7 @@ from streamdedup.errors import MessageError
 from streamdedup.lsh import Banding
 from streamdedup.messages import Alert, Document, Match
 from streamdedup.position import Position
-from streamdedup.sketch import Sketch
+from streamdedup.sketch import Sketch, SketchBatch
 from streamdedup.store.documents import StoredRecord
 from streamdedup.text import ShingleOptions
 
@@ -81,7 +81,7 @@ class Prepared:
 
     documents: list[Document]
     records: list[StoredRecord]
-    sketches: list[Sketch]
+    sketches: SketchBatch | list[Sketch]
     band_keys: NDArray[np.uint32]
     skips: dict[int, Skip]
     appends: list[Document] = field(default_factory=list)

@@ -14,12 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
+from numpy.typing import NDArray
 
 from streamdedup.candidates import MatchCodec, Met, Verifier
 from streamdedup.changes import UNKNOWN, Changes, collision, of_its_life
 from streamdedup.clusters import StarFinder
-from streamdedup.content import Content, contents_of
 from streamdedup.content import decode as decode_content
+from streamdedup.content import encoded_contents
 from streamdedup.detections import (
     Detection,
     DetectorOptions,
@@ -82,21 +84,25 @@ class Detector:
         placed = [document for document in documents if document.op != "append"]
         shingles = self._shingler.shingle([document.text for document in placed])
         made, signatures = self._sketcher.make(shingles.hashes, shingles.offsets)
-        contents = contents_of(shingles, made)
+        contents = encoded_contents(shingles, made)
         records = [self._record(document, content) for document, content in zip(placed, contents, strict=True)]
-        skips = {row: why for row, content in enumerate(contents) if (why := self._skip(content)) is not None}
+        skips = self._skips(shingles.token_counts, np.diff(shingles.offsets))
         appends = [document for document in documents if document.op == "append"]
         return Prepared(placed, records, made, self._options.banding.band_keys(signatures), skips, appends)
 
-    def _skip(self, content: Content) -> Skip | None:
-        """Say why a content enters no bucket, if so."""
-        if content.sketch.count and content.token_count >= self._options.min_words:
-            return None
-        if not content.token_count:
-            return Skip.EMPTY
-        return Skip.TOO_FEW_WORDS if content.token_count < self._options.min_words else Skip.TOO_SHORT
+    def _skips(self, token_counts: NDArray[np.int64], shingle_counts: NDArray[np.int64]) -> dict[int, Skip]:
+        """Return by row why a document enters no bucket.
 
-    def _record(self, document: Document, content: Content) -> StoredRecord:
+        Args:
+            token_counts: Tokens of each document, int64 (n,).
+            shingle_counts: Shingles of each, int64 (n,).
+        """
+        least = self._options.min_words
+        rows = np.flatnonzero((shingle_counts == 0) | (token_counts < least)).tolist()
+        few = {True: Skip.TOO_FEW_WORDS, False: Skip.TOO_SHORT}
+        return {row: few[bool(token_counts[row] < least)] if token_counts[row] else Skip.EMPTY for row in rows}
+
+    def _record(self, document: Document, content: bytes) -> StoredRecord:
         number = document_number(self._options.profile, document.id)
         return StoredRecord(
             number=number,
@@ -105,7 +111,7 @@ class Detector:
             position=document.position,
             time_ms=document.time_ms,
             cluster=number,
-            content=content.encoded(),
+            content=content,
         )
 
     # Stage two: the index
@@ -211,6 +217,8 @@ class Detector:
     def _put(self, records: Sequence[StoredRecord], rights: list[Fence]) -> list[PutResult]:
         """Put the records, of each document the version that stands at the end of the batch."""
         results = _within_batch(records)
+        if records and not results:
+            return self._store.put_records(records, rights)
         rows = [row for row in range(len(records)) if row not in results]
         if rows:
             put = self._store.put_records([records[row] for row in rows], rights)
@@ -226,17 +234,14 @@ class Detector:
         continued = self._changes.continued(prepared.appends, rights, outcome)
         contents = [decode_content(record.content) for record in continued.records]
         sketches = [content.sketch for content in contents]
-        skips = {
-            len(prepared.records) + row: why
-            for row, content in enumerate(contents)
-            if (why := self._skip(content)) is not None
-        }
+        token_counts = np.array([content.token_count for content in contents], np.int64)
+        skips = self._skips(token_counts, np.array([sketch.count for sketch in sketches], np.int64))
         whole = Prepared(
             [*prepared.documents, *continued.documents],
             [*prepared.records, *continued.records],
             [*prepared.sketches, *sketches],
             np.concatenate([prepared.band_keys, self._changes.band_keys(sketches)]),
-            {**prepared.skips, **skips},
+            {**prepared.skips, **{len(prepared.records) + row: why for row, why in skips.items()}},
         )
         return whole, [*results, *continued.results]
 
@@ -274,8 +279,10 @@ class Detector:
     ) -> list[int]:
         """Sort the rows by what became of them; return those that may emit pairs."""
         loud = []
-        for row, state in enumerate(states):
-            document = prepared.documents[row]
+        silent_until = self._options.silent_until_ms
+        # By plain tuples: most of the time would go into making a `Partition` of each position.
+        fence_of = {(partition.topic, partition.number): fence for partition, fence in fences.items()}
+        for row, (document, state) in enumerate(zip(prepared.documents, states, strict=True)):
             if state is PutState.COLLIDED:
                 outcome.refused.append((document, collision(results[row])))
                 continue
@@ -286,18 +293,15 @@ class Detector:
                 outcome.indexed_count += 1
                 outcome.replayed_count += state is PutState.REPLAYED
             # Also one that is passed over: an earlier attempt at its position may have claimed pairs.
-            if document.position.offset >= fences[document.position.of].mark:
+            fence = fence_of[document.position.topic, document.position.partition]
+            if document.position.offset >= fence.mark:
                 loud.append(row)
-                outcome.silent_count += passed_over is None and self._is_warm_up(document)
+                is_warm_up = silent_until is not None and document.time_ms < silent_until
+                outcome.silent_count += passed_over is None and is_warm_up
             elif passed_over is None:
                 outcome.silent_count += 1
-                outcome.unexplained_count += not fences[document.position.of].is_set_back
+                outcome.unexplained_count += not fence.is_set_back
         return loud
-
-    def _is_warm_up(self, document: Document) -> bool:
-        """Tell whether a document is only there for later ones to be compared with."""
-        silent_until = self._options.silent_until_ms
-        return silent_until is not None and document.time_ms < silent_until
 
     def _save_partners(
         self,
@@ -325,7 +329,7 @@ class Detector:
             partners.pop(UNKNOWN, None)
             own_digest = partners.pop(_OWN_DIGEST, None)
             if own_digest is not None:
-                prepared.records[row] = replace(prepared.records[row], digest=own_digest)
+                prepared.records[row] = structs.replace(prepared.records[row], digest=own_digest)
         return {row: codec.decoded(partners) for row, partners in zip(rows, saved, strict=True)}
 
     def _claim(
@@ -374,7 +378,9 @@ def _take_first_attempts(records: list[StoredRecord], results: Sequence[PutResul
     """
     for row, result in enumerate(results):
         if result.state is PutState.REPLAYED and result.previous is not None:
-            records[row] = replace(records[row], time_ms=result.previous.time_ms, content=result.previous.content)
+            records[row] = structs.replace(
+                records[row], time_ms=result.previous.time_ms, content=result.previous.content
+            )
 
 
 def _take_what_stands_elsewhere(prepared: Prepared, results: Sequence[PutResult]) -> set[int]:
@@ -401,8 +407,10 @@ def _within_batch(records: Sequence[StoredRecord]) -> dict[int, PutResult]:
     Returns:
         By row, what became of those that are not.
     """
-    standing: dict[int, int] = {}
     decided: dict[int, PutResult] = {}
+    if len({record.number for record in records}) == len(records):
+        return decided
+    standing: dict[int, int] = {}
     for row, record in enumerate(records):
         before = standing.setdefault(record.number, row)
         if before == row:

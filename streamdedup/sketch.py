@@ -28,8 +28,9 @@ Binary form, version 1 (little-endian):
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -43,6 +44,8 @@ _KIND_HASHES: Final = 0
 _KIND_SIGNATURE: Final = 1
 #: First octet and number of distinct shingles.
 _HEADER: Final = struct.Struct("<BI")
+#: The same of many sketches.
+_HEADERS: Final = np.dtype([("first", "u1"), ("count", "<u4")])
 #: One hash or signature value.
 _VALUE: Final = np.dtype("<u4")
 
@@ -75,6 +78,48 @@ class Sketch:
 
     #: Holds arrays, so it cannot be a key.
     __hash__ = None  # type: ignore[assignment]
+
+
+class SketchBatch:
+    """The sketches of a batch of documents. Most are only encoded, so a `Sketch` is made when it is asked for.
+
+    Args:
+        hashes: Shingle hashes of all documents, uint32, shape (n_total,).
+        offsets: Document i owns hashes[offsets[i] : offsets[i + 1]]; int64, shape (n + 1,).
+        estimated: The sketches by signature, by document.
+    """
+
+    def __init__(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64], estimated: Mapping[int, Sketch]) -> None:
+        self._hashes = hashes
+        self._bounds: list[int] = offsets.tolist()
+        self._estimated = estimated
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def __iter__(self) -> Iterator[Sketch]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, row: int) -> Sketch:
+        """Return the sketch of a document, 0 .. n - 1; it shares no memory with the batch."""
+        if row in self._estimated:
+            return self._estimated[row]
+        first, last = self._bounds[row], self._bounds[row + 1]
+        return Sketch(last - first, hashes=self._hashes[first:last].copy())
+
+    def encoded(self) -> list[bytes]:
+        """Return what `encode` returns of each sketch."""
+        size = _VALUE.itemsize
+        values = self._hashes.astype(_VALUE, copy=False).tobytes()
+        heads = np.empty(len(self), _HEADERS)
+        heads["first"], heads["count"] = _VERSION << 4 | _KIND_HASHES, np.diff(self._bounds)
+        octets, head = heads.tobytes(), _HEADER.size
+        return [
+            encode(self._estimated[row])
+            if row in self._estimated
+            else octets[head * row : head * (row + 1)] + values[size * first : size * last]
+            for row, (first, last) in enumerate(pairwise(self._bounds))
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +156,7 @@ class Sketcher:
         self.exact_limit = exact_limit
         self.banded = banded
 
-    def make(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> tuple[list[Sketch], NDArray[np.uint32]]:
+    def make(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> tuple[SketchBatch, NDArray[np.uint32]]:
         """Sketch a batch of documents.
 
         Args:
@@ -129,16 +174,12 @@ class Sketcher:
         _check_ascending(hashes, offsets)
         counts = np.diff(offsets)
         estimated = np.flatnonzero(self._is_estimated(counts))
-        sketches: list[Sketch] = []
-        signatures = iter(self._complete(prefixes, hashes, offsets, estimated))
-        by_signature = set(estimated.tolist())
-        bounds = offsets.tolist()
-        for i, count in enumerate(counts.tolist()):
-            if i in by_signature:
-                sketches.append(self.estimated(count, next(signatures).copy()))
-            else:
-                sketches.append(Sketch(count, hashes=hashes[bounds[i] : bounds[i + 1]].copy()))
-        return sketches, prefixes
+        signatures = self._complete(prefixes, hashes, offsets, estimated)
+        by_signature = {
+            i: self.estimated(int(counts[i]), signature.copy())
+            for i, signature in zip(estimated.tolist(), signatures, strict=True)
+        }
+        return SketchBatch(hashes.copy(), offsets, by_signature), prefixes
 
     def signatures(self, sketches: Sequence[Sketch], permutations: int) -> NDArray[np.uint32]:
         """Return the first so many signature values of each sketch, computing those that are not kept.

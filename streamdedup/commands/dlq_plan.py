@@ -3,9 +3,11 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Self
+
+from msgspec import structs
 
 from streamdedup.commands.letters import Letter, Wanted
 from streamdedup.dead_letters import PREFIX
@@ -166,7 +168,7 @@ def message_of_fetched(letter: Letter, origin: Position, record: Record) -> Mess
         return None
     own = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
     facts = [(name, value) for name, value in letter.record.headers if name != f"{PREFIX}unread"]
-    return message_of(Letter(replace(record, headers=(*own, *facts))), origin)
+    return message_of(Letter(structs.replace(record, headers=(*own, *facts))), origin)
 
 
 @dataclass(slots=True)

@@ -1,7 +1,8 @@
 """Records in: a batch as documents of each profile, and what cannot be a document."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from streamdedup.dead_letters import Stage
 from streamdedup.errors import DecodeError, MessageError

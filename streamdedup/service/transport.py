@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import msgspec
+
 from streamdedup.position import Partition, Position
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, gc=False):
     """One record as it came in: bytes, untouched.
 
     Attributes:
@@ -119,7 +120,7 @@ class Batch:
 
         return replace(
             self,
-            records=tuple(replace(each, position=moved(each.position)) for each in self.records),
+            records=tuple(msgspec.structs.replace(each, position=moved(each.position)) for each in self.records),
             unreadable=tuple(replace(each, position=moved(each.position)) for each in self.unreadable),
         )
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import IntEnum
 
+import msgspec
+
 from streamdedup.position import Position
 
 #: How long the marker of a deletion stands where records live for ever, in milliseconds: 30 days. Offsets set back
@@ -32,8 +34,7 @@ class PutState(IntEnum):
 RETURNING_STATES = frozenset({PutState.REPLACED, PutState.REPLAYED, PutState.REDELIVERED, PutState.COLLIDED})
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRecord:
+class StoredRecord(msgspec.Struct, frozen=True, gc=False):
     """What is kept of one document; never its text.
 
     Attributes:

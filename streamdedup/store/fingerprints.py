@@ -9,9 +9,13 @@ from streamdedup.store.base import Fingerprint, Opening
 #: of few characters, so few texts get other shingles than before.
 ADVISORY_PARAMETERS = frozenset({"unicode"})
 #: Parameters that are those of the program, not of the settings.
-VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "content_format", "claim_layout"})
+VERSION_PARAMETERS = frozenset(
+    {"shingle_algorithm", "signature_algorithm", "content_format", "claim_layout", "entry_layout"}
+)
 #: How claims are stored in Redis: `lua/_claims.lua`. An index without a number has a string for each.
 _CLAIM_LAYOUT = 2
+#: How index entries are stored in Redis: `store.records`. An index without a number has entries of layout 1.
+_ENTRY_LAYOUT = 2
 
 
 def in_redis(
@@ -26,8 +30,8 @@ def in_redis(
         lifetime_ms: Lifetime of index entries in milliseconds, which is the length of a page generation; None for ever.
     """
     generation = {"page_generation_ms": lifetime_ms or 0} if bucket_layout == "packed" else {}
-    layouts = {"bucket_layout": bucket_layout, "claim_layout": _CLAIM_LAYOUT, **generation}
-    return {**fingerprint, "shards": shards, **layouts}
+    layouts = {"bucket_layout": bucket_layout, "claim_layout": _CLAIM_LAYOUT, "entry_layout": _ENTRY_LAYOUT}
+    return {**fingerprint, "shards": shards, **layouts, **generation}
 
 
 def differences(stored: Fingerprint, ours: Fingerprint) -> dict[str, str]:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from streamdedup.store.redis_figures import SLICES_COUNT
 
 #: Bytes of a document's record besides partition, id and sketch: see store.records.
-_RECORD_BYTES: Final = 45
+_RECORD_BYTES: Final = 37
 #: Bytes that follow the prefix of a key: the kind, then band key, document number, or number of a page.
 _SET_KEY, _RECORD_KEY, _CLAIM_PAGE_KEY = 1 + 4, 1 + 8, 1 + 2
 #: Bytes that follow the prefix of a page's key, besides the digits of its number: kind, generation, colon. Of the key

@@ -5,11 +5,11 @@ Every method does in plain Python what the contract in ``store.base`` says.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import takewhile
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable

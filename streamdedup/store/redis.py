@@ -153,14 +153,15 @@ class RedisBucketStore:
         """See ``BucketStore.put_records``."""
         results = [PutResult(PutState.CREATED)] * len(records)
         groups, replies = self._store_records("put_records", [self._lifetime], records, fences)
-        for members, reply in zip(groups, replies, strict=True):
-            count = len(members)
-            previous = dict(zip(reply[count::2], reply[count + 1 :: 2], strict=True))
-            for at, (index, state) in enumerate(zip(members, reply[:count], strict=True), start=1):
+        for members, (states, *stored) in zip(groups, replies, strict=True):
+            if not any(states):
+                continue
+            previous = dict(zip(stored[::2], stored[1::2], strict=True))
+            for at, (index, state) in enumerate(zip(members.tolist(), states, strict=True), start=1):
                 if state != PutState.CREATED:
-                    stored = previous.get(at)
+                    entry = previous.get(at)
                     number = records[index].number
-                    results[index] = PutResult(PutState(state), _decoded(number, stored) if stored else None)
+                    results[index] = PutResult(PutState(state), _decoded(number, entry) if entry else None)
         return results
 
     def replace_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> None:
@@ -174,21 +175,22 @@ class RedisBucketStore:
 
     def _store_records(
         self, script: str, lifetimes: Sequence[bytes], records: Sequence[StoredRecord], fences: Sequence[Fence]
-    ) -> tuple[list[list[int]], list[Any]]:
+    ) -> tuple[list[NDArray[np.intp]], list[Any]]:
         """Call a script; return which of the records went into each call, and the replies."""
-        groups = by_slot(self._keys.record_slot(record.number) for record in records)
+        numbers = np.array([record.number for record in records], np.int64)
+        groups = self._keys.by_record_slot(numbers)
         calls = []
-        for slot, members in groups.items():
-            arguments = [self._keys.records(slot), *lifetimes]
-            for index in members:
-                arguments += (encode_number(records[index].number), encode_record(records[index]))
-            calls.append(self._fenced_call(script, slot, fences, arguments))
-        return list(groups.values()), self._runner.run(calls)
+        for slot, members in groups:
+            entries = [encode_record(records[index]) for index in members.tolist()]
+            lengths = np.array([len(entry) for entry in entries], ">u4")
+            packed = (numbers[members].astype(">i8").tobytes(), lengths.tobytes(), b"".join(entries))
+            call = self._fenced_call(script, slot, fences, [self._keys.records(slot), *lifetimes, *packed])
+            calls.append(call._replace(documents_count=len(entries)))
+        return [members for _, members in groups], self._runner.run(calls)
 
     def enter_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> Hits:
         """See ``BucketStore.enter_buckets``."""
-        counted = self._documents.adding([encode_number(number) for number in numbers])
-        return self._buckets.insert(numbers, band_keys, fences, counted)
+        return self._buckets.insert(numbers, band_keys, fences, [self._documents.adding(numbers)])
 
     def leave_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> None:
         """See ``BucketStore.leave_buckets``."""

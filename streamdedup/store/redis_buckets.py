@@ -23,7 +23,6 @@ from streamdedup.store.base import SHOWN_OF_FULL, Fence, Hits
 from streamdedup.store.redis_keys import Keys
 from streamdedup.store.redis_partitions import RedisPartitions
 from streamdedup.store.redis_runner import Call, ScriptRunner
-from streamdedup.store.redis_servers import Command
 
 #: Documents of one script call, which keeps the server busy for some 3 ms.
 _CALL_DOCUMENTS: Final = 1_000
@@ -105,15 +104,16 @@ class RedisBuckets:
         numbers: Sequence[int],
         band_keys: NDArray[np.uint32],
         fences: Sequence[Fence],
-        also: Sequence[Command] = (),
+        also: Sequence[Call] = (),
     ) -> Hits:
-        """See ``BucketStore.enter_buckets``; ``also`` are commands to send along."""
+        """See ``BucketStore.enter_buckets``; ``also`` are calls to send along."""
         options = [self._cap, b"%d" % SHOWN_OF_FULL]
         calls, rows_of_call = self._calls("insert", numbers, band_keys, fences, options)
         candidates: list[dict[int, int]] = [{} for _ in numbers]
         full: Counter[int] = Counter()
         near_capacity: set[int] = set()
-        for rows, (of_full, of_near, *found) in zip(rows_of_call, self._runner.run(calls, also), strict=True):
+        replies = self._runner.run([*calls, *also])[: len(calls)]
+        for rows, (of_full, of_near, *found) in zip(rows_of_call, replies, strict=True):
             full.update(rows[[place - 1 for place in of_full]].tolist())
             near_capacity.update(rows[[place - 1 for place in of_near]].tolist())
             for place, members in zip(found[::2], found[1::2], strict=True):

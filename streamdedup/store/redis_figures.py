@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from streamdedup.store.base import StoreStats
 from streamdedup.store.redis_keys import Keys
+from streamdedup.store.redis_runner import Call
 from streamdedup.store.redis_servers import Command
 
 #: Slices of time in the lifetime of a record, for which documents are counted: how much longer than it lives a document
@@ -29,15 +32,11 @@ class DocumentCount:
         self._slice_ms = max(1, lifetime_ms // SLICES_COUNT) if lifetime_ms else 0
         self._now_ms = now_ms
 
-    def adding(self, numbers: Sequence[bytes]) -> list[Command]:
-        """Return what adds documents, by their numbers as decimal texts, to those of the present slice of time."""
-        if not numbers:
-            return []
-        key = self._keys.documents(self._slice())
-        commands = [Command(key, ("PFADD", key, *numbers))]
-        if self._slice_ms:
-            commands.append(Command(key, ("PEXPIRE", key, (SLICES_COUNT + 1) * self._slice_ms)))
-        return commands
+    def adding(self, numbers: Sequence[int]) -> Call:
+        """Return the call that adds documents, by their numbers, to those of the present slice of time."""
+        lifetime_ms = (SLICES_COUNT + 1) * self._slice_ms
+        elements = np.array(numbers, ">i8").tobytes()
+        return Call("count_documents", [self._keys.documents(self._slice())], [lifetime_ms, elements], len(numbers))
 
     def asking(self) -> Command:
         """Return what asks for the number of documents of all slices that may have living ones."""

@@ -148,6 +148,11 @@ class Keys:
             band, shard = divmod(slot, self._shards)
             yield slot, np.flatnonzero(shard_of[:, band] == shard)
 
+    def by_record_slot(self, numbers: NDArray[np.int64]) -> list[tuple[int, NDArray[np.intp]]]:
+        """Return the slots of document numbers, int64 (n,), each with the places of its numbers."""
+        slots = numbers % self.slots_count
+        return [(slot, np.flatnonzero(slots == slot)) for slot in np.unique(slots).tolist()]
+
     def record(self, number: int) -> bytes:
         """Key of a document's record."""
         return self.records(self.record_slot(number)) + encode_number(number)

@@ -59,12 +59,11 @@ class ScriptRunner:
         """Number of the next run, which all of its calls carry."""
         return self._number
 
-    def run(self, calls: Sequence[Call], also: Sequence[Command] = ()) -> list[Any]:
+    def run(self, calls: Sequence[Call]) -> list[Any]:
         """Call scripts, many of them in one round trip, but never so many that the server is long in answering.
 
         Args:
             calls: Name, keys and arguments of each; those of one slot run in this order.
-            also: Commands to send along with the last of them.
 
         Returns:
             The reply to each.
@@ -77,12 +76,12 @@ class ScriptRunner:
         """
         self._number += 1
         try:
-            return self._run(calls, also)
+            return self._run(calls)
         except BaseException:
             self.failures_count += 1
             raise
 
-    def _run(self, calls: Sequence[Call], also: Sequence[Command]) -> list[Any]:
+    def _run(self, calls: Sequence[Call]) -> list[Any]:
         replies: list[Any] = []
         round_trip: list[Call] = []
         size = 0
@@ -92,24 +91,24 @@ class ScriptRunner:
             if size >= _ROUND_TRIP_ARGUMENTS:
                 replies += self._at_once(round_trip)
                 round_trip, size = [], 0
-        return replies + self._at_once(round_trip, also)
+        return replies + self._at_once(round_trip)
 
-    def _at_once(self, calls: Sequence[Call], also: Sequence[Command] = ()) -> list[Any]:
+    def _at_once(self, calls: Sequence[Call]) -> list[Any]:
         """Call scripts in one round trip; load them first when a server has forgotten them, or never knew them."""
         commands = [
             Command(keys[0], ("EVALSHA", self._scripts[name].sha, len(keys), *keys, *arguments))
             for name, keys, arguments, _ in calls
-        ] + list(also)
+        ]
         replies = self._servers.send(commands)
         if any(isinstance(reply, NoScriptError) for reply in replies):
             self.load()
             replies = self._servers.send(commands)
-        for call, reply in zip(calls, replies, strict=False):
+        for call, reply in zip(calls, replies, strict=True):
             self._check_fences(reply)
             self._check_types(call, reply)
         for command, reply in zip(commands, replies, strict=True):
             check_reply(reply, command.key)
-        return replies[: len(calls)]
+        return replies
 
     def load(self) -> None:
         """Load all scripts into every server."""

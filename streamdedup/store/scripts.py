@@ -27,7 +27,7 @@ _OF_RECORDS = ("put_records", "replace_records")
 _OF_CLAIMS = ("claim_pairs", "drop_claims")
 #: Those in front of which bucket pages are explained besides.
 _OF_PAGES = ("insert_packed", "remove_packed")
-_UNFENCED = ("hold_draft", "oldest_slice", "read_entries", "set_fence")
+_UNFENCED = ("count_documents", "hold_draft", "oldest_slice", "read_entries", "set_fence")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import pytest
 import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
 from streamdedup.position import Log, Partition, Position
@@ -271,7 +272,7 @@ class TestReadingEntries:
         assert read == dict.fromkeys(range(-5, 45)) | {record.number: record for record in records}
 
     def test_no_more_is_read_than_the_limit_and_one_entry_for_each_part(self, store, fence):
-        heavy = [replace(a_record(n, offset=n), content=bytes(10_000)) for n in range(60)]
+        heavy = [structs.replace(a_record(n, offset=n), content=bytes(10_000)) for n in range(60)]
         put(store, fence, *heavy)
         parts = 1 if isinstance(store, MemoryBucketStore) else 4 * BANDS
         few, most = store.read_entries(range(60), 50_000), store.read_entries(range(60), 10**9)
@@ -422,7 +423,7 @@ class TestDeletion:
 
     def test_a_marker_is_what_any_id_of_that_number_meets(self, store, fence):
         store.replace_records([self.MARKER], [fence])
-        other = replace(a_record(offset=9), id="another")
+        other = structs.replace(a_record(offset=9), id="another")
         assert put(store, fence, other) == [PutState.REPLACED]
 
 
@@ -996,7 +997,7 @@ class TestIncarnations:
         put(store, fence, a_record(offset=90, content=b"a", time_ms=10))
         fence = store.fence(PARTITION, 1, 0, state=LogState(NEXT_TOPIC_ID))
         again, earlier, later = (
-            replace(a_record(offset=90, content=content, time_ms=time_ms), position=fence.log.at(offset))
+            structs.replace(a_record(offset=90, content=content, time_ms=time_ms), position=fence.log.at(offset))
             for offset, content, time_ms in ((90, b"a", 10), (3, b"b", 9), (4, b"b", 11))
         )
         assert put(store, fence, again, earlier, later) == [
@@ -1030,7 +1031,7 @@ class TestIncarnations:
         store.list_expiring(documents(a_record(offset=5)), [old])
         new = store.fence(PARTITION, 1, 0, state=LogState(NEXT_TOPIC_ID))
         assert store.watermarks() == {OTHER_PARTITION: 60}
-        record = replace(a_record(), position=new.log.at(5))
+        record = structs.replace(a_record(), position=new.log.at(5))
         store.list_expiring(documents(record), [new])
         assert store.expired([new.log], 10**18, 10) == [documents(record)]
         store.evict(documents(record), new)

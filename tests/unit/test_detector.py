@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from reference_pairs import expected_pairs
 
 from streamdedup.candidates import STORM_CANDIDATES, Verifier
@@ -241,7 +242,7 @@ class TestReplays:
 
     def test_an_addition_that_met_no_document_continues_one_that_another_partition_has_placed_since(self):
         stream = Stream()
-        addition = replace(a_document("a", "inlet jetty knoll", 5, time_ms=2), op="append")
+        addition = structs.replace(a_document("a", "inlet jetty knoll", 5, time_ms=2), op="append")
         assert [document for document, _ in stream.index(addition).refused] == [addition]
         stream.index(a_document("a", TEXT, 0, partition=1, time_ms=1))
         outcome = stream.index(addition)
@@ -523,6 +524,6 @@ def test_a_record_that_somebody_has_damaged_is_a_fatal_error_that_says_so(damage
     stream.index(a_document("a", TEXT, 0))
     number = document_number("articles", "a")
     record = stream.store.get_records([number])[number]
-    stream.store._records.amend(number, replace(record, content=damage(record.content)))
+    stream.store._records.amend(number, structs.replace(record, content=damage(record.content)))
     with pytest.raises(StoreMisconfigured, match=r"damaged: .*; another program writes to the index"):
         stream.index(a_document("b", TEXT, 1))

@@ -3,12 +3,12 @@
 import json
 import re
 import unicodedata
-from dataclasses import replace
 from datetime import datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from streamdedup.commands import dlq_plan, letters
 from streamdedup.commands.dlq_plan import Replayed, Rules, Tally, Verdict, message_of, message_of_fetched
@@ -41,7 +41,7 @@ def letter(code="missing_text", *, offset=0, origin=ORIGIN, number=1, **fields):
     failure = Failure(Stage.DECODE, code, "DecodeError", "no text: `text` missing or null")
     for number_before in reversed(range(number)):
         # Each replay goes to a later place of the partition.
-        record = replace(record, position=origin._replace(offset=origin.offset - number_before))
+        record = structs.replace(record, position=origin._replace(offset=origin.offset - number_before))
         made = dead_letter(record, failure, DAEMON, time_ms=TIME_MS, **options)
         record = Record(origin, made.timestamp_ms or 0, made.key, made.value, made.headers)
     return Letter(

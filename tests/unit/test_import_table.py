@@ -82,7 +82,7 @@ TABLE: dict[str, set[str]] = {
         "store.redis_runner",
         "store.redis_servers",
     },
-    "store.redis_figures": {"store.base", "store.redis_keys", "store.redis_servers"},
+    "store.redis_figures": {"store.base", "store.redis_keys", "store.redis_runner", "store.redis_servers"},
     "store.footprint": {"store.redis_figures"},
     "store.redis_partitions": {
         "store.base",

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from msgspec import structs
 
 from streamdedup import dead_letters
 from streamdedup.dead_letters import MIN_BYTES, PREFIX, Daemon, Failure, Stage, dead_letter, read_headers
@@ -639,12 +640,12 @@ def test_every_dead_letter_keeps_the_record_and_is_valid_by_the_schema(record, f
 
 
 def test_a_record_without_key_and_value_gets_an_empty_value_and_says_so():
-    letter = made(replace(RECORD, key=None, value=None))
+    letter = made(structs.replace(RECORD, key=None, value=None))
     assert (letter.key, letter.value, own_headers(letter)["null-value"]) == (None, b"", "true")
 
 
 def test_a_tombstone_stays_one():
-    letter = made(replace(RECORD, value=None))
+    letter = made(structs.replace(RECORD, value=None))
     assert letter.value is None
     assert "null-value" not in own_headers(letter)
 
@@ -657,14 +658,14 @@ def test_a_record_that_could_not_be_read_is_told_from_one_that_was_null():
 
 @pytest.mark.parametrize(("given_ms", "expected_ms"), [(-1, None), (0, 0), (NOW_MS + 1, NOW_MS), (2**63 - 1, NOW_MS)])
 def test_the_record_time_is_kept_unless_a_broker_would_refuse_it(given_ms, expected_ms):
-    letter = made(replace(RECORD, timestamp_ms=given_ms))
+    letter = made(structs.replace(RECORD, timestamp_ms=given_ms))
     assert letter.timestamp_ms == expected_ms
     assert own_headers(letter)["timestamp"] == str(given_ms)
 
 
 def test_a_dead_letter_that_fails_again_has_its_headers_replaced_and_counts_on():
     first = made(RECORD)
-    again = replace(RECORD, position=Position("articles", 3, 2_000), headers=first.headers)
+    again = structs.replace(RECORD, position=Position("articles", 3, 2_000), headers=first.headers)
     second = dead_letter(again, Failure(Stage.SIZE, "too_large", "E", "m"), DAEMON, time_ms=NOW_MS)
     own = own_headers(second)
     assert foreign_headers(second) == foreign_headers(first)
@@ -675,7 +676,7 @@ def test_a_dead_letter_that_fails_again_has_its_headers_replaced_and_counts_on()
 @pytest.mark.parametrize("attempts", [b"", b"-3", b"x", b"9" * 50, "٣".encode(), b"\xff", None])
 def test_a_senseless_count_of_attempts_starts_again(attempts):
     place = {"topic": b"articles", "partition": b"3", "offset": b"7", "attempts": attempts}
-    letter = made(replace(RECORD, headers=tuple((PREFIX + name, value) for name, value in place.items())))
+    letter = made(structs.replace(RECORD, headers=tuple((PREFIX + name, value) for name, value in place.items())))
     assert own_headers(letter)["attempts"] == "1"
 
 
@@ -694,14 +695,14 @@ def test_a_senseless_count_of_attempts_starts_again(attempts):
 def test_a_producers_own_headers_of_our_names_are_not_believed(place):
     """Believed, they would keep the record from being replayed: failed too often, or without its bytes."""
     facts = {"attempts": b"99", "unread": b"true", "truncated": b"true"} | place
-    letter = made(replace(RECORD, headers=tuple((PREFIX + name, value) for name, value in facts.items())))
+    letter = made(structs.replace(RECORD, headers=tuple((PREFIX + name, value) for name, value in facts.items())))
     own = own_headers(letter)
     assert (own["attempts"], own.keys() & {"unread", "truncated"}) == ("1", set())
 
 
 def test_a_value_beyond_the_limit_is_cut_and_says_so():
     value = bytes(range(256)) * 400
-    letter = made(replace(RECORD, value=value), max_bytes=50_000)
+    letter = made(structs.replace(RECORD, value=value), max_bytes=50_000)
     own = own_headers(letter)
     assert value.startswith(letter.value)
     assert 48_000 < size_bytes(letter) <= 50_000
@@ -713,8 +714,8 @@ def test_a_value_beyond_the_limit_is_cut_and_says_so():
 
 def test_a_cut_value_that_fails_again_still_tells_of_the_whole_one():
     value = b"v" * 100_000
-    first = made(replace(RECORD, value=value), max_bytes=60_000)
-    again = replace(RECORD, position=Position("articles", 3, 2_000), value=first.value, headers=first.headers)
+    first = made(structs.replace(RECORD, value=value), max_bytes=60_000)
+    again = structs.replace(RECORD, position=Position("articles", 3, 2_000), value=first.value, headers=first.headers)
     for limit in (70_000, 40_000):
         own = own_headers(made(again, max_bytes=limit))
         assert (own["original-length"], own["sha256"]) == ("100000", sha256(value).hexdigest())
@@ -722,7 +723,7 @@ def test_a_cut_value_that_fails_again_still_tells_of_the_whole_one():
 
 def test_headers_that_do_not_fit_are_dropped_and_counted():
     many = tuple((f"h{i}", b"x" * 1_000) for i in range(40))
-    letter = made(replace(RECORD, headers=many), max_bytes=MIN_BYTES)
+    letter = made(structs.replace(RECORD, headers=many), max_bytes=MIN_BYTES)
     own = own_headers(letter)
     assert (foreign_headers(letter), own["dropped-headers"], letter.key) == ([], "40", b"key")
     assert letter.value == RECORD.value
@@ -730,7 +731,7 @@ def test_headers_that_do_not_fit_are_dropped_and_counted():
 
 def test_a_key_that_does_not_fit_is_cut():
     key = b"k" * 30_000
-    letter = made(replace(RECORD, key=key), max_bytes=MIN_BYTES)
+    letter = made(structs.replace(RECORD, key=key), max_bytes=MIN_BYTES)
     own = own_headers(letter)
     assert key.startswith(letter.key)
     assert (own["truncated-key"], own["original-key-length"], letter.value) == ("true", "30000", b"")
@@ -775,7 +776,7 @@ def test_a_long_message_is_cut_between_two_characters():
 
 
 def test_many_null_headers_are_named_as_far_as_they_fit():
-    letter = made(replace(RECORD, headers=tuple((f"header-{i}", None) for i in range(500))))
+    letter = made(structs.replace(RECORD, headers=tuple((f"header-{i}", None) for i in range(500))))
     names = json.loads(own_headers(letter)["null-headers"])
     assert (names[0], names[-1]) == ("header-0", "...")
 

@@ -11,12 +11,12 @@ local function i64(s, i)
 end
 
 local function parse(record)
-  local partition_end = 43 + byte(record, 42) * 256 + byte(record, 43)
+  local partition_end = 35 + byte(record, 34) * 256 + byte(record, 35)
   local id_start = partition_end + 3
   local id_length = byte(record, partition_end + 1) * 256 + byte(record, partition_end + 2)
   return {
-    digest = sub(record, 10, 25), time = i64(record, 26), offset = i64(record, 34),
-    partition = sub(record, 44, partition_end), id = sub(record, id_start, id_start + id_length - 1),
+    digest = sub(record, 2, 17), time = i64(record, 18), offset = i64(record, 26),
+    partition = sub(record, 36, partition_end), id = sub(record, id_start, id_start + id_length - 1),
   }
 end
 
@@ -32,6 +32,20 @@ local function decide(stored, new)
   if same_content and not marks then return REDELIVERED end
   if not same_partition and new.time <= stored.time then return SUPERSEDED end
   return REPLACED
+end
+
+-- Iterate over document numbers and entries that are joined: index, number, entry.
+local function entries(numbers, lengths, joined)
+  local i, last = 0, 0
+  return function()
+    i = i + 1
+    if 8 * i <= #numbers then
+      local first = last + 1
+      local a, b, c, d = byte(lengths, 4 * i - 3, 4 * i)
+      last = last + ((a * 256 + b) * 256 + c) * 256 + d
+      return i, sub(numbers, 8 * i - 7, 8 * i), sub(joined, first, last)
+    end
+  end
 end
 
 local function store(key, record, lifetime)

@@ -1,15 +1,14 @@
--- Store document records and markers of one slot, each where nothing stands or an earlier position.
+-- Store index entries and markers of one slot, each where there is nothing or an earlier position.
 --
--- After the fences: ARGV  prefix of record keys, lifetimes of records and of markers in milliseconds ('0' for ever), then for
---   each document its number (8 bytes, as in the key) and its record (layout: store/records.py).
-local prefix, record_lifetime, marker_lifetime = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-at = at + 3
-for i = 1, (#ARGV - at) / 2 do
-  local key, record = prefix .. ARGV[at + 2 * i - 1], ARGV[at + 2 * i]
-  local stored, new = redis.call('GET', key), parse(record)
+-- After the fences: ARGV  prefix of the entries' keys, lifetimes of entries and of markers in milliseconds ('0' for ever), then as
+--   for put_records: document numbers, lengths of the entries, the entries.
+local prefix, entry_lifetime, marker_lifetime = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+for _, number, entry in entries(ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]) do
+  local key = prefix .. number
+  local stored, new = redis.call('GET', key), parse(entry)
   local state = stored and decide(parse(stored), new) or CREATED
   if state == CREATED or state == REPLACED then
-    store(key, record, new.id == '' and marker_lifetime or record_lifetime)
+    store(key, entry, new.id == '' and marker_lifetime or entry_lifetime)
   end
 end
 return 1
