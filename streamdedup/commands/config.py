@@ -1,6 +1,6 @@
 """``streamdedup config``: check settings, show the effective ones.
 
-Also the options by which every command is told its settings.
+Also the options with which every command takes its settings.
 """
 
 from pathlib import Path
@@ -10,10 +10,10 @@ import typer
 
 from streamdedup.errors import SettingsError
 from streamdedup.settings import Settings, describe_banding, show
-from streamdedup.settings.base import secrets_of
-from streamdedup.settings.kafka import SERVERS_ALLOWED, check_servers
+from streamdedup.settings.base import is_secret
+from streamdedup.settings.kafka import SERVERS_ALLOWED, check_server
 from streamdedup.settings.mistakes import shown
-from streamdedup.settings.root import SCHEMA
+from streamdedup.settings.schema import field_at
 from streamdedup.settings.units import counted
 
 #: Option of every command that reads settings: the file.
@@ -38,9 +38,8 @@ def check_bootstrap_servers(servers: str | None) -> str | None:
     """
     if servers is None:
         return None
-    names = [name.strip() for name in servers.split(",")]
     try:
-        return ",".join(check_servers(names))
+        return ",".join(check_server(name.strip()) for name in servers.split(","))
     except ValueError:
         raise SettingsError(
             f"--bootstrap-servers {shown(servers)}: not valid; allowed: {SERVERS_ALLOWED}, with commas between them"
@@ -68,7 +67,7 @@ def load_settings(config: Path | None, assignments: list[str] | None = None) -> 
         assignments: Values of ``SetOption``.
 
     Raises:
-        SettingsError: Something is wrong with them, or a secret stands on the command line.
+        SettingsError: Something is wrong with them, or the command line holds a secret.
     """
     parsed, mistakes = parse_assignments(assignments or [])
     settings = None
@@ -109,11 +108,8 @@ def parse_assignments(assignments: list[str]) -> tuple[dict[str, str], list[str]
 
 def _is_secret(key: str, value: str) -> bool:
     """Tell whether an assignment would put a secret on the command line; a URL without a password is none."""
-    steps = tuple(key.split("."))
-    section = SCHEMA.section_at(steps)
-    if section is None or steps[-1] not in secrets_of(section):
-        return False
-    return key != "redis.url" or "@" in value
+    declared = field_at(tuple(key.split(".")))
+    return declared is not None and is_secret(declared) and (key != "redis.url" or "@" in value)
 
 
 def check(config: ConfigOption = None, assignments: SetOption = None) -> None:

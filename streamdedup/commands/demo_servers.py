@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from streamdedup.embedded import MOCK_API_VERSION, ManagedProcess, MockBroker, RedisServer, ServerError, free_ports
-from streamdedup.settings.sources import PREFIX
+from streamdedup.settings.schema import PREFIX
 
 #: Opens a context in which no signal interrupts.
 Hold = Callable[[], AbstractContextManager[None]]

@@ -2,7 +2,7 @@
 
 ``Settings.load`` collects every mistake and names each key in full. Each key is declared once, with its unit, bounds,
 default and description; messages, ``config show`` and the tables of the documentation all come from that declaration.
-Secrets are never shown. ``python -m streamdedup.settings docs/settings.md`` writes the documentation's tables anew.
+Secrets are never shown. ``python -m streamdedup.settings docs/settings.md`` rewrites the documentation's tables.
 """
 
 from streamdedup.settings.describe import describe_banding, render_tables, show

@@ -1,4 +1,4 @@
-"""Write the tables of the documentation anew: ``python -m streamdedup.settings docs/settings.md``."""
+"""Rewrite the tables of the documentation: ``python -m streamdedup.settings docs/settings.md``."""
 
 import sys
 from pathlib import Path

@@ -1,101 +1,57 @@
-"""What the sections of the settings have in common: frozen, strict, and every contradiction found at once."""
+"""The common part of all sections: immutable, strict, contradictions reported together; and their keys."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, Self, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
 
-from streamdedup.settings.units import FILE_NOUN, WORD, Kind, write_text
+from streamdedup.settings.units import WORD, Kind, write_text
 
-#: Words that keys take in the place of a path.
-PATH_WORDS = frozenset({"none", "english"})
-#: What TOML puts around a text.
+#: Delimiter of a TOML text.
 QUOTE = '"'
-
+#: Ends of the names of attributes that hold a time; their keys take the unit with the value instead.
+UNIT_SUFFIXES = ("_ms", "_s")
 
 #: Looks for contradictions; yields key and text of each.
 Check = Callable[[], Iterable[tuple[str, str]]]
 
-#: Context of a validation that looks at each value by itself.
+#: Context of a validation that leaves contradictions out.
 VALUES_ONLY = object()
 
 
-class Contradictions(ValueError):
-    """Values that are right one by one and wrong together.
-
-    Attributes:
-        found: Key (relative to the section that raised) and what is wrong, for each.
-    """
-
-    def __init__(self, found: list[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{key}: {text}" for key, text in found))
-        self.found = found
-
-
-class WrongItem(ValueError):
-    """One of several values in a list is wrong.
-
-    Attributes:
-        index: Which one, counted from 0.
-        item: Its value.
-    """
-
-    def __init__(self, index: int, item: object) -> None:
-        super().__init__("one of the values is wrong")
-        self.index = index
-        self.item = item
-
-
-def check_items(items: Iterable[str], check: Callable[[str], object]) -> tuple[str, ...]:
-    """Return ``items`` if ``check`` raises for none of them.
-
-    Raises:
-        WrongItem: It raises a ValueError for one.
-    """
-    items = tuple(items)
-    for index, item in enumerate(items):
-        try:
-            check(item)
-        except ValueError:
-            raise WrongItem(index, item) from None
-    return items
-
-
-def check_different(items: tuple[str, ...]) -> tuple[str, ...]:
-    """Return ``items`` if none is there twice.
-
-    Raises:
-        WrongItem: One is.
-    """
-    for index, item in enumerate(items):
-        if item in items[:index]:
-            raise WrongItem(index, item)
-    return items
+def key_of(name: str) -> str:
+    """Return the key of an attribute: its name without the unit."""
+    for suffix in UNIT_SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name
 
 
 class Section(BaseModel):
-    """One table of the settings file; immutable, unknown keys refused, values never repeated in errors."""
+    """One table of the settings file; immutable, unknown keys refused, values never repeated in errors.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    The docstring of an attribute is the description of its key in the documentation.
+    """
+
+    model_config = ConfigDict(
+        alias_generator=key_of, frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
+    )
 
     def checks(self) -> tuple[Check, ...]:
-        """Return what looks for values that are right one by one and wrong together; sections add theirs."""
+        """Return the checks for values that are right one by one and wrong together; sections add theirs."""
         return (self._unread_secrets,)
 
-    def contradictions(self, mistaken: Collection[str] = ()) -> Iterator[tuple[str, str]]:
-        """Yield key and text for everything that is wrong although each value is right.
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield key and text for each contradiction between right values.
 
-        Args:
-            mistaken: Names of attributes that are not there, because their values are wrong by themselves. A check
-                ends where it comes upon one.
+        A section that was read in part lacks the attributes of wrong values; a check that needs one ends there.
         """
         for check in self.checks():
             try:
                 yield from check()
             except AttributeError as error:
-                if error.name not in mistaken:
+                if not isinstance(error.obj, Section) or error.name not in type(error.obj).model_fields:
                     raise
 
     def _unread_secrets(self) -> Iterator[tuple[str, str]]:
@@ -107,18 +63,13 @@ class Section(BaseModel):
     def _refuse_contradictions(self, info: ValidationInfo) -> Self:
         found = [] if info.context is VALUES_ONLY else list(self.contradictions())
         if found:
-            raise Contradictions(found)
+            raise ValueError("; ".join(f"{key}: {text}" for key, text in found))
         return self
 
 
-def key_of(name: str, field: FieldInfo) -> str:
-    """Return the key under which a field is written; the field's own name may end in its unit."""
-    return field.alias or name
-
-
 def keys_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Return the fields of a section by the keys under which they are written."""
-    return {key_of(name, field): field for name, field in section.model_fields.items()}
+    """Return the fields of a section by key."""
+    return {key_of(name): field for name, field in section.model_fields.items()}
 
 
 def secrets_of(section: type[BaseModel]) -> list[str]:
@@ -128,22 +79,7 @@ def secrets_of(section: type[BaseModel]) -> list[str]:
 
 def is_secret(field: FieldInfo) -> bool:
     """Tell whether a field's value is never shown."""
-    return SecretStr in (field.annotation, *getattr(field.annotation, "__args__", ()))
-
-
-def note(field: FieldInfo, name: str) -> Any:
-    """Return what a field declares beyond its type, by name: ``allowed``, ``default`` or ``path``; None if nothing."""
-    extra = field.json_schema_extra
-    return extra.get(name) if isinstance(extra, dict) else None
-
-
-def names_file(field: FieldInfo, value: object) -> bool:
-    """Tell whether a value of a field is the path of a file, and not a word that stands for none."""
-    if not value:
-        return False
-    if note(field, "path"):
-        return value not in PATH_WORDS
-    return kind_of(field).noun == FILE_NOUN
+    return SecretStr in (field.annotation, *get_args(field.annotation))
 
 
 def kind_of(field: FieldInfo) -> Kind:
@@ -151,14 +87,24 @@ def kind_of(field: FieldInfo) -> Kind:
     return next((item for item in field.metadata if isinstance(item, Kind)), WORD)
 
 
+def names_file(field: FieldInfo, value: object) -> bool:
+    """Tell whether a value of a field is the path of a file, and not a word in its place."""
+    kind = kind_of(field)
+    return kind.is_path and bool(value) and value not in kind.words
+
+
+def declared_default(field: FieldInfo) -> str | None:
+    """Return the text that describes a field's default, or None if the default describes itself."""
+    extra = field.json_schema_extra
+    return str(extra["default"]) if isinstance(extra, dict) else None
+
+
 def allowed(field: FieldInfo) -> str:
-    """Say what a key may hold, from its declaration, its type and its bounds."""
-    declared = note(field, "allowed")
-    if declared is not None:
-        return str(declared)
+    """Describe the accepted values of a field, from its kind, its type and its bounds."""
     kind = kind_of(field)
     if kind is WORD:
-        return " or ".join(write_text(word) for word in field.annotation.__args__)  # type: ignore[union-attr]
+        choices = [part for part in (field.annotation, *get_args(field.annotation)) if get_origin(part) is Literal]
+        return " or ".join(write_text(word) for word in get_args(choices[0]))
     return " ".join([kind.noun, *_bounds(field, kind)]) + kind.hint
 
 

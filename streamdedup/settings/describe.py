@@ -10,14 +10,15 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from streamdedup.lsh import Banding
-from streamdedup.settings.base import allowed, is_secret, key_of, keys_of, kind_of, names_file, note
+from streamdedup.settings.base import allowed, declared_default, is_secret, key_of, keys_of, kind_of, names_file
 from streamdedup.settings.kafka import Kafka
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
-from streamdedup.settings.root import SCHEMA, Settings
+from streamdedup.settings.root import Settings
+from streamdedup.settings.schema import SECTIONS
 from streamdedup.settings.units import counted, write_text
 
-#: Stands for a secret wherever settings are shown.
+#: Replacement of a secret in shown settings.
 HIDDEN = '"***"'
 #: A generated table of the documentation, between two comments that name its section.
 _TABLE = re.compile(r"(<!-- settings: ([a-z.]+) -->\n).*?(<!-- end of settings -->)", re.DOTALL)
@@ -28,7 +29,7 @@ def show(settings: Settings) -> str:
 
     Read from a file in any folder, the text gives the same settings, except for the secrets.
     """
-    blocks = ["\n".join([f"[{name}]", *_lines(getattr(settings, name))]) for name in SCHEMA.sections]
+    blocks = ["\n".join([f"[{name}]", *_lines(getattr(settings, name))]) for name in SECTIONS]
     for name, profile in settings.profiles.items():
         comments = [f"# {line}" for line in describe_banding(profile)]
         blocks.append("\n".join([f"[profiles.{name}]", *comments, *_lines(profile)]))
@@ -36,7 +37,7 @@ def show(settings: Settings) -> str:
 
 
 def describe_banding(profile: Profile) -> Iterator[str]:
-    """Yield how well a profile finds pairs, a line each: its banding, and the chance of a pair at some similarities."""
+    """Yield the banding of a profile and the chances of pairs at some similarities, a line each."""
     banding: Banding = profile.banding()
     shared = profile.min_shared_bands
     chosen = "chosen" if profile.bands is None else "given"
@@ -54,7 +55,7 @@ def describe_banding(profile: Profile) -> Iterator[str]:
 def _lines(section: BaseModel) -> Iterator[str]:
     """Yield one line for each key of a section."""
     for name, field in type(section).model_fields.items():
-        key, value = key_of(name, field), getattr(section, name)
+        key, value = key_of(name), getattr(section, name)
         if value in {None, ()} and value == field.default:
             continue
         if name not in section.model_fields_set and name in _idle(section):
@@ -66,7 +67,7 @@ def _lines(section: BaseModel) -> Iterator[str]:
 
 
 def _lasting(field: FieldInfo, value: Any) -> Any:
-    """Return a value that means the same in a settings file of any folder: relative paths become absolute."""
+    """Return a value with the same meaning in a settings file of any folder: relative paths become absolute."""
     if names_file(field, value):
         return Path(value).absolute()
     return value
@@ -77,7 +78,7 @@ def _shown_secret(section: BaseModel, key: str) -> str:
 
 
 def _idle(section: BaseModel) -> dict[str, str]:
-    """Return the fields whose default is better not written down as if it were a choice, and why."""
+    """Return the fields whose default is shown as a comment, because it is no choice, and the reason."""
     if isinstance(section, Kafka):
         return {"instance_id": "random for each process"}
     if not isinstance(section, Profile):
@@ -89,12 +90,12 @@ def _idle(section: BaseModel) -> dict[str, str]:
 
 
 def render_tables(page: str) -> str:
-    """Return a page of documentation with each table between ``<!-- settings: SECTION -->`` comments written anew.
+    """Return a page of documentation with a new table between each pair of ``<!-- settings: SECTION -->`` comments.
 
     Raises:
         ValueError: A comment names no section, or a section has no comment.
     """
-    sections: dict[str, type[BaseModel]] = {**SCHEMA.sections, "profiles.name": Profile}
+    sections: dict[str, type[BaseModel]] = {**SECTIONS, "profiles.name": Profile}
     named = [match[2] for match in _TABLE.finditer(page)]
     if sorted(named) != sorted(sections):
         raise ValueError(f"the page has tables for {', '.join(named) or 'nothing'}; needed: {', '.join(sections)}")
@@ -103,17 +104,17 @@ def render_tables(page: str) -> str:
 
 def _table(section: type[BaseModel]) -> str:
     """Return the table of one section, in Markdown."""
-    rows = ["| key | default | allowed | what it does |", "|---|---|---|---|"]
+    rows = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
     for key, field in keys_of(section).items():
-        cells = [f"`{key}`", _default(field), allowed(field), str(field.description)]
+        cells = [f"`{key}`", _default(field), allowed(field), " ".join(str(field.description).split())]
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
 
 
 def _default(field: FieldInfo) -> str:
-    declared = note(field, "default")
+    declared = declared_default(field)
     if declared is not None:
-        return str(declared)
+        return declared
     if field.default is PydanticUndefined:
         return "*required*"
     if field.default is None and '"none"' not in allowed(field):

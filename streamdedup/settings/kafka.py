@@ -1,34 +1,44 @@
-"""The section ``[kafka]``: where the records come from and where the alerts go."""
+"""The section ``[kafka]``: connection, topics and delivery."""
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from streamdedup.settings.base import Check, Section, check_items
-from streamdedup.settings.tls import unusable_files
-from streamdedup.settings.units import Duration, File, Flag, Names, Secret, Size, Text, Version, Whole
+from streamdedup.settings.base import Check, Section
+from streamdedup.settings.tls import tls_contradictions
+from streamdedup.settings.units import (
+    LISTED,
+    Duration,
+    File,
+    Flag,
+    Kind,
+    OptionalText,
+    Secret,
+    Size,
+    Version,
+    Whole,
+    parse_list,
+    write_list,
+)
 
-#: What Kafka accepts as the name of a topic, apart from "." and "..".
+#: Topic names that Kafka accepts, apart from "." and "..".
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-#: Names that go into a transactional.id or a member's id.
-_INSTANCE = r"[A-Za-z0-9._-]{1,64}"
 #: One server: name, IPv4 address or bracketed IPv6 address, and port.
 _SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
-#: What a server may be, for messages and documentation.
+#: Accepted servers, for messages and documentation.
 SERVERS_ALLOWED = 'servers as "host:port"'
 #: Oldest Kafka that fences a transaction by the consumer group's generation (KIP-447).
 _TRANSACTIONS_SINCE = (2, 5)
 #: Oldest Kafka that knows zstd (KIP-110).
 _ZSTD_SINCE = (2, 1)
-#: The way out for those who know their network.
+#: Advice for networks that are known to be safe.
 ALLOW_PLAINTEXT = "set allow_plaintext = true if the network is safe"
 
 
-def check_topic(topic: str) -> str:
+def _check_topic(topic: str) -> str:
     """Return a topic's name if Kafka would accept it.
 
     Raises:
@@ -39,23 +49,20 @@ def check_topic(topic: str) -> str:
     return topic
 
 
-def check_servers(servers: Iterable[str]) -> tuple[str, ...]:
-    """Return servers if each is a host and a port.
+def check_server(server: str) -> str:
+    """Return a server if it is a host and a port.
 
     Raises:
-        ValueError: One is not.
+        ValueError: It is not.
     """
-    return check_items(servers, _check_server)
-
-
-def _check_server(server: str) -> None:
     match = _SERVER.fullmatch(server)
     if match is None or not 0 < int(match[2]) < 65536:
         raise ValueError("not a server")
+    return server
 
 
 def split_server(server: str) -> tuple[str, int]:
-    """Return host and port of a server that was accepted; the brackets of an IPv6 address are taken off."""
+    """Return host and port of an accepted server; an IPv6 address loses its brackets."""
     host, _, port = server.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -71,158 +78,101 @@ def is_loopback(host: str) -> bool:
 
 
 #: The name of a topic.
-Topic = Annotated[Text, AfterValidator(check_topic)]
-#: What a topic's name may be, for messages and documentation.
-TOPIC_ALLOWED = "a topic's name: letters, digits, dot, underscore and hyphen, at most 249 of them"
+Topic = Annotated[
+    str,
+    AfterValidator(_check_topic),
+    Kind("a topic's name: letters, digits, dot, underscore and hyphen, at most 249 of them"),
+]
+#: Several servers.
+Servers = Annotated[
+    tuple[Annotated[str, AfterValidator(check_server)], ...],
+    BeforeValidator(parse_list),
+    Kind(f"{SERVERS_ALLOWED}, {LISTED}", write_list),
+]
+#: Part of a transactional.id or of a member's id.
+_INSTANCE = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
+_INSTANCE_KIND = Kind("1 to 64 letters, digits, dots, underscores and hyphens")
 
 
 class Kafka(Section):
     """Connection, topics and delivery; durations are in seconds here, with their units in the file."""
 
-    bootstrap_servers: Annotated[Names, AfterValidator(check_servers)] = Field(
-        min_length=1,
-        description="Brokers to ask first; one that answers is enough.",
-        json_schema_extra={"allowed": f"{SERVERS_ALLOWED}, as a list or with commas between them"},
-    )
-    group_id: Text = Field(
-        default="streamdedup",
-        min_length=1,
-        max_length=249,
-        description="Consumer group. Daemons of one group share the partitions of the input topics.",
-        json_schema_extra={"allowed": "a text of 1 to 249 characters"},
-    )
-    duplicates_topic: Topic = Field(
-        default="duplicates",
-        description="Topic that the alerts go to. It must exist.",
-        json_schema_extra={"allowed": TOPIC_ALLOWED},
-    )
+    bootstrap_servers: Servers = Field(min_length=1)
+    """Brokers for the first connection; one reachable broker is enough."""
+    group_id: Annotated[str, Field(min_length=1, max_length=249), Kind("a text of 1 to 249 characters")] = "streamdedup"
+    """Consumer group. Daemons of one group share the partitions of the input topics."""
+    duplicates_topic: Topic = "duplicates"
+    """Topic of the alerts. It must exist."""
     dead_letter_topic: Topic = Field(
         default_factory=lambda values: f"{values['duplicates_topic']}.dlq",
-        description="Topic for records that can never be processed. It must exist.",
-        json_schema_extra={"allowed": TOPIC_ALLOWED, "default": "`<duplicates_topic>.dlq`"},
+        json_schema_extra={"default": "`<duplicates_topic>.dlq`"},
     )
-    delivery: Literal["exactly-once", "at-least-once"] = Field(
-        default="exactly-once",
-        description="`exactly-once` commits alerts, dead letters and offsets in one transaction. `at-least-once` is "
-        "for brokers without transactions: a crash may repeat alerts.",
+    """Topic of the dead letters: records that can never be processed. It must exist."""
+    delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"
+    """`exactly-once` commits alerts, dead letters and offsets in one transaction. `at-least-once` is for brokers
+    without transactions: a crash may repeat alerts."""
+    instance_id: Annotated[str, Field(pattern=_INSTANCE), _INSTANCE_KIND] = Field(
+        default_factory=lambda: uuid.uuid4().hex, json_schema_extra={"default": "random for each process"}
     )
-    instance_id: Text = Field(
-        default_factory=lambda: uuid.uuid4().hex,
-        pattern=f"^{_INSTANCE}$",
-        description="Name of this daemon among those of its group, the same after a restart; part of its "
-        "transactional.id. With a random one everything stays correct, but a transaction that a crash left open keeps "
-        "its partitions waiting for `transaction_timeout`. Two live daemons must never share one.",
-        json_schema_extra={
-            "allowed": "1 to 64 letters, digits, dots, underscores and hyphens",
-            "default": "random for each process",
-        },
-    )
-    group_instance_id: Text | None = Field(
-        default=None,
-        pattern=f"^{_INSTANCE}$",
-        description="Static membership: after a restart within `session_timeout` the daemon gets its partitions "
-        "back without a rebalance. Unique in the group.",
-        json_schema_extra={"allowed": "1 to 64 letters, digits, dots, underscores and hyphens"},
-    )
-    auto_offset_reset: Literal["earliest", "fail"] = Field(
-        default="earliest",
-        description="Where to start in a partition without a usable committed offset: `earliest` at its oldest record, "
-        "`fail` not at all.",
-    )
-    on_unreadable: Literal["skip", "halt"] = Field(
-        default="skip",
-        description="A record that the Kafka client itself cannot parse: `skip` steps past it and leaves a dead letter "
-        "with its position, `halt` stops the daemon.",
-    )
-    batch_records: Whole = Field(
-        default=2_000,
-        ge=1,
-        le=10_000,
-        description="Largest number of records in one batch, which is one transaction. A batch is never waited for: "
-        "more is faster while there is a backlog, and takes more memory.",
-    )
-    max_message_bytes: Size = Field(
-        default=1024 * 1024,
-        ge=64 * 1024,
-        le=64 * 1024 * 1024,
-        description="Largest message to send. Not above the topics' `max.message.bytes`.",
-    )
-    max_batch_bytes: Size = Field(
-        default=64 * 1024 * 1024,
-        ge=1024 * 1024,
-        le=1024 * 1024 * 1024,
-        description="Largest batch of input records, decompressed. A larger one is treated as unreadable, so that a "
-        "few bytes that grow to gigabytes do no harm.",
-    )
-    compression: Literal["zstd", "lz4", "gzip", "none"] = Field(
-        default="zstd", description="Compression of alerts and dead letters; any input is read."
-    )
-    session_timeout_s: Duration = Field(
-        default=45.0,
-        alias="session_timeout",
-        ge=1.0,
-        le=1800.0,
-        description="A daemon that sends no heartbeat for so long loses its partitions. Within the broker's "
-        "`group.min.session.timeout.ms` and `group.max.session.timeout.ms`.",
-    )
-    max_poll_interval_s: Duration = Field(
-        default=300.0,
-        alias="max_poll_interval",
-        ge=1.0,
-        le=86400.0,
-        description="A daemon that works on one batch for longer loses its partitions.",
-    )
-    transaction_timeout_s: Duration = Field(
-        default=30.0,
-        alias="transaction_timeout",
-        ge=1.0,
-        le=900.0,
-        description="The broker aborts a transaction that is open for longer. Not above its "
-        "`transaction.max.timeout.ms`.",
-    )
-    request_timeout_s: Duration = Field(
-        default=10.0,
-        alias="request_timeout",
-        ge=0.1,
-        le=300.0,
-        description="How long one request to a broker may take.",
-    )
-    api_version: Version = Field(
-        default=None,
-        description="Version of Kafka to assume instead of asking the broker. Normally absent.",
-    )
+    """Name of this daemon in its group, the same after a restart; part of its transactional.id. With a random name
+    everything stays correct, but a transaction left open by a crash blocks its partitions for `transaction_timeout`.
+    Two live daemons must never share a name."""
+    group_instance_id: Annotated[str | None, Field(pattern=_INSTANCE), _INSTANCE_KIND] = None
+    """Static membership: after a restart within `session_timeout` the daemon gets its partitions back without a
+    rebalance. Unique in the group."""
+    auto_offset_reset: Literal["earliest", "fail"] = "earliest"
+    """Start of a partition without a usable committed offset: `earliest` begins with its oldest record, `fail` stops
+    the daemon."""
+    on_unreadable: Literal["skip", "halt"] = "skip"
+    """A record that the Kafka client cannot parse: `skip` leaves it out and writes a dead letter with its position,
+    `halt` stops the daemon."""
+    batch_records: Whole = Field(default=2_000, ge=1, le=10_000)
+    """Largest number of records in one batch, which is one transaction. A batch is never waited for: more is faster
+    while there is a backlog, and takes more memory."""
+    max_message_bytes: Size = Field(default=1024 * 1024, ge=64 * 1024, le=64 * 1024 * 1024)
+    """Largest message to send. Not above the topics' `max.message.bytes`."""
+    max_batch_bytes: Size = Field(default=64 * 1024 * 1024, ge=1024 * 1024, le=1024 * 1024 * 1024)
+    """Largest batch of input records, decompressed. A larger batch is treated as unreadable: a few compressed bytes
+    cannot fill the memory."""
+    compression: Literal["zstd", "lz4", "gzip", "none"] = "zstd"
+    """Compression of alerts and dead letters. Input is read in every compression."""
+    session_timeout_s: Duration = Field(default=45.0, ge=1.0, le=1800.0)
+    """A daemon that sends no heartbeat for this long loses its partitions. Within the broker's
+    `group.min.session.timeout.ms` and `group.max.session.timeout.ms`."""
+    max_poll_interval_s: Duration = Field(default=300.0, ge=1.0, le=86400.0)
+    """A daemon that works on one batch for longer loses its partitions."""
+    transaction_timeout_s: Duration = Field(default=30.0, ge=1.0, le=900.0)
+    """The broker aborts a transaction that is open for longer. Not above its `transaction.max.timeout.ms`."""
+    request_timeout_s: Duration = Field(default=10.0, ge=0.1, le=300.0)
+    """Limit on the time of one request to a broker."""
+    api_version: Version = None
+    """Version of Kafka to assume without a request to the broker. Normally absent."""
     security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)] = (
-        Field("PLAINTEXT", description="How to talk to the brokers.")
+        "PLAINTEXT"
     )
-    sasl_mechanism: Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None, BeforeValidator(_upper)] = (
-        Field(
-            None,
-            description="How to log in; needed with the `SASL_` protocols.",
-            json_schema_extra={"allowed": '"PLAIN" or "SCRAM-SHA-256" or "SCRAM-SHA-512"'},
-        )
-    )
-    sasl_username: Text | None = Field(
-        default=None,
-        min_length=1,
-        description="User to log in as.",
-        json_schema_extra={"allowed": "a text that is not empty"},
-    )
-    sasl_password: Secret = Field(default=None, min_length=1, description="Password of `sasl_username`.")
-    sasl_password_file: File = Field(default=None, description="File that holds `sasl_password`.")
-    ssl_ca_file: File = Field(
-        default=None, description="Certificates (PEM) of the authorities to trust; the system's without it."
-    )
-    ssl_cert_file: File = Field(default=None, description="Certificate (PEM) that this daemon shows.")
-    ssl_key_file: File = Field(default=None, description="Private key (PEM) of `ssl_cert_file`.")
-    ssl_key_password: Secret = Field(default=None, min_length=1, description="Password of `ssl_key_file`.")
-    ssl_key_password_file: File = Field(default=None, description="File that holds `ssl_key_password`.")
-    ssl_check_hostname: Flag = Field(
-        default=True, description="Whether the broker's certificate must carry the name it was reached by."
-    )
-    allow_plaintext: Flag = Field(
-        default=False,
-        description="Allow `SASL_PLAINTEXT` to servers that are not this machine; anybody between can listen.",
-    )
+    """Protocol of the brokers: `SSL` is TLS, `SASL_` is a login."""
+    sasl_mechanism: Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None, BeforeValidator(_upper)] = None
+    """Method of the login; required by the `SASL_` protocols."""
+    sasl_username: OptionalText = None
+    """User of the login."""
+    sasl_password: Secret = None
+    """Password of `sasl_username`."""
+    sasl_password_file: File = None
+    """File that holds `sasl_password`."""
+    ssl_ca_file: File = None
+    """Certificates (PEM) of the trusted authorities; without it those of the system."""
+    ssl_cert_file: File = None
+    """Certificate (PEM) of this daemon."""
+    ssl_key_file: File = None
+    """Private key (PEM) of `ssl_cert_file`."""
+    ssl_key_password: Secret = None
+    """Password of `ssl_key_file`."""
+    ssl_key_password_file: File = None
+    """File that holds `ssl_key_password`."""
+    ssl_check_hostname: Flag = True
+    """Whether the broker's certificate must carry the host name of the connection."""
+    allow_plaintext: Flag = False
+    """Allow `SASL_PLAINTEXT` to other machines, although the network between can read the password."""
 
     @property
     def exactly_once(self) -> bool:
@@ -231,8 +181,13 @@ class Kafka(Section):
 
     @property
     def transactional_id(self) -> str | None:
-        """Name under which the broker knows this daemon's transactions, or None for delivery without them."""
+        """Name of this daemon's transactions at the broker, or None for delivery without them."""
         return f"streamdedup-{self.group_id}-{self.instance_id}" if self.exactly_once else None
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether brokers are reached by TLS."""
+        return self.security_protocol.endswith("SSL")
 
     def security(self) -> dict[str, Any]:
         """Return the Kafka transport's options for TLS and login; secrets in clear, so never log them."""
@@ -241,7 +196,7 @@ class Kafka(Section):
             options["sasl_mechanism"] = self.sasl_mechanism
             options["sasl_username"] = self.sasl_username
             options["sasl_password"] = self.sasl_password.get_secret_value() if self.sasl_password else None
-        if self.security_protocol.endswith("SSL"):
+        if self.uses_tls:
             files = {
                 "ssl_cafile": self.ssl_ca_file,
                 "ssl_certfile": self.ssl_cert_file,
@@ -254,7 +209,7 @@ class Kafka(Section):
         return options
 
     def checks(self) -> tuple[Check, ...]:
-        """Return what looks for contradictions within the section."""
+        """Return the checks for contradictions within the section."""
         return (
             *super().checks(),
             self._times,
@@ -299,36 +254,11 @@ class Kafka(Section):
                 yield name, f"is given, but security_protocol = {self.security_protocol} does not log in"
 
     def _tls(self) -> Iterator[tuple[str, str]]:
-        for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file", "ssl_key_password"):
-            if getattr(self, name) is not None and not self.security_protocol.endswith("SSL"):
-                yield name, f"is given, but security_protocol = {self.security_protocol} does not use TLS"
-        key_password = self.ssl_key_password.get_secret_value() if self.ssl_key_password else None
-        yield from tls_files(self.ssl_ca_file, self.ssl_cert_file, self.ssl_key_file, key_password)
-        if self.ssl_key_password is not None and self.ssl_key_file is None:
-            yield "ssl_key_password", "is given, but there is no ssl_key_file that it could belong to"
+        unused = None if self.uses_tls else f"security_protocol = {self.security_protocol} does not use TLS"
+        return tls_contradictions(self, unused)
 
     def _plaintext(self) -> Iterator[tuple[str, str]]:
         if self.security_protocol == "SASL_PLAINTEXT" and not self.allow_plaintext:
             hosts = [server.rpartition(":")[0] for server in self.bootstrap_servers]
             if not all(is_loopback(host) for host in hosts):
                 yield "security_protocol", f"is SASL_PLAINTEXT to another machine; use SASL_SSL, or {ALLOW_PLAINTEXT}"
-
-
-def tls_files(ca: File, cert: File, key: File, key_password: str | None = None) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with the files of a TLS client: absent, unusable, or a certificate without its key."""
-    files = {"ssl_ca_file": ca, "ssl_cert_file": cert, "ssl_key_file": key}
-    absent = [name for name, path in files.items() if path is not None and not _is_file(path)]
-    for name in absent:
-        yield name, f"names no file that can be read: {files[name]}"
-    if (cert is None) != (key is None):
-        given, missing = ("ssl_cert_file", "ssl_key_file") if key is None else ("ssl_key_file", "ssl_cert_file")
-        yield missing, f"is missing; {given} needs it"
-    if not absent:
-        yield from unusable_files(ca, cert, key, key_password)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long, a folder that may not be looked into
-        return False

@@ -1,40 +1,51 @@
-"""The sections ``[profiles.NAME]``: what counts as a near-duplicate in some topics, and for how long.
+"""The sections ``[profiles.NAME]``: the definition of near-duplicates in some topics, and their retention.
 
-A profile also turns itself into what the core works with: options for shingles, a banding, and the fingerprint of the
-index.
+A profile also makes the values that detection needs: options for shingles, a banding, and the fingerprint of the index.
 """
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from streamdedup import content, minhash, text
 from streamdedup.lsh import Banding, choose_banding
-from streamdedup.settings.base import Check, Section, check_different, check_items
-from streamdedup.settings.kafka import check_topic
-from streamdedup.settings.units import Duration, Flag, Limit, Moment, Names, Number, Size, Text, Whole, read_utf8
+from streamdedup.settings.base import Check, Section
+from streamdedup.settings.kafka import Topic
+from streamdedup.settings.units import (
+    LISTED,
+    Duration,
+    Flag,
+    Kind,
+    Limit,
+    Moment,
+    Number,
+    OptionalWhole,
+    Size,
+    Whole,
+    parse_list,
+    read_utf8,
+    write_list,
+    write_text,
+)
 from streamdedup.stop_shingles import differences, digest_of_hashes, digest_of_words, parse_stop_shingles
 from streamdedup.text import ENGLISH_STOP_WORDS, ShingleOptions, parse_stop_words
 
 #: Shingle size where none is given, by unit.
 DEFAULT_SIZES = {"word": 3, "char": 5}
-#: What the name of a field may be, in words and as an expression: what JSON spells without escapes.
+#: Names of fields, in words and as an expression: the texts that JSON spells without escapes.
 _NAME_ALLOWED = "without quotes, backslashes and control characters"
 _NAME = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]+')
 #: Names of the stop-word lists that need no file.
 _NO_STOP_WORDS, _ENGLISH = "none", "english"
-#: What stands for no file of stop shingles.
+#: Value of ``stop_shingles`` without a file.
 _NO_STOP_SHINGLES = "none"
-
-
-def _check_topics(topics: tuple[str, ...]) -> tuple[str, ...]:
-    return check_different(check_items(topics, check_topic))
 
 
 def _check_field(name: str) -> str:
@@ -43,170 +54,112 @@ def _check_field(name: str) -> str:
     return name
 
 
-def _check_fields(fields: tuple[str, ...]) -> tuple[str, ...]:
-    return check_different(check_items(fields, _check_field))
-
-
 #: The name of a field of the input.
-FieldName = Annotated[Text, AfterValidator(_check_field)]
-
-
-def _field(default: str, description: str) -> FieldName:
-    """Declare a key that names a field of the input."""
-    declared: FieldName = Field(
-        default=default,
-        description=description,
-        json_schema_extra={"allowed": f"the name of a field, {_NAME_ALLOWED}"},
-    )
-    return declared
+FieldName = Annotated[str, AfterValidator(_check_field), Kind(f"the name of a field, {_NAME_ALLOWED}")]
+#: The names of some fields.
+FieldNames = Annotated[
+    tuple[FieldName, ...],
+    BeforeValidator(parse_list),
+    Field(min_length=1),
+    Kind(f"one or more names of fields {_NAME_ALLOWED}, none twice, {LISTED}", write_list),
+]
+#: The names of some topics.
+Topics = Annotated[
+    tuple[Topic, ...],
+    BeforeValidator(parse_list),
+    Field(min_length=1),
+    Kind(f"one or more names of topics, none twice, {LISTED}", write_list),
+]
+#: A list of stop words: one that comes with the project, or a file.
+StopWords = Annotated[
+    str,
+    Field(min_length=1),
+    Kind('"none", "english" or the path of a file', is_path=True, words=(_NO_STOP_WORDS, _ENGLISH)),
+]
+#: A file of stop shingles.
+StopShingles = Annotated[
+    str, Field(min_length=1), Kind('"none" or the path of a file', is_path=True, words=(_NO_STOP_SHINGLES,))
+]
 
 
 class Profile(Section):
     """One namespace of the index and the rules by which its documents are compared; durations are in seconds here."""
 
-    topics: Annotated[Names, AfterValidator(_check_topics)] = Field(
-        min_length=1,
-        description="Input topics that this profile applies to.",
-        json_schema_extra={"allowed": "one or more names of topics, none twice, as a list or with commas between them"},
-    )
-    id_field: FieldName = _field("id", "Field that holds the document's id; the record's key where it is absent.")
-    text_fields: Annotated[Names, AfterValidator(_check_fields)] = Field(
-        default=("text",),
-        min_length=1,
-        description="Fields that hold the text; several are joined by a line break.",
-        json_schema_extra={
-            "allowed": f"one or more names of fields {_NAME_ALLOWED}, none twice, as a list or with commas between them"
-        },
-    )
-    published_at_field: FieldName = _field(
-        "published_at", "Field with the time of publication, passed on to alerts as it is."
-    )
-    source_field: FieldName = _field(
-        "source", "Field that says where the document comes from, passed on to alerts as it is."
-    )
-    op_field: FieldName = _field("op", "Field that says what to do: `upsert`, `append` or `delete`.")
-    shingle_unit: Literal["word", "char"] = Field(
-        default="word", description="What a shingle is made of; `char` suits short texts."
-    )
+    topics: Topics
+    """Input topics of this profile."""
+    id_field: FieldName = "id"
+    """Field with the document id; a document without it takes the key of its record."""
+    text_fields: FieldNames = ("text",)
+    """Fields with the text; several are joined by a line break."""
+    published_at_field: FieldName = "published_at"
+    """Field with the time of publication, passed on to alerts unchanged."""
+    source_field: FieldName = "source"
+    """Field with the source of the document, passed on to alerts unchanged."""
+    op_field: FieldName = "op"
+    """Field with the operation: `upsert`, `append` or `delete`."""
+    shingle_unit: Literal["word", "char"] = "word"
+    """Unit of a shingle; `char` suits short texts."""
     shingle_size: Whole = Field(
         default_factory=lambda values: DEFAULT_SIZES[values["shingle_unit"]],
         ge=1,
         le=64,
-        description="Words or characters in a shingle.",
         json_schema_extra={"default": "`3` words, `5` characters"},
     )
-    letters_only: Flag = Field(
-        default=False, description="Drop digits: texts that differ in their figures only become equal."
-    )
-    fold_marks: Flag = Field(
-        default=False,
-        description="Drop accents (Latin, Greek, Cyrillic) and vowel signs (Arabic, Hebrew, Syriac): texts with and "
-        "without them match.",
-    )
-    stop_words: Text = Field(
-        default=_NO_STOP_WORDS,
-        min_length=1,
-        description="Words to leave out, for the unit `word`: the project's own list, or a file (UTF-8) with one "
-        "word a line.",
-        json_schema_extra={"allowed": '"none", "english" or the path of a file', "path": True},
-    )
-    stop_shingles: Text = Field(
-        default=_NO_STOP_SHINGLES,
-        min_length=1,
-        description="Shingles to leave out because too many documents share them: a file that "
-        "`streamdedup stop-shingles` wrote.",
-        json_schema_extra={"allowed": '"none" or the path of a file', "path": True},
-    )
-    keep_white_space: Flag = Field(
-        default=True, description="For the unit `char`: whether the space between words belongs to the text."
-    )
-    similarity: Literal["set", "bag"] = Field(
-        default="set", description="Jaccard similarity of sets of shingles, or of bags, which count repetitions."
-    )
-    short_texts: Literal["whole", "skip"] = Field(
-        default="whole", description="A text too short for one shingle is one `whole` shingle, or is skipped."
-    )
-    min_words: Whole = Field(default=0, ge=0, description="Skip documents with fewer words.")
-    threshold: Number = Field(default=0.8, gt=0.0, le=1.0, description="Least similarity of an alerted pair.")
-    min_recall: Number = Field(
-        default=0.99,
-        gt=0.0,
-        le=1.0,
-        description="Least share of the pairs exactly at the threshold that must be found; bands and rows are "
-        "chosen by it.",
-    )
-    permutations: Whole = Field(default=128, ge=1, le=1024, description="Values in a signature.")
-    bands: Limit = Field(
-        default=None,
-        ge=1,
-        description="Bands of the signature, instead of the choice by `min_recall`.",
-        json_schema_extra={"allowed": "a whole number from 1", "default": "chosen"},
-    )
-    rows: Limit = Field(
-        default=None,
-        ge=1,
-        description="Values in a band; given together with `bands`.",
-        json_schema_extra={"allowed": "a whole number from 1", "default": "chosen"},
-    )
-    min_shared_bands: Whole = Field(
-        default=1, ge=1, description="Bands that a pair must have in common before it is compared."
-    )
-    exact_limit: Limit = Field(
-        default=8192,
-        ge=0,
-        description="A document with at most so many distinct shingles keeps them all and is compared exactly; beyond, "
-        "its signature gives an estimate.",
-    )
-    retention_s: Duration = Field(
-        default=30 * 86400.0,
-        alias="retention",
-        ge=1.0,
-        le=36500 * 86400.0,
-        description="Two documents match while their record times differ by at most this.",
-    )
-    retention_slack_s: Duration = Field(
-        default=86400.0,
-        alias="retention_slack",
-        ge=0.0,
-        le=3650 * 86400.0,
-        description="How much longer the index keeps a document, for outages and late records.",
-    )
-    records_in_order: Flag = Field(
-        default=False,
-        description="A promise: in no partition record times go back by more than retention_slack. Then a backlog that "
-        "is read at full speed takes no more memory than the windows that are open.",
-    )
-    index_silently_until_ms: Moment = Field(
-        default=None,
-        alias="index_silently_until",
-        description="Documents of record times before this are no pairs among themselves, and nothing is said of those "
-        "that cannot be processed: a new index is filled from a backlog without alerting.",
-    )
+    """Words or characters in a shingle."""
+    letters_only: Flag = False
+    """Drop digits: texts that differ only in numbers become equal."""
+    fold_marks: Flag = False
+    """Drop accents (Latin, Greek, Cyrillic) and vowel signs (Arabic, Hebrew, Syriac): texts with and without them
+    match."""
+    stop_words: StopWords = _NO_STOP_WORDS
+    """Words to leave out, for the unit `word`: the project's own list, or a file (UTF-8) with one word a line."""
+    stop_shingles: StopShingles = _NO_STOP_SHINGLES
+    """Shingles to leave out because too many documents share them: a file written by `streamdedup stop-shingles`."""
+    keep_white_space: Flag = True
+    """For the unit `char`: whether the space between words belongs to the text."""
+    similarity: Literal["set", "bag"] = "set"
+    """Jaccard similarity of sets of shingles, or of bags, which count repetitions."""
+    short_texts: Literal["whole", "skip"] = "whole"
+    """A text too short for one shingle becomes one shingle (`whole`), or is skipped."""
+    min_words: Whole = Field(default=0, ge=0)
+    """Skip documents with fewer words."""
+    threshold: Number = Field(default=0.8, gt=0.0, le=1.0)
+    """Lowest similarity of an alerted pair."""
+    min_recall: Number = Field(default=0.99, gt=0.0, le=1.0)
+    """Lowest share of the pairs exactly at the threshold that must be found; decides bands and rows."""
+    permutations: Whole = Field(default=128, ge=1, le=1024)
+    """Values in a signature."""
+    bands: OptionalWhole = Field(default=None, ge=1, json_schema_extra={"default": "chosen"})
+    """Bands of the signature, instead of the choice by `min_recall`."""
+    rows: OptionalWhole = Field(default=None, ge=1, json_schema_extra={"default": "chosen"})
+    """Values in a band; given together with `bands`."""
+    min_shared_bands: Whole = Field(default=1, ge=1)
+    """Fewest bands that a pair must share to be compared."""
+    exact_limit: Limit = Field(default=8192, ge=0)
+    """A document with at most this many distinct shingles keeps them all and is compared exactly; a longer one is
+    compared by the estimate of its signature."""
+    retention_s: Duration = Field(default=30 * 86400.0, ge=1.0, le=36500 * 86400.0)
+    """Largest difference between the record times of a pair."""
+    retention_slack_s: Duration = Field(default=86400.0, ge=0.0, le=3650 * 86400.0)
+    """Additional time for which the index keeps a document, for outages and late records."""
+    records_in_order: Flag = False
+    """A promise: in no partition do record times go back by more than `retention_slack`. A backlog read at full speed
+    then takes no more memory than the windows that are open."""
+    index_silently_until_ms: Moment = None
+    """Documents with record times before this form no pairs among themselves, and those that cannot be processed are
+    not reported: a new index is filled from a backlog without alerts."""
     # Redis keeps a set of up to 512 numbers compact; one more, for a moment, would cost eight times the memory.
-    bucket_cap: Limit = Field(
-        default=500,
-        ge=1,
-        description="Most documents in one bucket. Who meets a full one does not enter it and is compared with "
-        "three candidates only, exact copies first.",
-    )
-    max_candidates: Limit = Field(
-        default=500, ge=1, description="Most candidates to compare a document with, the most promising first."
-    )
-    max_matches: Whole = Field(
-        default=100, ge=1, le=10_000, description="Most matches in one message; more continue in a further one."
-    )
-    max_text_bytes: Size = Field(
-        default=1024 * 1024,
-        ge=1,
-        le=256 * 1024 * 1024,
-        description="Longest text (UTF-8) to process; a longer one becomes a dead letter.",
-    )
-    seed: Whole = Field(
-        default=minhash.DEFAULT_SEED,
-        ge=0,
-        le=2**63 - 1,
-        description="What the hash functions of the signatures are drawn from.",
-    )
+    bucket_cap: Limit = Field(default=500, ge=1)
+    """Most documents in one bucket. A further document is not added to a full bucket and is compared with three
+    candidates only, exact copies first."""
+    max_candidates: Limit = Field(default=500, ge=1)
+    """Most candidates that a document is compared with, the most promising first."""
+    max_matches: Whole = Field(default=100, ge=1, le=10_000)
+    """Most matches in one message; a further message holds the rest."""
+    max_text_bytes: Size = Field(default=1024 * 1024, ge=1, le=256 * 1024 * 1024)
+    """Longest text (UTF-8) to process; a longer one becomes a dead letter."""
+    seed: Whole = Field(default=minhash.DEFAULT_SEED, ge=0, le=2**63 - 1)
+    """Seed of the hash functions of the signatures."""
 
     def shingle_options(self) -> ShingleOptions:
         """Return how texts of this profile become shingles."""
@@ -284,8 +237,8 @@ class Profile(Section):
         return choose_banding(self.threshold, self.min_recall, self.permutations, self.min_shared_bands)
 
     def checks(self) -> tuple[Check, ...]:
-        """Return what looks for contradictions within the section."""
-        return (*super().checks(), self._white_space, self._stop_list, self._names, self._bands)
+        """Return the checks for contradictions within the section."""
+        return (*super().checks(), self._repetitions, self._white_space, self._stop_list, self._names, self._bands)
 
     def _bands(self) -> Iterator[tuple[str, str]]:
         if (self.bands is None) != (self.rows is None):
@@ -299,6 +252,12 @@ class Profile(Section):
                 self.banding()
             except ValueError as error:
                 yield "min_recall", f"cannot be reached: {error}"
+
+    def _repetitions(self) -> Iterator[tuple[str, str]]:
+        for key in ("topics", "text_fields"):
+            for name, count in Counter(getattr(self, key)).items():
+                if count > 1:
+                    yield key, f"{write_text(name)} is there {count} times, and may be there once"
 
     def _white_space(self) -> Iterator[tuple[str, str]]:
         if self.shingle_unit == "word" and "keep_white_space" in self.model_fields_set:

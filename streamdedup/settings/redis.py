@@ -1,4 +1,4 @@
-"""The section ``[redis]``: where the index lives."""
+"""The section ``[redis]``: the servers that hold the index."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -7,21 +7,20 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pydantic import AfterValidator, Field, SecretStr
 
 from streamdedup.settings.base import Check, Section
-from streamdedup.settings.kafka import ALLOW_PLAINTEXT, check_servers, is_loopback, split_server, tls_files
-from streamdedup.settings.units import Duration, File, Flag, Kind, Names, Secret, Text, Whole
+from streamdedup.settings.kafka import ALLOW_PLAINTEXT, SERVERS_ALLOWED, Servers, is_loopback, split_server
+from streamdedup.settings.tls import tls_contradictions
+from streamdedup.settings.units import LISTED, Duration, File, Flag, Kind, OptionalText, Secret, Whole
 
-#: Schemes of a URL and what they mean.
-SCHEMES = {"redis": "TCP", "rediss": "TCP with TLS", "unix": "a socket of this machine"}
-#: What a URL may be, for messages and documentation.
+#: Schemes of a URL: TCP, TCP with TLS, a socket of this machine.
+SCHEMES = frozenset({"redis", "rediss", "unix"})
 #: Port of a URL that names none.
 _PORT = 6379
+#: Accepted URLs, for messages and documentation.
 URL_ALLOWED = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?db=DB"'
-#: What nodes may be, for messages and documentation.
-NODES_ALLOWED = 'servers as "host:port", as a list or with commas between them'
 
 
 def _check_url(url: SecretStr) -> SecretStr:
-    """Accept what the Redis client would, minus its options, which are keys of their own here.
+    """Accept the URLs of the Redis client, without its options, which are keys of their own here.
 
     Raises:
         ValueError: Another scheme, no host, no socket, a database that is no number, or a query other than ``db``.
@@ -61,100 +60,78 @@ def redact_url(url: str) -> str:
     return parts._replace(netloc=f"{parts.username or ''}:***@{address}").geturl()
 
 
+#: A URL of Redis; never shown, because it may hold a password.
+Url = Annotated[SecretStr | None, AfterValidator(_check_url), Kind(URL_ALLOWED, lambda _value: '"***"')]
+#: First part of the keys.
+KeyPrefix = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$"),
+    Kind("1 to 32 letters, digits, dots, underscores and hyphens"),
+]
+
+
 class Redis(Section):
     """Connection and key space; durations are in seconds here, with their units in the file."""
 
-    mode: Literal["single", "sentinel", "cluster"] = Field(
-        default="single",
-        description="How Redis is run: `single` is one server at `url`; `sentinel` a master that the Sentinels at "
-        "`nodes` name; `cluster` a Redis Cluster that some of its `nodes` lead to.",
+    mode: Literal["single", "sentinel", "cluster"] = "single"
+    """Form of the deployment: `single` is one server at `url`; `sentinel` a master named by the Sentinels at `nodes`;
+    `cluster` a Redis Cluster, found through some of its `nodes`."""
+    url: Url = Field(default=None, json_schema_extra={"default": '*required* with `mode = "single"`'})
+    """Server and database number of a single server: `redis://HOST:PORT/0`, `rediss://` for TLS, `unix:///PATH?db=0`.
+    May hold user and password, percent-encoded; they are never shown."""
+    url_file: File = None
+    """File that holds `url`."""
+    nodes: Servers = Field(default=(), json_schema_extra={"default": "*required* with the other modes"})
+    """Sentinels, or nodes of the cluster, for the first connection; one reachable node is enough."""
+    database: Whole = Field(default=0, ge=0)
+    """Database number with `mode = "sentinel"`. A cluster has number 0 only."""
+    tls: Flag = False
+    """Whether `nodes`, and the master that they name, are reached by TLS."""
+    username: OptionalText = None
+    """User of the login; without it the server's default user."""
+    password: Secret = None
+    """Password of the login."""
+    password_file: File = None
+    """File that holds `password`."""
+    sentinel_service: OptionalText = Field(
+        default=None, json_schema_extra={"default": '*required* with `mode = "sentinel"`'}
     )
-    url: Annotated[SecretStr | None, AfterValidator(_check_url), Kind("a text", lambda _value: '"***"')] = Field(
-        default=None,
-        description="Server and database number of a single server: `redis://HOST:PORT/0`, `rediss://` for TLS, "
-        "`unix:///PATH?db=0`. May hold user and password, percent-encoded; they are never shown.",
-        json_schema_extra={"allowed": URL_ALLOWED, "default": '*required* with `mode = "single"`'},
-    )
-    url_file: File = Field(default=None, description="File that holds `url`.")
-    nodes: Annotated[Names, AfterValidator(check_servers)] = Field(
-        default=(),
-        description="Sentinels, or nodes of the cluster, to ask first; one that answers is enough.",
-        json_schema_extra={"allowed": NODES_ALLOWED, "default": "*required* with the other modes"},
-    )
-    database: Whole = Field(
-        default=0, ge=0, description='Database number with `mode = "sentinel"`. A cluster has number 0 only.'
-    )
-    tls: Flag = Field(default=False, description="Whether to talk TLS to `nodes`, and to the master that they name.")
-    username: Text | None = Field(
-        default=None,
-        min_length=1,
-        description="User to log in as; the server's default user without it.",
-        json_schema_extra={"allowed": "a text that is not empty"},
-    )
-    password: Secret = Field(default=None, min_length=1, description="Password to log in with.")
-    password_file: File = Field(default=None, description="File that holds `password`.")
-    sentinel_service: Text | None = Field(
-        default=None,
-        min_length=1,
-        description="Name under which the Sentinels know the master.",
-        json_schema_extra={"allowed": "a text that is not empty", "default": '*required* with `mode = "sentinel"`'},
-    )
-    sentinel_username: Text | None = Field(
-        default=None,
-        min_length=1,
-        description="User to log in to the Sentinels as; their default user without it.",
-        json_schema_extra={"allowed": "a text that is not empty"},
-    )
-    sentinel_password: Secret = Field(
-        default=None,
-        min_length=1,
-        description="Password to log in to the Sentinels with; `password` is not sent there.",
-    )
-    sentinel_password_file: File = Field(default=None, description="File that holds `sentinel_password`.")
-    ssl_ca_file: File = Field(
-        default=None, description="Certificates (PEM) of the authorities to trust; the system's without it."
-    )
-    ssl_cert_file: File = Field(default=None, description="Certificate (PEM) that this daemon shows.")
-    ssl_key_file: File = Field(default=None, description="Private key (PEM) of `ssl_cert_file`.")
-    ssl_key_password: Secret = Field(default=None, min_length=1, description="Password of `ssl_key_file`.")
-    ssl_key_password_file: File = Field(default=None, description="File that holds `ssl_key_password`.")
-    ssl_check_hostname: Flag = Field(
-        default=True, description="Whether the server's certificate must carry the name it was reached by."
-    )
-    allow_plaintext: Flag = Field(
-        default=False, description="Allow a password without TLS to another machine; anybody between can listen."
-    )
-    key_prefix: Text = Field(
-        default="sd",
-        pattern=r"^[A-Za-z0-9_.-]{1,32}$",
-        description="First part of every key, so that several installations share one database.",
-        json_schema_extra={"allowed": "1 to 32 letters, digits, dots, underscores and hyphens"},
-    )
-    shards: Whole = Field(
-        default=1,
-        ge=1,
-        le=4096,
-        description="Into how many slots of a cluster each band is spread. Another number needs a new index.",
-    )
-    bucket_layout: Literal["sets", "packed"] = Field(
-        default="sets",
-        description="How buckets are stored: `sets` is one Redis set per band key, fast at any size of the index; "
-        "`packed` holds many buckets in one hash and takes about half the memory. Another layout needs a new index.",
-    )
-    timeout_s: Duration = Field(
-        default=2.0,
-        alias="timeout",
-        ge=0.05,
-        le=60.0,
-        description="How long an answer may take before the batch is tried again.",
-    )
-    connect_timeout_s: Duration = Field(
-        default=1.0, alias="connect_timeout", ge=0.05, le=60.0, description="How long connecting may take."
-    )
+    """Name of the master at the Sentinels."""
+    sentinel_username: OptionalText = None
+    """User of the login to the Sentinels; without it their default user."""
+    sentinel_password: Secret = None
+    """Password of the login to the Sentinels; `password` is not sent to them."""
+    sentinel_password_file: File = None
+    """File that holds `sentinel_password`."""
+    ssl_ca_file: File = None
+    """Certificates (PEM) of the trusted authorities; without it those of the system."""
+    ssl_cert_file: File = None
+    """Certificate (PEM) of this daemon."""
+    ssl_key_file: File = None
+    """Private key (PEM) of `ssl_cert_file`."""
+    ssl_key_password: Secret = None
+    """Password of `ssl_key_file`."""
+    ssl_key_password_file: File = None
+    """File that holds `ssl_key_password`."""
+    ssl_check_hostname: Flag = True
+    """Whether the server's certificate must carry the host name of the connection."""
+    allow_plaintext: Flag = False
+    """Allow a password without TLS to other machines, although the network between can read it."""
+    key_prefix: KeyPrefix = "sd"
+    """First part of every key, so that several installations share one database."""
+    shards: Whole = Field(default=1, ge=1, le=4096)
+    """Number of cluster slots for each band. Another number needs a new index."""
+    bucket_layout: Literal["sets", "packed"] = "sets"
+    """Storage of buckets: `sets` is one Redis set per band key, fast at any size of the index; `packed` holds many
+    buckets in one hash and takes about half the memory. Another layout needs a new index."""
+    timeout_s: Duration = Field(default=2.0, ge=0.05, le=60.0)
+    """Limit on the time of an answer; after it the batch is tried again."""
+    connect_timeout_s: Duration = Field(default=1.0, ge=0.05, le=60.0)
+    """Limit on the time of a connect."""
 
     @property
     def shown_url(self) -> str:
-        """The URL without its password, or what stands in its place, for logs and messages."""
+        """The URL without its password, or mode and nodes, for logs and messages."""
         if self.mode == "single":
             return redact_url(self._url)
         service = f"{self.sentinel_service} at " if self.mode == "sentinel" else ""
@@ -162,7 +139,7 @@ class Redis(Section):
 
     @property
     def address(self) -> str:
-        """Servers and ports, or the socket's path: how to name this store to an operator."""
+        """Servers and ports, or the socket's path, for messages to an operator."""
         parts = urlsplit(self._url)
         if self.mode != "single":
             return ",".join(self.nodes)
@@ -216,23 +193,23 @@ class Redis(Section):
         return urlsplit(self._url).scheme == "rediss" if self.mode == "single" else self.tls
 
     def hints(self) -> Iterator[tuple[str, str]]:
-        """Yield key and text for what is allowed and rarely meant."""
+        """Yield key and text for each value that is allowed and rarely meant."""
         if self.shards > 1 and self.mode != "cluster":
             yield "shards", f"is {self.shards}, which costs time and helps on a cluster only"
 
     def checks(self) -> tuple[Check, ...]:
-        """Return what looks for contradictions within the section."""
+        """Return the checks for contradictions within the section."""
         return (*super().checks(), self._place, self._sentinels, self._login, self._tls_files, self._plaintext)
 
     def _place(self) -> Iterator[tuple[str, str]]:
-        """Yield what does not fit the mode."""
+        """Yield the keys that contradict the mode."""
         if self.mode == "single":
             yield from self._single()
         else:
             if self.url is not None:
                 yield "url", f'is for mode = "single"; with mode = "{self.mode}" name the servers in nodes'
             if not self.nodes:
-                yield "nodes", f"is missing; needed: {NODES_ALLOWED}"
+                yield "nodes", f"is missing; needed: {SERVERS_ALLOWED}, {LISTED}"
         if self.mode == "cluster" and self.database:
             yield "database", f"is {self.database}, but a cluster has database 0 only"
 
@@ -268,14 +245,8 @@ class Redis(Section):
             yield "password", "is missing; username needs it"
 
     def _tls_files(self) -> Iterator[tuple[str, str]]:
-        for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file", "ssl_key_password"):
-            if getattr(self, name) is not None and not self.uses_tls:
-                cure = "url does not use TLS; write rediss://" if self.mode == "single" else "tls is false"
-                yield name, f"is given, but {cure}"
-        key_password = self.ssl_key_password.get_secret_value() if self.ssl_key_password else None
-        yield from tls_files(self.ssl_ca_file, self.ssl_cert_file, self.ssl_key_file, key_password)
-        if self.ssl_key_password is not None and self.ssl_key_file is None:
-            yield "ssl_key_password", "is given, but there is no ssl_key_file that it could belong to"
+        cure = "url does not use TLS; write rediss://" if self.mode == "single" else "tls is false"
+        return tls_contradictions(self, None if self.uses_tls else cure)
 
     def _plaintext(self) -> Iterator[tuple[str, str]]:
         if self.uses_tls or self.allow_plaintext:

@@ -1,7 +1,12 @@
-"""Where settings come from: one TOML file, below the environment, below the command line.
+"""The sources of settings: one TOML file, below the environment, below the command line.
 
-The only reader of the environment in the package. What is read is a tree of plain values and, beside it, where each
-came from; what the values may be is the sections' business.
+The only reader of the environment in the package. The result is a tree of plain values, the origin of each, and the
+mistakes found so far; validation is up to the sections.
+
+pydantic-settings 2.16 does not replace this module. It takes its variables from ``os.environ`` alone, passes over
+unknown ones, does not tell the variable of a wrong value, cannot address profiles whose name holds a hyphen or two
+underscores, skips an absent settings file in silence, and knows secrets as files of one folder, not as files named by a
+key. Only the assignment of a variable to a section would be left to it.
 """
 
 import os
@@ -13,24 +18,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
-from streamdedup.settings.base import keys_of, names_file, secrets_of
+from streamdedup.settings.base import names_file, secrets_of
+from streamdedup.settings.schema import PREFIX, SEPARATOR, Steps, field_at, tables, variables
 from streamdedup.settings.units import read_utf8
 
-#: Beginning of the variables that are ours.
-PREFIX = "STREAMDEDUP_"
-#: What separates section, profile and key in a variable's name.
-SEPARATOR = "__"
 #: Variable that names the settings file.
 CONFIG_VARIABLE = "STREAMDEDUP_CONFIG"
 #: Variable that makes the daemon end as if killed.
 CRASH_VARIABLE = "STREAMDEDUP_CRASH_AT"
-#: Variables that are no settings, by what they are for; the last is a beginning.
-NOT_SETTINGS = {
-    CONFIG_VARIABLE: "the settings file, where `--config` does not say",
-    CRASH_VARIABLE: "the point at which the daemon ends as if killed; for tests alone",
-}
 #: Beginning of the variables that the project's own tests read.
 TEST_PREFIX = "STREAMDEDUP_TEST_"
 #: Variables that Kubernetes sets in every pod when a service is called ``streamdedup`` or ``streamdedup-...``.
@@ -38,22 +33,23 @@ _SERVICE_LINK = re.compile(
     r"STREAMDEDUP_([A-Z0-9_]+_)?"
     r"(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
 )
-
-#: The way to a value: section and key, or ``profiles``, profile and key.
-Steps = tuple[str, ...]
+#: Characters that would break a line or write into a terminal.
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+#: First line where keys are missing and no file is named.
+_NO_FILE = f"no settings file; name one with --config or {CONFIG_VARIABLE}"
 
 
 @dataclass(slots=True)
 class Sources:
-    """What all sources together say.
+    """The values of all sources together, and the mistakes found in them.
 
     Attributes:
-        tree: Values by section and key, as they came.
-        origins: Name of the variable, for values that came from the environment.
-        mistakes: What is wrong with the sources themselves, one line each.
-        settled: Ways whose mistake is among them already.
-        has_file: Whether there is a settings file.
-        is_unread: Whether it could not be read, so that nothing is known of what it says.
+        tree: Values by section and key, unchanged.
+        origins: Name of the variable, for values from the environment.
+        mistakes: One line each.
+        settled: Paths of keys with a mistake; further mistakes of a key that may follow from it are left out.
+        has_file: Whether a settings file is named.
+        is_unread: Whether it could not be read, so that its content is unknown.
     """
 
     tree: dict[str, Any] = field(default_factory=dict)
@@ -64,7 +60,7 @@ class Sources:
     is_unread: bool = False
 
     def put(self, path: Steps, value: object) -> None:
-        """Set one value, over one that is there; a value in the way of a section is left for the sections to refuse."""
+        """Set one value, over a present one; a value in the place of a table is left for validation to refuse."""
         node = self.tree
         for step in path[:-1]:
             below = node.setdefault(step, {})
@@ -73,30 +69,41 @@ class Sources:
             node = below
         node[path[-1]] = value
 
+    def report(self, path: Steps, text: str, item: str = "") -> None:
+        """Add a mistake of a key, unless the key is settled.
 
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """Which sections there are.
+        Args:
+            path: The key.
+            text: The mistake, in words that follow the key's name.
+            item: Place in a list, as it follows the name.
+        """
+        if path not in self.settled:
+            self.report_line(f"{self._name_of(path)}{item}: {text}")
 
-    Attributes:
-        sections: Model of each plain section, by name.
-        profile: Model of a profile.
-    """
+    def report_missing(self, path: Steps, needed: str) -> None:
+        """Add the mistake of an absent key, unless a file that could not be read may hold it."""
+        if self.is_unread:
+            return
+        if not self.has_file and _NO_FILE not in self.mistakes:
+            self.mistakes.insert(0, _NO_FILE)
+        self.report(path, f"is missing; needed: {needed}")
 
-    sections: Mapping[str, type[BaseModel]]
-    profile: type[BaseModel]
+    def report_line(self, line: str) -> None:
+        """Add a mistake that names its source itself."""
+        self.mistakes.append(_CONTROLS.sub(" ", line))
 
-    def section_at(self, path: Steps) -> type[BaseModel] | None:
-        """Return the model of the section that a path leads into, or None when there is none."""
-        if len(path) == 3 and path[0] == "profiles":
-            return self.profile
-        return self.sections.get(path[0]) if len(path) == 2 else None
-
-    def variables(self) -> Iterator[str]:
-        """Yield the variable of every key; in those of profiles, NAME stands for the profile."""
-        for name, section in self.sections.items():
-            yield from (variable_of((name, key)) for key in keys_of(section))
-        yield from (variable_of(("profiles", "NAME", key)) for key in keys_of(self.profile))
+    def _name_of(self, path: Steps) -> str:
+        """Return the variable that a value came from, else the key's dotted name."""
+        if path in self.origins:
+            return self.origins[path]
+        name = ".".join(path)
+        profiles = self.tree.get("profiles")
+        table = profiles.get(path[1]) if path[0] == "profiles" and isinstance(profiles, dict) and path[1:] else None
+        named_by = [variable for other, variable in self.origins.items() if other[:2] == path[:2]]
+        if named_by and isinstance(table, dict) and len(named_by) == len(table):
+            # All of the profile came from variables, so a misspelt one may be the reason that it exists.
+            return f"{name} (profile of {named_by[0]})"
+        return name
 
 
 def crash_point(environ: Mapping[str, str] | None = None) -> str | None:
@@ -110,97 +117,85 @@ def crash_point(environ: Mapping[str, str] | None = None) -> str | None:
     return (os.environ if environ is None else environ).get(CRASH_VARIABLE) or None
 
 
-def variable_of(path: Steps) -> str:
-    """Return the environment variable of a key."""
-    return PREFIX + SEPARATOR.join(step.upper().replace("-", "_") for step in path)
-
-
 def read_sources(
-    schema: Schema, path: Path | None, overrides: Mapping[str, Any], environ: Mapping[str, str]
+    path: Path | None = None, overrides: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
 ) -> Sources:
     """Read file, environment and overrides, the later over the earlier, and then the files that hold secrets.
 
     Args:
-        schema: The sections there are.
         path: The settings file; None for the one named by STREAMDEDUP_CONFIG, or none at all.
-        overrides: Values by dotted key, or nested; None stands for "not given".
-        environ: The environment.
+        overrides: Values by dotted key, or nested; a None is left out.
+        environ: The environment; the process's own if None.
     """
+    if environ is None:
+        environ = os.environ
     sources = Sources()
     if path is None and environ.get(CONFIG_VARIABLE):
         path = Path(environ[CONFIG_VARIABLE])
     if path is not None:
         sources.has_file = True
-        _read_file(sources, schema, path)
-    _read_environment(sources, schema, environ)
-    for dotted, value in _flatten(overrides):
+        _read_file(sources, path)
+    _read_environment(sources, environ)
+    for dotted, value in _leaves(overrides or {}):
         steps = tuple(".".join(dotted).split("."))
         sources.put(steps, value)
         sources.origins.pop(steps, None)
-    for name in schema.sections:
-        # So that a section left out is answered by the keys that it needs.
-        sources.tree.setdefault(name, {})
-    _read_secrets(sources, schema)
+    _read_secrets(sources)
     return sources
 
 
-def _read_file(sources: Sources, schema: Schema, path: Path) -> None:
+def _read_file(sources: Sources, path: Path) -> None:
     try:
         sources.tree = tomllib.loads(read_utf8(path))
-    except tomllib.TOMLDecodeError as error:
-        sources.mistakes.append(f"{path}: is not TOML: {error}")
-        sources.is_unread = True
     except ValueError as error:
-        sources.mistakes.append(f"{path}: {error}")
+        text = f"is not TOML: {error}" if isinstance(error, tomllib.TOMLDecodeError) else error
+        sources.report_line(f"{path}: {text}")
         sources.is_unread = True
-    for steps, value in list(_flatten(sources.tree)):
-        if isinstance(value, str) and _is_path(schema, steps, value):
+    for steps, value in list(_leaves(sources.tree)):
+        declared = field_at(steps)
+        if declared is not None and isinstance(value, str) and names_file(declared, value):
+            # A relative path counts from the folder of the file.
             sources.put(steps, str(path.parent / value))
 
 
-def _is_path(schema: Schema, steps: Steps, value: str) -> bool:
-    """Tell whether a value is a path, which in the settings file counts from the file's own folder."""
-    section = schema.section_at(steps)
-    declared = keys_of(section).get(steps[-1]) if section else None
-    return declared is not None and names_file(declared, value)
-
-
-def _flatten(tree: Mapping[str, Any], above: Steps = ()) -> Iterator[tuple[Steps, Any]]:
-    """Yield way and value of every leaf that is given."""
+def _leaves(tree: Mapping[str, Any], above: Steps = ()) -> Iterator[tuple[Steps, Any]]:
+    """Yield path and value of every leaf except None."""
     for key, value in tree.items():
         path = (*above, key)
         if isinstance(value, Mapping):
-            yield from _flatten(value, path)
+            yield from _leaves(value, path)
         elif value is not None:
             yield path, value
 
 
-def _read_environment(sources: Sources, schema: Schema, environ: Mapping[str, str]) -> None:
+def _read_environment(sources: Sources, environ: Mapping[str, str]) -> None:
     for name in sorted(environ):
-        if not name.startswith(PREFIX) or name in NOT_SETTINGS or name.startswith(TEST_PREFIX):
+        if not name.startswith(PREFIX) or _is_no_setting(name):
             continue
-        if SEPARATOR not in name and _SERVICE_LINK.fullmatch(name):
-            continue
-        path = _path_of(name, schema, sources.tree)
+        path = _path_of(name, sources.tree)
         if path is None:
-            sources.mistakes.append(f"{name}: unknown variable{_did_you_mean(name, schema)}")
+            sources.report_line(f"{name}: unknown variable{_did_you_mean(name)}")
         elif environ[name]:
             sources.put(path, environ[name])
             sources.origins[path] = name
 
 
-def _path_of(name: str, schema: Schema, tree: Mapping[str, Any]) -> Steps | None:
-    """Return the way to the key that a variable sets, or None when there is no such key."""
+def _is_no_setting(name: str) -> bool:
+    """Tell whether a variable with the project's prefix has another purpose than settings."""
+    if name in {CONFIG_VARIABLE, CRASH_VARIABLE} or name.startswith(TEST_PREFIX):
+        return True
+    return SEPARATOR not in name and _SERVICE_LINK.fullmatch(name) is not None
+
+
+def _path_of(name: str, tree: Mapping[str, Any]) -> Steps | None:
+    """Return the path of the key that a variable sets, or None when there is no such key."""
     section, _, rest = name.removeprefix(PREFIX).partition(SEPARATOR)
-    if name != name.upper():
-        return None
-    if section != "PROFILES":
-        path: Steps = (section.lower(), rest.lower())
-    else:
+    if section == "PROFILES":
         profile, _, key = rest.rpartition(SEPARATOR)
-        path = ("profiles", _profile_called(profile.lower(), tree), key.lower())
-    model = schema.section_at(path)
-    return path if model is not None and path[-1] in keys_of(model) and path[-2] else None
+        path: Steps = ("profiles", _profile_called(profile.lower(), tree), key.lower())
+    else:
+        path = (section.lower(), rest.lower())
+    return path if name == name.upper() and all(path) and field_at(path) is not None else None
 
 
 def _profile_called(name: str, tree: Mapping[str, Any]) -> str:
@@ -210,44 +205,34 @@ def _profile_called(name: str, tree: Mapping[str, Any]) -> str:
     return name if name in known or not known else known[0]
 
 
-def _did_you_mean(name: str, schema: Schema) -> str:
-    known = list(schema.variables())
+def _did_you_mean(name: str) -> str:
     section, _, rest = name.upper().removeprefix(PREFIX).partition(SEPARATOR)
-    profile, _, _key = rest.rpartition(SEPARATOR)
-    if section == "PROFILES" and profile:
-        known = [variable.replace("NAME", profile, 1) if "__NAME__" in variable else variable for variable in known]
-    close = get_close_matches(name.upper(), known, n=1, cutoff=0.8)
+    profile = rest.rpartition(SEPARATOR)[0] if section == "PROFILES" else ""
+    close = get_close_matches(name.upper(), list(variables(profile or "NAME")), n=1, cutoff=0.8)
     return f"; did you mean {close[0]}?" if close else "; the documentation of the settings lists all"
 
 
-def _read_secrets(sources: Sources, schema: Schema) -> None:
-    """Replace each ``<key>_file`` of a secret by the secret it holds; the path stays beside it, to be shown."""
-    profiles = sources.tree.get("profiles")
-    names = profiles if isinstance(profiles, dict) else {}
-    sections: list[tuple[Steps, type[BaseModel]]] = [((name,), model) for name, model in schema.sections.items()]
-    sections += [(("profiles", name), schema.profile) for name in names]
-    for above, model in sections:
+def _read_secrets(sources: Sources) -> None:
+    """Set each secret whose file is named; the path stays beside it, to be shown."""
+    for above, model, table in tables(sources.tree):
         for key in secrets_of(model):
-            _read_secret(sources, (*above, key), (*above, f"{key}_file"))
+            if isinstance(table, dict) and isinstance(table.get(f"{key}_file"), str):
+                _read_secret(sources, table, (*above, key))
 
 
-def _read_secret(sources: Sources, secret: Steps, file: Steps) -> None:
-    node: Any = sources.tree
-    for step in file[:-1]:
-        node = node.get(step) if isinstance(node, dict) else None
-    if not isinstance(node, dict) or not isinstance(node.get(file[-1]), str):
-        return
+def _read_secret(sources: Sources, table: dict[str, Any], secret: Steps) -> None:
+    key = secret[-1]
+    file = (*secret[:-1], f"{key}_file")
     name = sources.origins.get(file, ".".join(file))
-    problem = None
-    if secret[-1] in node:
+    if key in table:
         problem = f"given beside {sources.origins.get(secret, '.'.join(secret))}; give one of them"
     else:
         try:
-            node[secret[-1]] = read_utf8(Path(node[file[-1]])).rstrip("\r\n")
+            table[key] = read_utf8(Path(table[file[-1]])).rstrip("\r\n")
         except ValueError as error:
-            problem = f"{node[file[-1]]} {error}"
+            problem = f"{table[file[-1]]} {error}"
         else:
             sources.origins[secret] = name
-    if problem is not None:
-        sources.mistakes.append(f"{name}: {problem}")
-        sources.settled |= {secret, file}
+            return
+    sources.report_line(f"{name}: {problem}")
+    sources.settled |= {secret, file}

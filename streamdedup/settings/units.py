@@ -2,6 +2,11 @@
 
 A value arrives as TOML has typed it, or as text from the environment or the command line. Readers accept both, never
 guess (no number without its unit, no truth value for a number), and raise ``ValueError`` without repeating the value.
+
+Two types of pydantic 2.14 are not used here, because both guess. ``ByteSize`` reads "1,5MiB" and ``True`` as 1 byte,
+ignores the end of "1MiB and more", and computes with floats: "32.120kB" is 32,119 bytes. ``AwareDatetime`` reads
+"20260501" as a number of seconds (August 1970) and refuses forms of ISO 8601 that Python reads, such as
+"20260501T060000Z".
 """
 
 import json
@@ -14,10 +19,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, SecretStr
+from pydantic import BeforeValidator, Field, SecretStr
 
-#: What a key that takes a path holds.
-FILE_NOUN = "the path of a file"
+#: How a list of texts may be written, for messages and documentation.
+LISTED = "as a list or with commas between them"
 #: Seconds in each unit of a duration.
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 #: Bytes in each unit of a size.
@@ -33,19 +38,28 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
 _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,3}")
 
 
+def write_text(value: object) -> str:
+    """Write a text as a TOML basic string; JSON escapes the same characters except U+007F."""
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What sort of value a key takes.
+    """The kind of a key's value.
 
     Attributes:
-        noun: What the value is, as a noun phrase.
-        write: Turns a value into the TOML that reads as the same value.
-        hint: What follows after the bounds, such as an example.
+        noun: Noun phrase for the documentation and for messages.
+        write: Turns a value into TOML that reads as the same value.
+        hint: Text after the bounds, such as an example.
+        is_path: Whether the value names a file.
+        words: Values that take the place of a path.
     """
 
     noun: str
-    write: Callable[[Any], str]
+    write: Callable[[Any], str] = write_text
     hint: str = ""
+    is_path: bool = False
+    words: tuple[str, ...] = ()
 
 
 def parse_duration(value: object) -> float:
@@ -140,10 +154,10 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def parse_names(value: object) -> object:
-    """Read a list of texts, or one text with commas between the names."""
+def parse_list(value: object) -> object:
+    """Read a list of texts, or one text with commas between the items."""
     if isinstance(value, str):
-        return [name.strip() for name in value.split(",")]
+        return [item.strip() for item in value.split(",")]
     return value
 
 
@@ -175,7 +189,7 @@ def parse_moment(value: object) -> int | None:
     """Read a time, such as ``"2026-05-01T06:00:00Z"``, as milliseconds since the epoch.
 
     Raises:
-        ValueError: It is no time, or one without a time zone.
+        ValueError: Anything else, a time without a time zone included.
     """
     if value is None:
         return None
@@ -195,7 +209,7 @@ def read_utf8(path: Path) -> str:
     """Read a file of text.
 
     Raises:
-        ValueError: What is wrong with it, in words that follow its name.
+        ValueError: The defect, in words that follow the file's name.
     """
     try:
         return path.read_bytes().decode("utf-8")
@@ -207,13 +221,9 @@ def read_utf8(path: Path) -> str:
         raise ValueError("is not a path") from None
 
 
-def write_text(value: object) -> str:
-    """Write a text as a TOML basic string; JSON escapes the same characters except U+007F."""
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _write_names(value: Iterable[str]) -> str:
-    return f"[{', '.join(write_text(name) for name in value)}]"
+def write_list(value: Iterable[str]) -> str:
+    """Write texts as a TOML array."""
+    return f"[{', '.join(write_text(item) for item in value)}]"
 
 
 def _write_limit(value: int | None) -> str:
@@ -240,12 +250,12 @@ Size = Annotated[
 ]
 #: A whole number.
 Whole = Annotated[int, BeforeValidator(parse_whole), Kind("a whole number", str)]
+#: A whole number that may be absent.
+OptionalWhole = Annotated[int | None, BeforeValidator(parse_limit), Kind("a whole number", str)]
 #: A finite number.
 Number = Annotated[float, BeforeValidator(parse_number), Kind("a number", repr)]
 #: True or false.
 Flag = Annotated[bool, BeforeValidator(parse_flag), Kind("true or false", lambda value: str(value).lower())]
-#: Several texts.
-Names = Annotated[tuple[str, ...], BeforeValidator(parse_names), Kind("a list of texts", _write_names)]
 #: A whole number, or None for no limit.
 Limit = Annotated[
     int | None, BeforeValidator(parse_limit), Kind("a whole number", _write_limit, ', or "none" for no limit')
@@ -260,11 +270,11 @@ Moment = Annotated[
 Version = Annotated[
     tuple[int, ...] | None, BeforeValidator(parse_version), Kind("a version as text", _write_version, ', such as "2.8"')
 ]
-#: Text.
-Text = Annotated[str, Kind("a text", write_text)]
-#: One word of a fixed list, given as a Literal.
-WORD = Kind("one of the words", write_text)
+#: A text that may be absent but not empty.
+OptionalText = Annotated[str | None, Field(min_length=1), Kind("a text that is not empty")]
+#: One word of a fixed list, declared as a Literal.
+WORD = Kind("one of the words")
 #: A file.
-File = Annotated[Path | None, Kind(FILE_NOUN, write_text)]
+File = Annotated[Path | None, Kind("the path of a file", is_path=True)]
 #: A text that is never shown.
-Secret = Annotated[SecretStr | None, Kind("a text that is not empty", lambda _value: '"***"')]
+Secret = Annotated[SecretStr | None, Field(min_length=1), Kind("a text that is not empty", lambda _value: '"***"')]

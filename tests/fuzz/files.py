@@ -13,8 +13,8 @@ from streamdedup.corpora import Columns, CorpusReader
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.messages import Decoder
 from streamdedup.position import Position
-from streamdedup.settings import Settings, show
-from streamdedup.settings.root import SCHEMA
+from streamdedup.settings import Profile, Settings, show
+from streamdedup.settings.schema import SECTIONS
 from tests.fuzz.messages import WORDS
 from tests.fuzz.mutation import mutated
 from tests.fuzz.stored import Undocumented
@@ -163,7 +163,7 @@ def _settings(rng: random.Random) -> bytes:
 
 
 def _keys() -> list[str]:
-    sections = [*SCHEMA.sections.values(), SCHEMA.profile]
+    sections = [*SECTIONS.values(), Profile]
     return [key for section in sections for key in section.model_fields] + ["bogus", '"a.b"', '""', "kafka", "profiles"]
 
 

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from streamdedup import cli
-from streamdedup.settings.root import SCHEMA
-from streamdedup.settings.sources import CONFIG_VARIABLE, PREFIX
+from streamdedup.settings.schema import PREFIX, variables
+from streamdedup.settings.sources import CONFIG_VARIABLE
 from streamdedup.settings.units import parse_duration
 from tests.composed import (
     COMPOSE,
@@ -152,7 +152,7 @@ class TestOwnImage:
                 assert binds(name)[value] == SETTINGS_FILE
             else:
                 assert variable.startswith(PREFIX)
-                assert variable in set(SCHEMA.variables())
+                assert variable in set(variables("NAME"))
 
     def test_the_daemon_is_given_time_to_end_by_itself(self):
         assert parse_duration(SERVICES["daemon"]["stop_grace_period"]) > settings().service.stop_timeout_s

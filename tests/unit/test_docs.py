@@ -25,7 +25,7 @@ from streamdedup.minhash import standard_error
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Profile, Settings
 from streamdedup.settings.base import keys_of
-from streamdedup.settings.root import SCHEMA
+from streamdedup.settings.schema import SECTIONS
 from streamdedup.store.base import BucketStore
 from streamdedup.store.memory import MemoryBucketStore
 
@@ -196,7 +196,7 @@ class TestSettings:
 
     @pytest.mark.parametrize("page", ["README.md", "docs/how-it-works.md", "docs/operating.md"])
     def test_every_key_named_exists(self, page):
-        keys = {f"{name}.{key}" for name, model in SCHEMA.sections.items() for key in keys_of(model)}
+        keys = {f"{name}.{key}" for name, model in SECTIONS.items() for key in keys_of(model)}
         used = set(re.findall(r"`((?:kafka|redis|service)\.[a-z_]+)`", PAGES[page]))
         assert used
         assert used - {"service.kafka"} <= keys

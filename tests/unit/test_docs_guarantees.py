@@ -9,8 +9,9 @@ from test_docs import TARGETS, named, rows, section
 
 from streamdedup.messages import ErrorCode
 from streamdedup.metrics import Metrics
+from streamdedup.settings import Profile
 from streamdedup.settings.base import keys_of
-from streamdedup.settings.root import SCHEMA
+from streamdedup.settings.schema import SECTIONS as TABLES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
@@ -18,8 +19,8 @@ EXPLANATION = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8")
 TESTS = sorted(set(re.findall(r"tests/[\w/]+\.py", PAGE)))
 PROMISES = ("Delivery", "Pairs", "The life of a document", "Expiry and memory", "Input", "Servers")
 #: Whole names of the settings of sections, names of those of a profile, and what belongs to Kafka's topics and clients.
-SECTIONS = {f"{name}.{key}" for name, section_of in SCHEMA.sections.items() for key in keys_of(section_of)}
-PROFILE = frozenset(keys_of(SCHEMA.profile))
+SECTIONS = {f"{name}.{key}" for name, section_of in TABLES.items() for key in keys_of(section_of)}
+PROFILE = frozenset(keys_of(Profile))
 OF_KAFKA = {"isolation.level", "min.insync.replicas", "min.compaction.lag.ms"}
 
 

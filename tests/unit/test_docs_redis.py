@@ -10,7 +10,7 @@ from redis.crc import key_slot
 from streamdedup.settings.base import keys_of
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
-from streamdedup.settings.root import SCHEMA
+from streamdedup.settings.schema import SECTIONS
 from streamdedup.store.checks import PROBES, REBUILD_PROBES
 from streamdedup.store.redis_keys import Keys
 from tests import redis_sets
@@ -35,7 +35,7 @@ def test_the_ways_to_run_redis_are_those_of_the_settings():
 
 
 def test_every_key_named_exists():
-    keys = {f"{name}.{key}" for name, model in SCHEMA.sections.items() for key in keys_of(model)}
+    keys = {f"{name}.{key}" for name, model in SECTIONS.items() for key in keys_of(model)}
     named = set(re.findall(r"`((?:kafka|redis|service)\.[a-z_]+)`", PAGE))
     assert len(named) > 5
     assert named <= keys

@@ -9,7 +9,7 @@ import pytest
 
 from streamdedup.settings import Profile, Settings, render_tables
 from streamdedup.settings.base import keys_of
-from streamdedup.settings.root import SCHEMA
+from streamdedup.settings.schema import SECTIONS
 from streamdedup.settings.sources import CONFIG_VARIABLE, TEST_PREFIX
 from tests.guarded import rights_of
 
@@ -22,11 +22,11 @@ def page():
 
 
 def test_the_tables_are_what_the_code_says(page):
-    assert page == render_tables(page), "write them anew: python -m streamdedup.settings docs/settings.md"
+    assert page == render_tables(page), "rewrite them: python -m streamdedup.settings docs/settings.md"
 
 
 def test_the_tables_name_every_key_once(page):
-    for section in (*SCHEMA.sections.values(), Profile):
+    for section in (*SECTIONS.values(), Profile):
         for key, declared in keys_of(section).items():
             assert declared.description, key
             assert f"| `{key}` |" in page
@@ -60,8 +60,8 @@ def test_every_variable_of_the_page_is_known(page):
 
 
 def test_every_key_in_the_table_of_contradictions_exists(page):
-    keys = {key for section in (*SCHEMA.sections.values(), Profile) for key in keys_of(section)}
-    table = page.partition("## What contradicts")[2]
+    keys = {key for section in (*SECTIONS.values(), Profile) for key in keys_of(section)}
+    table = page.partition("## Contradictions")[2]
     named = [name.rpartition(".")[2] for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
              for name in re.findall(r"`([a-z_.]+)`", row)]  # fmt: skip
     assert named

@@ -1,0 +1,55 @@
+"""All keys: the sections, the models of their tables, and the environment variable of each key."""
+
+from collections.abc import Iterator, Mapping
+
+from pydantic.fields import FieldInfo
+
+from streamdedup.settings.base import Section, keys_of
+from streamdedup.settings.kafka import Kafka
+from streamdedup.settings.profile import Profile
+from streamdedup.settings.redis import Redis
+from streamdedup.settings.service import Service
+
+#: Beginning of the environment variables of the project.
+PREFIX = "STREAMDEDUP_"
+#: Separator of section, profile and key in a variable's name.
+SEPARATOR = "__"
+#: Model of each section except ``profiles``, whose tables are profiles.
+SECTIONS: Mapping[str, type[Section]] = {"kafka": Kafka, "redis": Redis, "service": Service}
+
+#: Path to a value: section and key, or ``profiles``, profile and key.
+Steps = tuple[str, ...]
+
+
+def section_at(path: Steps) -> type[Section] | None:
+    """Return the model of the table that holds the key at a path, or None if there is no such table."""
+    if len(path) == 3 and path[0] == "profiles":
+        return Profile
+    return SECTIONS.get(path[0]) if len(path) == 2 else None
+
+
+def field_at(path: Steps) -> FieldInfo | None:
+    """Return the declaration of the key at a path, or None if there is no such key."""
+    section = section_at(path)
+    return None if section is None else keys_of(section).get(path[-1])
+
+
+def tables(tree: Mapping[str, object]) -> Iterator[tuple[Steps, type[Section], object]]:
+    """Yield path, model and content of each table in a tree of settings."""
+    for name, model in SECTIONS.items():
+        yield (name,), model, tree.get(name, {})
+    profiles = tree.get("profiles")
+    for name, content in profiles.items() if isinstance(profiles, Mapping) else ():
+        yield ("profiles", name), Profile, content
+
+
+def variable_of(path: Steps) -> str:
+    """Return the environment variable of a key."""
+    return PREFIX + SEPARATOR.join(step.upper().replace("-", "_") for step in path)
+
+
+def variables(profile: str) -> Iterator[str]:
+    """Yield the variable of every key, those of a profile for one profile's name."""
+    for name, section in SECTIONS.items():
+        yield from (variable_of((name, key)) for key in keys_of(section))
+    yield from (variable_of(("profiles", profile, key)) for key in keys_of(Profile))
