@@ -16,7 +16,13 @@ class Breaking(NamedTuple):
 
 
 def _in(kind: str, kinds: str = "", faults: str = "", **climate: Any) -> Breaking:
-    fixed = {"kinds": frozenset(kinds.split()), "faults": frozenset(faults.split()), "doubt": 0, "window": None}
+    fixed = {
+        "kinds": frozenset(kinds.split()),
+        "faults": frozenset(faults.split()),
+        "doubt": 0,
+        "window": None,
+        "ahead": False,
+    }
     return Breaking(kind, fixed | climate)
 
 
@@ -42,6 +48,7 @@ BREAKING = {
     "mark": _in("doubled", "", "set_back"),
     "incarnations_told": _in("lost", "", "recreate kill", **_RACE),
     "fence": _in("lost", "update", "freeze", docs_count=4, parts_count=3),
+    "ahead_put_back": _in("lost", "", "", **(_RACE | {"ahead": True, "doubt": 0.1})),
     "claims_seeded": _in("doubled", "", "flush", **_RACE),
     "fenced_in_doubt": _in("lost", "update", "restart", docs_count=4, parts_count=3),
     "announced": _in("lost", "", "go_back"),

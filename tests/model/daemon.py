@@ -1,7 +1,8 @@
 """A daemon: poll, fence, index, announce, publish, finish; the steps are those of ``streamdedup.service.loop``."""
 
 import random
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from typing import NamedTuple
 
 from tests.model.detector import Detector
 from tests.model.documents import Operation, Position, Texts
@@ -13,14 +14,46 @@ from tests.model.store import Network, Step, Store
 
 #: Most records of a batch.
 _BATCH_RECORDS = 4
+#: How often a daemon that reads ahead does not.
+_NOT_AHEAD = 0.3
 #: Most documents taken out of a partition's list at once.
 _AGED_AT_ONCE = 3
 #: What a daemon with nothing to do yields.
 IDLE = "idle"
 
 
+class Batch(NamedTuple):
+    """Records that were polled together.
+
+    Attributes:
+        records: Some records of each partition.
+        generation: Generation of the group at the poll.
+        partitions: Partitions that were assigned at the poll.
+    """
+
+    records: list[tuple[Position, Operation]]
+    generation: int
+    partitions: list[int]
+
+    def ends(self) -> dict[int, int]:
+        """Return the offset behind the last record of each partition."""
+        return {position.partition: position.offset + 1 for position, _ in self.records}
+
+
 class Daemon:
-    """One process, a member of the group; stepped by ``next(daemon.steps)``."""
+    """One process, a member of the group; stepped by ``next(daemon.steps)``.
+
+    Args:
+        kafka: The broker.
+        index: The server.
+        network: The way to the server.
+        texts: What documents are made of.
+        window: Greatest difference of record times of a pair; None for no limit.
+        rules: The rules.
+        rng: Decides.
+        backlog: Whether expired documents are evicted by watermarks.
+        ahead: Decides when the daemon reads a batch ahead; None for never.
+    """
 
     def __init__(
         self,
@@ -33,6 +66,7 @@ class Daemon:
         rng: random.Random,
         *,
         backlog: bool = False,
+        ahead: random.Random | None = None,
     ) -> None:
         self._kafka = kafka
         self._clock = index.clock
@@ -42,6 +76,9 @@ class Daemon:
         self._store = Store(index, network, rules)
         self._detector = Detector(self._store, texts, window, rules, ages=backlog)
         self._backlog = backlog
+        self._ahead_rng = ahead
+        #: The batch that was polled while the one before it was at work.
+        self._ahead: Batch | None = None
         #: What was ours, committed and noted when nothing was left to be taken out.
         self._aged_at: object = None
         self._rules = rules
@@ -60,16 +97,22 @@ class Daemon:
             try:
                 yield from self._turn()
             except Reconnected:
-                self._rights.clear()
+                self._put_back()
                 self._doubtful = self._rules.rejoined
                 yield None
             except (StoreUnavailable, BatchRefused):
                 # The batch is undone, and every partition is fenced anew before anything is repeated.
-                self._rights.clear()
+                self._put_back()
                 yield None
             except IndexLost:
-                self._rights.clear()
+                self._put_back()
                 yield from self._mend()
+
+    def _put_back(self) -> None:
+        """Undo the batch at work and the batch ahead: the next poll begins at what is committed."""
+        self._rights.clear()
+        if self._rules.ahead_put_back:
+            self._ahead = None
 
     def _mend(self) -> Generator[Step, None, None]:
         """Build the index anew, or wait while somebody else does; what fails is begun again."""
@@ -139,20 +182,11 @@ class Daemon:
             if self._rules.announced:
                 yield from self._store.verify(list(self._kafka.tokens))
             self._doubtful = False
-        generation = self._kafka.generation
-        mine = self._kafka.partitions_of(self)
-        if not self._looked_at.issuperset(mine) and self._rules.announced and self._rules.all_looked_at:
-            yield from self._store.verify(list(self._kafka.tokens))
-        self._looked_at = frozenset(mine)
-        generation = self._kafka.generation
-        mine = self._kafka.partitions_of(self)
-        if any(right.generation != generation for right in self._rights.values()):
-            self._rights.clear()
-        if self._rules.incarnations_told and self._topic != self._kafka.topic:
-            self._topic = self._kafka.topic
-            self._rights.clear()
-        batch = self._poll(mine)
-        if not batch and all(partition in self._rights for partition in mine):
+        batch, self._ahead = self._ahead, None
+        if batch is None:
+            batch = yield from self._next()
+        mine = batch.partitions
+        if not batch.records and all(partition in self._rights for partition in mine):
             yield from self._rest(mine)
             return
         self._store.check_connection()
@@ -160,10 +194,38 @@ class Daemon:
         for partition in mine:
             if partition not in self._rights:
                 self._rights[partition] = yield from self._store.fence(
-                    partition, generation, *committed[partition], self._topic
+                    partition, batch.generation, *committed[partition], self._topic
                 )
-        if batch:
-            yield from self._work_on(batch, generation)
+        if batch.records and (yield from self._reads_ahead(batch)):
+            yield from self._work_on(batch)
+
+    def _next(self) -> Generator[Step, None, Batch]:
+        """Poll, after a look at what is new."""
+        mine = self._kafka.partitions_of(self)
+        if not self._looked_at.issuperset(mine) and self._rules.announced and self._rules.all_looked_at:
+            yield from self._store.verify(list(self._kafka.tokens))
+        self._looked_at = frozenset(mine)
+        if any(right.generation != self._kafka.generation for right in self._rights.values()):
+            self._rights.clear()
+        if self._rules.incarnations_told and self._topic != self._kafka.topic:
+            self._topic = self._kafka.topic
+            self._rights.clear()
+        return self._poll(self._rng, {})
+
+    def _reads_ahead(self, batch: Batch) -> Generator[Step, None, bool]:
+        """Poll the batch behind this one, perhaps; tell whether this one is still to be worked on.
+
+        A poll may join a later generation. Then both batches are put back.
+        """
+        if self._ahead_rng is None or self._ahead_rng.random() < _NOT_AHEAD:
+            return True
+        yield None
+        ahead = self._poll(self._ahead_rng, batch.ends())
+        if ahead.generation != batch.generation:
+            self._put_back()
+            return False
+        self._ahead = ahead if ahead.records else None
+        return True
 
     def _rest(self, mine: list[int]) -> Generator[Step, None, None]:
         """Use the time in which nothing comes."""
@@ -176,36 +238,43 @@ class Daemon:
         self._store.look()
         yield IDLE
 
-    def _poll(self, partitions: list[int]) -> list[tuple[Position, Operation]]:
-        """Take some records of each partition from what is committed on."""
+    def _poll(self, rng: random.Random, ends: Mapping[int, int]) -> Batch:
+        """Take some records of each partition, from the end of the batch at work or from what is committed on."""
+        partitions = self._kafka.partitions_of(self)
         batch: list[tuple[Position, Operation]] = []
         for partition in partitions:
-            start, log = self._kafka.committed[partition], self._kafka.log[partition]
-            count = self._rng.randint(0 if batch else 1, _BATCH_RECORDS)
+            start, log = ends.get(partition, self._kafka.committed[partition]), self._kafka.log[partition]
+            count = rng.randint(0 if batch else 1, _BATCH_RECORDS)
             batch += [
                 (Position(partition, offset, self._topic), log[offset])
                 for offset in range(start, min(len(log), start + count))
             ]
-        return batch
+        return Batch(batch, self._kafka.generation, partitions)
 
-    def _work_on(self, batch: list[tuple[Position, Operation]], generation: int) -> Generator[Step, None, None]:
-        ends = {position.partition: position.offset + 1 for position, _ in batch}
+    def _work_on(self, batch: Batch) -> Generator[Step, None, None]:
+        ends = batch.ends()
         rights = {partition: self._rights[partition] for partition in ends}
-        outcome = yield from self._detector.index(batch, rights)
+        outcome = yield from self._detector.index(batch.records, rights)
         self._last_attempt = max(self._last_attempt + 1, self._clock.now)
-        token = (generation, self._last_attempt)
+        token = (batch.generation, self._last_attempt)
         if self._rules.announced:
             yield from self._store.announce(token, list(rights.values()))
         self._store.check_connection()
         yield None
-        if not self._kafka.commit(self, generation, ends, token, outcome, self._clock.now):
+        if not self._kafka.commit(self, batch.generation, ends, token, outcome, self._clock.now):
             raise BatchRefused
         self._store.note(f"commits {ends}", *outcome.alerts, *outcome.dead_letters)
         self._rights |= {each: self._rights[each]._replace(token=token) for each in ends if each in self._rights}
-        yield from self._store.finish(ends, list(rights.values()))
+        try:
+            yield from self._store.finish(ends, list(rights.values()))
+        except (StoreUnavailable, BatchRefused):
+            # The batch is committed, so that nothing is put back.
+            self._rights.clear()
+            yield None
+            return
         if self._backlog:
             for partition, right in rights.items():
-                first = next(operation.time for position, operation in batch if position.partition == partition)
+                first = next(operation.time for position, operation in batch.records if position.partition == partition)
                 yield from self._store.raise_time(partition, first, right)
             yield from self._age(list(ends))
 

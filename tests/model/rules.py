@@ -24,6 +24,8 @@ class Rules:
             was deleted and created again is silent up to the old mark.
         fence: A write under an older generation of the consumer group is refused. Else a daemon that wakes up late
             writes over the work of its successor.
+        ahead_put_back: A batch that was read ahead is put back together with the batch at work. Else the daemon goes on
+            behind records that were never committed.
         claims_seeded: After the index was lost, claims are restored from what was published. Else the other side of a
             published pair, still in flight, publishes it again.
         fenced_in_doubt: The fence also carries an epoch, and after a call whose outcome is unknown the daemon fences
@@ -100,6 +102,7 @@ class Rules:
     mark: bool = True
     incarnations_told: bool = True
     fence: bool = True
+    ahead_put_back: bool = True
     claims_seeded: bool = True
     fenced_in_doubt: bool = True
     announced: bool = True

@@ -49,6 +49,7 @@ class Climate:
         backlog: Whether all records are there at the beginning and nothing expires by itself; with a window.
         late: Whether all documents are listed as of a backlog while a partition without records holds everything back;
             with a window.
+        ahead: Whether daemons poll a batch while the one before it is at work.
     """
 
     partitions_count: int
@@ -62,6 +63,7 @@ class Climate:
     slack: int = 400
     backlog: bool = False
     late: bool = False
+    ahead: bool = False
 
 
 def draw_climate(rng: random.Random) -> Climate:
@@ -160,10 +162,12 @@ class Simulation:
         if climate.window is None and random.Random(f"recreate {seed}").random() < 0.3:
             # What is built anew lacks the documents of the deleted topic.
             climate = replace(climate, faults=(climate.faults - {"flush", "go_back"}) | {"recreate"})
+        climate = replace(climate, ahead=random.Random(f"ahead {seed}").random() < 0.5)
         climate = replace(climate, **fixed)
         has_window = climate.window is not None
         climate = replace(climate, backlog=climate.backlog and has_window, late=climate.late and has_window)
         self.climate = climate
+        self._ahead_rng = random.Random(f"batches ahead {seed}") if climate.ahead else None
         self._texts = Texts(rng, climate.parts_count)
         self._input = draw_input(rng, climate)[::-1]
         self._clock = Clock()
@@ -193,6 +197,7 @@ class Simulation:
             self._rules,
             self._rng,
             backlog=self.climate.backlog or self.climate.late,
+            ahead=self._ahead_rng,
         )
 
     def run(self) -> Verdict:
