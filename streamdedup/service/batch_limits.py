@@ -61,6 +61,8 @@ class BatchLimits:
         self._batch_records = batch_records
         self._process = process or secrets.token_hex(8)
         self._halvings = 0
+        #: Whether a batch was committed since a partition was taken over.
+        self._is_committed = False
         #: Records committed since the batch size changed last.
         self._committed_count = 0
 
@@ -75,6 +77,7 @@ class BatchLimits:
         Returns:
             Note of this process.
         """
+        self._is_committed = False
         before = Attempt.parse(noted)
         if before is not None and before.process != self._process:
             halvings = min(self._halvings_after(before, offset), self._batch_records.bit_length() - 1)
@@ -96,9 +99,17 @@ class BatchLimits:
         Args:
             count: Records of a batch that was committed.
         """
+        self._is_committed = True
         self._committed_count += count
         if self._halvings and self._committed_count >= self._batch_records:
             self._halvings, self._committed_count = self._halvings - 1, 0
+
+    def may_read_ahead(self) -> bool:
+        """Tell whether there is memory for the next batch beside the batch at work, as far as is known.
+
+        There is when batches have the configured size, and one was committed since a partition was taken over.
+        """
+        return self._is_committed and not self._halvings
 
     def limit(self) -> int:
         """Return the largest number of records that the next batch may have, at least 1."""

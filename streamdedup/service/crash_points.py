@@ -18,7 +18,7 @@ from streamdedup.store.base import BucketStore
 Passing = Callable[[str], None]
 
 #: Method of the source -> step.
-SOURCE_STEPS = {"poll": "poll", "committed": "committed", "commit": "commit_offsets"}
+SOURCE_STEPS = {"poll": "poll", "poll_ahead": "poll_ahead", "committed": "committed", "commit": "commit_offsets"}
 #: Method of the store -> step, in the order of the loop. What only asks the server how it is, is no step.
 STORE_STEPS = {
     name: name

@@ -1,8 +1,7 @@
 """The daemon's loop: poll, decode, detect, publish, commit, and what to do when one of them fails.
 
-The loop performs the effects and counts them; what to conclude from a text is the detector's business. Nothing is left
-uncommitted between two polls: a batch is either published and committed as a whole, or undone as a whole and read
-again.
+The loop performs the effects and counts them; what to conclude from a text is the detector's business. A batch is
+either published and committed as a whole, or undone as a whole and read again, with the batch that was read ahead.
 
 What an error means (``errors``): the store is away -> put the batch back, keep the group membership, try again; Kafka
 is away or a publication failed -> its outcome is unknown, so open new clients and go on from the committed offset; a
@@ -37,8 +36,8 @@ from streamdedup.service.breaker import DeadLetterBreaker
 from streamdedup.service.figures import Figures
 from streamdedup.service.holdings import Attempts, Holdings
 from streamdedup.service.indexing import Indexer
-from streamdedup.service.intake import decode_batch
 from streamdedup.service.outbox import LoopOptions, Outbox, Profile
+from streamdedup.service.read_ahead import POLL_S, ReadAhead
 from streamdedup.service.readiness import Readiness
 from streamdedup.service.rebuilding import Rebuilder
 from streamdedup.service.recovery import Recovery
@@ -50,8 +49,6 @@ from streamdedup.store.base import Fence
 #: Shortest and longest wait between two attempts at a server that is away, in seconds. The longest is short enough
 #: for the daemon to be back at work well within ten seconds of the server's return.
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 2.0
-#: How long a poll may wait for records, in seconds.
-_POLL_S = 0.5
 #: A second fencing of our producer within this time means that two daemons share its transactional id, in seconds.
 _FENCED_TWICE_S = 60.0
 #: A fence above our generation for so long, in seconds, is no rebalance under way but left by a consumer group since
@@ -107,6 +104,7 @@ class Loop:
         self._indexer = Indexer(self._profiles, self._figures.timed, tick)
         self._backlog = BacklogExpiry(profiles, self._holdings, self._figures, tick)
         self._attempts = Attempts()
+        self._ahead = ReadAhead(profiles, self._limits, self._holdings.held, self._figures.timed, tick)
         self._breaker = DeadLetterBreaker(options.breaker)
         self._told: str | None = None
         self._attempts_count = 0
@@ -146,11 +144,10 @@ class Loop:
             self._recovery.open()
             source, sink = self._open_clients()
             if self._readiness.halted is not None:
-                source.hold(_POLL_S)
+                source.hold(POLL_S)
                 return
             self._backlog.run(source)
-            with self._figures.timed("poll"):
-                batch = source.poll(_POLL_S, self._limits.limit())
+            batch = self._ahead.poll(source)
             self._figures.look_at(source, {name: profile.detector.store for name, profile in self._profiles.items()})
             self._recovery.look(source, batch, self._step_of_rebuild)
             if batch:
@@ -175,40 +172,43 @@ class Loop:
         Steps:
             1. Fence the partitions that are new to us; the index tells the incarnations of their topics. A batch larger
                than ``BatchLimits`` allows is polled again, in parts.
-            2. Decode the records; what cannot be decoded becomes a dead letter.
-            3. Prepare: shingles, signatures, band keys.
-            4. Index: candidates, verified pairs, claims.
-            5. Announce that everything is written; unless too many are dead letters.
-            6. Publish alerts and dead letters and commit the offsets, all at once.
-            7. Mark what is committed.
+            2. Prepare: documents, shingles, signatures, band keys; what cannot be decoded becomes a dead letter. In a
+               backlog all of it is there, and the next batch is read ahead. A rebalance puts both batches back.
+            3. Index: candidates, verified pairs, claims.
+            4. Announce that everything is written; unless too many are dead letters.
+            5. Publish alerts and dead letters and commit the offsets, all at once.
+            6. Mark what is committed.
         """
-        work = Work()
         # 1. Fence.
         fences = self._holdings.take_over(batch, source)
         self._refused_since = None
         if len(batch.records) > self._limits.limit():
-            source.rewind(batch)
+            self._rewind(batch)
             return
         batch = batch.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()})
-        # 2. Decode.
-        decode_batch(batch, self._by_topic, work)
-        # 3. Prepare, 4. index.
-        self._indexer.index(batch, work, fences)
+        # 2. Prepare.
+        prepared = self._ahead.prepared(batch)
+        work = prepared.work
+        if not self._ahead.begin(source, batch):
+            self._rewind(batch)
+            return
+        # 3. Index.
+        self._indexer.index(prepared, fences)
         self._backlog.list_late(work, fences)
         self._outbox.describe(batch, work, fences)
         self._breaker.check(batch, work.letters)
-        # 5. Announce.
+        # 4. Announce.
         note = self._attempts.name(batch.generation)
         with self._figures.timed("index"):
             self._announce(note, fences)
             self._recovery.check_connections()
-        # 6. Publish and commit.
+        # 5. Publish and commit.
         with self._figures.timed("publish"), self._readiness.asking_kafka():
             sink.publish(work.messages, replace(batch, note=note))
         self._holdings.committed(batch.ends(), note)
         self._limits.committed(len(batch.records))
         self._backlog.committed(work)
-        # 7. Mark.
+        # 6. Mark.
         self._mark(batch, work, fences)
         self._breaker.committed(batch, work.letters)
         self._figures.count(batch, work)
@@ -252,6 +252,7 @@ class Loop:
         if self._clients is not None:
             source, sink = self._clients
             self._clients = None
+            self._ahead.discard()
             # The sink goes first: its open transaction, if any, must not outlive our membership of the group.
             sink.close()
             source.close()
@@ -283,11 +284,18 @@ class Loop:
 
     # Failures
 
+    def _rewind(self, batch: Batch | None) -> None:
+        """Make the next poll start again at the batch at work and the batch ahead."""
+        ahead = self._ahead.discard()
+        if self._clients is not None:
+            for each in (ahead, batch):  # the batch at work last: it begins before the other
+                if each is not None:
+                    self._clients[0].rewind(each)
+
     def _put_back(self, batch: Batch | None, error: TransientError) -> None:
         """The store is away: undo the batch, keep the membership, wait."""
         self._figures.store_failed()
-        if self._clients is not None and batch is not None:
-            self._clients[0].rewind(batch)
+        self._rewind(batch)
         self._wait("the store", error)
         self._wait_for_store()
 
@@ -307,8 +315,7 @@ class Loop:
         """Somebody else owns a partition: drop the batch, and learn from the next poll what is ours."""
         self._figures.batch_refused()
         self._holdings.forget_fences()
-        if self._clients is not None and batch is not None:
-            self._clients[0].rewind(batch)
+        self._rewind(batch)
         now, generation = time.monotonic(), None if batch is None else batch.generation
         before, since, last = self._refused_since or (None, now, now)
         if before != generation or now - last > _STALE_FENCE_S:
@@ -326,14 +333,12 @@ class Loop:
         log.error("halted", reason=str(error))
         self._readiness.halted = str(error)
         self._figures.halted()
-        if self._clients is not None and batch is not None:
-            self._clients[0].rewind(batch)
+        self._rewind(batch)
 
     def _index_lost(self, batch: Batch | None, error: IndexLost) -> None:
         """The index is gone: end, and say what helps; or look into it in the next turn, if that was wished."""
         self._recovery.lost(error)
-        if self._clients is not None and batch is not None:
-            self._clients[0].rewind(batch)
+        self._rewind(batch)
 
     def _step_of_rebuild(self) -> None:
         """Show that the loop is at work while it builds an index anew, and stop when asked to."""

@@ -90,6 +90,14 @@ class MemorySource:
             self._broker.on_idle(timeout_s)
         return batch
 
+    def poll_ahead(self, timeout_s: float, most: int) -> Batch:
+        """Poll while the last batch is not committed yet; see ``Source.poll_ahead``.
+
+        Raises:
+            StreamdedupError: As ``poll``.
+        """
+        return self.poll(timeout_s, most)
+
     def rewind(self, batch: Batch) -> None:
         """Make the next poll start again at ``batch``."""
         self._move(batch.starts())

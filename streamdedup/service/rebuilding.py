@@ -25,11 +25,10 @@ from streamdedup.position import Partition, Position
 from streamdedup.service.figures import now_ms
 from streamdedup.service.holdings import announcement
 from streamdedup.service.indexing import Indexer
-from streamdedup.service.intake import decode_batch
 from streamdedup.service.outbox import Profile
+from streamdedup.service.preparation import Preparer
 from streamdedup.service.rebuild_window import RebuildWindow, rebuild_window
 from streamdedup.service.transport import Batch, Bookmark, History, Source
-from streamdedup.service.work import Work
 from streamdedup.store.base import BucketStore, Fence
 from streamdedup.store.draft import Draft
 
@@ -189,6 +188,10 @@ def keeping_membership(source: Source, tick: Callable[[], None]) -> Callable[[],
     return step
 
 
+def _untimed(_stage: str) -> contextlib.nullcontext[None]:
+    return contextlib.nullcontext()
+
+
 class _Building:
     """One index while it is built."""
 
@@ -260,14 +263,12 @@ class _Building:
 
     def _replay(self, fences: Mapping[Partition, Fence], window: RebuildWindow) -> int:
         profile = self._site.profile
-        indexer = Indexer({profile.name: profile}, lambda _stage: contextlib.nullcontext(), self._tick)
-        by_topic = dict.fromkeys(self._site.topics, profile)
+        preparer = Preparer(dict.fromkeys(self._site.topics, profile), _untimed, self._tick)
+        indexer = Indexer({profile.name: profile}, _untimed, self._tick)
         ends = {partition: mark.offset for partition, mark in self._committed.items()}
         count = 0
         for batch in self._batches(self._site.topics, window.inputs, ends):
-            work = Work()
-            decode_batch(batch, by_topic, work)
-            indexer.index(batch, work, fences)
+            indexer.index(preparer.prepare(batch), fences)
             count += len(batch.records)
         return count
 

@@ -167,6 +167,15 @@ class Source(Protocol):
             FatalError: The broker refuses us for good.
         """
 
+    def poll_ahead(self, timeout_s: float, most: int) -> Batch:
+        """Poll while the last batch is not committed yet; otherwise as ``poll``.
+
+        The poll may join a later generation of the group, in which the last batch cannot be committed any more.
+
+        Raises:
+            StreamdedupError: As ``poll``.
+        """
+
     def rewind(self, batch: Batch) -> None:
         """Make the next poll start again at ``batch``; partitions no longer ours are left alone.
 

@@ -44,6 +44,10 @@ ENDS = [
     ("after_claim_pairs", 1),
     ("after_send", 1),
     ("after_send", 7),
+    # A batch is ahead, prepared or about to be.
+    ("after_poll_ahead", 1),
+    ("before_put_records", 5),
+    ("before_commit", 5),
     ("before_commit", 1),
     ("after_commit", 1),
     ("after_commit", 4),

@@ -286,6 +286,31 @@ def test_a_rewound_batch_comes_again_and_its_records_once(system, open_ends):
     assert not source.poll(0.05)
 
 
+def test_a_batch_that_was_polled_ahead_and_the_one_before_it_are_rewound_together(system, open_ends):
+    system.produce(*(b"%d" % number for number in range(6)))
+    source, _ = open_ends(system.transport())
+    first = servers.wait_until(lambda: source.poll(POLL_S, 2), what="a batch")
+    ahead = servers.wait_until(lambda: source.poll_ahead(POLL_S, 2), what="a batch ahead")
+    assert [values(first), values(ahead)] == [[b"0", b"1"], [b"2", b"3"]]
+    for batch in (ahead, first):
+        source.rewind(batch)
+    assert values(next_batch(source)) == [b"%d" % number for number in range(6)]
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_a_batch_is_committed_alone_while_another_was_polled_ahead(system, open_ends, exactly_once):
+    system.produce(*(b"%d" % number for number in range(6)))
+    source, sink = open_ends(system.transport(exactly_once=exactly_once))
+    first = servers.wait_until(lambda: source.poll(POLL_S, 2), what="a batch")
+    ahead = servers.wait_until(lambda: source.poll_ahead(POLL_S, 2), what="a batch ahead")
+    partition = Partition(system.input, 0)
+    sink.publish([], first)
+    assert source.committed(partition).offset == 2
+    sink.publish([], ahead)
+    assert source.committed(partition).offset == 4
+    assert values(next_batch(source)) == [b"4", b"5"]
+
+
 def test_what_is_not_rewound_does_not_come_again(system, open_ends):
     system.produce(b"a")
     source, _ = open_ends(system.transport())

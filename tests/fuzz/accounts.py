@@ -95,6 +95,9 @@ class _Ends:
         self._stop.stopping = self.at == len(self.records)
         return Batch(tuple(self.records[first : self.at]), generation=1)
 
+    def poll_ahead(self, timeout_s: float, most: int) -> Batch:
+        return Batch()
+
     def rewind(self, batch: Batch) -> None:
         raise AssertionError("a batch was put back")
 

@@ -85,7 +85,9 @@ FENCED_METHODS = frozenset(STORE_METHODS) - {
     "ping",
 }
 #: Calls of a transport that can fail.
-KAFKA_CALLS = frozenset({"open_clients", "poll", "committed", "all_committed", "confirm", "publish", "commit"})
+KAFKA_CALLS = frozenset(
+    {"open_clients", "poll", "poll_ahead", "committed", "all_committed", "confirm", "publish", "commit"}
+)
 #: Steps after which a run that has not come to its end never will.
 PATIENCE_STEPS = 3_000
 
@@ -242,7 +244,7 @@ class Daemon:
         self.world.moment(Moment(self, "open_clients", after=False))
         self.source, sink = self._transport.open()
         self.world.moment(Moment(self, "open_clients", after=True))
-        asked = ["poll", "committed", "all_committed", "confirm"]
+        asked = ["poll", "poll_ahead", "committed", "all_committed", "confirm"]
         return Watched(self.source, self, asked), Watched(sink, self, ["publish"])
 
     def leave_group(self) -> None:

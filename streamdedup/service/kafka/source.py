@@ -40,7 +40,8 @@ RETRY_PAUSE_S = 0.1
 class KafkaSource:
     """Batches from a consumer of the group.
 
-    Nothing is uncommitted between two polls but what the loop rewinds, so a rebalance needs no more than a note.
+    A rebalance needs no more than a note: a batch of an earlier generation is rewound by the loop, or Kafka refuses to
+    commit it.
     """
 
     def __init__(self, consumer: Any, options: KafkaOptions, listener: "RebalanceNotes") -> None:
@@ -90,6 +91,14 @@ class KafkaSource:
             self._fencing.look()
             self._silence.look()
         return batch
+
+    def poll_ahead(self, timeout_s: float, most: int) -> Batch:
+        """Poll while the last batch is not committed yet; see ``Source.poll_ahead``.
+
+        Raises:
+            StreamdedupError: As ``poll``.
+        """
+        return self.poll(timeout_s, most)
 
     def _poll(self, timeout_s: float, most: int | None) -> Batch:
         """The next records, or nothing."""

@@ -1,0 +1,156 @@
+"""Reads one batch ahead while there is a backlog: a thread prepares the next batch during index and publish.
+
+The thread of this module only computes: it calls the decoders and ``Detector.prepare``, which change nothing. All calls
+of Kafka clients and of the index stay in the loop's thread, so that no Kafka client is used by two threads. The batch
+ahead is polled before the batch at work is indexed. Its records have arrived by then, because the client fetches in the
+background, and a rebalance that the poll joins is known before anything is written.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
+from typing import NamedTuple
+
+from streamdedup.errors import StreamdedupError
+from streamdedup.position import Partition
+from streamdedup.service.batch_limits import BatchLimits
+from streamdedup.service.outbox import Profile
+from streamdedup.service.preparation import PreparedBatch, Preparer
+from streamdedup.service.transport import Batch, Source
+from streamdedup.store.base import Fence
+
+#: How long a poll may wait for records, in seconds.
+POLL_S = 0.5
+#: Characters of text that are prepared ahead. Shingles of characters take at most eight bytes for each character; the
+#: rest of the batch is prepared when it is indexed.
+MOST_CHARACTERS = 8 * 2**20
+#: Name of the thread.
+THREAD_NAME = "read-ahead"
+
+
+class _Computation(NamedTuple):
+    """A batch that a thread prepares.
+
+    Attributes:
+        thread: Owns the thread; shutting it down joins the thread.
+        future: The prepared batch.
+    """
+
+    thread: ThreadPoolExecutor
+    future: Future[PreparedBatch]
+
+
+class ReadAhead:
+    """Polls and prepares batches, at most one ahead of the batch at work.
+
+    Args:
+        profiles: The profile of each topic.
+        limits: Limits the batch size, and tells whether a second batch may be held in memory.
+        held: Returns the fences held for partitions under a generation, as ``Holdings.held``.
+        timed: Measures a stage: ``poll``, ``prepare`` (in the loop's thread) or ``ahead`` (beside it).
+        tick: Called before each chunk, for the watchdog; in either thread.
+    """
+
+    def __init__(
+        self,
+        profiles: Mapping[str, Profile],
+        limits: BatchLimits,
+        held: Callable[[Iterable[Partition], int], Mapping[Partition, Fence]],
+        timed: Callable[[str], AbstractContextManager[None]],
+        tick: Callable[[], None],
+    ) -> None:
+        self._limits = limits
+        self._held = held
+        self._timed = timed
+        self._preparer = Preparer(profiles, timed, tick)
+        self._preparer_ahead = Preparer(profiles, lambda _stage: nullcontext(), tick)
+        #: The batch ahead, or the error that its poll has raised.
+        self._polled: Batch | StreamdedupError | None = None
+        self._computation: _Computation | None = None
+
+    def poll(self, source: Source) -> Batch:
+        """Return the batch ahead; without one, poll.
+
+        Raises:
+            StreamdedupError: As ``Source.poll``. What the poll of the batch ahead has raised is raised here, when the
+                batch before it is committed.
+        """
+        polled, self._polled = self._polled, None
+        if polled is None:
+            with self._timed("poll"):
+                return source.poll(POLL_S, self._limits.limit())
+        if isinstance(polled, Batch):
+            return polled
+        raise polled
+
+    def prepared(self, batch: Batch) -> PreparedBatch:
+        """Return a batch decoded and prepared; one that was not read ahead is prepared chunk by chunk as it is indexed.
+
+        Args:
+            batch: The batch of the last poll, with the incarnation of each partition in its positions.
+
+        Raises:
+            Exception: What preparing ahead has raised.
+        """
+        computation, self._computation = self._computation, None
+        if computation is None:
+            return self._preparer.prepare(batch)
+        with self._timed("prepare"), computation.thread:
+            prepared = computation.future.result()
+        # The topic may have another incarnation than the fence told that was held at the poll.
+        return prepared if prepared.batch == batch else self._preparer.prepare(batch)
+
+    def begin(self, source: Source, batch: Batch) -> bool:
+        """Poll the batch behind the batch at work, if there is a backlog, and begin to prepare it.
+
+        Returns:
+            Whether the group is still in the generation of the batch at work. If not, both batches are to be put back.
+        """
+        if not self._limits.may_read_ahead() or sum(source.stats().lags.values()) < self._limits.limit():
+            return True
+        try:
+            with self._timed("poll"):
+                self._polled = source.poll_ahead(POLL_S, self._limits.limit()) or None
+        except StreamdedupError as error:
+            self._polled = error
+        if source.generation() != batch.generation:
+            return False
+        if isinstance(self._polled, Batch):
+            self._compute(self._polled)
+        return True
+
+    def discard(self) -> Batch | None:
+        """Drop the batch ahead, and wait until nothing of it is computed any more.
+
+        Returns:
+            The batch, to be rewound; None when there is none.
+        """
+        polled, self._polled = self._polled, None
+        computation, self._computation = self._computation, None
+        if computation is not None:
+            computation.thread.shutdown()
+        return polled if isinstance(polled, Batch) else None
+
+    def _compute(self, polled: Batch) -> None:
+        """Begin to prepare a batch whose partitions all have a fence."""
+        fences = self._held(polled.starts(), polled.generation)
+        # Positions are complete only with the incarnation of the topic, which the fence tells.
+        if fences.keys() == polled.starts().keys():
+            batch = polled.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()})
+            thread = ThreadPoolExecutor(1, THREAD_NAME)
+            self._computation = _Computation(thread, thread.submit(self._prepare, batch))
+
+    def _prepare(self, batch: Batch) -> PreparedBatch:
+        """Prepare the chunks of a batch, up to ``MOST_CHARACTERS``."""
+        with self._timed("ahead"):
+            prepared = self._preparer_ahead.prepare(batch)
+            chunks = []
+            characters_count = 0
+            for chunk in prepared.chunks:
+                chunks.append(chunk)
+                characters_count += sum(len(document.text) for document in chunk.documents)
+                if characters_count >= MOST_CHARACTERS:
+                    break
+            prepared.chunks = chain(chunks, prepared.chunks)
+        return prepared

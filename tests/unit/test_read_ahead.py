@@ -1,0 +1,600 @@
+"""The batch ahead: when it is read, that effects keep their order, and that whatever happens both batches come again.
+
+``loop_world`` holds the world: one daemon, one partition unless said otherwise, batches of two records.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+
+import pytest
+import structlog
+from loop_world import (
+    CLOCK,
+    GROUP,
+    INPUT,
+    WORDS,
+    Act,
+    Daemon,
+    Killed,
+    Moment,
+    Sent,
+    World,
+    rebalanced,
+)
+
+from streamdedup.detector import Detector
+from streamdedup.errors import (
+    BatchRefused,
+    BrokerUnavailable,
+    FatalError,
+    IndexLost,
+    ProducerFenced,
+    Rejoin,
+    StoreUnavailable,
+)
+from streamdedup.position import Partition, Position
+from streamdedup.service import loop as loop_module
+from streamdedup.service import preparation, read_ahead
+from streamdedup.service.batch_limits import BatchLimits
+from streamdedup.service.breaker import BreakerOptions
+from streamdedup.service.read_ahead import ReadAhead
+from streamdedup.service.transport import Batch, Record, SourceStats
+from streamdedup.store.base import Fence
+
+PARTITION = Partition(INPUT, 0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_time_and_no_log() -> Iterator[None]:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop_module, "time", CLOCK)
+        yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def _thread_names(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Name the threads after the test: daemons of other tests may have left a batch ahead."""
+    monkeypatch.setattr(read_ahead, "THREAD_NAME", request.node.name)
+
+
+def documents(count: int, *, partitions: int = 1) -> list[Sent]:
+    """Return documents of which each resembles the one before it."""
+    return [Sent(f"d{at}", " ".join(WORDS[at % 3 : at % 3 + 8]), at % partitions) for at in range(count)]
+
+
+def backlog(count: int = 12, **options) -> World:
+    """Return a world with a backlog, and a daemon that has read a batch ahead: 0 and 1 committed, 2 and 3 ahead."""
+    options = {"partitions": 1, "batch_size": 2} | options
+    world = World(documents(count, partitions=options["partitions"]), **options)
+    (daemon,) = world.daemons
+    world.turn(daemon)
+    return world
+
+
+def ahead_of(daemon: Daemon) -> list[int]:
+    """Return the offsets of the batch ahead."""
+    polled = daemon.loop._ahead._polled
+    return [position.offset for position in polled.positions()] if isinstance(polled, Batch) else []
+
+
+def committed(world: World) -> dict[int, int]:
+    """Return the committed offset of each partition."""
+    return {partition.number: offset for partition, offset in world.broker.committed(GROUP).items()}
+
+
+def run(world: World, daemon: Daemon) -> None:
+    """Let a daemon run until it ends."""
+    world.active.append(daemon)
+    try:
+        daemon.loop.run()
+    finally:
+        world.active.pop()
+
+
+def threads() -> list[threading.Thread]:
+    """Return the threads that prepare a batch."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith(read_ahead.THREAD_NAME)]
+
+
+def once(effect: str, act: Act, *, after: bool = False) -> Callable[[int], Act | None]:
+    """Return a plan that acts at the first moment of an effect."""
+    acted = []
+
+    def at(world: World, moment: Moment) -> None:
+        if not acted and (moment.effect, moment.after) == (effect, after):
+            acted.append(moment)
+            act(world, moment)
+
+    return lambda _number: at
+
+
+# When
+
+
+def test_in_a_backlog_the_next_batch_is_polled_while_a_batch_is_at_work():
+    world = backlog()
+    (daemon,) = world.daemons
+    assert (committed(world), ahead_of(daemon)) == ({0: 2}, [])  # the first batch of a partition goes alone
+    world.turn(daemon)
+    assert (committed(world), ahead_of(daemon)) == ({0: 4}, [4, 5])
+    world.turn(daemon)
+    assert (committed(world), ahead_of(daemon)) == ({0: 6}, [6, 7])
+    world.run()
+    assert world.wrong() == []
+    assert daemon.figure("batch_seconds_count", stage="ahead") == 4
+
+
+def test_effects_keep_their_order():
+    world = backlog()
+    (daemon,) = world.daemons
+    world.trace.clear()
+    world.turn(daemon)
+    world.turn(daemon)
+    effects = [moment.effect for moment in world.trace if not moment.after]
+    first = ["poll", "poll_ahead", "put_records"]
+    assert [effect for effect in effects if effect in {"poll", "poll_ahead", "put_records", "publish", "finish"}] == [
+        *first,
+        "publish",
+        "finish",
+        *first[1:],
+        "publish",
+        "finish",
+    ]
+
+
+def test_without_a_full_batch_behind_it_a_batch_is_worked_on_alone():
+    world = backlog(5)
+    (daemon,) = world.daemons
+    world.turn(daemon)
+    assert (committed(world), ahead_of(daemon)) == ({0: 4}, [])
+    world.run()
+    assert "poll_ahead" not in {moment.effect for moment in world.trace}
+    assert daemon.figure("batch_seconds_count", stage="ahead") == 0
+
+
+def test_while_batches_are_halved_nothing_is_read_ahead():
+    limits = BatchLimits(4, "b")
+    assert not limits.may_read_ahead()  # nothing is committed yet
+    limits.begin(PARTITION, 0, "0 0 a")
+    for _ in range(2):
+        limits.committed(1)
+        assert not limits.may_read_ahead()
+    limits.committed(2)
+    assert limits.limit() == 4
+    assert limits.may_read_ahead()
+    limits.begin(PARTITION, 4, "")
+    assert not limits.may_read_ahead()
+
+
+# What happens to both batches
+
+
+def make_index_lost(_world: World, _moment: Moment) -> None:
+    raise IndexLost("made to fail")
+
+
+def raise_once(error: Exception) -> Act:
+    def act(_world: World, _moment: Moment) -> None:
+        raise error
+
+    return act
+
+
+#: What ends a batch at work -> where, and the act.
+FAILURES: dict[str, tuple[str, Act]] = {
+    "the store is away": ("enter_buckets", raise_once(StoreUnavailable("made to fail"))),
+    "the batch is refused": ("put_records", raise_once(BatchRefused("made to fail"))),
+    "the index is lost": ("announce", make_index_lost),
+    "a rebalance": ("poll_ahead", rebalanced),
+    "the publication fails": ("publish", raise_once(BrokerUnavailable("made to fail"))),
+    "the producer is fenced": ("publish", raise_once(ProducerFenced("made to fail"))),
+    "the group is joined anew": ("announce", raise_once(Rejoin("made to fail"))),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_whatever_ends_a_batch_puts_both_back(failure):
+    world = backlog(on_index_lost="continue")
+    (daemon,) = world.daemons
+    world.turn(daemon)
+    before = committed(world)
+    assert ahead_of(daemon) == [4, 5]
+    effect, act = FAILURES[failure]
+    world.plan = once(effect, act)
+    world.turn(daemon)
+    assert committed(world) == before == {0: 4}
+    assert ahead_of(daemon) == []
+    assert threads() == []
+    if daemon.loop._clients is not None:
+        assert daemon.source is not None
+        assert daemon.source._positions[PARTITION] == 4
+    world.run()
+    assert world.wrong() == []
+    assert daemon.figure("records_total") == len(world.records)
+
+
+def test_a_failure_between_two_batches_puts_the_batch_ahead_back():
+    world = backlog(in_order=True, lifetime_ms=1_000)
+    (daemon,) = world.daemons
+    world.turn(daemon)
+    assert ahead_of(daemon) == [4, 5]
+
+    def fails(_source: object) -> None:
+        raise StoreUnavailable("made to fail")
+
+    run, daemon.loop._backlog.run = daemon.loop._backlog.run, fails
+    world.turn(daemon)
+    assert daemon.source is not None
+    assert (ahead_of(daemon), daemon.source._positions[PARTITION]) == ([], 4)
+    daemon.loop._backlog.run = run
+    world.run()
+    assert world.wrong() == []
+
+
+def test_dead_letters_of_both_batches_count_for_the_breaker_before_anything_of_the_second_is_published():
+    records = [*documents(4), *(Sent("x", "", 0, "not_json") for _ in range(6)), *documents(4)]
+    world = World(records, partitions=1, batch_size=2, breaker=BreakerOptions(limit=3, window=10))
+    (daemon,) = world.daemons
+    for _ in range(6):
+        world.turn(daemon)
+    assert daemon.loop._readiness.halted is not None
+    assert daemon.source is not None
+    assert (committed(world), daemon.source._positions[PARTITION]) == ({0: 6}, 6)
+    assert len(world.dead_letters()) == 2
+    assert (ahead_of(daemon), threads()) == ([], [])
+
+
+def test_a_missed_mark_is_no_reason_to_put_the_batch_ahead_back():
+    world = backlog()
+    (daemon,) = world.daemons
+    world.plan = once("finish", raise_once(StoreUnavailable("made to fail")))
+    world.turn(daemon)
+    assert (committed(world), ahead_of(daemon)) == ({0: 4}, [4, 5])
+    world.run()
+    assert world.wrong() == []
+
+
+def test_a_rebalance_that_the_poll_ahead_joins_is_known_before_anything_is_indexed():
+    world = backlog(partitions=2)
+    (daemon,) = world.daemons
+    world.turn(daemon)
+    generation = world.broker.groups[GROUP].generation
+    world.trace.clear()
+    world.plan = once("poll_ahead", rebalanced)
+    world.turn(daemon)
+    effects = {moment.effect for moment in world.trace}
+    assert world.broker.groups[GROUP].generation == generation + 1
+    assert effects.isdisjoint({"put_records", "publish", "open_clients"})
+    world.run()
+    assert world.wrong() == []
+    assert daemon.figure("broker_errors_total") == daemon.figure("batches_refused_total") == 0
+
+
+def test_a_batch_ahead_of_a_new_partition_is_polled_again_in_parts_where_its_last_owner_ended_in_the_middle_of_one():
+    records = [*(replace(sent, partition=0) for sent in documents(8)), Sent("e", "amber birch cedar", 1)]
+    world = World(records[:8], partitions=2, batch_size=2)
+    (daemon,) = world.daemons
+    world.turn(daemon)
+    fence = world.index.fence(Partition(INPUT, 1), 0, 0)
+    world.index.note_attempt("0 0 another", fence)
+    world.turn(daemon)
+    assert ahead_of(daemon) == [4, 5]
+    # The batch ahead now holds the first record of a partition that has no fence yet.
+    polled = daemon.loop._ahead._polled
+    position = world.produce(records[8])
+    world.positions.append(position)
+    world.records = records
+    world.ends[position.of] = 1
+    (of_new,) = (record for record in world.broker.records(INPUT) if record.position == position)
+    daemon.loop._ahead._polled = replace(polled, records=(*polled.records[:1], of_new))
+    daemon.source._positions.update({PARTITION: 5, position.of: 1})
+    world.turn(daemon)
+    assert daemon.loop._limits.limit() == 1
+    assert daemon.source._positions == {PARTITION: 4, position.of: 0}
+    world.run()
+    assert world.wrong() == []
+
+
+# Errors of the batch ahead
+
+
+def preparing(act: Callable[[list[str]], None]) -> type[Detector]:
+    """Return a detector that does something when it prepares documents of these ids."""
+
+    class Acting(Detector):
+        def prepare(self, documents):
+            act([document.id for document in documents])
+            return super().prepare(documents)
+
+    return Acting
+
+
+def fails_at(identity: str) -> Callable[[list[str]], None]:
+    def act(ids: list[str]) -> None:
+        if identity in ids:
+            raise MemoryError(identity)
+
+    return act
+
+
+def test_an_error_while_the_batch_ahead_is_prepared_is_raised_when_the_batch_before_it_is_committed():
+    world = backlog(make_detector=preparing(fails_at("d5")))
+    (daemon,) = world.daemons
+    world.turn(daemon)
+    assert (committed(world), ahead_of(daemon)) == ({0: 4}, [4, 5])
+    with pytest.raises(MemoryError, match="d5"):
+        world.turn(daemon)
+    assert committed(world) == {0: 4}
+
+
+def test_a_document_that_cannot_be_prepared_ahead_is_one_dead_letter():
+    def act(ids: list[str]) -> None:
+        if "d5" in ids:
+            raise ValueError("made to fail")
+
+    world = backlog(make_detector=preparing(act))
+    (daemon,) = world.daemons
+    for _ in range(6):
+        world.turn(daemon)
+    assert committed(world) == {0: 12}
+    assert world.dead_letters() == [("0", 5, "internal")]
+
+
+@pytest.mark.parametrize("error", [BrokerUnavailable("made to fail"), Rejoin("made to fail")])
+def test_an_error_of_the_poll_ahead_is_raised_when_the_batch_before_it_is_committed(error):
+    world = backlog()
+    (daemon,) = world.daemons
+    clients = daemon.loop._clients
+
+    def poll_fails(world: World, _moment: Moment) -> None:
+        world.broker.poll_failures = [error]
+
+    world.plan = once("poll_ahead", poll_fails)
+    world.turn(daemon)
+    assert committed(world) == {0: 4}
+    assert daemon.loop._clients is clients
+    world.turn(daemon)
+    assert daemon.loop._clients is not clients
+    world.run()
+    assert world.wrong() == []
+
+
+def test_before_an_error_that_ends_the_daemon_the_batch_at_work_is_committed():
+    world = backlog()
+    (daemon,) = world.daemons
+
+    def poll_fails(world: World, _moment: Moment) -> None:
+        world.broker.poll_failures = [FatalError("made to fail")]
+
+    world.plan = once("poll_ahead", poll_fails)
+    with pytest.raises(FatalError, match="made to fail"):
+        run(world, daemon)
+    assert committed(world) == {0: 4}
+    assert threads() == []
+
+
+# Stopping
+
+
+def test_a_stop_ends_behind_the_batch_at_work_and_leaves_no_thread():
+    world = backlog()
+    (daemon,) = world.daemons
+
+    def asked_to_stop(_world: World, moment: Moment) -> None:
+        moment.daemon.stop.stopping = True
+
+    world.plan = once("publish", asked_to_stop)
+    run(world, daemon)
+    assert committed(world) == {0: 4}
+    assert (ahead_of(daemon), threads()) == ([], [])
+    world.plan = lambda _number: None
+    world.daemons.clear()
+    world.start("b")
+    world.run()
+    assert world.wrong() == []
+
+
+def test_a_stop_waits_for_a_chunk_that_is_being_prepared():
+    started, go_on = threading.Event(), threading.Event()
+
+    def act(ids: list[str]) -> None:
+        if "d4" in ids:
+            started.set()
+            assert go_on.wait(60)
+
+    world = backlog(make_detector=preparing(act))
+    (daemon,) = world.daemons
+    world.turn(daemon)
+    assert started.wait(60)
+    assert len(threads()) == 1
+    daemon.stop.stopping = True
+    stopping = threading.Thread(target=daemon.loop.run)
+    stopping.start()
+    go_on.set()
+    stopping.join(60)
+    assert not stopping.is_alive()
+    assert threads() == []
+    assert committed(world) == {0: 4}
+
+
+def test_a_killed_daemon_leaves_both_batches_to_the_next():
+    world = backlog()
+    (daemon,) = world.daemons
+    world.turn(daemon)
+
+    def killed(_world: World, _moment: Moment) -> None:
+        raise Killed
+
+    world.plan = once("claim_pairs", killed)
+    world.run()
+    assert daemon not in world.daemons
+    assert world.wrong() == []
+
+
+# Threads
+
+
+class OneThread:
+    """Stands before an object and refuses calls of a second thread, and calls during a call of another thread."""
+
+    def __init__(self, inner: object, others: "list[OneThread]") -> None:
+        self._inner = inner
+        self._thread = threading.get_ident()
+        others.append(self)
+
+    def __getattr__(self, name: str) -> object:
+        found = getattr(self._inner, name)
+        if not callable(found):
+            return found
+
+        def call(*arguments: object, **named: object) -> object:
+            assert threading.get_ident() == self._thread, f"{name} is called by a second thread"
+            return found(*arguments, **named)
+
+        return call
+
+
+def test_clients_and_index_are_used_by_the_thread_of_the_loop_alone():
+    watched: list[OneThread] = []
+    preparing_threads = set()
+
+    def make_detector(options, store):
+        detector = preparing(lambda _ids: preparing_threads.add(threading.get_ident()))
+        return detector(options, OneThread(store, watched))
+
+    world = World(documents(30), partitions=1, batch_size=2, make_detector=make_detector, joined=False)
+    (daemon,) = world.daemons
+    opened = daemon.open
+    daemon.loop._transport = SimpleNamespace(open=lambda: tuple(OneThread(client, watched) for client in opened()))
+    world.run()
+    assert world.wrong() == []
+    assert len(watched) > 2
+    assert preparing_threads - {threading.get_ident()}
+
+
+def test_the_guard_of_the_test_above_notices_a_second_thread():
+    source = OneThread(SimpleNamespace(poll=lambda: None), [])
+    source.poll()
+    refused = []
+
+    def polls() -> None:
+        with pytest.raises(AssertionError, match="poll is called by a second thread"):
+            source.poll()
+        refused.append(True)
+
+    thread = threading.Thread(target=polls)
+    thread.start()
+    thread.join(60)
+    assert refused
+
+
+def test_no_batch_is_prepared_twice_also_in_a_topic_that_was_created_again():
+    prepared: list[str] = []
+    world = World(documents(4), partitions=1, batch_size=2, make_detector=preparing(prepared.extend)).run()
+    world.recreate(documents(12))
+    prepared.clear()
+    world.run()
+    assert world.wrong() == []
+    assert sorted(prepared) == sorted(sent.id for sent in documents(12))
+    assert any(daemon.figure("batch_seconds_count", stage="ahead") for daemon in world.everyone)
+
+
+# Memory
+
+
+class Waiting:
+    """A source with a backlog of one batch."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+
+    def stats(self) -> SourceStats:
+        return SourceStats(0, {PARTITION: 1_000})
+
+    def generation(self) -> int:
+        return 0
+
+    def poll_ahead(self, timeout_s: float, most: int) -> Batch:
+        return self._batch
+
+
+@dataclass
+class Seen:
+    """What a ``ReadAhead`` has called.
+
+    Attributes:
+        threads_of: Thread in which each document was prepared, by offset.
+        ticks: Thread of each tick.
+        stages: Stages that were measured.
+    """
+
+    threads_of: dict[int, int] = field(default_factory=dict)
+    ticks: list[int] = field(default_factory=list)
+    stages: list[str] = field(default_factory=list)
+
+    def prepare(self, documents):
+        places = [document.position for document in documents]
+        self.threads_of.update((place.offset, threading.get_ident()) for place in places)
+        return places
+
+    def timed(self, stage: str) -> nullcontext[None]:
+        self.stages.append(stage)
+        return nullcontext()
+
+    def tick(self) -> None:
+        self.ticks.append(threading.get_ident())
+
+
+def decode(position: Position, *_record: object) -> SimpleNamespace:
+    return SimpleNamespace(position=position, id=str(position.offset), text="ten letters", time_ms=1, op="upsert")
+
+
+def an_ahead(fences: dict[Partition, Fence]) -> tuple[ReadAhead, Seen]:
+    """Return a stage that may read ahead, with the fences that are held."""
+    seen = Seen()
+    profile = SimpleNamespace(name="p", decoder=SimpleNamespace(decode=decode), detector=seen)
+    limits = BatchLimits(8)
+    limits.committed(8)
+    return ReadAhead({INPUT: profile}, limits, lambda _partitions, _generation: fences, seen.timed, seen.tick), seen
+
+
+def a_batch(*positions: Position) -> Batch:
+    return Batch(tuple(Record(position, 1, None, b"") for position in positions))
+
+
+def test_a_batch_of_a_partition_without_a_fence_is_polled_ahead_and_prepared_afterwards():
+    other = Partition(INPUT, 1)
+    polled = a_batch(Position(INPUT, 0, 7), Position(INPUT, 1, 0))
+    ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
+    assert ahead.begin(Waiting(polled), Batch())
+    assert ahead.poll(Waiting(polled)) is polled
+    assert threads() == []
+    batch = polled.in_incarnations({PARTITION: 0, other: 3})
+    (chunk,) = ahead.prepared(batch).chunks
+    assert chunk.prepared == [Position(INPUT, 0, 7), Position(INPUT, 1, 0, 3)]
+    assert set(seen.threads_of.values()) == {threading.get_ident()}
+    assert seen.stages == ["poll", "prepare"]
+
+
+def test_of_a_batch_ahead_only_so_much_text_is_prepared_ahead(monkeypatch):
+    monkeypatch.setattr(read_ahead, "MOST_CHARACTERS", 30)
+    monkeypatch.setattr(preparation, "CHUNK_DOCUMENTS", 2)
+    ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
+    places = [Position(INPUT, 0, offset) for offset in range(8)]
+    batch = a_batch(*places)
+    assert ahead.begin(Waiting(batch), Batch())
+    assert ahead.poll(Waiting(batch)) is batch
+    found = ahead.prepared(batch)
+    assert sorted(seen.threads_of) == [0, 1, 2, 3]
+    assert [chunk.prepared for chunk in found.chunks] == [places[at : at + 2] for at in range(0, 8, 2)]
+    here = threading.get_ident()
+    assert [offset for offset, thread in sorted(seen.threads_of.items()) if thread == here] == [4, 5, 6, 7]
+    # The watchdog hears of each chunk, from the thread that computes it.
+    assert [thread == here for thread in seen.ticks] == [False, False, True, True]
+    assert sorted(set(seen.stages)) == ["ahead", "poll", "prepare"]
