@@ -26,7 +26,6 @@ from streamdedup.store.base import BucketStore
 from streamdedup.store.connection import check_server, connect
 from streamdedup.store.memory import MemoryBucketStore
 from streamdedup.store.redis import RedisBucketStore
-from streamdedup.store.redis_buckets import LAYOUTS
 from streamdedup.store.upkeep import IndexUpkeep
 
 #: What a settings file would say for the profiles that need no file.
@@ -37,7 +36,7 @@ _PRESETS: dict[str, dict[str, object]] = {
 #: Documents that are prepared and indexed at once: one chunk of the daemon.
 BATCH_DOCUMENTS = 500
 #: How long the keys of an index in Redis live whose command was killed before it could delete them, in milliseconds.
-_LEFT_BEHIND_MS = 86_400_000
+LEFT_BEHIND_MS = 86_400_000
 
 FilesArgument = Annotated[
     list[str], typer.Argument(help="Corpora: JSON lines, CSV, TSV, plain text, Reuters-21578; - for stdin.")
@@ -204,16 +203,13 @@ class Collection:
 
 
 @contextmanager
-def temporary_store(
-    url: str | None, profile: Profile, bucket_cap: int | None, bucket_layout: str = "sets"
-) -> Iterator[BucketStore]:
+def temporary_store(url: str | None, profile: Profile, bucket_cap: int | None) -> Iterator[BucketStore]:
     """Open an empty index, and delete it afterwards.
 
     Args:
         url: Of a Redis server; None for this process's memory.
         profile: What the index is for.
         bucket_cap: Most documents in a bucket; None for no limit.
-        bucket_layout: Name of the layout of the buckets in Redis.
 
     Raises:
         SettingsError: The URL cannot be used.
@@ -233,9 +229,8 @@ def temporary_store(
             servers,
             namespace=namespace,
             bands=profile.banding().bands,
-            lifetime_ms=_LEFT_BEHIND_MS,
+            lifetime_ms=LEFT_BEHIND_MS,
             bucket_cap=bucket_cap,
-            bucket_layout=LAYOUTS[bucket_layout],
         )
         try:
             store.open(profile.fingerprint())

@@ -4,12 +4,10 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from streamdedup.commands.bad_lines import SkipUnreadableOption
 from streamdedup.commands.collection import (
@@ -29,15 +27,15 @@ from streamdedup.commands.collection import (
     scan_profile,
 )
 from streamdedup.commands.output import Output, output_to
-from streamdedup.commands.tune_question import Question
+from streamdedup.commands.tune_figures import figures_of
+from streamdedup.commands.tune_server import TuneServer, tune_server
 from streamdedup.commands.tune_tables import show
-from streamdedup.commands.tune_work import Progress as Steps
-from streamdedup.commands.tune_work import Result, work
+from streamdedup.commands.tune_work import Question, work
+from streamdedup.embedded import MissingToolError
 from streamdedup.errors import CorpusError, SettingsError
-from streamdedup.evaluation.sample import Sampling, take
 from streamdedup.settings import Profile, Redis, Settings
-from streamdedup.store.connection import check_server, connect
 from streamdedup.text import ShingleOptions
+from streamdedup.tuning.sample import Sample, Sampling, take
 
 #: What is tried unless told otherwise.
 THRESHOLDS: Final = (0.7, 0.8, 0.9)
@@ -102,38 +100,53 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
     base = scan_profile(config, profile, overrides)
     if base.min_shared_bands > 1:
         raise SettingsError(f"profiles.{profile}.min_shared_bands is {base.min_shared_bands}; tune knows 1 only")
-    keys = _redis_settings(config)
+    keys = Settings.load(config).redis if config is not None else Redis.model_construct()
     question = Question(
         name=profile,
         profile=base if config is not None else scan_profile(None, profile, overrides | {"topics": profile}),
         kinds=_kinds(base, unit, size),
         thresholds=_numbers("--threshold", threshold, _with(THRESHOLDS, base.threshold, config), 1.0),
         recalls=_numbers("--min-recall", min_recall, _with(RECALLS, base.min_recall, config), 1.0 - 1e-9),
-        documents_per_day=_positive(documents_per_day),
+        documents_per_day=_documents_per_day(documents_per_day),
         basis=recall_on,
         key_prefix=keys.key_prefix,
         bucket_layout=keys.bucket_layout,
-        index_with=lambda changes: scan_profile(None, "articles", changes),
     )
     report_of = _report_maker(wanted=report is not None)
-    if redis is not None:
-        # What cannot be used is said before the work and not after it.
-        with connect(redis) as servers:
-            check_server(servers)
     collection = Collection(files, base, corpus_format, id_field, text_field, skip_unreadable, "tune")
-    texts = take(((entry.id, entry.text) for entry in collection.first_versions()), sample, sampling)
-    if not texts.ids:
-        raise CorpusError(f"{', '.join(files)}: no document to look at")
-    # Files that cannot be written are named before the work, too.
-    with output_to(output) as target, _report_to(report) as page:
-        with _progress() as steps:
-            result = work(question, texts, server=server or redis is not None, url=redis, progress=steps)
-        if as_json:
-            target.write(msgspec.json.format(msgspec.json.encode(result.figures), indent=2).decode() + "\n")
-        else:
-            show(result.figures, target)
-        if page is not None:
-            page.write(report_of(result))
+    # A server and files that cannot be used are named before the work.
+    with _server(question, url=redis, wanted=server or redis is not None) as (measured_on, missing):
+        texts = take(((entry.id, entry.text) for entry in collection.first_versions()), sample, sampling)
+        if not texts.ids:
+            raise CorpusError(f"{', '.join(files)}: no document to look at")
+        with output_to(output) as target, _report_to(report) as page:
+            figures = figures_of(question, texts, work(question, texts, measured_on))
+            figures["warnings"] += missing
+            if as_json:
+                target.write(msgspec.json.format(msgspec.json.encode(figures), indent=2).decode() + "\n")
+            else:
+                show(figures, target)
+            if page is not None:
+                page.write(report_of(figures, texts))
+
+
+@contextlib.contextmanager
+def _server(question: Question, *, url: str | None, wanted: bool) -> Iterator[tuple[TuneServer | None, list[str]]]:
+    """Yield the server to measure on, or None and a sentence about what is missing from the figures.
+
+    Raises:
+        SettingsError: The URL cannot be used.
+        StoreUnavailable: The server does not answer.
+        StoreMisconfigured: It is too old, or drops keys when it is full.
+    """
+    with contextlib.ExitStack() as stack:
+        found, reason = None, "--no-server"
+        if wanted:
+            try:
+                found = stack.enter_context(tune_server(url, question.profile, question.namespace_bytes))
+            except MissingToolError as error:
+                reason = str(error)
+        yield found, [] if found else [f"memory is not forecast without a server ({reason}); --redis names one"]
 
 
 def _with(values: tuple[float, ...], own: float, config: Path | None) -> tuple[float, ...]:
@@ -169,11 +182,6 @@ def _kind(own: ShingleOptions, unit: Literal["word", "char"], size: int) -> Shin
     return replace(other, unit=unit, stop_words=frozenset(), keep_white_space=True)
 
 
-def _redis_settings(config: Path | None) -> Redis:
-    """Return the settings of Redis, or their defaults without a settings file."""
-    return Settings.load(config).redis if config is not None else Redis.model_construct()
-
-
 def _numbers(option: str, given: list[float] | None, usual: tuple[float, ...], most: float) -> tuple[float, ...]:
     """Return the values of an option, sorted.
 
@@ -186,20 +194,20 @@ def _numbers(option: str, given: list[float] | None, usual: tuple[float, ...], m
     return tuple(sorted(set(given or usual)))
 
 
-def _positive(value: float) -> float:
+def _documents_per_day(value: float) -> float:
     if not 1.0 <= value <= 1e12:
         raise SettingsError(f"--documents-per-day {value:g}: must be at least 1 and at most 10^12")
     return value
 
 
-def _report_maker(*, wanted: bool) -> Callable[[Result], str]:
-    """Return what makes the report; whether it can be made is seen before the work begins.
+def _report_maker(*, wanted: bool) -> Callable[[dict[str, Any], Sample], str]:
+    """Return the function that makes the report; a missing library is noticed before the work begins.
 
     Raises:
-        SettingsError: What draws it is not installed.
+        SettingsError: A library of the extra "report" is not installed.
     """
     if not wanted:
-        return lambda _: ""
+        return lambda _figures, _sample: ""
     try:
         from streamdedup.commands.tune_report import page  # noqa: PLC0415  needs the extra "report"
     except ModuleNotFoundError as error:
@@ -210,22 +218,6 @@ def _report_maker(*, wanted: bool) -> Callable[[Result], str]:
 def _report_to(path: Path | None) -> contextlib.AbstractContextManager[Output | None]:
     """Open the file of the report, where one is wanted."""
     return contextlib.nullcontext() if path is None else output_to(str(path))
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Steps]:
-    """Show on standard error which step is under way, and how far it is; nothing without a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-
-        def begin(name: str, total: int) -> Callable[[int], None]:
-            for task in list(bars.task_ids):
-                bars.remove_task(task)
-            task = bars.add_task(name, total=total)
-            return lambda count: bars.update(task, advance=count)
-
-        yield begin
 
 
 def register(app: typer.Typer) -> None:

@@ -1,104 +1,164 @@
-"""What the model of memory and speed says, checked on a real server with the sample itself."""
+"""The server on which ``streamdedup tune`` measures memory and speed: a private one, or that of ``--redis``."""
 
+import secrets
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Final, NamedTuple
 
 import redis
+import typer
 
-from streamdedup.commands.collection import BATCH_DOCUMENTS, temporary_store
-from streamdedup.commands.progress import batches
+from streamdedup.commands.assembly import lifetime_ms
+from streamdedup.commands.collection import LEFT_BEHIND_MS
+from streamdedup.commands.progress import counting
 from streamdedup.detections import DetectorOptions
-from streamdedup.embedded import MissingToolError, RedisServer
+from streamdedup.embedded import RedisServer
 from streamdedup.evaluation import Trial, document_at
-from streamdedup.evaluation.sample import Sample
 from streamdedup.settings import Profile
+from streamdedup.store.base import BucketStore
+from streamdedup.store.connection import check_server, connect
+from streamdedup.store.redis import RedisBucketStore
+from streamdedup.store.redis_buckets import LAYOUTS
+from streamdedup.store.redis_servers import Servers
+from streamdedup.store.upkeep import IndexUpkeep
+from streamdedup.tuning.measurement import batches
+from streamdedup.tuning.sample import Sample
 
-#: How long the server may take to finish growing its tables, and between two looks, in seconds.
-_SETTLE_S, _LOOK_S = 10.0, 0.25
-#: Length of the namespace that a temporary index has: its prefix and 16 digits.
-NAMESPACE_BYTES: Final = len("streamdedup-temporary:") + 16
+#: Options of the private server: its timer runs 500 times a second, so tables that have grown are moved quickly.
+PRIVATE_OPTIONS: Final = {"hz": "500"}
+#: Seconds that a server may take to move its tables, and between two looks at its memory.
+_STEADY_S: Final = 10.0
+_LOOK_S: Final = 0.25
+_PRIVATE_LOOK_S: Final = 0.02
+#: Bytes by which steady memory may change between two looks.
+_STEADY_BYTES: Final = 1_024
+#: Least length of a namespace: five characters and as many random digits, which no other index has.
+_LEAST_NAMESPACE: Final = 10
 
 
-class Measured(NamedTuple):
+class Trialled(NamedTuple):
     """What a server took for an index of the sample.
 
     Attributes:
-        server: Its name and version.
-        allocator: Of its memory.
-        private: It was started for this.
-        documents: How many were indexed.
-        used_bytes: By how much `used_memory` grew.
-        seconds: Spent by the detector and the server.
+        documents: Documents of the sample.
+        used_bytes: Memory of the index.
+        seconds: Time of detector and server.
     """
 
-    server: str
-    allocator: str
-    private: bool
     documents: int
     used_bytes: int
     seconds: float
 
 
-def measure(
-    url: str | None, index: Profile, options: DetectorOptions, sample: Sample, bucket_layout: str
-) -> Measured | None:
-    """Index texts on a server, and delete the index again.
+class TuneServer:
+    """Holds one index after the other, and tells their memory.
+
+    Args:
+        servers: Connection for indexes.
+        client: Connection for questions about memory.
+        profile: Times to live and caps of the indexes.
+        namespace_bytes: Length of prefix and profile, joined by a colon, of the index that is forecast; keys of the
+            measured ones are as long.
+        private: Whether the server was started for this.
+    """
+
+    def __init__(
+        self, servers: Servers, client: "redis.Redis", profile: Profile, namespace_bytes: int, *, private: bool
+    ) -> None:
+        self._servers = servers
+        self._client = client
+        self._profile = profile
+        self._namespace_bytes = namespace_bytes
+        self.private = private
+        info = client.info("server")
+        kind, version = ("Valkey", "valkey_version") if "valkey_version" in info else ("Redis", "redis_version")
+        self.name = f"{kind} {info[version]}"
+        self.allocator = str(client.info("memory").get("mem_allocator", ""))
+
+    @contextmanager
+    def index(self, bands: int, bucket_layout: str) -> Iterator[BucketStore]:
+        """Create an empty index, and delete it at the end.
+
+        Args:
+            bands: Bands of the index.
+            bucket_layout: Name of its layout.
+        """
+        length = max(self._namespace_bytes, _LEAST_NAMESPACE)
+        namespace = f"tune-{secrets.token_hex(length)}"[:length]
+        store = RedisBucketStore(
+            self._servers,
+            namespace=namespace,
+            bands=bands,
+            lifetime_ms=lifetime_ms(self._profile) if self.private else LEFT_BEHIND_MS,
+            bucket_cap=self._profile.bucket_cap,
+            bucket_layout=LAYOUTS[bucket_layout],
+        )
+        try:
+            store.open(self._profile.fingerprint())
+            yield store
+        finally:
+            if self.private:
+                # SYNC: servers may free memory in the background otherwise, while the next index is measured.
+                self._client.execute_command("FLUSHALL", "SYNC")
+            else:
+                with counting("deleting the temporary index") as on_keys:
+                    IndexUpkeep(self._servers, namespace).drop(on_keys)
+
+    def used_bytes(self) -> int:
+        """Return the memory that data takes, once it changes no more: a table that has grown is moved bit by bit."""
+        end = time.monotonic() + _STEADY_S
+        used = self._used_bytes()
+        while time.monotonic() < end:
+            time.sleep(_PRIVATE_LOOK_S if self.private else _LOOK_S)
+            before, used = used, self._used_bytes()
+            if abs(used - before) < _STEADY_BYTES:
+                break
+        return used
+
+    def _used_bytes(self) -> int:
+        memory = self._client.info("memory")
+        # Buffers of connections come and go.
+        return int(memory["used_memory"]) - int(memory.get("mem_clients_normal", 0))
+
+    def trial(self, options: DetectorOptions, sample: Sample, bucket_layout: str) -> Trialled:
+        """Index the sample as the daemon does."""
+        places = enumerate(zip(sample.ids, sample.texts, strict=True))
+        parts = list(batches(document_at(place, *document) for place, document in places))
+        # The first index lets buffers of the server grow, which are no part of an index; it is not counted.
+        for counted in (parts[:1], parts):
+            with self.index(options.banding.bands, bucket_layout) as store:
+                before = self.used_bytes()
+                trial = Trial(options, store)
+                for part in counted:
+                    trial.add(part)
+                trialled = Trialled(len(sample.ids), self.used_bytes() - before, trial.findings().seconds)
+        return trialled
+
+
+@contextmanager
+def tune_server(url: str | None, profile: Profile, namespace_bytes: int) -> Iterator[TuneServer]:
+    """Connect to a server.
 
     Args:
         url: Which server; None starts a private one.
-        index: Bands of the index.
-        options: How to compare.
-        sample: The texts and their ids, all different.
-        bucket_layout: Name of the layout of the buckets.
-
-    Returns:
-        None where there is no server to start.
+        profile: See ``TuneServer``.
+        namespace_bytes: See ``TuneServer``.
 
     Raises:
+        MissingToolError: No server program is installed; the text names what to install.
         SettingsError: The URL cannot be used.
         StoreUnavailable: The server does not answer.
         StoreMisconfigured: It is too old, or drops keys when it is full.
     """
     with ExitStack() as stack:
         if url is None:
-            try:
-                address = stack.enter_context(RedisServer()).url
-            except MissingToolError:
-                return None
+            server = stack.enter_context(RedisServer(options=PRIVATE_OPTIONS))
+            address = server.url
         else:
             address = url
-        # First of all the store, whose errors are those of the command.
-        store = stack.enter_context(temporary_store(address, index, index.bucket_cap, bucket_layout))
+        servers = stack.enter_context(connect(address))
+        for warning in check_server(servers) if url is not None else ():
+            typer.echo(f"streamdedup: {warning}", err=True)
         client = stack.enter_context(redis.Redis.from_url(address))
-        server, allocator = _name(client)
-        before = _used_bytes(client)
-        trial = Trial(options, store)
-        places = enumerate(zip(sample.ids, sample.texts, strict=True))
-        for batch in batches((document_at(at, one, text) for at, (one, text) in places), BATCH_DOCUMENTS):
-            trial.add(batch)
-        return Measured(
-            server, allocator, url is None, len(sample.ids), _settled_bytes(client) - before, trial.findings().seconds
-        )
-
-
-def _name(client: "redis.Redis") -> tuple[str, str]:
-    server, memory = client.info("server"), client.info("memory")
-    name = f"Valkey {server['valkey_version']}" if "valkey_version" in server else f"Redis {server['redis_version']}"
-    return name, str(memory.get("mem_allocator", ""))
-
-
-def _used_bytes(client: "redis.Redis") -> int:
-    return int(client.info("memory")["used_memory"])
-
-
-def _settled_bytes(client: "redis.Redis") -> int:
-    """Return the memory in use once it changes no more: a table that has grown is moved bit by bit."""
-    end = time.monotonic() + _SETTLE_S
-    used = _used_bytes(client)
-    while time.monotonic() < end:
-        time.sleep(_LOOK_S)
-        before, used = used, _used_bytes(client)
-        if abs(used - before) < 1024:
-            break
-    return used
+        yield TuneServer(servers, client, profile, namespace_bytes, private=url is None)

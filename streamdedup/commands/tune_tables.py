@@ -1,7 +1,8 @@
-"""The figures of ``streamdedup tune`` as tables for people."""
+"""The figures of ``streamdedup tune`` as tables and sentences, for a terminal and for the report."""
 
 import io
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -13,41 +14,59 @@ from streamdedup.commands.output import Output
 from streamdedup.settings.units import counted, format_duration
 
 #: Width of the tables, in characters, where no terminal gives one.
-_WIDTH = 128
-#: Templates that are shown, and characters of each.
-_TEMPLATES, _TEMPLATE_CHARS = 3, 90
+_WIDTH: Final = 128
+#: Templates that a terminal shows, and characters of each; characters in the report.
+_TEMPLATES, _TEMPLATE_CHARS, _REPORT_CHARS = 3, 90, 300
+#: Share of the memory from which on the layout "packed" is worth its longer insertions.
+_WORTH_PACKING: Final = 0.2
 
 
-def show(figures: dict[str, Any], output: Output) -> None:
-    """Write the tables."""
-    buffer = io.StringIO()
-    terminal = Console()
-    wide = terminal.width if terminal.is_terminal else _WIDTH
-    console = Console(file=buffer, width=wide, highlight=False, force_terminal=terminal.is_terminal)
-    console.print(_sample(figures))
-    console.print(_rows(figures))
-    console.print(_limits(figures))
-    for line in _recommendation(figures):
-        console.print(line, soft_wrap=True)
-    for warning in figures["warnings"]:
-        console.print(Text(f"warning: {printable(warning)}", "yellow"), soft_wrap=True)
-    for one in figures["templates"][:_TEMPLATES]:
-        shown = printable(one["text"][:_TEMPLATE_CHARS])
-        console.print(Text(f"template in {one['share']:.1%}: {shown}"), soft_wrap=True)
-    console.print(Text(f"\n{figures['recommendation']['toml']}"))
-    output.write(buffer.getvalue())
+class TableData(NamedTuple):
+    """A table.
+
+    Attributes:
+        title: Its name.
+        caption: What its columns mean; may be empty.
+        columns: Their names.
+        rows: Their cells.
+        best: Number of the row to point out; None for none.
+        last_is_text: Whether the last column holds words of documents.
+    """
+
+    title: str
+    caption: str
+    columns: list[str]
+    rows: list[list[str]]
+    best: int | None = None
+    last_is_text: bool = False
 
 
-def size_text(size: float) -> str:
+def size_text(size: float | None) -> str:
     """Return a number of bytes for people, with decimal units."""
+    if size is None:
+        return "unknown"
     for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= scale:
             return f"{size / scale:,.1f} {unit}"
     return f"{size:,.0f} B"
 
 
+def share_text(value: float | None) -> str:
+    """Return a probability or a recall; there is no recall without pairs."""
+    return "none" if value is None else f"{value:.4f}"
+
+
+def count_text(value: float | None) -> str:
+    """Return a number of candidates; None stands for more than were counted."""
+    return "too many" if value is None else f"{value:,.2f}"
+
+
+def _whole_text(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.0f}"
+
+
 def sample_text(figures: dict[str, Any]) -> str:
-    """Return what was looked at, in a sentence."""
+    """Return in a sentence what was looked at."""
     sample, demand = figures["sample"], figures["demand"]
     how = "all of them" if sample["documents"] == sample["read"] else f"{sample['sampling']} ones of those read"
     text = (
@@ -60,104 +79,160 @@ def sample_text(figures: dict[str, Any]) -> str:
     return text + (f" Looked at fewer of long texts ({', '.join(fewer)})." if fewer else "")
 
 
-def _sample(figures: dict[str, Any]) -> Text:
-    return Text(sample_text(figures) + "\n")
+def measured_text(figures: dict[str, Any]) -> str:
+    """Return in a sentence what a server was measured to take."""
+    measured = figures["measured"]
+    if measured is None:
+        return "on no server"
+    error = (
+        ""
+        if measured["forecast_error"] is None
+        else f"; the forecast for them is off by {measured['forecast_error']:+.1%}"
+    )
+    where = f"{'a private ' if measured['private'] else ''}{measured['server']} ({measured['allocator']})"
+    return (
+        f"{counted(measured['documents'], 'document')} took {size_text(measured['measured_bytes'])} on {where}{error}"
+    )
 
 
-def _rows(figures: dict[str, Any]) -> Table:
-    server = figures["memory_server"]
-    title = "Settings by kind of shingles, threshold t and minimum recall R"
-    legend = (
+def layouts_text(figures: dict[str, Any]) -> str:
+    """Return the bucket layout of the settings, the memory with each, and which to take."""
+    one = figures["recommendation"]
+    sizes = one["memory_bytes_by_layout"]
+    shown = ", ".join(f"{name} {size_text(size)}" for name, size in sizes.items())
+    text = f'redis.bucket_layout = "{one["bucket_layout"]}"; memory by layout: {shown}'
+    if None in sizes.values():
+        return text
+    saved = 1 - sizes["packed"] / sizes["sets"]
+    if saved < _WORTH_PACKING:
+        return f"{text}; take sets: at this size packed saves little"
+    return f"{text}; packed saves {saved:.0%}: take it where memory decides, else sets"
+
+
+def settings_table(figures: dict[str, Any]) -> TableData:
+    """Return all settings that were tried, the recommended ones pointed out."""
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+        "shingles": lambda row: f"{row['unit']} {row['size']}",
+        "t": lambda row: f"{row['threshold']:g}",
+        "R": lambda row: f"{row['min_recall']:g}" + ("" if row["reached"] == "theory" else "*"),
+        "bands": lambda row: f"{row['bands']} x {row['rows']}",
+        "P(t)": lambda row: share_text(row["probability_at_threshold"]),
+        "expected": lambda row: share_text(row["expected_recall"]),
+        "measured": lambda row: share_text(row["measured_recall"]),
+        "pairs": lambda row: f"{row['pairs']:,}",
+        "candid.": lambda row: count_text(row["candidates_that_stay"]),
+        "+ /million": lambda row: count_text(row["candidates_that_grow_per_million"]),
+        "B/doc.": lambda row: _whole_text(row["bytes_per_document"]),
+        "memory": lambda row: size_text(row["memory_bytes"]),
+        "docs/s": lambda row: _whole_text(row["documents_per_s"]),
+    }
+    chosen, rows = figures["recommendation"], figures["rows"]
+    same = [all(row[key] == chosen[key] for key in ("unit", "size", "threshold", "min_recall")) for row in rows]
+    caption = (
         "P(t): chance to find a pair exactly at t. Expected and measured: share of the sample's pairs from t on. "
         "Candidates: in an index as large as the collection, and more by chance for each million documents. "
         "R*: reached on the sample. "
-        f"Memory on {server}, documents/s of one daemon, both as forecast."
+        f"Memory{_on_server(figures)}, documents/s of one daemon, both as forecast."
     )
-    table = Table(title=title, title_justify="left", caption=legend, caption_justify="left", box=SIMPLE_HEAD)
-    for name in ("shingles", "t", "R", "bands", "P(t)", "expected", "measured", "pairs"):
-        table.add_column(name, justify="left" if name == "shingles" else "right", no_wrap=True)
-    for name in ("candid.", "+ /million", "B/doc.", "memory", "docs/s"):
-        table.add_column(name, justify="right", no_wrap=True)
-    chosen = figures["recommendation"]
-    for row in figures["rows"]:
-        same = all(row[key] == chosen[key] for key in ("unit", "size", "threshold", "min_recall"))
-        table.add_row(*_cells(row), style="bold" if same else None)
-    return table
+    cells = [[text(row) for text in columns.values()] for row in rows]
+    title = "Settings by kind of shingles, threshold t and minimum recall R"
+    return TableData(title, caption, list(columns), cells, same.index(True))
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
-    asked = f"{row['min_recall']:g}" + ("" if row["reached"] == "theory" else "*")
-    return [
-        f"{row['unit']} {row['size']}",
-        f"{row['threshold']:g}",
-        asked,
-        f"{row['bands']} x {row['rows']}",
-        f"{row['probability_at_threshold']:.4f}",
-        _share(row["expected_recall"]),
-        _share(row["measured_recall"]),
-        f"{row['pairs']:,}",
-        _count(row["candidates_that_stay"]),
-        _count(row["candidates_that_grow_per_million"]),
-        f"{row['bytes_per_document']:,.0f}",
-        size_text(row["memory_bytes"]),
-        f"{row['documents_per_s']:,.0f}",
+def exact_limits_table(figures: dict[str, Any]) -> TableData:
+    """Return the memory with different values of ``exact_limit``."""
+    rows = [
+        [
+            str(one["exact_limit"]),
+            f"{one['exact_share']:.1%}",
+            f"{one['standard_error']:.3f}" if one["exact_share"] < 1 else "none",
+            _whole_text(one["bytes_per_document"]),
+            size_text(one["memory_bytes"]),
+        ]
+        for one in figures["exact_limits"]
     ]
+    columns = ["exact_limit", "documents kept exactly", "standard error else", "bytes a document", "memory"]
+    return TableData("What exact_limit costs, with the recommended settings", "", columns, rows)
 
 
-def _share(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4f}"
+def templates_table(figures: dict[str, Any]) -> TableData:
+    """Return the most frequent templates."""
+    rows = [
+        [f"{one['share']:.1%}", f"{one['documents']:,}", _shortened(one["text"], _REPORT_CHARS)]
+        for one in figures["templates"]
+    ]
+    return TableData("Most frequent templates", "", ["share", "documents", "words"], rows, last_is_text=True)
 
 
-def _count(value: float | None) -> str:
-    return "too many" if value is None else f"{value:,.2f}"
+def buckets_table(figures: dict[str, Any]) -> TableData:
+    """Return the buckets with the most documents."""
+    rows = [[str(one["band"]), f"{one['documents']:,}", printable(one["example"])] for one in figures["buckets"]]
+    return TableData("Hottest buckets", "", ["band", "documents", "one of them"], rows, last_is_text=True)
 
 
-def _limits(figures: dict[str, Any]) -> Table:
-    table = Table(title="What exact_limit costs, with the recommended settings", title_justify="left", box=SIMPLE_HEAD)
-    for name in ("exact_limit", "documents kept exactly", "standard error else", "bytes a document", "memory"):
-        table.add_column(name, justify="right")
-    for one in figures["exact_limits"]:
-        error = f"{one['standard_error']:.3f}" if one["exact_share"] < 1 else "none"
-        size = f"{one['bytes_per_document']:,.0f}"
-        table.add_row(str(one["exact_limit"]), f"{one['exact_share']:.1%}", error, size, size_text(one["memory_bytes"]))
+def _shortened(text: str, most: int) -> str:
+    return printable(text if len(text) <= most else f"{text[:most]}...")
+
+
+def _on_server(figures: dict[str, Any]) -> str:
+    return "" if figures["memory_server"] is None else f" on {figures['memory_server']}"
+
+
+def show(figures: dict[str, Any], output: Output) -> None:
+    """Write tables, recommendation, warnings and settings for a terminal."""
+    buffer = io.StringIO()
+    terminal = Console()
+    wide = terminal.width if terminal.is_terminal else _WIDTH
+    console = Console(file=buffer, width=wide, highlight=False, force_terminal=terminal.is_terminal)
+    console.print(Text(sample_text(figures) + "\n"))
+    console.print(_drawn(settings_table(figures)))
+    console.print(_drawn(exact_limits_table(figures)))
+    for line in _recommendation(figures):
+        console.print(line, soft_wrap=True)
+    for warning in figures["warnings"]:
+        console.print(Text(f"warning: {printable(warning)}", "yellow"), soft_wrap=True)
+    for one in figures["templates"][:_TEMPLATES]:
+        shown = _shortened(one["text"], _TEMPLATE_CHARS)
+        console.print(Text(f"template in {one['share']:.1%}: {shown}"), soft_wrap=True)
+    console.print(Text(f"\n{figures['recommendation']['toml']}"))
+    output.write(buffer.getvalue())
+
+
+def _drawn(data: TableData) -> Table:
+    table = Table(
+        title=data.title,
+        title_justify="left",
+        caption=data.caption or None,
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+    )
+    for at, name in enumerate(data.columns):
+        table.add_column(name, justify="right" if at else "left", no_wrap=True)
+    for at, cells in enumerate(data.rows):
+        table.add_row(*cells, style="bold" if at == data.best else None)
     return table
-
-
-def _layouts(recommendation: dict[str, Any]) -> str:
-    sizes = recommendation["memory_bytes_by_layout"]
-    each = ", ".join(f"{name} {size_text(size)}" for name, size in sizes.items())
-    return f'redis.bucket_layout = "{recommendation["bucket_layout"]}"; memory by layout: {each}'
 
 
 def _recommendation(figures: dict[str, Any]) -> list[Text]:
-    one, measured, demand = figures["recommendation"], figures["measured"], figures["demand"]
-    models = ", ".join(f"{name} {size_text(size)}" for name, size in one["memory_bytes_by_model"].items())
+    one, demand = figures["recommendation"], figures["demand"]
     bands = f"{counted(one['bands'], 'band')} of {counted(one['rows'], 'row')}"
-    lines = [
-        Text(f"\nRecommended: {one['unit']} {one['size']}, {bands}", "bold"),
-        Text(
-            f"  because    {one['reason']}; the cheapest bands that reach a recall of {one['min_recall']:g} "
-            f"{'at the threshold by theory' if one['reached'] == 'theory' else 'on the sample'}"
+    where = "at the threshold by theory" if one["reached"] == "theory" else "on the sample"
+    memory = f"{size_text(one['memory_bytes'])}{_on_server(figures)}"
+    if one["memory_bytes"] is not None:
+        memory += f", {size_text(one['memory_bytes_when_first_filled'])} when first filled"
+    lines = {
+        "because": f"{one['reason']}; the cheapest bands that reach a recall of {one['min_recall']:g} {where}",
+        "memory": memory,
+        "layout": layouts_text(figures),
+        "candidates": (
+            f"{count_text(one['candidates_forecast'])} a document with {demand['documents_kept']:,.0f} documents, "
+            f"{count_text(one['false_candidates_forecast'])} of them below the threshold"
         ),
-        Text(
-            f"  memory     {size_text(one['memory_bytes'])} on {figures['memory_server']}, "
-            f"{size_text(one['memory_bytes_when_first_filled'])} when first filled; by the models: {models}"
+        "speed": (
+            f"{one['documents_per_s']:,.0f} documents/s a daemon on this machine, "
+            f"{'with' if one['documents_per_s_measured'] else 'without'} a measured Redis; daemons: {one['daemons']}"
         ),
-        Text(f"  layout     {_layouts(one)}"),
-        Text(
-            f"  candidates {_count(one['candidates_forecast'])} a document with {demand['documents_kept']:,.0f} "
-            f"documents, {_count(one['false_candidates_forecast'])} of them below the threshold"
-        ),
-        Text(
-            f"  speed      {one['documents_per_s']:,.0f} documents/s a daemon on this machine, "
-            f"{'without' if not one['documents_per_s_measured'] else 'with'} a measured Redis; daemons: "
-            f"{one['daemons']}"
-        ),
-    ]
-    if measured is None:
-        return [*lines, Text("  measured   on no server: the model's constants of Redis 7 and Valkey 9")]
-    error = f"{measured['model_error']:+.1%}" if measured["model_error"] is not None else "nothing"
-    corrected = ", and is corrected by it" if measured["corrects"] else ""
-    where = f"{'a private ' if measured['private'] else ''}{measured['server']} ({measured['allocator']})"
-    text = f"  measured   {measured['documents']:,} documents took {size_text(measured['measured_bytes'])} on {where}"
-    return [*lines, Text(f"{text}; the model had said {error}{corrected}")]
+        "measured": measured_text(figures),
+    }
+    title = Text(f"\nRecommended: {one['unit']} {one['size']}, {bands}", "bold")
+    return [title, *(Text(f"  {name:<10} {text}") for name, text in lines.items())]

@@ -53,19 +53,22 @@ class BucketLayout:
         name: Value of the setting ``redis.bucket_layout``; the scripts are ``insert_NAME`` and ``remove_NAME``.
         encode: Returns document numbers, int64 (n,), as one argument.
         decode: Returns the document numbers of a reply.
+        lifetimes: For how many lifetimes a member is stored in the steady state, mean.
     """
 
     name: str
     encode: Callable[[NDArray[np.int64]], bytes]
     decode: Callable[[Any], list[int]]
+    lifetimes: float
 
 
 #: The layouts by name.
 LAYOUTS: Final = {
     layout.name: layout
     for layout in (
-        BucketLayout("sets", _texts, _of_texts),
-        BucketLayout("packed", _packed, _of_packed),
+        BucketLayout("sets", _texts, _of_texts, lifetimes=1.0),
+        # The generation before as a whole, and half of the present one.
+        BucketLayout("packed", _packed, _of_packed, lifetimes=1.5),
     )
 }
 

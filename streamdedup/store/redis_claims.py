@@ -1,7 +1,7 @@
 """Claims in Redis: pages that hold many of them each, in the slot of the pair. The layout: ``lua/_claims.lua``."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from streamdedup.position import Position
 from streamdedup.store.base import Fence, ListedClaim, claim_lifetime
@@ -13,6 +13,9 @@ from streamdedup.store.redis_servers import Command, Servers
 
 #: Bytes of a pair key that name the claim in its page; with the four before, which choose the slot, all 16 count.
 _FIELD_BYTES = 12
+#: For how many lifetimes of an index entry a claim is stored in the steady state, mean: the two generations before as
+#: wholes, and half of the present one.
+CLAIM_LIFETIMES: Final = 2.5
 #: Where the number of claims is among the numbers of a generation in a catalogue.
 _CLAIMS_AT = 2
 

@@ -1,4 +1,4 @@
-"""Samples, distinct sets, meetings, rows, templates and advice of ``tune``, against plain counting."""
+"""Samples, distinct sets, meetings, rows, templates and advice of ``tune``, compared with plain counting."""
 
 import itertools
 import math
@@ -8,19 +8,17 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from streamdedup.commands.charts import round_steps
-from streamdedup.evaluation.advice import least_words
-from streamdedup.evaluation.distinct import Weights, distinct, growth
-from streamdedup.evaluation.meetings import first_shared, meet
-from streamdedup.evaluation.sample import take
 from streamdedup.evaluation.sets import SetCollector
-from streamdedup.evaluation.study import MOST_CHARACTERS, Study
-from streamdedup.evaluation.templates import templates
-from streamdedup.evaluation.tuning import LEAST_PAIRS, Demand, memory_bytes, rows_of
 from streamdedup.lsh import Banding
 from streamdedup.minhash import HashFamily
-from streamdedup.store.footprint import REDIS_7, VALKEY_9, ServerModel
 from streamdedup.text import ShingleOptions
+from streamdedup.tuning.advice import least_words
+from streamdedup.tuning.distinct import Weights, distinct, growth
+from streamdedup.tuning.meetings import first_shared, meet
+from streamdedup.tuning.rows import LEAST_PAIRS, Demand, rows_of
+from streamdedup.tuning.sample import take
+from streamdedup.tuning.study import MOST_CHARACTERS, Study
+from streamdedup.tuning.templates import templates
 
 WORDS = ShingleOptions("word", 3)
 FAMILY = HashFamily(128)
@@ -44,8 +42,7 @@ def made_texts(count: int, words: int = 40, seed: int = 1) -> list[str]:
 
 def demand(**changes: object) -> Demand:
     given = {
-        "documents": 1_000.0, "collection": 1_000, "share": 1.0, "permutations": 128, "exact_limit": 512,
-        "max_candidates": 500, "id_bytes": 8.0, "namespace_bytes": 20, "partition_bytes": 10,
+        "documents": 1_000.0, "collection": 1_000, "share": 1.0, "permutations": 128, "max_candidates": 500,
     }  # fmt: skip
     return Demand(**{**given, **changes})
 
@@ -108,7 +105,7 @@ class TestMeetings:
             assert met.largest[bands] == max(buckets.values())
 
     def test_too_many_candidates_are_said_to_be_without_end(self, monkeypatch):
-        monkeypatch.setattr("streamdedup.evaluation.meetings.MOST_CANDIDATES", 10)
+        monkeypatch.setattr("streamdedup.tuning.meetings.MOST_CANDIDATES", 10)
         study = Study(WORDS, made_texts(300), FAMILY, floor=0.5)
         assert math.isinf(study.meetings(1, 8).met(8).all)
 
@@ -175,31 +172,6 @@ class TestRows:
         assert large.banding.rows > small.banding.rows
 
 
-class TestMemory:
-    @pytest.mark.parametrize("server", [REDIS_7, VALKEY_9])
-    def test_it_grows_with_documents_and_bands_and_with_what_is_kept(self, study, server):
-        row, larger = rows_of(study, demand(), [0.8], [0.9, 0.99])
-        taken = {
-            (one.banding.bands, documents, limit): memory_bytes(
-                study, demand(), one, server, documents=documents, exact_limit=limit
-            )
-            for one in (row, larger)
-            for documents in (10_000.0, 100_000.0)
-            for limit in (0, None)
-        }
-        bands = row.banding.bands
-        assert taken[bands, 100_000.0, None] > 7 * taken[bands, 10_000.0, None]
-        assert taken[larger.banding.bands, 10_000.0, 0] > taken[bands, 10_000.0, 0]
-        # 38 hashes against 128 values.
-        assert taken[bands, 10_000.0, 0] > taken[bands, 10_000.0, None]
-
-    def test_blocks_are_those_of_the_allocators(self):
-        sizes = np.array([1, 16, 17, 33, 100, 128, 129, 300, 1025])
-        assert REDIS_7.blocks(sizes).tolist() == [16, 16, 32, 48, 112, 128, 160, 320, 1280]
-        libc = ServerModel("Valkey 9", is_valkey=True, is_libc=True)
-        assert libc.blocks(np.array([1, 24, 25, 40, 41])).tolist() == [24, 24, 40, 40, 56]
-
-
 class TestTemplates:
     def test_a_frame_is_found_as_a_whole_and_its_contents_are_not(self):
         chance = random.Random(2)
@@ -229,9 +201,3 @@ class TestAdvice:
 
         assert similarity(words) >= threshold
         assert similarity(words - 1) < threshold
-
-
-def test_steps_of_an_axis_are_round_and_within():
-    assert round_steps(0.0, 1.0) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    assert round_steps(0.7, 1.0) == [0.7, 0.8, 0.9, 1.0]
-    assert all(0 <= one <= 7.3e8 for one in round_steps(0.0, 7.3e8))

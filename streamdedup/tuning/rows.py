@@ -15,14 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-import numpy as np
-
-from streamdedup.evaluation.distinct import Growth, Weights, growth
-from streamdedup.evaluation.meetings import Meetings
-from streamdedup.evaluation.study import Recall, Study
 from streamdedup.lsh import FALSE_CANDIDATE_WEIGHT, Banding, false_candidates
-from streamdedup.store.footprint import Buckets, Layout, ServerModel, buckets_of, index_bytes, record_bytes
 from streamdedup.text import ShingleOptions
+from streamdedup.tuning.distinct import Growth, Weights, growth
+from streamdedup.tuning.meetings import Meetings
+from streamdedup.tuning.study import Recall, Study
 
 Basis = Literal["theory", "sample"]
 
@@ -36,39 +33,27 @@ LEAST_DOCUMENTS: Final = 2_000
 BAND_US: Final = 5.3
 CANDIDATE_US: Final = 7.0
 KAFKA_US: Final = 44.0
-#: Octets of a sketch before its values, and of a value.
-_SKETCH_HEAD, _VALUE_BYTES = 5, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What the index has to hold, and the settings that are the same for all rows.
+    """Size of the index, and the settings that all rows have in common.
 
     Attributes:
         documents: Documents in the index, in its steady state.
         collection: Documents of the collection that the sample was taken from.
-        share: What part of the collection the sample is, above 0, at most 1.
+        share: Part of the collection that is in the sample, above 0, at most 1.
         permutations: Values of a signature.
-        exact_limit: Distinct shingles up to which a document is kept as a set; None for any.
         max_candidates: Most candidates that a document is compared with; None for no limit.
-        id_bytes: Mean length of an id, UTF-8.
-        namespace_bytes: Length of prefix and profile of the keys, joined by a colon.
-        partition_bytes: Length of a partition as text.
         basis: Where bands and rows must reach the recall.
-        bucket_layout: Name of the layout of the buckets in Redis.
     """
 
     documents: float
     collection: int
     share: float
     permutations: int
-    exact_limit: int | None
     max_candidates: int | None
-    id_bytes: float
-    namespace_bytes: int
-    partition_bytes: int
     basis: Basis = "theory"
-    bucket_layout: str = "sets"
 
 
 class Speed(NamedTuple):
@@ -250,73 +235,3 @@ def _row(study: Study, demand: Demand, threshold: float, min_recall: float, best
             best.banding.bands * BAND_US + min(met, demand.max_candidates or met) * CANDIDATE_US,
         ),
     )
-
-
-def memory_bytes(
-    study: Study,
-    demand: Demand,
-    row: Row,
-    server: ServerModel,
-    *,
-    documents: float,
-    exact_limit: int | None,
-    filling: bool = False,
-) -> float:
-    """Return what an index of so many documents takes in Redis, bytes.
-
-    Args:
-        study: The sample with the row's shingles.
-        demand: What is to be held.
-        row: Whose bands.
-        server: How keys are stored.
-        documents: Documents in the index.
-        exact_limit: Instead of the demand's.
-        filling: It has just been filled for the first time, so that earlier documents met fewer others; else as many
-            have expired as came.
-    """
-    indexed = documents * study.indexed_count / max(study.documents_count, 1)
-    if indexed < 1:
-        return 0.0
-    packed = demand.bucket_layout == "packed"
-    layout = Layout(demand.namespace_bytes, row.banding.bands, demand.partition_bytes, packed=packed)
-    sizes = np.repeat(np.diff(study.distinct.offsets), study.distinct.copies)
-    values = _sketch_bytes(sizes, exact_limit, demand.permutations)
-    ids = np.full(len(sizes), round(demand.id_bytes), np.int64)
-    matches = row.matches.at(min(documents, demand.collection) / (2 if filling else 1))
-    claims = indexed * min(matches, demand.max_candidates or matches)
-    buckets = _grown(study, demand, row, indexed)
-    return index_bytes(server, layout, record_bytes(layout, ids, values), indexed, buckets, claims, filling=filling)
-
-
-def _sketch_bytes(
-    sizes: np.ndarray[tuple[int], np.dtype[np.int64]], limit: int | None, permutations: int
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    kept = sizes <= limit if limit is not None else np.ones(len(sizes), np.bool_)
-    if limit == 0:
-        kept[:] = False
-    return _SKETCH_HEAD + _VALUE_BYTES * np.where(kept, sizes, permutations)
-
-
-def _grown(study: Study, demand: Demand, row: Row, indexed: float) -> Buckets:
-    """Return the buckets of an index of another size.
-
-    With twice the documents there are 2^g times the buckets, as from half of the sample to all of it; beyond the
-    collection, documents bring buckets of their own.
-    """
-    meetings = study.meetings(row.banding.rows, row.banding.bands)
-    here = buckets_of(meetings.members(row.banding.bands))
-    halves = float(meetings.half_buckets[row.banding.bands])
-    exponent = min(max(math.log2(here.count / halves), 0.0), 1.0) if halves else 1.0
-    ratio = indexed / max(study.indexed_count, 1)
-    known = min(ratio, demand.collection / max(study.documents_count, 1))
-    count = here.count * (known**exponent * ratio / known if known > 1.0 else ratio)
-    return Buckets(count, here.members_count * ratio, here.sizes)
-
-
-def exact_share(study: Study, limit: int | None) -> float:
-    """Return which share of the documents is kept as a set, so that two of them are compared exactly."""
-    if limit is None:
-        return 1.0
-    sizes = np.diff(study.distinct.offsets)
-    kept = study.distinct.copies[(sizes <= limit) & (limit > 0)].sum()
-    return float(kept / max(study.indexed_count, 1))

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.evaluation.distinct import DistinctSets, Weights
 from streamdedup.lsh import Banding
 from streamdedup.shingle_hashes import ranges
+from streamdedup.tuning.distinct import DistinctSets, Weights
 
 #: Candidate pairs of distinct sets that are listed for one number of rows; beyond, nobody would want such bands.
 MOST_CANDIDATES: Final = 4_000_000

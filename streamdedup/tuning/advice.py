@@ -5,15 +5,17 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from streamdedup.evaluation.study import Study
-from streamdedup.evaluation.templates import Template
-from streamdedup.evaluation.tuning import LEAST_PAIRS, Row
 from streamdedup.text import ShingleOptions
+from streamdedup.tuning.rows import LEAST_PAIRS, Row
+from streamdedup.tuning.study import Study
+from streamdedup.tuning.templates import Template
 
 #: Characters of a word with the blank that follows, roughly, where words are compared with characters.
 _WORD_CHARACTERS: Final = 6
 #: Shares of the documents from which on something is worth a warning.
 _SHORT_SHARE, _TEMPLATE_SHARE, _EMPTY_SHARE, _ESTIMATED_SHARE = 0.02, 0.10, 0.01, 0.10
+#: Size of a forecast, in samples, from which on there is a warning.
+_FAR: Final = 50
 #: Characters of a template in a warning.
 _SHOWN: Final = 80
 
@@ -82,7 +84,13 @@ def choose(rows: Sequence[Row], studies: Sequence[Study], preferred: ShingleOpti
 
 
 def warnings(
-    study: Study, row: Row, found: Sequence[Template], *, exact_limit: int | None, bucket_cap: int | None
+    study: Study,
+    row: Row,
+    found: Sequence[Template],
+    documents_kept: float,
+    *,
+    exact_limit: int | None,
+    bucket_cap: int | None,
 ) -> Iterator[str]:
     """Yield what a user should know.
 
@@ -90,6 +98,7 @@ def warnings(
         study: The sample with the recommended shingles.
         row: The recommendation.
         found: Templates, the most frequent first.
+        documents_kept: Documents of the forecast.
         exact_limit: Distinct shingles up to which a document is kept as a set.
         bucket_cap: Most members of a bucket.
     """
@@ -106,10 +115,7 @@ def warnings(
         shown = " ".join(found[0].words)
         shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
         yield f"a template covers {found[0].share:.0%} of the sample: {shown}"
-    estimated = 0.0
-    if exact_limit is not None:
-        sizes = np.diff(study.distinct.offsets)
-        estimated = float(study.distinct.copies[(sizes > exact_limit) | (exact_limit == 0)].sum()) / documents
+    estimated = 1.0 - study.exact_share(exact_limit) if study.indexed_count else 0.0
     if estimated >= _ESTIMATED_SHARE:
         yield (
             f"{estimated:.0%} of the documents have more than {exact_limit} shingles and are compared by estimate; the "
@@ -124,4 +130,9 @@ def warnings(
         yield (
             f"{row.largest_bucket:,} documents of the sample share one bucket, which takes {bucket_cap} (bucket_cap): "
             f"of such pairs the most are missed, though never all of an exact copy's"
+        )
+    if documents_kept > _FAR * study.documents_count:
+        yield (
+            f"the forecast goes from {study.documents_count:,} documents to {documents_kept:,.0f}: of what grows with "
+            f"the index it says the order of magnitude; take a larger sample"
         )

@@ -5,6 +5,7 @@ is told from three passes: one that shingles and signs, one that joins, and one 
 """
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -13,14 +14,14 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.evaluation.distinct import DistinctSets, Weights, distinct
-from streamdedup.evaluation.meetings import Meetings, band_keys, first_shared, hottest, meet
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.sets import SetCollector, ShingleSets
 from streamdedup.evaluation.truth import Pairs, gathered, join
 from streamdedup.lsh import Banding
 from streamdedup.minhash import HashFamily
 from streamdedup.text import ShingleOptions
+from streamdedup.tuning.distinct import DistinctSets, Weights, distinct
+from streamdedup.tuning.meetings import Meetings, band_keys, first_shared, hottest, meet
 
 #: Pairs of different sets that are kept to measure recall with; of more, each is kept with the same chance.
 MOST_PAIRS: Final = 400_000
@@ -116,6 +117,15 @@ class Study:
     def indexed_count(self) -> int:
         """Documents with shingles, and words enough."""
         return int(self.distinct.copies.sum())
+
+    def exact_share(self, limit: int | None) -> float:
+        """Return the share of the indexed documents that is stored as a set, so that two of them compare exactly.
+
+        Args:
+            limit: Distinct shingles up to which a document is stored as a set; None for any number.
+        """
+        stored = np.diff(self.distinct.offsets) <= (math.inf if limit is None else limit or -1)
+        return float(self.distinct.copies[stored].sum() / max(self.indexed_count, 1))
 
     def _joined(self, floor: float, progress: Callable[[int], None]) -> tuple[Pairs, float]:
         """Return the pairs of different sets, or a random part of them, and how many each stands for."""

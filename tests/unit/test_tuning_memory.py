@@ -1,0 +1,199 @@
+"""The forecast of memory, against a made-up server whose memory is known at any size."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from streamdedup.detections import DetectorOptions
+from streamdedup.lsh import Banding
+from streamdedup.minhash import HashFamily
+from streamdedup.position import Partition
+from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.text import ShingleOptions
+from streamdedup.tuning.measurement import LEAST_DOCUMENTS, MOST_DOCUMENTS, Measurement, measured_documents
+from streamdedup.tuning.memory import Contents, Costs, EntryForm, Lifetimes, Line, MemoryForecast, contents_of
+from streamdedup.tuning.rows import Demand, Row, rows_of
+from streamdedup.tuning.sample import Sample
+from streamdedup.tuning.study import Study
+
+WORDS, PAIRS_OF_WORDS = ShingleOptions("word", 3), ShingleOptions("word", 2)
+TEXTS = [
+    f"{' '.join(f'w{(at // 3 * 7919 + place * 104729) % 4001}' for place in range(30))} {at % 3}" for at in range(90)
+]
+#: Documents of the measured indexes in place of many more, for the sake of time.
+SMALL = 1_500
+#: Bytes of the made-up server: of an entry besides its content, of a bucket, of a member, of a claim; of the pages that
+#: each band has at least; of each place in a table that doubles as keys come.
+ENTRY, BUCKET, MEMBER, CLAIM, PAGES, PLACE = 70, 90, 8, 36, 50_000, 16
+
+
+def bytes_of(entries: float, content_bytes: float, contents: Contents) -> float:
+    """Return the memory of an index on the made-up server."""
+    table = PLACE * 2 ** math.ceil(math.log2(max(entries + contents.buckets, 1)))
+    buckets = contents.bands * PAGES + BUCKET * contents.buckets + MEMBER * contents.members if contents.buckets else 0
+    return table + entries * ENTRY + content_bytes + buckets + CLAIM * contents.claims
+
+
+class CountingStore(MemoryBucketStore):
+    """An index that counts what is inserted."""
+
+    def __init__(self, bands: int) -> None:
+        super().__init__()
+        self.bands = bands
+        self.content: dict[int, int] = {}
+        self.keys: set[tuple[int, int]] = set()
+        self.members = self.claims = 0
+
+    def put_records(self, records, fences):
+        self.content |= {record.number: len(record.content) for record in records}
+        return super().put_records(records, fences)
+
+    def enter_buckets(self, numbers, band_keys, fences):
+        self.keys |= {(band, key) for row in band_keys.tolist() for band, key in enumerate(row)}
+        self.members += band_keys.size
+        return super().enter_buckets(numbers, band_keys, fences)
+
+    def claim_pairs(self, claims, fences, met=()):
+        self.claims += len(claims)
+        return super().claim_pairs(claims, fences, met)
+
+    def used_bytes(self) -> float:
+        contents = Contents(0, self.bands, len(self.keys), self.members, self.claims)
+        return bytes_of(len(self.content), sum(self.content.values()), contents)
+
+
+class MadeUpServer:
+    def __init__(self) -> None:
+        self.store: CountingStore | None = None
+        self.sizes: list[int] = []
+
+    @contextmanager
+    def index(self, bands: int, bucket_layout: str) -> Iterator[CountingStore]:
+        self.store = CountingStore(bands)
+        self.store.open({})
+        yield self.store
+        self.sizes.append(len(self.store.content))
+
+    def used_bytes(self) -> float:
+        return self.store.used_bytes()
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch, request):
+    if request.cls is TestMeasurement and "halved" not in request.node.name:
+        monkeypatch.setattr("streamdedup.tuning.measurement.MOST_DOCUMENTS", SMALL)
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    return Study(WORDS, TEXTS, HashFamily(128), floor=0.5)
+
+
+def demand_of(documents: float) -> Demand:
+    return Demand(documents, collection=len(TEXTS), share=1.0, permutations=128, max_candidates=500)
+
+
+def row_of(study: Study, demand: Demand) -> Row:
+    (row,) = rows_of(study, demand, [0.8], [0.95])
+    return row
+
+
+def measurement(server: MadeUpServer, banding: Banding, exact_limit: int | None = None) -> Measurement:
+    options = DetectorOptions("articles", WORDS, banding, 128, 1, 0.8, exact_limit=exact_limit)
+    sample = Sample([f"d{at:02}" for at in range(len(TEXTS))], TEXTS, len(TEXTS), "first")
+    return Measurement(server, options, sample, Partition("articles", 0))
+
+
+def content_bytes() -> float:
+    """Return the mean length of what an entry of the sample stores, with a set of hashes."""
+    server = MadeUpServer()
+    measured = measurement(server, Banding(1, 1))
+    with server.index(1, "sets") as store:
+        fence = store.fence(Partition("articles", 0), 0, 0)
+        measured._insert_entries(store, fence, EntryForm(WORDS, None), len(TEXTS))
+    return sum(store.content.values()) / len(TEXTS)
+
+
+class TestMeasurement:
+    @pytest.mark.parametrize("documents", [10_000.0, 300_000.0, 5_000_000.0])
+    def test_a_large_index_is_forecast_from_two_small_ones(self, study, documents):
+        server, demand = MadeUpServer(), demand_of(documents)
+        row = row_of(study, demand)
+        costs = measurement(server, row.banding).costs(study, demand, row, "sets")
+        form = EntryForm(WORDS, None)
+        forecast = MemoryForecast(demand, Lifetimes({"sets": 1.0}, 1.0), {"sets": costs}, {form: 0.0})
+        contents = contents_of(study, demand, row, documents)
+        truth = bytes_of(documents, documents * content_bytes(), contents)
+        assert forecast.steady(study, row, "sets", None) == pytest.approx(truth, rel=0.01)
+        assert max(server.sizes) <= SMALL
+
+    def test_what_every_band_has_at_least_does_not_grow_with_the_index(self, study):
+        demand = demand_of(1_000_000.0)
+        row = row_of(study, demand)
+        costs = measurement(MadeUpServer(), row.banding).costs(study, demand, row, "packed")
+        assert costs.buckets.fixed == pytest.approx(PAGES, rel=0.01)
+        assert costs.claim == CLAIM
+        assert costs.member == MEMBER
+
+    def test_entries_of_other_forms_differ_by_what_they_store(self):
+        server = MadeUpServer()
+        signature, words = EntryForm(WORDS, 0), EntryForm(PAIRS_OF_WORDS, None)
+        found = measurement(server, Banding(1, 1)).differences([signature, words, EntryForm(WORDS, None)])
+        # 128 values of a signature in place of 28 or 29 hashes; one hash more, and one word fewer of the end.
+        assert found[signature] == pytest.approx(4 * (128 - 29), abs=4)
+        assert found[words] == pytest.approx(4 - 8, abs=1)
+        assert found[EntryForm(WORDS, None)] == 0
+
+    @pytest.mark.parametrize("documents", [1.0, 5_000.0, 16_384.0, 16_385.0, 310_000.0, 1e9])
+    def test_the_measured_index_is_the_large_one_halved(self, documents):
+        size = measured_documents(documents)
+        assert LEAST_DOCUMENTS <= size <= MOST_DOCUMENTS
+        if documents > MOST_DOCUMENTS:
+            halvings = math.log2(documents / size)
+            assert halvings == pytest.approx(round(halvings), abs=1e-3)
+            assert size >= MOST_DOCUMENTS / 2
+        else:
+            assert size == max(documents, LEAST_DOCUMENTS)
+
+
+class TestForecast:
+    def test_parts_are_added_up_and_stored_for_their_lifetimes(self, study):
+        demand = demand_of(1_000.0)
+        row = row_of(study, demand)
+        costs = Costs(Line(100.0, 7.0), Line(10.0, 3.0), member=8.0, claim=36.0)
+        form = EntryForm(WORDS, 0)
+        forecast = MemoryForecast(demand, Lifetimes({"packed": 1.5}, 2.5), {"packed": costs}, {form: 5.0})
+        contents = contents_of(study, demand, row, 1_000.0)
+        buckets = row.banding.bands * 3.0 + 10 * contents.buckets + 8 * (contents.members - contents.buckets)
+        expected = 7 + 105 * 1_000 + 1.5 * buckets + 2.5 * 36 * contents.claims
+        assert forecast.steady(study, row, "packed", 0) == pytest.approx(expected)
+        # A document met half of the index while it was filled, and nothing is stored beyond a lifetime.
+        filling = contents_of(study, demand, row, 1_000.0, filling=True)
+        assert filling.claims <= contents.claims
+        assert forecast.filled(study, row, "packed", 0) == pytest.approx(
+            7 + 105 * 1_000 + buckets + 36 * filling.claims
+        )
+
+    def test_contents_are_those_of_the_sample_for_as_many_documents(self, study):
+        row = row_of(study, demand_of(90.0))
+        contents = contents_of(study, demand_of(90.0), row, 90.0)
+        keys = study.band_keys(row.banding.rows, row.banding.bands)
+        documents = np.repeat(np.arange(len(keys)), study.distinct.copies)
+        assert contents.members == 90 * row.banding.bands
+        assert contents.buckets == sum(len(np.unique(keys[documents, band])) for band in range(row.banding.bands))
+
+    def test_a_sample_without_words_has_entries_and_nothing_else(self):
+        empty = Study(WORDS, ["...", "!!!"], HashFamily(128), floor=0.5)
+        demand = demand_of(1_000.0)
+        row = row_of(empty, demand)
+        assert contents_of(empty, demand, row, 1_000.0) == Contents(1_000.0, row.banding.bands, 0.0, 0.0, 0.0)
+        server = MadeUpServer()
+        options = DetectorOptions("articles", WORDS, row.banding, 128, 1, 0.8)
+        sample = Sample(["a", "b"], ["...", "!!!"], 2, "first")
+        costs = Measurement(server, options, sample, Partition("articles", 0)).costs(empty, demand, row, "sets")
+        assert costs.buckets == Line(0.0, 0.0)
+        assert costs.member == 0.0
+        assert costs.entries.at(1_000.0) > 0
