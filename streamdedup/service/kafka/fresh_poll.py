@@ -52,13 +52,22 @@ class FreshPoll:
             Exception: Anything that the client raises in its first poll, or in the second one where it ends the
                 consumer. Positions are then those of before.
         """
-        polled: Polled = self._consumer.poll(timeout_ms=0, max_records=limit)
-        if not polled:
-            polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000), max_records=limit)
-        elif self._is_worth_another(polled, limit):
+        was_fetched = self._has_fetched()
+        polled: Polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000), max_records=limit)
+        if was_fetched and self._is_worth_another(polled, limit):
             polled = self._with_newer(polled, limit)
         self._last_count = _count(polled)
         return polled
+
+    def _has_fetched(self) -> bool:
+        """Return whether the client holds records that it has fetched and not returned.
+
+        A poll without waiting would tell as well, but in kafka-python 3.0 a poll that follows while its fetch is under
+        way sleeps for ``retry_backoff_ms``, 100 ms, if the answer arrives just as it begins: it then finds nothing to
+        wait for.
+        """
+        fetcher = self._consumer._fetcher  # noqa: SLF001  no public method tells
+        return bool(fetcher._completed_fetches or fetcher._next_partition_records)  # noqa: SLF001  see above
 
     def _is_worth_another(self, polled: Polled, limit: int) -> bool:
         count = _count(polled)
