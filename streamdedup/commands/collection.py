@@ -1,7 +1,7 @@
 """What the commands that compare the documents of files have in common.
 
-Their options, the profile that these make, the documents in the order of the files, and the index that they use for a
-while: in memory, or in a namespace of its own in Redis.
+The profile, the documents in the order of the files, and the index that they use for a while: in memory, or in a
+namespace of its own in Redis. Their options: ``commands.options``.
 """
 
 import secrets
@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from streamdedup.commands.assembly import decoder_of
 from streamdedup.commands.bad_lines import BadLines
-from streamdedup.commands.completion import profile_names
 from streamdedup.commands.progress import counting, read_with_progress
 from streamdedup.corpora import Columns, CorpusReader, Entry
 from streamdedup.corpora.detection import Format
@@ -37,79 +36,6 @@ _PRESETS: dict[str, dict[str, object]] = {
 BATCH_DOCUMENTS = 500
 #: How long the keys of an index in Redis live whose command was killed before it could delete them, in milliseconds.
 LEFT_BEHIND_MS = 86_400_000
-
-FilesArgument = Annotated[
-    list[str], typer.Argument(help="Corpora: JSON lines, CSV, TSV, plain text, Reuters-21578; - for stdin.")
-]
-ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="Take the profile from this settings file.")]
-ProfileOption = Annotated[
-    str,
-    typer.Option(
-        "--profile",
-        "-p",
-        help="articles (words), reviews (characters), or one of --config.",
-        autocompletion=profile_names,
-    ),
-]
-ThresholdOption = Annotated[float | None, typer.Option("--threshold", "-t", help="Least similarity, above 0 up to 1.")]
-MinRecallOption = Annotated[float | None, typer.Option(help="Least share of the pairs at the threshold to find.")]
-UnitOption = Annotated[str | None, typer.Option(help="Shingles of: word, char.")]
-SizeOption = Annotated[int | None, typer.Option(help="Words or characters in a shingle.")]
-SimilarityOption = Annotated[str | None, typer.Option(help="Jaccard similarity of: set, bag.")]
-ExactLimitOption = Annotated[
-    str | None, typer.Option(help="Distinct shingles up to which texts are compared exactly, or none.")
-]
-MinWordsOption = Annotated[int | None, typer.Option(help="Skip texts with fewer words.")]
-ShortTextsOption = Annotated[str | None, typer.Option(help="Texts shorter than a shingle: whole, skip.")]
-LettersOnlyOption = Annotated[
-    bool | None, typer.Option("--letters-only/--keep-digits", help="Drop digits, or keep them.")
-]
-StopWordsOption = Annotated[str | None, typer.Option(help="Words to leave out: none, english, or a file.")]
-IdFieldOption = Annotated[str | None, typer.Option("--id-field", "--id-column", help="Field or column of the id.")]
-TextFieldOption = Annotated[
-    list[str] | None,
-    typer.Option("--text-field", "--text-column", help="Field or column of the text; may be repeated."),
-]
-FormatOption = Annotated[Format, typer.Option("--format", help="What the files hold.")]
-RedisOption = Annotated[
-    str | None,
-    typer.Option(
-        "--redis",
-        metavar="URL",
-        help="Keep the index in this Redis instead of in memory, under a prefix of its own, and delete it at the end.",
-    ),
-]
-
-
-def given_settings(
-    *, unit: str | None, size: int | None, exact_limit: str | None, text_field: list[str] | None, **same: object
-) -> dict[str, object]:
-    """Return what the options of a command say, by the names that the settings have.
-
-    Args:
-        unit: For ``shingle_unit``.
-        size: For ``shingle_size``.
-        exact_limit: A whole number or "none".
-        text_field: For ``text_fields``.
-        same: Options that are called like their settings.
-
-    Raises:
-        SettingsError: The limit is no number.
-    """
-    return {
-        "shingle_unit": unit,
-        "shingle_size": size,
-        "exact_limit": exact_limit if exact_limit in (None, "none") else _whole("--exact-limit", exact_limit),
-        "text_fields": text_field or None,
-        **same,
-    }
-
-
-def _whole(option: str, text: str | None) -> int:
-    try:
-        return int(text or "")
-    except ValueError:
-        raise SettingsError(f"{option} {text}: must be a whole number or none") from None
 
 
 def scan_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) -> Profile:

@@ -9,30 +9,16 @@ from typing import Annotated, NamedTuple
 import typer
 
 from streamdedup.commands.assembly import detector_options
-from streamdedup.commands.bad_lines import SkipUnreadableOption
-from streamdedup.commands.collection import (
-    BATCH_DOCUMENTS,
-    Collection,
-    ConfigOption,
-    ExactLimitOption,
-    FilesArgument,
-    FormatOption,
-    IdFieldOption,
-    LettersOnlyOption,
-    MinRecallOption,
-    MinWordsOption,
-    ProfileOption,
+from streamdedup.commands.collection import BATCH_DOCUMENTS, Collection, temporary_store
+from streamdedup.commands.options import (
+    CorpusOptions,
+    LimitSettings,
+    MatchSettings,
     RedisOption,
-    ShortTextsOption,
-    SimilarityOption,
-    SizeOption,
-    StopWordsOption,
-    TextFieldOption,
-    ThresholdOption,
-    UnitOption,
-    given_settings,
-    scan_profile,
-    temporary_store,
+    ShingleSettings,
+    TextSettings,
+    chosen_profile,
+    with_options,
 )
 from streamdedup.commands.output import output_to
 from streamdedup.commands.pairs_file import read_pairs
@@ -126,7 +112,11 @@ def _documents(collection: Collection) -> Iterator[Document]:
 
 
 def evaluate(  # noqa: PLR0913  a command line has as many options as it has
-    files: FilesArgument,
+    corpus: CorpusOptions,
+    shingles: ShingleSettings,
+    texts: TextSettings,
+    limits: LimitSettings,
+    matching: MatchSettings,
     truth: Annotated[
         Path | None,
         typer.Option(
@@ -138,22 +128,6 @@ def evaluate(  # noqa: PLR0913  a command line has as many options as it has
         str | None, typer.Option("--output", "-o", help="Where to write the scores; standard output.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
-    config: ConfigOption = None,
-    profile: ProfileOption = "articles",
-    threshold: ThresholdOption = None,
-    min_recall: MinRecallOption = None,
-    unit: UnitOption = None,
-    size: SizeOption = None,
-    similarity: SimilarityOption = None,
-    exact_limit: ExactLimitOption = None,
-    min_words: MinWordsOption = None,
-    short_texts: ShortTextsOption = None,
-    letters_only: LettersOnlyOption = None,
-    stop_words: StopWordsOption = None,
-    id_field: IdFieldOption = None,
-    text_field: TextFieldOption = None,
-    corpus_format: FormatOption = "auto",
-    skip_unreadable: SkipUnreadableOption = False,
     redis: RedisOption = None,
 ) -> None:
     """Measure what a profile finds in files: recall, precision, what was missed and why.
@@ -162,22 +136,8 @@ def evaluate(  # noqa: PLR0913  a command line has as many options as it has
 
     Example:  streamdedup evaluate articles.jsonl.gz --threshold 0.7
     """
-    overrides = given_settings(
-        threshold=threshold,
-        min_recall=min_recall,
-        unit=unit,
-        size=size,
-        similarity=similarity,
-        exact_limit=exact_limit,
-        min_words=min_words,
-        short_texts=short_texts,
-        letters_only=letters_only,
-        stop_words=stop_words,
-        id_field=id_field,
-        text_field=text_field,
-    )
-    chosen = scan_profile(config, profile, overrides)
-    collection = Collection(files, chosen, corpus_format, id_field, text_field, skip_unreadable, "evaluate")
+    chosen = chosen_profile(corpus, shingles, texts, limits, matching)
+    collection = corpus.collection(chosen, "evaluate")
     with output_to(output) as target:
         with temporary_store(redis, chosen, chosen.bucket_cap) as store:
             make_truth = all_pairs(chosen.threshold) if truth is None else _pairs_of(truth)
@@ -188,4 +148,4 @@ def evaluate(  # noqa: PLR0913  a command line has as many options as it has
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(evaluate)
+    app.command()(with_options(evaluate))

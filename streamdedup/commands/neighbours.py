@@ -5,26 +5,9 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from streamdedup.commands.bad_lines import SkipUnreadableOption
-from streamdedup.commands.collection import (
-    BATCH_DOCUMENTS,
-    Collection,
-    ConfigOption,
-    FilesArgument,
-    FormatOption,
-    IdFieldOption,
-    LettersOnlyOption,
-    ProfileOption,
-    ShortTextsOption,
-    SimilarityOption,
-    SizeOption,
-    StopWordsOption,
-    TextFieldOption,
-    UnitOption,
-    given_settings,
-    scan_profile,
-)
+from streamdedup.commands.collection import BATCH_DOCUMENTS, Collection
 from streamdedup.commands.differences import printable
+from streamdedup.commands.options import CorpusOptions, ShingleSettings, TextSettings, chosen_profile, with_options
 from streamdedup.commands.output import output_to
 from streamdedup.commands.progress import batches
 from streamdedup.corpora import Entry
@@ -112,8 +95,10 @@ def describe(found: Neighbourhood, top: int, threshold: float) -> str:
     return f"{printable(found.id)}: the nearest {top:,} of {found.near_count:,} {what}, {among}"
 
 
-def neighbours(  # noqa: PLR0913  a command line has as many options as it has
-    files: FilesArgument,
+def neighbours(
+    corpus: CorpusOptions,
+    shingles: ShingleSettings,
+    texts: TextSettings,
     document_id: Annotated[str, typer.Option("--id", "-i", metavar="ID", help="The document.")],
     top: Annotated[int, typer.Option("--top", "-n", min=1, help="How many neighbours to show.")] = 10,
     threshold: Annotated[
@@ -123,18 +108,6 @@ def neighbours(  # noqa: PLR0913  a command line has as many options as it has
         str | None, typer.Option("--output", "-o", help="Where to write the neighbours; standard output.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
-    config: ConfigOption = None,
-    profile: ProfileOption = "articles",
-    unit: UnitOption = None,
-    size: SizeOption = None,
-    similarity: SimilarityOption = None,
-    short_texts: ShortTextsOption = None,
-    letters_only: LettersOnlyOption = None,
-    stop_words: StopWordsOption = None,
-    id_field: IdFieldOption = None,
-    text_field: TextFieldOption = None,
-    corpus_format: FormatOption = "auto",
-    skip_unreadable: SkipUnreadableOption = False,
 ) -> None:
     """Find the documents of files that are nearest to one of them.
 
@@ -143,19 +116,8 @@ def neighbours(  # noqa: PLR0913  a command line has as many options as it has
 
     Example:  streamdedup neighbours articles.jsonl.gz --id wire-902 --top 5
     """
-    overrides = given_settings(
-        unit=unit,
-        size=size,
-        exact_limit=None,
-        similarity=similarity,
-        short_texts=short_texts,
-        letters_only=letters_only,
-        stop_words=stop_words,
-        id_field=id_field,
-        text_field=text_field,
-    )
-    chosen = scan_profile(config, profile, overrides)
-    collection = Collection(files, chosen, corpus_format, id_field, text_field, skip_unreadable, "neighbours")
+    chosen = chosen_profile(corpus, shingles, texts)
+    collection = corpus.collection(chosen, "neighbours")
     with output_to(output) as target:
         found = find_neighbours(collection, chosen.shingle_options(), document_id, top, threshold)
         if as_json:
@@ -175,4 +137,4 @@ def neighbours(  # noqa: PLR0913  a command line has as many options as it has
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(neighbours)
+    app.command()(with_options(neighbours))

@@ -9,30 +9,16 @@ import msgspec
 import typer
 
 from streamdedup.commands.assembly import detector_options
-from streamdedup.commands.bad_lines import SkipUnreadableOption
-from streamdedup.commands.collection import (
-    BATCH_DOCUMENTS,
-    Collection,
-    ConfigOption,
-    ExactLimitOption,
-    FilesArgument,
-    FormatOption,
-    IdFieldOption,
-    LettersOnlyOption,
-    MinRecallOption,
-    MinWordsOption,
-    ProfileOption,
+from streamdedup.commands.collection import BATCH_DOCUMENTS, Collection, temporary_store
+from streamdedup.commands.options import (
+    CorpusOptions,
+    LimitSettings,
+    MatchSettings,
     RedisOption,
-    ShortTextsOption,
-    SimilarityOption,
-    SizeOption,
-    StopWordsOption,
-    TextFieldOption,
-    ThresholdOption,
-    UnitOption,
-    given_settings,
-    scan_profile,
-    temporary_store,
+    ShingleSettings,
+    TextSettings,
+    chosen_profile,
+    with_options,
 )
 from streamdedup.commands.output import Output, output_to
 from streamdedup.commands.progress import batches
@@ -110,28 +96,16 @@ def write_pairs(pairs: Iterable[Pair], output: Output, *, as_json: bool) -> None
         output.write(line + "\n")
 
 
-def scan(  # noqa: PLR0913  a command line has as many options as it has
-    files: FilesArgument,
+def scan(
+    corpus: CorpusOptions,
+    shingles: ShingleSettings,
+    texts: TextSettings,
+    limits: LimitSettings,
+    matching: MatchSettings,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Where to write the pairs; standard output.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON lines instead of tab-separated values.")] = False,
-    config: ConfigOption = None,
-    profile: ProfileOption = "articles",
-    threshold: ThresholdOption = None,
-    min_recall: MinRecallOption = None,
-    unit: UnitOption = None,
-    size: SizeOption = None,
-    similarity: SimilarityOption = None,
-    exact_limit: ExactLimitOption = None,
-    min_words: MinWordsOption = None,
-    short_texts: ShortTextsOption = None,
-    letters_only: LettersOnlyOption = None,
-    stop_words: StopWordsOption = None,
-    id_field: IdFieldOption = None,
-    text_field: TextFieldOption = None,
-    corpus_format: FormatOption = "auto",
-    skip_unreadable: SkipUnreadableOption = False,
     redis: RedisOption = None,
 ) -> None:
     """Find all near-duplicate pairs of files; needs no server.
@@ -140,23 +114,9 @@ def scan(  # noqa: PLR0913  a command line has as many options as it has
 
     Example:  streamdedup scan articles.jsonl.gz --threshold 0.7 --output pairs.tsv
     """
-    overrides = given_settings(
-        threshold=threshold,
-        min_recall=min_recall,
-        unit=unit,
-        size=size,
-        similarity=similarity,
-        exact_limit=exact_limit,
-        min_words=min_words,
-        short_texts=short_texts,
-        letters_only=letters_only,
-        stop_words=stop_words,
-        id_field=id_field,
-        text_field=text_field,
-    )
-    chosen = scan_profile(config, profile, overrides)
-    capped = config is not None
-    collection = Collection(files, chosen, corpus_format, id_field, text_field, skip_unreadable, "scan")
+    chosen = chosen_profile(corpus, shingles, texts, limits, matching)
+    capped = corpus.config is not None
+    collection = corpus.collection(chosen, "scan")
     started = time.perf_counter()
     with output_to(output) as target, temporary_store(redis, chosen, chosen.bucket_cap if capped else None) as store:
         work = Scan(chosen, store, max_candidates=chosen.max_candidates if capped else None)
@@ -176,4 +136,4 @@ def _summarise(work: Scan, pairs_count: int, profile: Profile, seconds: float) -
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(scan)
+    app.command()(with_options(scan))

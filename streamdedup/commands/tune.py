@@ -9,23 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import typer
 
-from streamdedup.commands.bad_lines import SkipUnreadableOption
-from streamdedup.commands.collection import (
-    Collection,
-    ConfigOption,
-    ExactLimitOption,
-    FilesArgument,
-    FormatOption,
-    IdFieldOption,
-    LettersOnlyOption,
-    MinWordsOption,
-    ProfileOption,
-    SimilarityOption,
-    StopWordsOption,
-    TextFieldOption,
-    given_settings,
-    scan_profile,
-)
+from streamdedup.commands.options import CorpusOptions, LimitSettings, TextSettings, chosen_profile, with_options
 from streamdedup.commands.output import Output, output_to
 from streamdedup.commands.tune_figures import figures_of
 from streamdedup.commands.tune_server import TuneServer, tune_server
@@ -44,7 +28,9 @@ SIZES: Final = {"word": (3, 5), "char": (5, 9)}
 
 
 def tune(  # noqa: PLR0913  a command line has as many options as it has
-    files: FilesArgument,
+    corpus: CorpusOptions,
+    texts: TextSettings,
+    limits: LimitSettings,
     sample: Annotated[int, typer.Option(min=1, help="Most documents to look at.")] = 20_000,
     sampling: Annotated[Sampling, typer.Option(help="Read all and choose at random, or take the first.")] = "random",
     unit: Annotated[list[str] | None, typer.Option(help="Shingles of: word, char; may be repeated.")] = None,
@@ -69,41 +55,21 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
         ),
     ] = None,
     server: Annotated[bool, typer.Option(help="Measure on a private server, where one is installed.")] = True,
-    config: ConfigOption = None,
-    profile: ProfileOption = "articles",
-    similarity: SimilarityOption = None,
-    exact_limit: ExactLimitOption = None,
-    min_words: MinWordsOption = None,
-    letters_only: LettersOnlyOption = None,
-    stop_words: StopWordsOption = None,
-    id_field: IdFieldOption = None,
-    text_field: TextFieldOption = None,
-    corpus_format: FormatOption = "auto",
-    skip_unreadable: SkipUnreadableOption = False,
 ) -> None:
     """Try settings on a sample: what they find, miss and cost, and which to take.
 
     Example:  streamdedup tune articles.jsonl.gz --documents-per-day 200000 --retention 14d --report tuning.html
     """
-    overrides = given_settings(
-        unit=None,
-        size=None,
-        similarity=similarity,
-        exact_limit=exact_limit,
-        min_words=min_words,
-        letters_only=letters_only,
-        stop_words=stop_words,
-        id_field=id_field,
-        text_field=text_field,
-        retention=retention,
-    )
-    base = scan_profile(config, profile, overrides)
+    config, name = corpus.config, corpus.profile
+    # Without a settings file the topic of the profile has its name.
+    topics: dict[str, object] = {} if config is not None else {"topics": name}
+    base = chosen_profile(corpus, texts, limits, retention=retention, **topics)
     if base.min_shared_bands > 1:
-        raise SettingsError(f"profiles.{profile}.min_shared_bands is {base.min_shared_bands}; tune knows 1 only")
+        raise SettingsError(f"profiles.{name}.min_shared_bands is {base.min_shared_bands}; tune knows 1 only")
     keys = Settings.load(config).redis if config is not None else Redis.model_construct()
     question = Question(
-        name=profile,
-        profile=base if config is not None else scan_profile(None, profile, overrides | {"topics": profile}),
+        name=name,
+        profile=base,
         kinds=_kinds(base, unit, size),
         thresholds=_numbers("--threshold", threshold, _with(THRESHOLDS, base.threshold, config), 1.0),
         recalls=_numbers("--min-recall", min_recall, _with(RECALLS, base.min_recall, config), 1.0 - 1e-9),
@@ -113,21 +79,21 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
         bucket_layout=keys.bucket_layout,
     )
     report_of = _report_maker(wanted=report is not None)
-    collection = Collection(files, base, corpus_format, id_field, text_field, skip_unreadable, "tune")
+    collection = corpus.collection(base, "tune")
     # A server and files that cannot be used are named before the work.
     with _server(question, url=redis, wanted=server or redis is not None) as (measured_on, missing):
-        texts = take(((entry.id, entry.text) for entry in collection.first_versions()), sample, sampling)
-        if not texts.ids:
-            raise CorpusError(f"{', '.join(files)}: no document to look at")
+        taken = take(((entry.id, entry.text) for entry in collection.first_versions()), sample, sampling)
+        if not taken.ids:
+            raise CorpusError(f"{', '.join(corpus.files)}: no document to look at")
         with output_to(output) as target, _report_to(report) as page:
-            figures = figures_of(question, texts, work(question, texts, measured_on))
+            figures = figures_of(question, taken, work(question, taken, measured_on))
             figures["warnings"] += missing
             if as_json:
                 target.write(msgspec.json.format(msgspec.json.encode(figures), indent=2).decode() + "\n")
             else:
                 show(figures, target)
             if page is not None:
-                page.write(report_of(figures, texts))
+                page.write(report_of(figures, taken))
 
 
 @contextlib.contextmanager
@@ -222,4 +188,4 @@ def _report_to(path: Path | None) -> contextlib.AbstractContextManager[Output | 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(tune)
+    app.command()(with_options(tune))

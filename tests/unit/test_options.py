@@ -1,0 +1,70 @@
+"""Options that several commands have in common."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from streamdedup.commands.options import (
+    CorpusOptions,
+    LimitSettings,
+    MatchSettings,
+    ShingleSettings,
+    TextSettings,
+    chosen_profile,
+    with_options,
+)
+from streamdedup.errors import SettingsError
+from streamdedup.settings import Profile
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    names: Annotated[list[str], typer.Argument()]
+    depth: Annotated[int, typer.Option("--depth", "-d")] = 1
+
+
+def test_the_fields_of_a_data_class_are_options_of_the_command():
+    called = []
+
+    def show(shout: Annotated[bool, typer.Option()], group: Group, also: Annotated[str, typer.Option()] = "x") -> None:
+        """Show something."""
+        called.append((shout, group, also))
+
+    app = typer.Typer()
+    app.command()(with_options(show))
+    run = CliRunner().invoke(app, ["a", "b", "--shout", "-d", "3"])
+    assert run.exit_code == 0, run.output
+    assert called == [(True, Group(["a", "b"], 3), "x")]
+    shown = CliRunner().invoke(app, ["--help"]).output
+    assert "Show something." in shown
+    assert "--group" not in shown
+
+
+@pytest.mark.parametrize("group", [ShingleSettings, TextSettings, LimitSettings, MatchSettings])
+def test_every_field_of_settings_is_a_setting_of_a_profile(group):
+    assert {field.name for field in dataclasses.fields(group)} <= Profile.model_fields.keys()
+
+
+def test_options_override_the_settings_file_and_what_is_not_given_does_not(tmp_path):
+    config = tmp_path / "streamdedup.toml"
+    config.write_text(
+        '[kafka]\nbootstrap_servers = "k:9092"\n[redis]\nurl = "redis://r:6379/0"\n[profiles.own]\ntopics = ["t"]\n'
+        'threshold = 0.6\nmin_words = 7\ntext_fields = ["title", "body"]\n',
+        encoding="utf-8",
+    )
+    corpus = CorpusOptions(["-"], config=Path(config), profile="own", id_field="key", text_fields=[])
+    chosen = chosen_profile(corpus, LimitSettings(exact_limit="300"), MatchSettings(threshold=0.9), retention="2d")
+    assert (chosen.threshold, chosen.min_words, chosen.exact_limit) == (0.9, 7, 300)
+    assert (chosen.id_field, chosen.text_fields) == ("key", ("title", "body"))
+    assert chosen.retention_s == 2 * 86_400
+
+
+def test_an_exact_limit_is_a_number_or_none():
+    corpus = CorpusOptions(["-"])
+    assert chosen_profile(corpus, LimitSettings(exact_limit="none")).exact_limit is None
+    with pytest.raises(SettingsError, match="--exact-limit few: must be a whole number or none"):
+        chosen_profile(corpus, LimitSettings(exact_limit="few"))
