@@ -18,11 +18,13 @@ from tests import servers
 from tests.chaos.faults import KINDS, POINTS, Strike, felt
 from tests.chaos.stream import endless
 from tests.chaos.verdict import Verdict, judge_topics
-from tests.chaos.world import Producing, WatchedDaemon, World, last_point, stage_of
+from tests.chaos.world import Producing, WatchedDaemon, World, has_read_ahead, last_point, stage_of
 from tests.daemons import Installation
 
 #: Partitions of the input topic.
 PARTITIONS = 6
+#: Most records of a batch: so few that an outage leaves a backlog, in which batches are read ahead.
+BATCH_RECORDS = 5
 #: How long a daemon may take to come to the point where it is to be struck, in seconds; then it is struck elsewhere.
 REACH_S = 15.0
 #: For how long after a fault its effects are looked for, in seconds.
@@ -94,6 +96,7 @@ class Struck:
         place: Where it was struck: the last point that it had passed.
         stage: The stage of that place.
         lasted_s: For how long, in seconds.
+        ahead: Whether the victim had read a batch ahead.
         effects: What was felt of it.
         stops_s: How long daemons that were asked to stop took, in seconds.
     """
@@ -105,6 +108,7 @@ class Struck:
     place: str
     stage: str
     lasted_s: float = 0.0
+    ahead: bool = False
     effects: list[str] = field(default_factory=list)
     stops_s: list[float] = field(default_factory=list)
 
@@ -160,6 +164,7 @@ class Report:
             yield f"{kind:24}" + "".join(f"{counts[kind, stage]:>10}" for stage in stages) + f"   {shown}"
         stops = [stop for one in self.struck for stop in one.stops_s]
         yield f"stops: {len(stops)}, longest {max(stops, default=0.0):.1f} s"
+        yield f"struck with a batch ahead: {sum(one.ahead for one in self.struck)}"
         yield f"seed {self.options.seed}, {len(self.struck)} faults, {self.produced} records, {self.seconds:.0f} s"
         yield from (f"a daemon ended by itself: {text}" for text in self.unplanned)
         yield from (f"trouble: {text}" for text in self.trouble)
@@ -212,7 +217,7 @@ class Storm:
         self._options = options
         self._say = say
         self._rng = random.Random(f"storm {options.seed}")
-        self._installation: Installation = world.install(PARTITIONS, batch_records=25)
+        self._installation: Installation = world.install(PARTITIONS, batch_records=BATCH_RECORDS)
         names = "abcdefgh"[: options.daemons]
         self._daemons = [WatchedDaemon(self._installation, name, {}, options.broken) for name in names]
         self._spares: list[WatchedDaemon] = []
@@ -255,6 +260,7 @@ class Storm:
         struck = Struck(
             round(time.monotonic() - self._began, 2), planned.kind, victim.name, planned.point, place, stage_of(place)
         )
+        struck.ahead = has_read_ahead(trace)
         others = [daemon for daemon in self._daemons if daemon is not victim]
         strike = Strike(self._world, victim, others, self._spare, self._rng)
         self._report.struck.append(struck)

@@ -123,6 +123,12 @@ def last_point(trace: Path) -> str | None:
     return points[-1] if points else None
 
 
+def has_read_ahead(trace: Path) -> bool:
+    """Tell whether the last poll of a trace was one for a batch ahead."""
+    polls = [passage.point for passage in passages_of(trace) if passage.point in ("after_poll", "after_poll_ahead")]
+    return polls[-1:] == ["after_poll_ahead"]
+
+
 class WatchedDaemon(Daemon):
     """A daemon that writes a trace and can be held.
 

@@ -17,7 +17,7 @@ from tests.chaos.storm import Options, Report, Struck, plan
 from tests.chaos.stream import endless
 from tests.chaos.traps import TRAPS
 from tests.chaos.verdict import Verdict
-from tests.chaos.world import Passage, stage_of
+from tests.chaos.world import Passage, has_read_ahead, stage_of
 
 
 class TestPlan:
@@ -135,3 +135,19 @@ def test_requests_are_told_apart_however_they_are_cut(size):
     for start in range(0, len(data), size):
         found |= requests.kinds(data[start : start + size])
     assert found == {3, 0, 26}
+
+
+@pytest.mark.parametrize(
+    ("points", "ahead"),
+    [
+        ([], False),
+        (["before_poll", "after_poll", "after_put_records"], False),
+        (["after_poll", "before_poll_ahead"], False),
+        (["after_poll", "after_poll_ahead", "after_put_records", "after_finish"], True),
+        (["after_poll_ahead", "held after_finish", "before_poll", "after_poll"], False),
+    ],
+)
+def test_a_trace_tells_whether_a_batch_is_ahead(tmp_path, points, ahead):
+    trace = tmp_path / "a-0.trace"
+    trace.write_text("".join(f"{number} {point}\n" for number, point in enumerate(points)), encoding="utf-8")
+    assert has_read_ahead(trace) is ahead
