@@ -22,6 +22,8 @@ from streamdedup.store.base import Fence
 
 #: How long a poll may wait for records, in seconds.
 POLL_S = 0.5
+#: A batch of so many bytes is full: what one fetch brings bounds a batch of large records.
+FULL_BYTES = 2**20
 #: Characters of text that are prepared ahead. Shingles of characters take at most eight bytes for each character; the
 #: rest of the batch is prepared when it is indexed.
 MOST_CHARACTERS = 8 * 2**20
@@ -107,7 +109,7 @@ class ReadAhead:
         Returns:
             Whether the group is still in the generation of the batch at work. If not, both batches are to be put back.
         """
-        if not self._limits.may_read_ahead() or sum(source.stats().lags.values()) < self._limits.limit():
+        if not self._limits.may_read_ahead() or not self._is_backlog(source, batch):
             return True
         try:
             with self._timed("poll"):
@@ -119,6 +121,16 @@ class ReadAhead:
         if isinstance(self._polled, Batch):
             self._compute(self._polled)
         return True
+
+    def _is_backlog(self, source: Source, batch: Batch) -> bool:
+        """Tell whether a batch is full, and as many records wait behind it as fill one.
+
+        Either alone is not enough: records may wait that cannot be read at present, because a transaction is open or a
+        leader is away, and a poll would wait for them.
+        """
+        limit = self._limits.limit()
+        is_full = len(batch.records) >= limit or sum(len(each.value or b"") for each in batch.records) >= FULL_BYTES
+        return is_full and sum(source.stats().lags.values()) >= limit
 
     def discard(self) -> Batch | None:
         """Drop the batch ahead, and wait until nothing of it is computed any more.

@@ -114,6 +114,73 @@ def once(effect: str, act: Act, *, after: bool = False) -> Callable[[int], Act |
     return lambda _number: at
 
 
+# A source and a stage without a loop
+
+
+class Waiting:
+    """A source with a backlog of one batch."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+
+    def stats(self) -> SourceStats:
+        return SourceStats(0, {PARTITION: 1_000})
+
+    def generation(self) -> int:
+        return 0
+
+    def poll_ahead(self, timeout_s: float, most: int) -> Batch:
+        return self._batch
+
+
+@dataclass
+class Seen:
+    """What a ``ReadAhead`` has called.
+
+    Attributes:
+        threads_of: Thread in which each document was prepared, by offset.
+        ticks: Thread of each tick.
+        stages: Stages that were measured.
+    """
+
+    threads_of: dict[int, int] = field(default_factory=dict)
+    ticks: list[int] = field(default_factory=list)
+    stages: list[str] = field(default_factory=list)
+
+    def prepare(self, documents):
+        places = [document.position for document in documents]
+        self.threads_of.update((place.offset, threading.get_ident()) for place in places)
+        return places
+
+    def timed(self, stage: str) -> nullcontext[None]:
+        self.stages.append(stage)
+        return nullcontext()
+
+    def tick(self) -> None:
+        self.ticks.append(threading.get_ident())
+
+
+def decode(position: Position, *_record: object) -> SimpleNamespace:
+    return SimpleNamespace(position=position, id=str(position.offset), text="ten letters", time_ms=1, op="upsert")
+
+
+def an_ahead(fences: dict[Partition, Fence]) -> tuple[ReadAhead, Seen]:
+    """Return a stage that may read ahead, with the fences that are held."""
+    seen = Seen()
+    profile = SimpleNamespace(name="p", decoder=SimpleNamespace(decode=decode), detector=seen)
+    limits = BatchLimits(8)
+    limits.committed(8)
+    return ReadAhead({INPUT: profile}, limits, lambda _partitions, _generation: fences, seen.timed, seen.tick), seen
+
+
+def a_batch(*positions: Position) -> Batch:
+    return Batch(tuple(Record(position, 1, None, b"") for position in positions))
+
+
+#: A batch that fills the limit of ``an_ahead``.
+FULL = a_batch(*(Position(INPUT, 0, offset) for offset in range(8)))
+
+
 # When
 
 
@@ -156,6 +223,18 @@ def test_without_a_full_batch_behind_it_a_batch_is_worked_on_alone():
     world.run()
     assert "poll_ahead" not in {moment.effect for moment in world.trace}
     assert daemon.figure("batch_seconds_count", stage="ahead") == 0
+
+
+def test_behind_a_batch_that_is_not_full_nothing_is_polled_whatever_waits():
+    ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
+    small = a_batch(*(Position(INPUT, 0, offset) for offset in range(7)))
+    assert ahead.begin(Waiting(small), small)
+    large = Batch((*small.records, Record(Position(INPUT, 0, 7), 1, None, b"")))
+    few = Batch((Record(Position(INPUT, 0, 0), 1, None, bytes(read_ahead.FULL_BYTES)),))
+    assert seen.stages == []
+    for count, full in enumerate((large, few), 1):
+        assert ahead.begin(Waiting(Batch()), full)
+        assert seen.stages == ["poll"] * count
 
 
 def test_while_batches_are_halved_nothing_is_read_ahead():
@@ -508,71 +587,11 @@ def test_no_batch_is_prepared_twice_also_in_a_topic_that_was_created_again():
 # Memory
 
 
-class Waiting:
-    """A source with a backlog of one batch."""
-
-    def __init__(self, batch: Batch) -> None:
-        self._batch = batch
-
-    def stats(self) -> SourceStats:
-        return SourceStats(0, {PARTITION: 1_000})
-
-    def generation(self) -> int:
-        return 0
-
-    def poll_ahead(self, timeout_s: float, most: int) -> Batch:
-        return self._batch
-
-
-@dataclass
-class Seen:
-    """What a ``ReadAhead`` has called.
-
-    Attributes:
-        threads_of: Thread in which each document was prepared, by offset.
-        ticks: Thread of each tick.
-        stages: Stages that were measured.
-    """
-
-    threads_of: dict[int, int] = field(default_factory=dict)
-    ticks: list[int] = field(default_factory=list)
-    stages: list[str] = field(default_factory=list)
-
-    def prepare(self, documents):
-        places = [document.position for document in documents]
-        self.threads_of.update((place.offset, threading.get_ident()) for place in places)
-        return places
-
-    def timed(self, stage: str) -> nullcontext[None]:
-        self.stages.append(stage)
-        return nullcontext()
-
-    def tick(self) -> None:
-        self.ticks.append(threading.get_ident())
-
-
-def decode(position: Position, *_record: object) -> SimpleNamespace:
-    return SimpleNamespace(position=position, id=str(position.offset), text="ten letters", time_ms=1, op="upsert")
-
-
-def an_ahead(fences: dict[Partition, Fence]) -> tuple[ReadAhead, Seen]:
-    """Return a stage that may read ahead, with the fences that are held."""
-    seen = Seen()
-    profile = SimpleNamespace(name="p", decoder=SimpleNamespace(decode=decode), detector=seen)
-    limits = BatchLimits(8)
-    limits.committed(8)
-    return ReadAhead({INPUT: profile}, limits, lambda _partitions, _generation: fences, seen.timed, seen.tick), seen
-
-
-def a_batch(*positions: Position) -> Batch:
-    return Batch(tuple(Record(position, 1, None, b"") for position in positions))
-
-
 def test_a_batch_of_a_partition_without_a_fence_is_polled_ahead_and_prepared_afterwards():
     other = Partition(INPUT, 1)
     polled = a_batch(Position(INPUT, 0, 7), Position(INPUT, 1, 0))
     ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
-    assert ahead.begin(Waiting(polled), Batch())
+    assert ahead.begin(Waiting(polled), FULL)
     assert ahead.poll(Waiting(polled)) is polled
     assert threads() == []
     batch = polled.in_incarnations({PARTITION: 0, other: 3})
@@ -588,7 +607,7 @@ def test_of_a_batch_ahead_only_so_much_text_is_prepared_ahead(monkeypatch):
     ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
     places = [Position(INPUT, 0, offset) for offset in range(8)]
     batch = a_batch(*places)
-    assert ahead.begin(Waiting(batch), Batch())
+    assert ahead.begin(Waiting(batch), FULL)
     assert ahead.poll(Waiting(batch)) is batch
     found = ahead.prepared(batch)
     assert sorted(seen.threads_of) == [0, 1, 2, 3]
