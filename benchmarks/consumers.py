@@ -18,11 +18,15 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import OffsetAndMetadata
 
+from benchmarks import load
+from streamdedup.embedded import ManagedProcess
 from streamdedup.lsh import Banding
 from streamdedup.service.kafka import KafkaOptions
 
 #: Records of one batch: the default of `kafka.batch_records`.
 BATCH_RECORDS = 2_000
+#: Printed when the group has given partitions to the consumer.
+AT_WORK = "at work"
 #: Longest wait for records, in milliseconds.
 POLL_MS = 500
 #: The bare loop sends one record for so many that it reads: about as many as Reuters gives alerts.
@@ -37,6 +41,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--redis", default="")
     parser.add_argument("--step", default="one by one")
+    parser.add_argument("--copies", action="store_true", help="forward the records that benchmarks.latency awaits")
     parser.add_argument("--bands", type=int, default=0)
     parser.add_argument("--rows", type=int, default=0)
     arguments = parser.parse_args()
@@ -89,7 +94,7 @@ def run_bare(arguments: argparse.Namespace) -> None:
     producer.init_transactions()
     for records in batches(consumer):
         producer.begin_transaction()
-        for record in records[::RECORDS_PER_ALERT]:
+        for record in copies(records) if arguments.copies else records[::RECORDS_PER_ALERT]:
             producer.send(arguments.output, key=record.key, value=record.value)
         ends = {partition: consumer.position(partition) for partition in consumer.assignment()}
         offsets = {partition: OffsetAndMetadata(offset, "", -1) for partition, offset in ends.items()}
@@ -97,10 +102,24 @@ def run_bare(arguments: argparse.Namespace) -> None:
         producer.commit_transaction()
 
 
+def is_at_work(process: ManagedProcess) -> bool:
+    """Tell whether a consumer of this module has partitions to read."""
+    return AT_WORK in process.log_path.read_text(encoding="utf-8")
+
+
+def copies(records: list[Any]) -> list[Any]:
+    """Return the records for which `benchmarks.latency` awaits an alert."""
+    return [record for record in records if load.is_awaited(record.key)]
+
+
 def batches(consumer: Any) -> Iterator[list[Any]]:
     """Yield the records of each poll that brings some, for ever."""
+    told = False
     while True:
         polled = consumer.poll(timeout_ms=POLL_MS)
+        if not told and consumer.assignment():
+            print(AT_WORK, flush=True)
+            told = True
         if polled:
             yield [record for records in polled.values() for record in records]
 

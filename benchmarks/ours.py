@@ -30,12 +30,17 @@ class Index:
         detector.store.open(profile.fingerprint())
         self._fence = detector.store.fence(PARTITION, 1, 0)
 
-    def prepare(self, documents: Sequence[Text]) -> list[Prepared]:
-        """Return the documents in batches, computed and not yet indexed."""
+    def prepare(self, documents: Sequence[Text], first_offset: int = 0) -> list[Prepared]:
+        """Return the documents in batches, computed and not yet indexed.
+
+        Args:
+            documents: The documents.
+            first_offset: Offset of the first one; the others follow it.
+        """
         now_ms = time.time_ns() // 1_000_000
         made = [
             Document(document.id, document.text, Position(*PARTITION, offset), now_ms)
-            for offset, document in enumerate(documents)
+            for offset, document in enumerate(documents, first_offset)
         ]
         firsts = range(0, len(made), BATCH_DOCUMENTS)
         return [self.detector.prepare(made[first : first + BATCH_DOCUMENTS]) for first in firsts]

@@ -27,7 +27,12 @@ def make_redis(program: str | None = None) -> RedisServer:
     Raises:
         MissingToolError: There is no such program.
     """
-    return RedisServer(program or (REDIS_PROGRAM if shutil.which(REDIS_PROGRAM) else None))
+    return RedisServer(redis_program(program))
+
+
+def redis_program(program: str | None = None) -> str | None:
+    """Return the Redis server program to take; None for the one in the wheel."""
+    return program or (REDIS_PROGRAM if shutil.which(REDIS_PROGRAM) else None)
 
 
 def make_kafka() -> KafkaServer:

@@ -28,7 +28,6 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     '`exact_limit = "none"`': ({}, {"exact_limit": "none"}),
     '`shingle_unit = "char"`': ({}, {"shingle_unit": "char"}),
 }
-TWO_DAEMONS = "two daemons"
 #: Rows of a quick run.
 QUICK = ("the defaults", "`batch_records = 500`")
 
@@ -42,7 +41,6 @@ def main() -> None:
         world = World(stack, arguments.redis)
         world.fill("all", texts.documents)
         entries = [Entry(name, "all", daemon(world, *keys)) for name, keys in ROWS.items()]
-        entries.append(Entry(TWO_DAEMONS, "all", lambda job: [world.daemon(job), world.daemon(job)]))
         entries = [entry for entry in entries if not arguments.quick or entry.name in QUICK]
         rounds = in_turns(world, "all", entries, arguments.rounds)
         setting = {

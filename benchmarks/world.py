@@ -40,7 +40,7 @@ group_id = "{group}"
 duplicates_topic = "{output}"
 {kafka_keys}
 [redis]
-url = "{redis}"
+{redis_keys}
 
 [service]
 metrics_port = {{port}}
@@ -136,6 +136,26 @@ class Consumer(ManagedProcess):
         return self.is_running()
 
 
+class OtherDaemon(Daemon):
+    """The daemon of another checkout of the project, with the environment in its folder ``.venv``.
+
+    Args:
+        checkout: The folder of the checkout.
+        directory: Where settings and log go.
+        settings: Text of the settings file, with ``{port}`` for the port of the metrics.
+    """
+
+    def __init__(self, checkout: Path, directory: Path, settings: str) -> None:
+        super().__init__(directory, settings, nullcontext)
+        self._checkout = checkout.resolve()
+
+    def command(self) -> list[str]:
+        """Return the command line; the variable would otherwise name the code that is measured here."""
+        python = self._checkout / ".venv" / "bin" / "python"
+        environment = ["env", f"PYTHONPATH={self._checkout}"]
+        return [*environment, str(python), "-m", "streamdedup", "run", "--config", str(self.config_path)]
+
+
 class World:
     """The servers and the filled topics.
 
@@ -148,7 +168,7 @@ class World:
         forget_settings()
         # The consumers run in folders of their own, and must find the code that is measured here.
         os.environ["PYTHONPATH"] = str(REPOSITORY)
-        self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamdedup-bench-")))
+        self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamdedup-bench-")))
         self.redis: RedisServer = stack.enter_context(servers.make_redis(redis_program))
         self._kafka: KafkaServer = stack.enter_context(servers.make_kafka())
         self.address = self._kafka.bootstrap_servers
@@ -156,12 +176,20 @@ class World:
         self._client = stack.enter_context(redis.Redis.from_url(self.redis.url, socket_timeout=PATIENCE_S))
         self._admin: Any = stack.enter_context(closing(KafkaAdminClient(bootstrap_servers=self.address)))
         self._filled: dict[str, int] = {}
+        self._cluster: Sequence[tuple[RedisServer, redis.Redis]] = ()
         #: By input topic, what the last round over it has sent.
         self.outputs: dict[str, list[Any]] = {}
 
     def servers(self) -> str:
         """Return what the servers are."""
         return f"{servers.name_of_kafka()}; {servers.name_of_redis(self._client)}"
+
+    def add_cluster(self, nodes: Sequence[tuple[RedisServer, "redis.Redis"]]) -> None:
+        """Take a Redis cluster, each node with a client, for daemons that ask for it."""
+        self._cluster = nodes
+
+    def _cluster_keys(self) -> dict[str, Any]:
+        return {"mode": "cluster", "nodes": [f"localhost:{node.port}" for node, _ in self._cluster]}
 
     def fill(self, topic: str, documents: list[corpus.Text]) -> None:
         """Make a topic of these documents."""
@@ -170,19 +198,34 @@ class World:
         self._filled[topic] = len(documents)
 
     def daemon(
-        self, job: Job, kafka: Mapping[str, Any] | None = None, profile: Mapping[str, Any] | None = None
+        self,
+        job: Job,
+        kafka: Mapping[str, Any] | None = None,
+        profile: Mapping[str, Any] | None = None,
+        *,
+        checkout: Path | None = None,
+        on_cluster: bool = False,
     ) -> Daemon:
-        """Return a daemon, with keys of two sections that differ from the defaults."""
+        """Return a daemon.
+
+        Args:
+            job: Its topics and its group.
+            kafka: Keys of this section that differ from the defaults.
+            profile: Keys of the profile that differ from the defaults.
+            checkout: Another checkout of the project to take it from.
+            on_cluster: Whether its index is in the cluster, not on the single server.
+        """
         text = SETTINGS.format(
             kafka=self.address,
-            redis=self.redis.url,
+            redis_keys=_toml(self._cluster_keys() if on_cluster else {"url": self.redis.url}),
             topic=job.topic,
             group=job.group,
             output=job.output,
             kafka_keys=_toml(kafka or {}),
             profile_keys=_toml(profile or {}),
         )
-        return Daemon(self._folder / fresh_name("daemon"), text, nullcontext)
+        directory = self.folder / fresh_name("daemon")
+        return Daemon(directory, text, nullcontext) if checkout is None else OtherDaemon(checkout, directory, text)
 
     def consumer(self, job: Job, kind: str, *more: str) -> Consumer:
         """Return a consumer of `benchmarks.consumers`."""
@@ -208,8 +251,20 @@ class World:
             self._await(processes, job.group, self._filled[topic])
         return [record.value for record in read_topic(self.address, job.output)]
 
+    def empty_job(self) -> Job:
+        """Return a job on an empty topic and an empty index."""
+        topic = fresh_name("input")
+        servers.create_topic(self.address, topic, PARTITIONS)
+        return self._job(topic)
+
+    @property
+    def kafka_pid(self) -> int:
+        """Process id of the broker."""
+        return self._kafka.brokers[0].pid
+
     def _job(self, topic: str) -> Job:
-        servers.empty(self._client)
+        for client in (self._client, *(client for _, client in self._cluster)):
+            servers.empty(client)
         job = Job(topic, fresh_name("group"), fresh_name("duplicates"))
         for name in (job.output, f"{job.output}.dlq"):
             servers.create_topic(self.address, name, PARTITIONS)
@@ -244,8 +299,8 @@ class World:
     def _look(self, processes: Sequence[ManagedProcess], committed: int, now_s: float) -> Look:
         cpu_s = {
             "consumer": sum(servers.cpu_s(process.pid) for process in processes),
-            "Redis": servers.cpu_s(self.redis.pid),
-            "Kafka": servers.cpu_s(self._kafka.brokers[0].pid),
+            "Redis": sum(servers.cpu_s(server.pid) for server in (self.redis, *(node for node, _ in self._cluster))),
+            "Kafka": servers.cpu_s(self.kafka_pid),
         }
         others_s = servers.busy_s() - sum(cpu_s.values()) - time.process_time()
         stages_s = _stages([process.metrics() for process in processes if isinstance(process, Daemon)])

@@ -6,9 +6,24 @@ import json
 import re
 import sys
 
+import numpy as np
 import pytest
 
-from benchmarks import corpus, open_sets, page, quality, quality_tables, scripts, templates
+from benchmarks import (
+    __main__,
+    corpus,
+    growth,
+    latency,
+    load,
+    open_sets,
+    page,
+    quality,
+    quality_tables,
+    scale,
+    scripts,
+    templates,
+    world,
+)
 from benchmarks.places import PAGE, QUALITY_PAGE
 from benchmarks.report import Report, Table
 from streamdedup.text import ShingleOptions, Shingler
@@ -80,6 +95,98 @@ class TestTemplates:
         rows = {row[0].split(", ")[1]: row[1:3] for row in templates.rows_of("bbc_news", collection, 0.8)}
         assert rows["default"] == ["15", "15"]
         assert rows["stop shingles 5%"] == ["0", "0"]
+
+
+class TestLatency:
+    @pytest.mark.parametrize("rate", latency.RATES)
+    def test_a_near_duplicate_follows_its_original_after_about_a_second_and_its_alert_is_awaited(self, rate):
+        words = (" ".join(f"w{number}x{word}" for word in range(60)) for number in range(10**9))
+        texts = list(latency.in_pairs(words, rate, 3 * rate))
+        copies = [number for number in range(3 * rate) if latency.is_copy(number, rate)]
+        lag = latency.lag_of(rate)
+        assert rate <= lag <= rate + 1
+        assert len(copies) >= rate / 20
+        assert all(load.is_awaited(latency.key_of(number, rate).encode()) for number in copies)
+        assert not any(latency.is_copy(number - lag, rate) for number in copies)
+        assert similarity(texts[copies[-1]], texts[copies[-1] - lag]) > 0.9
+        assert not load.is_awaited(latency.key_of(copies[-1] - lag, rate).encode())
+
+    def test_a_row_of_the_table_has_both_contenders_at_one_rate(self):
+        found = [
+            latency.Measured(name, rate, 100, 0, p50, p50 * 2, p50 * 3, 0.1, 0.0)
+            for rate, p50 in ((20, 8.4), (1_000, 20.0))
+            for name in (latency.BARE, latency.OURS)
+        ]
+        assert latency.table(found).rows == [["20/s", "8", "17", "8", "17"], ["1,000/s", "20", "40", "20", "40"]]
+
+
+class TestGrowth:
+    TEXTS = ("The ferry runs again on 1 May 1987.", "The ferry runs again on 1 May 1988.", "Something else.", "")
+
+    def test_the_first_copy_has_the_shingles_of_the_articles(self):
+        shingles = Shingler(ShingleOptions()).shingle(self.TEXTS)
+        made = growth.CopyShingler(shingles).shingle(["0 2", "0 0", "0 3", "0 1"])
+        for row, article in enumerate((2, 0, 3, 1)):
+            assert list(self.row(made, row)) == list(self.row(shingles, article))
+            assert made.token_counts[row] == shingles.token_counts[article]
+
+    def test_copies_have_the_similarities_of_the_articles_and_none_between_each_other(self):
+        made = growth.CopyShingler(Shingler(ShingleOptions()).shingle(self.TEXTS)).shingle(["0 0", "0 1", "7 0", "7 1"])
+        first, second, third, fourth = (set(self.row(made, row)) for row in range(4))
+        assert 0 < len(first & second) == len(third & fourth) < len(first) == len(third)
+        assert not (first | second) & (third | fourth)
+        assert all((np.diff(self.row(made, row).astype(np.int64)) > 0).all() for row in range(4))
+
+    def test_sizes_that_were_not_measured_are_named(self):
+        points = [
+            growth.Point("sets", 10, 50.0, 9.0, 8_000.0, 2_000.0),
+            growth.Point("packed", 10, 40.0, 9.0, 9_000.0, 1_000.0),
+        ]
+        points.append(growth.Point("sets", 20, 60.0, 9.0, 7_000.0, 2_000.0))
+        assert growth.left_out(points, [10, 20]) == ["packed at 20"]
+        assert [row[:4] for row in growth.costs(points).rows] == [
+            ['"sets"', "10", "50.0", "1.00"],
+            ['"packed"', "10", "40.0", "1.00"],
+            ['"sets"', "20", "60.0", "1.20"],
+        ]
+
+    @staticmethod
+    def row(made, at):
+        return made.hashes[made.offsets[at] : made.offsets[at + 1]]
+
+
+class TestScale:
+    def measured(self, daemon_us, redis_us, kafka_us):
+        used = {"consumer": daemon_us, "Redis": redis_us, "Kafka": kafka_us}
+        return world.Round(1_000, 1.0, 1_000.0, used, {}, 0.0, 0)
+
+    def test_the_process_with_the_least_capacity_limits(self):
+        one = self.measured(50.0, 40.0, 10.0)
+        found = scale.capacity(scale.Setup(1, 1), one)
+        assert (found.daemons, found.redis, found.kafka) == (20_000, 25_000, 100_000)
+        assert (found.limit, found.most, round(found.least)) == ("daemon", 20_000, 11_111)
+        assert scale.capacity(scale.Setup(2, 1), one).limit == "Redis"
+        assert scale.capacity(scale.Setup(8, 8), one).limit == "Kafka"
+
+    def test_setups_that_were_not_measured_are_computed_from_the_nearest(self):
+        best = {setup: self.measured(50.0, 40.0 * setup.masters, 10.0) for setup in scale.SETUPS}
+        rows = {row[0]: row[1:] for row in scale.cores(best).rows}
+        assert rows["4 daemons, 1 Redis"] == ["80,000", "25,000", "100,000", "25,000 to 25,000", "Redis"]
+        assert rows["4 daemons, 2 Redis in a cluster"][1] == "25,000"
+
+
+class TestRuns:
+    def runs(self, monkeypatch, *words):
+        monkeypatch.setattr(sys, "argv", ["benchmarks", *words])
+        return list(__main__.runs(__main__.parse_arguments()))
+
+    def test_all_run_unless_some_are_named(self, monkeypatch):
+        assert [name for name, _ in self.runs(monkeypatch)] == list(__main__.NAMES)
+        assert self.runs(monkeypatch, "--large", "growth", "store") == [("growth", ["--large"]), ("store", [])]
+
+    def test_the_comparison_with_another_checkout_runs_alone_or_after_those_named(self, monkeypatch, tmp_path):
+        assert self.runs(monkeypatch, "--against", str(tmp_path)) == [("against", [str(tmp_path)])]
+        assert [name for name, _ in self.runs(monkeypatch, "--against", str(tmp_path), "store")] == ["store", "against"]
 
 
 class TestTables:

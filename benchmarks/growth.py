@@ -1,0 +1,252 @@
+"""What a document costs as the index grows: processor time of Redis and of the client, memory, for both bucket layouts.
+
+    python -m benchmarks.growth [--quick] [--large] [--sizes 100000 300000 1000000 3000000] [--redis PROGRAM]
+
+The index stage alone, without Kafka. The documents are the articles of the collection again and again. Copy k has the
+shingle hashes of the first, each exclusive-or a number of its own: the similarities within a copy are those of the
+articles, and no two copies resemble each other. Signatures, band keys, index entries, candidates and claims follow
+from the hashes as they do for any text. The last documents before each size are measured, the others only fill the
+index. ``--large`` goes on to 10,000,000 documents. Sizes for which the memory of the machine is too small are left
+out. The usual sizes take some eight minutes on two cores, and 7 GB.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import redis
+
+from benchmarks import corpus, report, servers
+from benchmarks.ours import Index, index_on, settings_for
+from streamdedup.shingle_hashes import offsets_of, ranges
+from streamdedup.store.redis_buckets import LAYOUTS
+from streamdedup.text import ShingleBatch, Shingler
+
+SIZES = (100_000, 300_000, 1_000_000, 3_000_000)
+LARGE = 10_000_000
+#: Documents before each size that are measured.
+MEASURED = 20_000
+#: Documents that are prepared at once, while those before are indexed.
+PORTION = 10_000
+#: Share of the available memory that an index may take.
+MEMORY_SHARE = 0.8
+#: Makes a number of its own for each copy: an odd factor, so that no two numbers below 2^32 come to the same.
+SPREAD = 0x9E3779B1
+
+
+@dataclass(frozen=True)
+class Point:
+    """What the last documents before a size cost.
+
+    Attributes:
+        layout: Bucket layout.
+        documents: Documents in the index.
+        redis_us: Processor time of Redis for a document, in microseconds.
+        client_us: Processor time of the client for a document, in microseconds, without shingles and signatures.
+        documents_per_s: Documents indexed in a second.
+        bytes_a_document: Memory of Redis, by document.
+    """
+
+    layout: str
+    documents: int
+    redis_us: float
+    client_us: float
+    documents_per_s: float
+    bytes_a_document: float
+
+
+class Member(NamedTuple):
+    """A document: article ``article`` in copy ``copy``."""
+
+    copy: int
+    article: int
+
+
+class CopyShingler:
+    """Stands in for the shingler of a detector: the text of a document is the number of its copy and of its article.
+
+    Args:
+        articles: Shingles of all articles.
+    """
+
+    def __init__(self, articles: ShingleBatch) -> None:
+        self._articles = articles
+
+    def shingle(self, texts: Sequence[str]) -> ShingleBatch:
+        """Return the shingles of each document."""
+        members = [Member(*map(int, text.split())) for text in texts]
+        articles = np.array([member.article for member in members], np.int64)
+        numbers = np.array([member.copy * SPREAD % 2**32 for member in members], np.uint32)
+        all_of = self._articles
+        counts = np.diff(all_of.offsets)[articles]
+        hashes = all_of.hashes[ranges(all_of.offsets[articles], counts)] ^ np.repeat(numbers, counts)
+        places = np.repeat(np.arange(len(texts), dtype=np.uint64), counts)
+        ordered = np.sort((places << np.uint64(32)) | hashes)
+        tail_counts = np.diff(all_of.tail_offsets)[articles]
+        return ShingleBatch(
+            ordered.astype(np.uint32),
+            offsets_of(counts),
+            all_of.token_counts[articles],
+            all_of.element_counts[articles],
+            all_of.tails[ranges(all_of.tail_offsets[articles], tail_counts)],
+            offsets_of(tail_counts),
+            all_of.frame_only[articles],
+        )
+
+
+def main() -> None:
+    """Measure, print, write."""
+    arguments = parse_arguments()
+    texts = corpus.load()
+    options = settings_for().profiles["articles"].shingle_options()
+    shingler = CopyShingler(Shingler(options).shingle(texts.texts))
+    points: list[Point] = []
+    for layout in LAYOUTS:
+        with ExitStack() as stack:
+            server = stack.enter_context(servers.make_redis(arguments.redis))
+            client = stack.enter_context(redis.Redis.from_url(server.url))
+            index = stack.enter_context(index_on(server.url, **{"redis.bucket_layout": layout}))
+            index.detector._shingler = shingler  # type: ignore[assignment]  # noqa: SLF001  it has the one method used here
+            name = servers.name_of_redis(client)
+            growth = Growth(index, client, server.pid, layout, len(texts.documents))
+            for point in growth.points(arguments.sizes):
+                points.append(point)
+                print(point, file=sys.stderr, flush=True)
+    setting = {
+        "documents": f"{texts.name}, copies with other shingle hashes",
+        "counted": f"the last {min(MEASURED, min(arguments.sizes) // 2):,} documents before each size",
+        "server": name,
+        "left out": ", ".join(left_out(points, arguments.sizes)) or "nothing",
+    }
+    results = [asdict(point) for point in points]
+    report.Report("growth", arguments.quick, setting, results, {"costs": costs(points)}).show(arguments.output)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = report.parser(__doc__ or "")
+    parser.add_argument("--sizes", type=int, nargs="+", help="documents in the index, ascending")
+    parser.add_argument("--large", action="store_true", help=f"also {LARGE:,} documents")
+    parser.add_argument("--redis", metavar="PROGRAM", help="Redis server program")
+    arguments = parser.parse_args()
+    arguments.sizes = arguments.sizes or ([1_000, 3_000] if arguments.quick else [*SIZES])
+    if arguments.large and not arguments.quick:
+        arguments.sizes.append(LARGE)
+    return arguments
+
+
+class Growth:
+    """Fills one index.
+
+    Args:
+        index: The index, empty.
+        client: A client of its server.
+        pid: Process id of the server.
+        layout: Bucket layout.
+        articles: Documents in one copy.
+    """
+
+    def __init__(self, index: Index, client: "redis.Redis", pid: int, layout: str, articles: int) -> None:
+        self._index = index
+        self._client = client
+        self._pid = pid
+        self._layout = layout
+        self._articles = articles
+        self._empty_bytes = servers.used_bytes(client)
+        self._filled = 0
+
+    def points(self, sizes: Sequence[int]) -> Iterator[Point]:
+        """Measure at each size that the machine has memory for."""
+        for size in sizes:
+            if not self._fits(size):
+                return
+            measured = min(MEASURED, min(sizes) // 2)
+            self._fill(size - measured)
+            yield self._measure(size)
+
+    def _fits(self, size: int) -> bool:
+        if not self._filled:
+            return True
+        used = servers.used_bytes(self._client) - self._empty_bytes
+        return used * (size / self._filled - 1) < MEMORY_SHARE * available_bytes()
+
+    def _fill(self, size: int) -> None:
+        """Index documents until there are so many; the next ones are prepared meanwhile."""
+        firsts = range(self._filled, size, PORTION)
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            made = [thread.submit(self._prepare, first, min(first + PORTION, size)) for first in firsts[:1]]
+            for at in range(len(firsts)):
+                batches = made.pop().result()
+                made = [
+                    thread.submit(self._prepare, first, min(first + PORTION, size)) for first in firsts[at + 1 : at + 2]
+                ]
+                for batch in batches:
+                    self._index.index(batch)
+        self._filled = size
+
+    def _measure(self, size: int) -> Point:
+        """Index the documents up to a size, and tell what they cost."""
+        count = size - self._filled
+        batches = self._prepare(self._filled, size)
+        server_s, client_s, begun_s = servers.cpu_s(self._pid), time.process_time(), time.monotonic()
+        for batch in batches:
+            self._index.index(batch)
+        seconds = time.monotonic() - begun_s
+        client_us = 1e6 * (time.process_time() - client_s) / count
+        server_us = 1e6 * (servers.cpu_s(self._pid) - server_s) / count
+        self._filled = size
+        used = servers.used_bytes(self._client) - self._empty_bytes
+        return Point(self._layout, size, server_us, client_us, count / seconds, used / size)
+
+    def _prepare(self, first: int, last: int) -> list[Any]:
+        members = (Member(*divmod(number, self._articles)) for number in range(first, last))
+        documents = [corpus.Text(f"{copy}-{article}", f"{copy} {article}") for copy, article in members]
+        return self._index.prepare(documents, first)
+
+
+def available_bytes() -> float:
+    """Return how much memory the machine can still give; infinite where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return float("inf")
+    (line,) = (line for line in lines if line.startswith("MemAvailable:"))
+    return 1024.0 * int(line.split()[1])
+
+
+def left_out(points: Sequence[Point], sizes: Sequence[int]) -> list[str]:
+    """Return the sizes that were not measured."""
+    done = {(point.layout, point.documents) for point in points}
+    return [f"{layout} at {size:,}" for layout in LAYOUTS for size in sizes if (layout, size) not in done]
+
+
+def costs(points: Sequence[Point]) -> report.Table:
+    """Return the table."""
+    first: dict[str, Point] = {}
+    rows = []
+    for point in points:
+        of = first.setdefault(point.layout, point)
+        values = [f"{point.redis_us:.1f}", f"{point.redis_us / of.redis_us:.2f}", f"{point.client_us:.1f}"]
+        rates = [f"{point.documents_per_s:,.0f}", f"{point.bytes_a_document:,.0f}"]
+        rows.append([f'"{point.layout}"', f"{point.documents:,}", *values, *rates])
+    columns = [
+        "bucket_layout",
+        "documents",
+        "Redis, µs",
+        "times the first",
+        "client, µs",
+        "documents/s",
+        "bytes a document",
+    ]
+    return report.Table(columns, rows)
+
+
+if __name__ == "__main__":
+    main()

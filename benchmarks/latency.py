@@ -1,0 +1,245 @@
+"""From the producer of a document to a subscriber of its alert, in milliseconds, at several steady rates.
+
+    python -m benchmarks.latency [--quick] [--rates 20 1000 3500] [--seconds 20] [--redis PROGRAM]
+
+Some documents are near-duplicates of one sent a second before, and their alerts are awaited: the time counts from the
+moment at which the producer's schedule wanted to send the document (`benchmarks.load`) to the moment at which a
+subscriber that reads committed records only has the alert. Beside the daemon the *bare loop* of `benchmarks.consumers`
+runs at the same rates: it forwards the same records in transactions and computes nothing. Producer, contender and
+subscriber are processes of their own on the same machine as broker and Redis.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from benchmarks import consumers, corpus, load, report, servers
+from benchmarks.world import Job, World
+from streamdedup.embedded import ManagedProcess, ServerError
+
+OURS, BARE = "streamdedup", "bare loop"
+#: Records a second.
+RATES = (20, 1_000, 3_500)
+#: Seconds of each run that are not counted.
+WARM_S = 3.0
+#: A near-duplicate follows its original after so many seconds.
+LAG_S = 1.0
+#: Shortest text taken, in characters, so that a few words more leave it a near-duplicate.
+LEAST_CHARACTERS = 300
+#: By the highest rate: one document of so many is a near-duplicate. In Reuters it is one of 40; more of them at low
+#: rates, for the sake of the 99th percentile.
+SHARES = {100: 2, 100_000: 20}
+#: Fewest alerts awaited at a low rate, where the run is made longer for it.
+LEAST_ALERTS = 400
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A name, what makes its process, and what tells that it reads."""
+
+    name: str
+    make: Callable[[Job], ManagedProcess]
+    is_at_work: Callable[[ManagedProcess], bool]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run of one contender at one rate.
+
+    Attributes:
+        name: The contender.
+        rate: Records a second.
+        awaited: Alerts awaited.
+        missing: Alerts that did not arrive.
+        p50_ms: Half of the alerts took no longer.
+        p99_ms: 99 of 100 alerts took no longer.
+        longest_ms: The slowest.
+        late_p99_ms: How late the producer was, 99 of 100 records; part of the times above.
+        others_share: Share of the machine that other programs took meanwhile, 0 to 1.
+    """
+
+    name: str
+    rate: int
+    awaited: int
+    missing: int
+    p50_ms: float
+    p99_ms: float
+    longest_ms: float
+    late_p99_ms: float
+    others_share: float
+
+
+class End(ManagedProcess):
+    """One end of the measurement, a process of `benchmarks.load`."""
+
+    def __init__(self, end: str, kafka: str, topic: str, *more: str) -> None:
+        super().__init__(end)
+        self._arguments = [end, "--kafka", kafka, "--topic", topic, *more]
+        self.result_path = self.directory / "result.json"
+
+    def command(self) -> list[str]:
+        """Return the command line."""
+        return [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "benchmarks.load",
+            *self._arguments,
+            "--output",
+            str(self.result_path),
+        ]
+
+    def is_ready(self) -> bool:
+        """Tell whether it is connected."""
+        return load.READY in self.log_path.read_text(encoding="utf-8")
+
+    def result(self, deadline_s: float) -> Any:
+        """Return the result of a process that ends by itself.
+
+        Raises:
+            ServerError: It did not end in time, or without a result.
+        """
+        if not self.wait_exit(deadline_s) or not self.result_path.exists():
+            raise ServerError(f"{self.name} left no result{self.log_tail()}")
+        return json.loads(self.result_path.read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    """Measure, print, write."""
+    arguments = parse_arguments()
+    found: list[Measured] = []
+    with ExitStack() as stack:
+        world = World(stack, arguments.redis)
+        contenders = [
+            Contender(BARE, lambda job: world.consumer(job, "bare", "--copies"), consumers.is_at_work),
+            Contender(OURS, world.daemon, lambda _: True),
+        ]
+        for rate in arguments.rates:
+            path = world.folder / f"documents-{rate}"
+            count = documents_of(rate, arguments.seconds, path)
+            for contender in contenders:
+                found.append(measure(world, contender, rate, path, count))
+                print(found[-1], file=sys.stderr, flush=True)
+        setting = {
+            "documents": "Reuters" if corpus.REUTERS.exists() else "sample",
+            "servers": world.servers(),
+            "other programs": f"{max(one.others_share for one in found):.0%} of the machine at most",
+            "producer": f"late by at most {max(one.late_p99_ms for one in found):.1f} ms (99 of 100 records)",
+        }
+    results = [asdict(one) for one in found]
+    report.Report("latency", arguments.quick, setting, results, {"rates": table(found)}).show(arguments.output)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = report.parser(__doc__ or "")
+    parser.add_argument("--rates", type=int, nargs="+", help="records a second")
+    parser.add_argument("--seconds", type=float, help="counted time of a run; 15 unless --quick")
+    parser.add_argument("--redis", metavar="PROGRAM", help="Redis server program")
+    arguments = parser.parse_args()
+    arguments.rates = arguments.rates or list(RATES[:2] if arguments.quick else RATES)
+    arguments.seconds = arguments.seconds or (2.0 if arguments.quick else 15.0)
+    return arguments
+
+
+def documents_of(rate: int, seconds: float, path: Path) -> int:
+    """Write the documents of a run, one a line; return their number."""
+    count = round((WARM_S + max(seconds, min(LEAST_ALERTS * 2 / rate, seconds * 2))) * rate)
+    texts = (text for text in corpus.load(2 * count).texts if len(text) >= LEAST_CHARACTERS)
+    with path.open("wb") as file:
+        for number, text in enumerate(in_pairs(texts, rate, count)):
+            key = key_of(number, rate)
+            file.write(b"%s\t%s\n" % (key.encode(), msgspec.json.encode({"id": key, "text": text})))
+    return count
+
+
+def in_pairs(texts: Iterator[str], rate: int, count: int) -> Iterator[str]:
+    """Yield texts, among them near-duplicates of the text ``LAG_S`` before, as soon as there is one."""
+    lag = lag_of(rate)
+    sent: deque[str] = deque(maxlen=lag)
+    for number in range(count):
+        text = f"{sent[0]} repeated as number {number}" if is_copy(number, rate) else next(texts)
+        sent.append(text)
+        yield text
+
+
+def is_copy(number: int, rate: int) -> bool:
+    """Tell whether a document is a near-duplicate of an earlier one, so that an alert is awaited."""
+    every = SHARES[min(limit for limit in SHARES if rate <= limit)]
+    return number % every == every - 1 and number >= lag_of(rate)
+
+
+def key_of(number: int, rate: int) -> str:
+    """Return key and id of a document."""
+    return f"{load.AWAITED.decode() if is_copy(number, rate) else ''}{number}"
+
+
+def lag_of(rate: int) -> int:
+    """Return the distance of a near-duplicate from its original: an odd number, so that the original is no copy."""
+    return max(1, round(rate * LAG_S)) // 2 * 2 + 1
+
+
+def measure(world: World, contender: Contender, rate: int, documents: Path, count: int) -> Measured:
+    """Run one contender at one rate.
+
+    Raises:
+        ServerError: A process failed, or no alert arrived.
+    """
+    job = world.empty_job()
+    copies = [number for number in range(count) if is_copy(number, rate)]
+    limit_s = load.PATIENCE_S + 2 * count / rate
+    with ExitStack() as stack:
+        process = stack.enter_context(closing(contender.make(job)))
+        process.start()
+        process.wait_until(lambda: contender.is_at_work(process), load.PATIENCE_S)
+        producer = End(
+            "produce", world.address, job.topic, "--documents", str(documents.resolve()), "--rate", str(rate)
+        )
+        subscriber = End("subscribe", world.address, job.output, "--count", str(len(copies)))
+        for end in (subscriber, producer):
+            stack.enter_context(closing(end))
+            end.start()
+        own = [process.pid, world.redis.pid, world.kafka_pid, os.getpid()]
+        begun_s, busy_s, cpu_s = time.monotonic(), servers.busy_s(), sum(map(servers.cpu_s, own))
+        sent, seen = producer.result(limit_s), subscriber.result(limit_s)
+        used_s = sum(map(servers.cpu_s, own)) - cpu_s + sent["cpu_s"] + seen["cpu_s"]
+        all_s = (time.monotonic() - begun_s) * (os.cpu_count() or 1)
+        others = max(0.0, servers.busy_s() - busy_s - used_s) / all_s
+    awaited = [number for number in copies if number >= WARM_S * rate]
+    due_s = {number: sent["begin_s"] + number / rate for number in awaited}
+    arrived_s = {number: seen["arrived_s"].get(key_of(number, rate)) for number in awaited}
+    taken = [1000 * (at_s - due_s[number]) for number, at_s in arrived_s.items() if at_s is not None]
+    if not taken:
+        raise ServerError(f"{contender.name}: no alert arrived")
+    p50, p99, longest = np.percentile(taken, [50, 99, 100]).tolist()
+    late = float(np.percentile(sent["late_ms"], 99))
+    return Measured(contender.name, rate, len(awaited), len(awaited) - len(taken), p50, p99, longest, late, others)
+
+
+def table(found: Sequence[Measured]) -> report.Table:
+    """Return the table of latencies, a row for each rate."""
+    by_rate: dict[int, dict[str, Measured]] = {}
+    for one in found:
+        by_rate.setdefault(one.rate, {})[one.name] = one
+    rows = [
+        [f"{rate:,}/s", *(f"{value:.0f}" for name in (BARE, OURS) for value in (of[name].p50_ms, of[name].p99_ms))]
+        for rate, of in by_rate.items()
+    ]
+    columns = ["produce to subscriber, ms", *(f"{name}, {part}" for name in (BARE, OURS) for part in ("p50", "p99"))]
+    return report.Table(columns, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""The two ends of a latency measurement, each a process of its own: a producer with a schedule, and a subscriber.
+
+    python -m benchmarks.load produce --kafka HOST:PORT --topic NAME --documents FILE --rate 1000 --output FILE
+    python -m benchmarks.load subscribe --kafka HOST:PORT --topic NAME --count 7000 --output FILE
+
+The producer is an open loop: record n is due at ``begin + n / rate``, whether or not earlier records have been
+processed, so that a stalled consumer is measured with every record that it delays. The subscriber reads committed
+records only and notes the time at which each arrives.
+"""
+
+import argparse
+import gc
+import json
+import time
+from contextlib import closing
+from pathlib import Path
+
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.structs import TopicPartition
+
+#: Beginning of the key of a document whose alert is awaited.
+AWAITED = b"copy-"
+#: Printed when a process is connected.
+READY = "ready"
+#: From that moment to the first record of the producer, in seconds.
+HEAD_START_S = 1.0
+#: Shortest sleep of the producer, in seconds: at high rates a few records are sent at each waking.
+LEAST_SLEEP_S = 0.001
+#: The subscriber ends when nothing has arrived for so long, in seconds.
+SILENCE_S = 15.0
+#: Longest wait for the first record of all, in seconds.
+PATIENCE_S = 120.0
+
+
+def main() -> None:
+    """Run the end that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("end", choices=["produce", "subscribe"])
+    for name in ("kafka", "topic"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--documents", type=Path, help="what to send: key, tab and value, one a line")
+    parser.add_argument("--rate", type=float, help="records a second")
+    parser.add_argument("--count", type=int, help="awaited keys")
+    parser.add_argument("--output", type=Path, required=True)
+    arguments = parser.parse_args()
+    found: dict[str, object]
+    # A pause of this process would be counted as one of the daemon.
+    gc.disable()
+    if arguments.end == "produce":
+        found = produce(arguments.kafka, arguments.topic, arguments.documents, arguments.rate)
+    else:
+        found = subscribe(arguments.kafka, arguments.topic, arguments.count)
+    arguments.output.write_text(json.dumps(found), encoding="utf-8")
+
+
+def produce(kafka: str, topic: str, documents: Path, rate: float) -> dict[str, object]:
+    """Send each document at its time.
+
+    Returns:
+        ``begin_s``, the Unix time of the first record; ``late_ms``, how late each was handed to the client;
+        ``cpu_s``, the processor time used since the connection was made.
+    """
+    lines = documents.read_bytes().splitlines()
+    late_ms = []
+    with closing(KafkaProducer(bootstrap_servers=kafka, linger_ms=0)) as producer:
+        producer.partitions_for(topic)
+        print(READY, flush=True)
+        begin_s, cpu_s = time.time() + HEAD_START_S, time.process_time()
+        number = 0
+        while number < len(lines):
+            due_s = begin_s + number / rate
+            now_s = time.time()
+            if now_s < due_s:
+                time.sleep(max(LEAST_SLEEP_S, due_s - now_s))
+                continue
+            key, _, value = lines[number].partition(b"\t")
+            producer.send(topic, key=key, value=value)
+            late_ms.append(1000 * (now_s - due_s))
+            number += 1
+        producer.flush()
+    return {"begin_s": begin_s, "late_ms": late_ms, "cpu_s": time.process_time() - cpu_s}
+
+
+def is_awaited(key: bytes) -> bool:
+    """Tell whether an alert of the document with this key is awaited."""
+    return key.startswith(AWAITED)
+
+
+def subscribe(kafka: str, topic: str, count: int) -> dict[str, object]:
+    """Read until so many awaited keys have arrived, or nothing has arrived for a while.
+
+    Returns:
+        ``arrived_s``, by key the Unix time at which its first record arrived; ``cpu_s``, as above.
+    """
+    arrived_s: dict[str, float] = {}
+    options = {"isolation_level": "read_committed", "enable_auto_commit": False, "group_id": None}
+    with closing(KafkaConsumer(bootstrap_servers=kafka, **options)) as consumer:
+        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning(*partitions)
+        for partition in partitions:
+            consumer.position(partition)
+        print(READY, flush=True)
+        end_s, cpu_s = time.time() + PATIENCE_S, time.process_time()
+        while len(arrived_s) < count and time.time() < end_s:
+            polled = consumer.poll(timeout_ms=200)
+            now_s = time.time()
+            for records in polled.values():
+                for record in records:
+                    if is_awaited(record.key):
+                        arrived_s.setdefault(record.key.decode(), now_s)
+                end_s = now_s + SILENCE_S
+    return {"arrived_s": arrived_s, "cpu_s": time.process_time() - cpu_s}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""More daemons, and Redis on more servers, Kafka to Kafka; and what a core for each process would give.
+
+    python -m benchmarks.scale [--quick] [--documents 152344] [--rounds 2] [--redis PROGRAM]
+
+One daemon, two daemons that share the partitions, and one and two daemons whose index is spread over two masters of a
+Redis cluster. There are so many documents that the beginning and the end, when not all processes are at work, hardly
+count. `benchmarks.world` says what counts. On a machine with fewer cores than processes the processes share them, so
+that more of them are hardly faster. The processor time of each tells what they could do on a machine with a core each.
+"""
+
+import argparse
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from benchmarks import corpus, report, servers
+from benchmarks.world import Entry, Job, Round, World, arguments_of, best_of, in_turns, others
+from tests.redis_sets import redis_cluster
+
+
+class Setup(NamedTuple):
+    """How many daemons, and how many masters of Redis."""
+
+    daemons: int
+    masters: int
+
+    def __str__(self) -> str:
+        servers = "1 Redis" if self.masters == 1 else f"{self.masters} Redis in a cluster"
+        return f"{self.daemons} daemon{'s' * (self.daemons > 1)}, {servers}"
+
+
+SETUPS = (Setup(1, 1), Setup(2, 1), Setup(1, 2), Setup(2, 2))
+#: What is computed besides, from the processor times of the nearest that was measured.
+FURTHER = (Setup(4, 1), Setup(4, 2), Setup(8, 4))
+
+
+def main() -> None:
+    """Measure, print, write."""
+    quick, usual = {"documents": 4_000, "rounds": 1}, {"documents": 152_344, "rounds": 2}
+    arguments = arguments_of(report.parser(__doc__ or ""), quick, usual)
+    texts = corpus.load(arguments.documents)
+    with ExitStack() as stack:
+        world = World(stack, arguments.redis)
+        cluster = stack.enter_context(redis_cluster(servers.redis_program(arguments.redis), 2))
+        world.add_cluster([(node, client) for node, client in zip(cluster.nodes, cluster.clients, strict=True)])
+        world.fill("all", texts.documents)
+        entries = [Entry(str(setup), "all", maker(world, setup)) for setup in SETUPS]
+        rounds = in_turns(world, "all", entries, arguments.rounds)
+        setting = {
+            "documents": f"{texts.name}: {arguments.documents:,}",
+            "servers": world.servers(),
+            "rounds": arguments.rounds,
+            "other programs": others(best_of(rounds)),
+        }
+    show(arguments, setting, rounds)
+
+
+def maker(world: World, setup: Setup) -> Any:
+    """Return what makes the daemons."""
+
+    def make(job: Job) -> list[Any]:
+        return [world.daemon(job, on_cluster=setup.masters > 1) for _ in range(setup.daemons)]
+
+    return make
+
+
+def show(arguments: argparse.Namespace, setting: dict[str, Any], rounds: list[list[Round]]) -> None:
+    """Print and write everything."""
+    best = dict(zip(SETUPS, best_of(rounds), strict=True))
+    results = [
+        {"name": str(setup), "best": asdict(one), "rounds": [asdict(each) for each in own]}
+        for (setup, one), own in zip(best.items(), rounds, strict=True)
+    ]
+    tables = {"rates": rates(best), "cores": cores(best)}
+    report.Report("scale", arguments.quick, setting, results, tables).show(arguments.output)
+
+
+def rates(best: dict[Setup, Round]) -> report.Table:
+    """Return the table of rates and processor times."""
+    first = next(iter(best.values()))
+    rows = []
+    for setup, one in best.items():
+        used = [f"{us:,.0f}" for us in one.cpu_us.values()]
+        ratio = one.documents_per_s / first.documents_per_s
+        busy = sum(one.cpu_us.values()) * one.documents_per_s / 1e6
+        rows.append([str(setup), f"{one.documents_per_s:,.0f}", f"{ratio:.2f}", *used, f"{busy:.2f}"])
+    columns = ["", "documents/s", "times the first", *(f"{name}, µs" for name in first.cpu_us), "cores busy"]
+    return report.Table(columns, rows)
+
+
+class Capacity(NamedTuple):
+    """What a setup could do with a core for each process, in documents a second.
+
+    Attributes:
+        daemons: All daemons, if they never wait.
+        redis: All servers of Redis.
+        kafka: The broker.
+        in_turns: All daemons, if each waits while Redis works for it.
+    """
+
+    daemons: float
+    redis: float
+    kafka: float
+    in_turns: float
+
+    @property
+    def most(self) -> float:
+        """Every process works all the time."""
+        return min(self.daemons, self.redis, self.kafka)
+
+    @property
+    def least(self) -> float:
+        """Daemons and Redis take turns."""
+        return min(self.in_turns, self.redis, self.kafka)
+
+    @property
+    def limit(self) -> str:
+        """The process that limits ``most``."""
+        return min((self.daemons, "daemon"), (self.redis, "Redis"), (self.kafka, "Kafka"))[1]
+
+
+def capacity(setup: Setup, measured: Round) -> Capacity:
+    """Return what a setup could do, from processor times that were measured.
+
+    Args:
+        setup: The setup.
+        measured: Processor time of each process for a document, all daemons and all servers of Redis together.
+    """
+    daemon_us, redis_us, kafka_us = (measured.cpu_us[name] for name in ("consumer", "Redis", "Kafka"))
+    return Capacity(
+        daemons=1e6 * setup.daemons / daemon_us,
+        redis=1e6 * setup.masters / redis_us,
+        kafka=1e6 / kafka_us,
+        in_turns=1e6 * setup.daemons / (daemon_us + redis_us),
+    )
+
+
+def cores(best: dict[Setup, Round]) -> report.Table:
+    """Return the table of what a core for each process would give."""
+    rows = []
+    for setup in (*SETUPS, *FURTHER):
+        nearest = best[Setup(min(setup.daemons, 2), min(setup.masters, 2))]
+        found = capacity(setup, nearest)
+        shown = [f"{value:,.0f}" for value in (found.daemons, found.redis, found.kafka)]
+        rows.append([str(setup), *shown, f"{found.least:,.0f} to {found.most:,.0f}", found.limit])
+    return report.Table(["with a core each", "daemons", "Redis", "Kafka", "documents/s", "limited by"], rows)
+
+
+if __name__ == "__main__":
+    main()
