@@ -146,7 +146,7 @@ class Metrics:
         self.batch_records = self._histogram("batch_records", "Records in a batch.", _COUNT_BUCKETS)
         self.batch_seconds = self._histogram(
             "batch_seconds",
-            "Time of a batch by stage: poll, prepare, index, publish; beside them ahead.",
+            "Time of a batch by stage: poll, prepare, index, publish; ahead: prepare of the next batch, beside them.",
             _STAGE_BUCKETS,
             "stage",
         )

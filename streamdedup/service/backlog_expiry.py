@@ -120,7 +120,7 @@ class BacklogExpiry:
                     log.info("order_restored", partition=str(partition))
 
     def run(self, source: Source) -> None:
-        """Evict expired documents, when it is time to; only between two batches, when all that was read is settled.
+        """Evict expired documents, at most once a second, while no batch is being indexed.
 
         Raises:
             StoreUnavailable: Try again.

@@ -20,6 +20,9 @@ import structlog
 
 from streamdedup.position import Partition
 
+#: Batches of the configured size to commit after a halving before a batch is read ahead.
+_CAREFUL_BATCHES = 50
+
 log = structlog.get_logger("streamdedup.loop")
 
 
@@ -61,8 +64,8 @@ class BatchLimits:
         self._batch_records = batch_records
         self._process = process or secrets.token_hex(8)
         self._halvings = 0
-        #: Whether a batch was committed since a partition was taken over.
-        self._is_committed = False
+        #: Records to commit before the next batch is read ahead.
+        self._until_ahead_count = 1
         #: Records committed since the batch size changed last.
         self._committed_count = 0
 
@@ -77,12 +80,13 @@ class BatchLimits:
         Returns:
             Note of this process.
         """
-        self._is_committed = False
+        self._until_ahead_count = max(self._until_ahead_count, 1)
         before = Attempt.parse(noted)
         if before is not None and before.process != self._process:
             halvings = min(self._halvings_after(before, offset), self._batch_records.bit_length() - 1)
             if halvings > self._halvings:
                 self._halvings, self._committed_count = halvings, 0
+                self._until_ahead_count = _CAREFUL_BATCHES * self._batch_records
                 if before.offset == offset:
                     log.warning("batches_halved", partition=str(partition), offset=offset, records=self.limit())
         return str(Attempt(offset, self._halvings, self._process))
@@ -99,17 +103,18 @@ class BatchLimits:
         Args:
             count: Records of a batch that was committed.
         """
-        self._is_committed = True
+        self._until_ahead_count -= count
         self._committed_count += count
         if self._halvings and self._committed_count >= self._batch_records:
             self._halvings, self._committed_count = self._halvings - 1, 0
 
     def may_read_ahead(self) -> bool:
-        """Tell whether there is memory for the next batch beside the batch at work, as far as is known.
+        """Tell whether the next batch may be read while a batch is at work, so that memory holds both.
 
-        There is when batches have the configured size, and one was committed since a partition was taken over.
+        It may once a batch was committed since the last takeover of a partition. After a halving it may once
+        ``_CAREFUL_BATCHES`` batches were committed: two batches may have been too much for the memory.
         """
-        return self._is_committed and not self._halvings
+        return self._until_ahead_count <= 0 and not self._halvings
 
     def limit(self) -> int:
         """Return the largest number of records that the next batch may have, at least 1."""

@@ -7,7 +7,7 @@ from streamdedup.detections import Outcome
 from streamdedup.messages import Document
 from streamdedup.position import Partition
 from streamdedup.service.outbox import Profile
-from streamdedup.service.preparation import PreparedBatch
+from streamdedup.service.preparation import Chunk, PreparedBatch
 from streamdedup.store.base import Fence
 
 
@@ -16,7 +16,7 @@ class Indexer:
 
     Args:
         profiles: Profiles by name.
-        timed: Measures the stage ``index``.
+        timed: Measures the stages ``prepare`` and ``index``.
         tick: Called at every step, for the watchdog.
     """
 
@@ -42,18 +42,23 @@ class Indexer:
             BatchRefused: A partition belongs to another daemon; drop the batch.
             IndexLost: The index is gone.
         """
-        for chunk in prepared.chunks:
+        while (chunk := self._next(prepared)) is not None:
             self._tick()
             detector = self._profiles[chunk.profile].detector
-            rights = _of(chunk.documents, fences)
+            chunk_fences = _of(chunk.documents, fences)
             with self._timed("index"):
                 if chunk.prepared is None:
-                    outcome = detector.delete(chunk.documents, rights)
+                    outcome = detector.delete(chunk.documents, chunk_fences)
                 else:
-                    outcome = detector.index(chunk.prepared, rights)
+                    outcome = detector.index(chunk.prepared, chunk_fences)
             prepared.work.outcomes.setdefault(chunk.profile, Outcome()).add(outcome)
+
+    def _next(self, prepared: PreparedBatch) -> Chunk | None:
+        """Return the next chunk, computed now if it is not computed yet; None behind the last."""
+        with self._timed("prepare"):
+            return next(prepared.chunks, None)
 
 
 def _of(documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> dict[Partition, Fence]:
-    """Choose the rights to write that a detector needs for its documents."""
+    """Return the fences of the partitions of documents."""
     return {partition: fences[partition] for partition in {document.position.of for document in documents}}

@@ -58,7 +58,7 @@ def decode_batch(batch: Batch, profiles: Mapping[str, Profile], work: Work) -> N
         work.kinds.append((unreadable.position.topic, INVALID))
 
 
-def portions(documents: Sequence[Document], size: int) -> Iterator[list[Document]]:
+def portions(documents: Sequence[Document], size: int, characters: int) -> Iterator[list[Document]]:
     """Cut documents into runs that are worked on at once, in order.
 
     A run is of deletions alone or without any, so that what is deleted is gone for whoever comes after it, and not for
@@ -68,17 +68,21 @@ def portions(documents: Sequence[Document], size: int) -> Iterator[list[Document
     Args:
         documents: Documents of one profile.
         size: Most of them in a run.
+        characters: Most characters of text in a run of several documents.
     """
     run: list[Document] = []
+    length = 0
     there: dict[str, Document] = {}
     for document in documents:
         before = there.get(document.id)
         deletes = document.op == "delete"
         again = before is not None and not (deletes or _is_redelivery(document, before))
-        if run and (len(run) == size or again or deletes != (run[0].op == "delete")):
+        is_full = len(run) == size or length + len(document.text) > characters
+        if run and (is_full or again or deletes != (run[0].op == "delete")):
             yield run
-            run, there = [], {}
+            run, there, length = [], {}, 0
         run.append(document)
+        length += len(document.text)
         there[document.id] = document
     if run:
         yield run

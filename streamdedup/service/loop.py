@@ -252,10 +252,10 @@ class Loop:
         if self._clients is not None:
             source, sink = self._clients
             self._clients = None
-            self._ahead.discard()
             # The sink goes first: its open transaction, if any, must not outlive our membership of the group.
             sink.close()
             source.close()
+            self._ahead.close()
             self._figures.clients_closed()
 
     def _give_clients_up(self) -> None:

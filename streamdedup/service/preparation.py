@@ -1,7 +1,6 @@
 """The stages of a batch that only compute: records are decoded, and their documents are prepared in chunks."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from streamdedup.detections import Prepared
@@ -15,6 +14,8 @@ from streamdedup.service.work import Work
 #: Most documents of a chunk: arrays of so many stay in the processor's cache, and a storm of copies, each with hundreds
 #: of matches, stays within bounds of memory and time.
 CHUNK_DOCUMENTS = 500
+#: Most characters of text in a chunk of several documents: large documents are prepared a few at a time.
+CHUNK_CHARACTERS = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +53,12 @@ class Preparer:
 
     Args:
         profiles: The profile of each topic.
-        timed: Measures the stage ``prepare``.
         tick: Called before each chunk, for the watchdog.
     """
 
-    def __init__(
-        self,
-        profiles: Mapping[str, Profile],
-        timed: Callable[[str], AbstractContextManager[None]],
-        tick: Callable[[], None],
-    ) -> None:
+    def __init__(self, profiles: Mapping[str, Profile], tick: Callable[[], None]) -> None:
         self._by_topic = profiles
         self._detectors = {profile.name: profile.detector for profile in profiles.values()}
-        self._timed = timed
         self._tick = tick
 
     def prepare(self, batch: Batch) -> PreparedBatch:
@@ -80,11 +74,9 @@ class Preparer:
     def _chunks(self, batch: Batch, work: Work) -> Iterator[Chunk]:
         records = {record.position: record for record in batch.records}
         for name, documents in work.documents.items():
-            for chunk in portions(documents, CHUNK_DOCUMENTS):
+            for chunk in portions(documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS):
                 self._tick()
                 if chunk[0].op == "delete":
                     yield Chunk(name, chunk, None)
                     continue
-                with self._timed("prepare"):
-                    prepared = isolation.prepare(self._detectors[name], chunk, records, work)
-                yield Chunk(name, chunk, prepared)
+                yield Chunk(name, chunk, isolation.prepare(self._detectors[name], chunk, records, work))

@@ -263,7 +263,7 @@ class _Building:
 
     def _replay(self, fences: Mapping[Partition, Fence], window: RebuildWindow) -> int:
         profile = self._site.profile
-        preparer = Preparer(dict.fromkeys(self._site.topics, profile), _untimed, self._tick)
+        preparer = Preparer(dict.fromkeys(self._site.topics, profile), self._tick)
         indexer = Indexer({profile.name: profile}, _untimed, self._tick)
         ends = {partition: mark.offset for partition, mark in self._committed.items()}
         count = 0

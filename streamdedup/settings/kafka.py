@@ -140,7 +140,7 @@ class Kafka(Section):
     """A daemon that sends no heartbeat for this long loses its partitions. Within the broker's
     `group.min.session.timeout.ms` and `group.max.session.timeout.ms`."""
     max_poll_interval_s: Duration = Field(default=300.0, ge=1.0, le=86400.0)
-    """A daemon that works on one batch for longer loses its partitions."""
+    """A daemon that works on two batches in a row for longer loses its partitions."""
     transaction_timeout_s: Duration = Field(default=30.0, ge=1.0, le=900.0)
     """The broker aborts a transaction that is open for longer. Not above its `transaction.max.timeout.ms`."""
     request_timeout_s: Duration = Field(default=10.0, ge=0.1, le=300.0)

@@ -22,10 +22,11 @@ from streamdedup.embedded import KafkaServer
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, CodecMissing, FatalError
 from streamdedup.position import Partition, Position
 from streamdedup.service.kafka import KafkaOptions, KafkaSource, KafkaTransport, TransactionalSink, sinks
+from streamdedup.service.kafka import source as source_module
 from streamdedup.service.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.service.kafka.source import RebalanceNotes
 from streamdedup.service.kafka.span import SpanReader
-from streamdedup.service.transport import Batch, Message
+from streamdedup.service.transport import Batch, Message, Record
 from tests import servers
 
 #: Longest single poll, in seconds.
@@ -210,11 +211,33 @@ class TestT3T4MembershipIsTakenWithTheBatch:
             assignment=lambda: {partition},
             seek=lambda partition, offset: sought.append((partition, offset)),
             _coordinator=SimpleNamespace(state=state, need_rejoin=lambda: True),
+            _fetcher=SimpleNamespace(_completed_fetches=[], _next_partition_records=None),
             _cluster=SimpleNamespace(topic_id=lambda _topic: None, add_listener=lambda _listener: None),
         )
         options = KafkaOptions(bootstrap_servers="unused:1", group_id="g", topics=("t",), transactional_id="x")
         assert not KafkaSource(consumer, options, RebalanceNotes())._poll(0.0, None)
         assert sought == [(partition, 5)]
+
+    def test_a_batch_is_put_back_where_the_poll_fails_after_it_has_the_records(self, monkeypatch):
+        sought: list[dict[Partition, int]] = []
+        consumer = SimpleNamespace(
+            _cluster=SimpleNamespace(topic_id=lambda _topic: None, add_listener=lambda _listener: None),
+            assignment=lambda: {TopicPartition("t", 0), TopicPartition("t", 1)},
+            _coordinator=SimpleNamespace(),
+        )
+        options = KafkaOptions(bootstrap_servers="unused:1", group_id="g", topics=("t",), transactional_id="x")
+        source = KafkaSource(consumer, options, RebalanceNotes())
+        batch = Batch((Record(Position("t", 0, 5), 0, None, b"v"),))
+        monkeypatch.setattr(source, "_poll", lambda _timeout_s, _most: batch)
+        monkeypatch.setattr(source, "rewind", lambda batch: sought.append(batch.starts()))
+
+        def no_coordinator(*_arguments: Any) -> None:
+            raise BrokerUnavailable("made to fail")
+
+        monkeypatch.setattr(source_module, "fetch_committed", no_coordinator)
+        with pytest.raises(BrokerUnavailable, match="made to fail"):
+            source.poll(0.0)
+        assert sought == [{Partition("t", 0): 5}]
 
 
 def test_t5_an_uncommitted_batch_comes_again_only_when_it_is_rewound(lab):

@@ -3,8 +3,10 @@
 ``loop_world`` holds the world: one daemon, one partition unless said otherwise, batches of two records.
 """
 
+import gc
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -41,6 +43,7 @@ from streamdedup.service import loop as loop_module
 from streamdedup.service import preparation, read_ahead
 from streamdedup.service.batch_limits import BatchLimits
 from streamdedup.service.breaker import BreakerOptions
+from streamdedup.service.memory import MemorySource
 from streamdedup.service.read_ahead import ReadAhead
 from streamdedup.service.transport import Batch, Record, SourceStats
 from streamdedup.store.base import Fence
@@ -69,7 +72,7 @@ def documents(count: int, *, partitions: int = 1) -> list[Sent]:
 
 
 def backlog(count: int = 12, **options) -> World:
-    """Return a world with a backlog, and a daemon that has read a batch ahead: 0 and 1 committed, 2 and 3 ahead."""
+    """Return a world with a backlog, and a daemon that has committed 0 and 1 and reads ahead from the next turn on."""
     options = {"partitions": 1, "batch_size": 2} | options
     world = World(documents(count, partitions=options["partitions"]), **options)
     (daemon,) = world.daemons
@@ -160,8 +163,12 @@ class Seen:
         self.ticks.append(threading.get_ident())
 
 
-def decode(position: Position, *_record: object) -> SimpleNamespace:
-    return SimpleNamespace(position=position, id=str(position.offset), text="ten letters", time_ms=1, op="upsert")
+class Decoded(SimpleNamespace):
+    """A document that can be referred to weakly."""
+
+
+def decode(position: Position, *_record: object) -> Decoded:
+    return Decoded(position=position, id=str(position.offset), text="ten letters", time_ms=1, op="upsert")
 
 
 def an_ahead(fences: dict[Partition, Fence]) -> tuple[ReadAhead, Seen]:
@@ -237,18 +244,19 @@ def test_behind_a_batch_that_is_not_full_nothing_is_polled_whatever_waits():
         assert seen.stages == ["poll"] * count
 
 
-def test_while_batches_are_halved_nothing_is_read_ahead():
+def test_nothing_is_read_ahead_until_some_batches_are_committed():
     limits = BatchLimits(4, "b")
-    assert not limits.may_read_ahead()  # nothing is committed yet
-    limits.begin(PARTITION, 0, "0 0 a")
-    for _ in range(2):
-        limits.committed(1)
-        assert not limits.may_read_ahead()
-    limits.committed(2)
-    assert limits.limit() == 4
-    assert limits.may_read_ahead()
-    limits.begin(PARTITION, 4, "")
     assert not limits.may_read_ahead()
+    limits.committed(1)
+    assert limits.may_read_ahead()
+    limits.begin(PARTITION, 1, "")
+    assert not limits.may_read_ahead()
+    limits.begin(PARTITION, 1, "1 0 a")
+    for _ in range(49):
+        limits.committed(4)
+        assert not limits.may_read_ahead()
+    limits.committed(4)
+    assert limits.may_read_ahead()
 
 
 # What happens to both batches
@@ -444,6 +452,33 @@ def test_an_error_of_the_poll_ahead_is_raised_when_the_batch_before_it_is_commit
     assert world.wrong() == []
 
 
+@pytest.mark.parametrize("fails_too", [False, True])
+def test_an_error_of_a_poll_ahead_that_joined_another_generation_opens_new_clients(monkeypatch, fails_too):
+    """The poll may have taken records of another partition before it failed: only new clients read them again."""
+    records = [*documents(8), *(replace(sent, partition=1) for sent in documents(8))]
+    world = World(records, partitions=2, batch_size=2)
+    (daemon,) = world.daemons
+    world.turn(daemon)
+    source, original = daemon.source, MemorySource.poll_ahead
+
+    def poll_ahead(self, timeout_s, most):
+        if self is not source:
+            return original(self, timeout_s, most)
+        if not fails_too:
+            world.broker.rebalance(GROUP)
+            self._catch_up()
+        self._positions[Partition(INPUT, 1)] += 2
+        raise BrokerUnavailable("made to fail")
+
+    monkeypatch.setattr(MemorySource, "poll_ahead", poll_ahead)
+    if fails_too:
+        world.plan = once("put_records", raise_once(StoreUnavailable("made to fail")))
+    world.run()
+    assert daemon.source is not source
+    assert world.wrong() == []
+    assert daemon.figure("records_total") == len(records)
+
+
 def test_before_an_error_that_ends_the_daemon_the_batch_at_work_is_committed():
     world = backlog()
     (daemon,) = world.daemons
@@ -520,7 +555,7 @@ def test_a_killed_daemon_leaves_both_batches_to_the_next():
 
 
 class OneThread:
-    """Stands before an object and refuses calls of a second thread, and calls during a call of another thread."""
+    """Forwards calls to an object, and refuses those of a second thread."""
 
     def __init__(self, inner: object, others: "list[OneThread]") -> None:
         self._inner = inner
@@ -587,6 +622,71 @@ def test_no_batch_is_prepared_twice_also_in_a_topic_that_was_created_again():
 # Memory
 
 
+def test_a_chunk_that_was_taken_is_not_kept(monkeypatch):
+    monkeypatch.setattr(preparation, "CHUNK_DOCUMENTS", 2)
+    batch = a_batch(*(Position(INPUT, 0, offset) for offset in range(8)))
+    ahead, _ = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
+    assert ahead.begin(Waiting(batch), FULL)
+    ahead.poll(Waiting(batch))
+    chunks = ahead.prepared(batch).chunks
+    documents = [weakref.ref(next(chunks).documents[0]) for _ in range(4)]
+    del batch
+    gc.collect()
+    assert [document() for document in documents] == [None] * 4
+
+
+def test_a_discarded_batch_is_prepared_no_further(monkeypatch):
+    monkeypatch.setattr(preparation, "CHUNK_DOCUMENTS", 1)
+    batch = a_batch(*(Position(INPUT, 0, offset) for offset in range(8)))
+    ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
+    begun, go_on = threading.Event(), threading.Event()
+
+    def prepare(documents):
+        begun.set()
+        assert go_on.wait(60)
+        seen.threads_of.update(dict.fromkeys([document.position.offset for document in documents], 0))
+
+    seen.prepare = prepare
+    assert ahead.begin(Waiting(batch), FULL)
+    assert begun.wait(60)
+    waiting = threading.Thread(target=ahead.discard)
+    waiting.start()
+    assert ahead._is_discarded.wait(60)
+    go_on.set()
+    waiting.join(60)
+    assert not waiting.is_alive()
+    assert list(seen.threads_of) == [0]
+
+
+def test_a_batch_that_does_not_fit_in_memory_beside_another_is_prepared_alone():
+    batch = a_batch(Position(INPUT, 0, 0))
+    ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
+    original = seen.prepare
+
+    def prepare(documents):
+        if threading.current_thread().name.startswith(read_ahead.THREAD_NAME):
+            raise MemoryError
+        return original(documents)
+
+    seen.prepare = prepare
+    assert ahead.begin(Waiting(batch), FULL)
+    ahead.poll(Waiting(batch))
+    assert [chunk.prepared for chunk in ahead.prepared(batch).chunks] == [[Position(INPUT, 0, 0)]]
+
+
+def test_without_another_thread_the_loop_prepares_the_batch(monkeypatch):
+    def submit(*_arguments: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(read_ahead.ThreadPoolExecutor, "submit", submit)
+    batch = a_batch(Position(INPUT, 0, 0))
+    ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
+    assert ahead.begin(Waiting(batch), FULL)
+    assert ahead.poll(Waiting(batch)) is batch
+    assert [chunk.prepared for chunk in ahead.prepared(batch).chunks] == [[Position(INPUT, 0, 0)]]
+    assert set(seen.threads_of.values()) == {threading.get_ident()}
+
+
 def test_a_batch_of_a_partition_without_a_fence_is_polled_ahead_and_prepared_afterwards():
     other = Partition(INPUT, 1)
     polled = a_batch(Position(INPUT, 0, 7), Position(INPUT, 1, 0))
@@ -598,11 +698,12 @@ def test_a_batch_of_a_partition_without_a_fence_is_polled_ahead_and_prepared_aft
     (chunk,) = ahead.prepared(batch).chunks
     assert chunk.prepared == [Position(INPUT, 0, 7), Position(INPUT, 1, 0, 3)]
     assert set(seen.threads_of.values()) == {threading.get_ident()}
-    assert seen.stages == ["poll", "prepare"]
+    assert seen.stages == ["poll"]
 
 
 def test_of_a_batch_ahead_only_so_much_text_is_prepared_ahead(monkeypatch):
-    monkeypatch.setattr(read_ahead, "MOST_CHARACTERS", 30)
+    monkeypatch.setattr(read_ahead, "MOST_CHARACTERS", 44)
+    monkeypatch.setattr(read_ahead, "CHUNK_CHARACTERS", 22)
     monkeypatch.setattr(preparation, "CHUNK_DOCUMENTS", 2)
     ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
     places = [Position(INPUT, 0, offset) for offset in range(8)]
@@ -616,4 +717,4 @@ def test_of_a_batch_ahead_only_so_much_text_is_prepared_ahead(monkeypatch):
     assert [offset for offset, thread in sorted(seen.threads_of.items()) if thread == here] == [4, 5, 6, 7]
     # The watchdog hears of each chunk, from the thread that computes it.
     assert [thread == here for thread in seen.ticks] == [False, False, True, True]
-    assert sorted(set(seen.stages)) == ["ahead", "poll", "prepare"]
+    assert sorted(seen.stages) == ["ahead", "poll", "prepare"]

@@ -13,7 +13,7 @@ from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.structs import MemberState, TopicPartition
 
-from streamdedup.errors import BrokerUnavailable, FatalError
+from streamdedup.errors import BrokerUnavailable, FatalError, StreamdedupError
 from streamdedup.position import Partition
 from streamdedup.service.kafka.client import build, close_quietly
 from streamdedup.service.kafka.failures import CLIENT_ERRORS, translated
@@ -84,7 +84,12 @@ class KafkaSource:
         """
         self._refuse_if_broken()
         self._repeats.look()
-        batch = self._in_present_topics(self._poll(timeout_s, most))
+        polled = self._poll(timeout_s, most)
+        try:
+            batch = self._in_present_topics(polled)
+        except StreamdedupError:
+            self.rewind(polled)  # the caller gets no batch, and may poll this source again
+            raise
         if batch:
             self._silence.heard()
         else:
