@@ -17,7 +17,7 @@ def members_in_pages(servers: Servers, keys: Keys, slot: int, band_key: int, gen
     if text is None:
         return set()
     pages = int(text.split()[0])
-    base = 1024
+    base = 1
     while 2 * base <= pages:
         base *= 2
     number = band_key % (2 * base) if band_key % (2 * base) < pages else band_key % base

@@ -115,14 +115,17 @@ class RedisBuckets:
         candidates: list[dict[int, int]] = [{} for _ in numbers]
         full: Counter[int] = Counter()
         near_capacity: set[int] = set()
+        cap = int(self._cap)
         replies = self._runner.run([*calls, *also])[: len(calls)]
-        for rows, (of_full, of_near, *found) in zip(rows_of_call, replies, strict=True):
-            full.update(rows[[place - 1 for place in of_full]].tolist())
-            near_capacity.update(rows[[place - 1 for place in of_near]].tolist())
+        for rows, found in zip(rows_of_call, replies, strict=True):
             for place, members in zip(found[::2], found[1::2], strict=True):
-                row = int(rows[place - 1])
-                _count(candidates[row], self._layout.decode(members), numbers[row])
-        return Hits(candidates, full.total(), frozenset(full), frozenset(near_capacity))
+                row = int(rows[abs(place) - 1])
+                if place < 0:
+                    full[row] += 1
+                others_count = _count(candidates[row], self._layout.decode(members), numbers[row])
+                if 0 < cap <= 2 * others_count:
+                    near_capacity.add(row)
+        return Hits(candidates, full.total(), frozenset(full), frozenset(near_capacity | full.keys()))
 
     def remove(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> None:
         """See ``BucketStore.leave_buckets``."""
@@ -163,7 +166,9 @@ class RedisBuckets:
         return calls, rows_of_call
 
 
-def _count(candidates: dict[int, int], members: Iterable[int], own: int) -> None:
+def _count(candidates: dict[int, int], members: Sequence[int], own: int) -> int:
+    """Count the members of a bucket other than the document itself; return how many there are."""
     for number in members:
         if number != own:
             candidates[number] = candidates.get(number, 0) + 1
+    return len(members) - (own in members)

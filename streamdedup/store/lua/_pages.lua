@@ -1,81 +1,88 @@
 -- Bucket pages of one slot. Put in front of the scripts of the layout "packed".
 --
--- A page is a hash of many buckets: field = band key (4 bytes), value = the document numbers of the bucket (8 bytes each, joined). A
--- small hash is a list in memory, so a bucket of one document takes some 18 bytes. The list ends at values of more than 64 bytes,
--- so a bucket of more than MOST_IN_PAGE members is a string of its own, and its field is empty.
+-- A page is a hash of many buckets: field = band key (4 bytes), value = document numbers (8 bytes each, joined). The server keeps a
+-- small hash as a list, so a bucket of one document takes some 18 bytes. The list ends at values of more than 64 bytes: the members
+-- of a larger bucket are a string of their own, and its field is empty.
 --
--- Page generation: floor(time / lifetime). Documents are inserted into the present generation and looked for in this one and the
--- one before, so a member is found for at least one lifetime. All keys of a generation expire at its end plus one lifetime. Without
--- a lifetime there is one generation. The generation after the present one exists after the clock went back.
+-- A page generation holds what is inserted during one lifetime and expires one lifetime after its end. Documents are looked up in the
+-- present one, in the one before and, after the clock went back, in the next; a member is in one of them only.
 --
--- Pages grow by linear hashing (W. Litwin, 1980): with n pages and the largest power of two b <= n, a band key is on page
--- key mod 2b, or key mod b where this page does not exist yet. A new page takes its buckets from one other page. A generation begins
--- with as many pages as the generation before needs.
+-- Linear hashing (W. Litwin, 1980): with n pages and the largest power of two b <= n, a band key is on page key mod 2b, or key mod b
+-- where that page does not exist yet. A new page takes its buckets from one other page.
 --
--- Keys: prefix .. generation            string: '<pages> <buckets>'
---       prefix .. generation:page       hash: a page
---       prefix .. generation:=band key  string: the members of a large bucket
-local FEWEST_PAGES, FULL_PAGE, MOST_IN_PAGE = 1024, 64, 8
-local call, format, find, sub = redis.call, string.format, string.find, string.sub
-local floor = math.floor
-
-local function present_number(lifetime)
-  if lifetime == 0 then
-    return 0
-  end
-  local time = call('TIME')
-  return floor((time[1] * 1000 + time[2] / 1000) / lifetime)
-end
-
-local function set_pages(generation, pages)
-  generation.pages = pages
-  generation.base = FEWEST_PAGES
-  while 2 * generation.base <= pages do
-    generation.base = 2 * generation.base
+-- Keys: prefix .. generation ('<pages> <buckets>'), this .. ':' .. page (a hash), this .. ':=' .. band key (a larger bucket).
+-- After the fences: ARGV  prefix, lifetime in milliseconds ('0' for ever: there is one generation).
+local FEWEST, FULL_PAGE, LARGEST_VALUE = 256, 64, 64
+local call, format, sub, unpack_key = redis.call, string.format, string.sub, struct.unpack
+local prefix, lifetime = ARGV[at + 1], tonumber(ARGV[at + 2])
+local time = call('TIME')
+local present_number = lifetime > 0 and math.floor((time[1] * 1000 + time[2] / 1000) / lifetime) or 0
+-- Those that exist, and the present one in the first place.
+local generations = {}
+for _, number in ipairs({present_number, present_number - 1, present_number + 1}) do
+  local pages, buckets = string.match(call('GET', prefix .. number) or '', '^(%d+) (%d+)$')
+  if pages or number == present_number then
+    local generation = {number = number, key = prefix .. number, pages = tonumber(pages or FEWEST), buckets = tonumber(buckets or 0)}
+    generations[#generations + 1] = generation
   end
 end
 
--- The generations that members are looked for in.
-local function read_generations(prefix, present, lifetime)
-  local found = {}
-  for _, number in ipairs(lifetime == 0 and {0} or {present, present - 1, present + 1}) do
-    local key = format('%s%.0f', prefix, number)
-    local pages, buckets = string.match(call('GET', key) or '', '^(%d+) (%d+)$')
-    if pages then
-      local generation = {key = key, number = number, buckets = tonumber(buckets)}
-      set_pages(generation, tonumber(pages))
-      found[#found + 1] = generation
-    end
+local function expire(generation, key)
+  if lifetime > 0 then
+    call('PEXPIREAT', key, (generation.number + 2) * lifetime)
   end
-  return found
 end
 
--- The key of the page of a bucket.
+local function save_generations()
+  for _, generation in ipairs(generations) do
+    call('SET', generation.key, generation.pages .. ' ' .. generation.buckets)
+    expire(generation, generation.key)
+  end
+end
+
 local function page_of(generation, band_key)
-  local hash = struct.unpack('>I4', band_key)
-  local number = hash % (2 * generation.base)
-  if number >= generation.pages then
-    number = hash % generation.base
+  local hash = unpack_key('>I4', band_key)
+  local _, exponent = math.frexp(generation.pages)
+  local number = hash % 2 ^ exponent
+  return format('%s:%d', generation.key, number < generation.pages and number or hash % 2 ^ (exponent - 1))
+end
+
+-- The members of a bucket, joined; '' where there are none.
+local function read(generation, band_key)
+  local members = call('HGET', page_of(generation, band_key), band_key)
+  return members == '' and call('GET', generation.key .. ':=' .. band_key) or members or ''
+end
+
+-- Replace the members of a bucket.
+local function write(generation, band_key, before, members)
+  local page, own = page_of(generation, band_key), generation.key .. ':=' .. band_key
+  if #members > LARGEST_VALUE then
+    call('SET', own, members)
+    expire(generation, own)
+  elseif #before > LARGEST_VALUE then
+    call('UNLINK', own)
   end
-  return format('%s:%d', generation.key, number)
+  if members == '' then
+    generation.buckets = generation.buckets - call('HDEL', page, band_key)
+  else
+    generation.buckets = generation.buckets + call('HSET', page, band_key, #members > LARGEST_VALUE and '' or members)
+    expire(generation, page)
+  end
 end
 
--- The key of a bucket that is too large for its page.
-local function own_key(generation, band_key)
-  return generation.key .. ':=' .. band_key
-end
-
--- The members of a bucket, joined; nil where its page does not have the bucket.
-local function read_bucket(generation, page, band_key)
-  local members = call('HGET', page, band_key)
-  return members == '' and (call('GET', own_key(generation, band_key)) or '') or members or nil
-end
-
--- Where a document number begins in the members of a bucket; nil where it is not among them.
+-- Where a document number begins in members; nil where it is not among them.
 local function place_of(number, members)
-  local place = find(members, number, 1, true)
+  local place = string.find(members, number, 1, true)
   while place and place % 8 ~= 1 do
-    place = find(members, number, place + 1, true)
+    place = string.find(members, number, place + 1, true)
   end
   return place
+end
+
+local function remove(generation, band_key, number)
+  local members = read(generation, band_key)
+  local place = place_of(number, members)
+  if place then
+    write(generation, band_key, members, sub(members, 1, place - 1) .. sub(members, place + 8))
+  end
 end
