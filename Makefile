@@ -96,7 +96,7 @@ soak: $(VENV)/.dev ## One daemon under a steady load for MINUTES, at RATE docume
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --rate $(RATE) --seed $(SEED)
 
 .PHONY: bench
-bench: $(VENV)/.bench ## Measure, beside what else one would use; BENCH=--quick for a short run
+bench: $(VENV)/.bench ## Measure, beside what else one would use; BENCH= takes --quick, --large, --against DIR, and names
 	$(BIN)/python -m benchmarks $(BENCH)
 
 # Folder of the sets that quality is measured on.

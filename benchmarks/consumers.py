@@ -23,8 +23,10 @@ from streamdedup.embedded import ManagedProcess
 from streamdedup.lsh import Banding
 from streamdedup.service.kafka import KafkaOptions
 
-#: Records of one batch: the default of `kafka.batch_records`.
+#: Records of one batch of the bare loop: the default of `kafka.batch_records`.
 BATCH_RECORDS = 2_000
+#: Records of one batch of the peer: the default of the client.
+PEER_BATCH_RECORDS = 500
 #: Printed when the group has given partitions to the consumer.
 AT_WORK = "at work"
 #: Longest wait for records, in milliseconds.
@@ -65,7 +67,7 @@ def run_datasketch(arguments: argparse.Namespace) -> None:
         group_id=arguments.group,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
-        max_poll_records=BATCH_RECORDS,
+        max_poll_records=PEER_BATCH_RECORDS,
     )
     producer = KafkaProducer(bootstrap_servers=arguments.kafka, linger_ms=5)
     for records in batches(consumer):

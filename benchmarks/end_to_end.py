@@ -24,7 +24,7 @@ OURS = "streamdedup"
 
 def main() -> None:
     """Measure, print, write."""
-    quick = {"documents": 4_000, "peer_documents": 1_500, "rounds": 1}
+    quick = {"documents": 20_000, "peer_documents": 1_500, "rounds": 1}
     usual = {"documents": 57_129, "peer_documents": 3_000, "rounds": 3}
     arguments = arguments_of(report.parser(__doc__), quick, usual)
     texts = corpus.load(arguments.documents)

@@ -1,6 +1,6 @@
 """More daemons, and Redis on more servers, Kafka to Kafka; and what a core for each process would give.
 
-    python -m benchmarks.scale [--quick] [--documents 152344] [--rounds 2] [--redis PROGRAM]
+    python -m benchmarks.scale [--quick] [--documents 114258] [--rounds 2] [--redis PROGRAM]
 
 One daemon, two daemons that share the partitions, and one and two daemons whose index is spread over two masters of a
 Redis cluster. There are so many documents that the beginning and the end, when not all processes are at work, hardly
@@ -36,7 +36,7 @@ FURTHER = (Setup(4, 1), Setup(4, 2), Setup(8, 4))
 
 def main() -> None:
     """Measure, print, write."""
-    quick, usual = {"documents": 4_000, "rounds": 1}, {"documents": 152_344, "rounds": 2}
+    quick, usual = {"documents": 60_000, "rounds": 1}, {"documents": 114_258, "rounds": 2}
     arguments = arguments_of(report.parser(__doc__ or ""), quick, usual)
     texts = corpus.load(arguments.documents)
     with ExitStack() as stack:

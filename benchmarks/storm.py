@@ -28,7 +28,7 @@ COPIES = "copies: one text"
 
 def main() -> None:
     """Measure, print, write."""
-    quick, usual = {"documents": 3_000, "rounds": 1}, {"documents": 100_000, "rounds": 1}
+    quick, usual = {"documents": 6_000, "rounds": 1}, {"documents": 100_000, "rounds": 1}
     arguments = arguments_of(report.parser(__doc__), quick, usual)
     with ExitStack() as stack:
         world = World(stack, arguments.redis)

@@ -34,7 +34,7 @@ QUICK = ("the defaults", "`batch_records = 500`")
 
 def main() -> None:
     """Measure, print, write."""
-    quick, usual = {"documents": 4_000, "rounds": 1}, {"documents": 38_086, "rounds": 2}
+    quick, usual = {"documents": 20_000, "rounds": 1}, {"documents": 38_086, "rounds": 2}
     arguments = arguments_of(report.parser(__doc__), quick, usual)
     texts = corpus.load(arguments.documents)
     with ExitStack() as stack:
