@@ -21,7 +21,7 @@ import structlog
 from streamdedup.position import Partition
 
 #: Batches of the configured size to commit after a halving before a batch is read ahead.
-_CAREFUL_BATCHES = 50
+CAREFUL_BATCHES = 50
 
 log = structlog.get_logger("streamdedup.loop")
 
@@ -86,7 +86,7 @@ class BatchLimits:
             halvings = min(self._halvings_after(before, offset), self._batch_records.bit_length() - 1)
             if halvings > self._halvings:
                 self._halvings, self._committed_count = halvings, 0
-                self._until_ahead_count = _CAREFUL_BATCHES * self._batch_records
+                self._until_ahead_count = CAREFUL_BATCHES * self._batch_records
                 if before.offset == offset:
                     log.warning("batches_halved", partition=str(partition), offset=offset, records=self.limit())
         return str(Attempt(offset, self._halvings, self._process))
@@ -112,7 +112,7 @@ class BatchLimits:
         """Tell whether the next batch may be read while a batch is at work, so that memory holds both.
 
         It may once a batch was committed since the last takeover of a partition. After a halving it may once
-        ``_CAREFUL_BATCHES`` batches were committed: two batches may have been too much for the memory.
+        ``CAREFUL_BATCHES`` batches were committed: two batches may have been too much for the memory.
         """
         return self._until_ahead_count <= 0 and not self._halvings
 

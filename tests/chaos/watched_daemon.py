@@ -17,6 +17,7 @@ from pathlib import Path
 
 from streamdedup import cli
 from streamdedup.commands import assembly
+from streamdedup.service import batch_limits
 from streamdedup.service.crash_points import Steps
 from tests.chaos.broken import BREAKS
 
@@ -74,6 +75,8 @@ def main() -> None:
     parser.add_argument("--break", dest="broken", choices=sorted(BREAKS))
     arguments = parser.parse_args(sys.argv[1:at])
     trace = Trace(arguments.trace)
+    # Daemons are killed every few seconds: with the usual number hardly a batch would be read ahead.
+    batch_limits.CAREFUL_BATCHES = 1
     assembly.crash_steps = lambda: Steps(trace)
     if arguments.broken:
         BREAKS[arguments.broken](trace)

@@ -58,6 +58,7 @@ from streamdedup.errors import (
 )
 from streamdedup.messages import content_digest
 from streamdedup.position import Partition
+from streamdedup.service import batch_limits
 from streamdedup.service import loop as loop_module
 from streamdedup.service.breaker import BreakerOptions
 from streamdedup.store.memory import MemoryBucketStore
@@ -74,6 +75,8 @@ def _no_time_and_no_log() -> Iterator[None]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop_module, "time", CLOCK)
+        # Runs are short, and takeovers frequent: else next to nothing would be read ahead.
+        patch.setattr(batch_limits, "CAREFUL_BATCHES", 1)
         yield
     structlog.reset_defaults()
 
