@@ -1,5 +1,6 @@
 """The forecast of memory, against a made-up server whose memory is known at any size."""
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from streamdedup.minhash import HashFamily
 from streamdedup.position import Partition
 from streamdedup.store.memory import MemoryBucketStore
 from streamdedup.text import ShingleOptions
+from streamdedup.tuning.distinct import Growth
 from streamdedup.tuning.measurement import LEAST_DOCUMENTS, MOST_DOCUMENTS, Measurement, measured_documents
 from streamdedup.tuning.memory import Contents, Costs, EntryForm, Lifetimes, Line, MemoryForecast, contents_of
 from streamdedup.tuning.rows import Demand, Row, rows_of
@@ -170,9 +172,8 @@ class TestForecast:
         buckets = row.banding.bands * 3.0 + 10 * contents.buckets + 8 * (contents.members - contents.buckets)
         expected = 7 + 105 * 1_000 + 1.5 * buckets + 2.5 * 36 * contents.claims
         assert forecast.steady(study, row, "packed", 0) == pytest.approx(expected)
-        # A document met half of the index while it was filled, and nothing is stored beyond a lifetime.
+        # Nothing is stored beyond a lifetime in an index that was filled once.
         filling = contents_of(study, demand, row, 1_000.0, filling=True)
-        assert filling.claims <= contents.claims
         assert forecast.filled(study, row, "packed", 0) == pytest.approx(
             7 + 105 * 1_000 + buckets + 36 * filling.claims
         )
@@ -184,6 +185,27 @@ class TestForecast:
         documents = np.repeat(np.arange(len(keys)), study.distinct.copies)
         assert contents.members == 90 * row.banding.bands
         assert contents.buckets == sum(len(np.unique(keys[documents, band])) for band in range(row.banding.bands))
+
+    def test_a_document_met_half_of_an_index_that_was_filled_once(self, study):
+        demand = demand_of(80.0)
+        row = row_of(study, demand)._replace(matches=Growth(near=0.0, per_document=0.1))
+        assert contents_of(study, demand, row, 80.0).claims == pytest.approx(80 * 8)
+        assert contents_of(study, demand, row, 80.0, filling=True).claims == pytest.approx(80 * 4)
+        # Of documents beyond the collection it is not known whether they match; and no document has more claims than
+        # candidates.
+        assert contents_of(study, demand, row, 8_000.0).claims == pytest.approx(8_000 * 9)
+        capped = dataclasses.replace(demand, max_candidates=5)
+        assert contents_of(study, capped, row, 80.0).claims == pytest.approx(80 * 5)
+
+    def test_buckets_fill_up_within_the_collection_and_others_come_beyond(self):
+        copies = Study(WORDS, TEXTS[:30] * 3, HashFamily(128), floor=0.5)
+        demand = dataclasses.replace(demand_of(9_000.0), collection=900)
+        row = row_of(copies, demand)
+        here, whole, beyond = (contents_of(copies, demand, row, count) for count in (90.0, 900.0, 9_000.0))
+        # The second half of the sample brings no bucket that the first one has not.
+        assert whole.buckets == here.buckets
+        assert beyond.buckets == pytest.approx(10 * whole.buckets)
+        assert beyond.members == pytest.approx(100 * here.members)
 
     def test_a_sample_without_words_has_entries_and_nothing_else(self):
         empty = Study(WORDS, ["...", "!!!"], HashFamily(128), floor=0.5)
