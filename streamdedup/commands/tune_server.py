@@ -25,13 +25,15 @@ from streamdedup.store.upkeep import IndexUpkeep
 from streamdedup.tuning.measurement import batches
 from streamdedup.tuning.sample import Sample
 
-#: Options of the private server: its timer runs 500 times a second, so tables that have grown are moved quickly.
+#: Keys of one command that looks keys up, and look-ups at most: tables of more keys are not those of a measured index.
+_LOOKUPS: Final = 1_000
+_MOST_LOOKUPS: Final = 2_000_000
+#: Options of the private server: its timer runs 500 times a second.
 PRIVATE_OPTIONS: Final = {"hz": "500"}
-#: Seconds that a server may take to move its tables, and between two looks at its memory.
+#: Seconds until memory must be steady, and between two looks at it; bytes by which steady memory may change meanwhile.
 _STEADY_S: Final = 10.0
 _LOOK_S: Final = 0.25
 _PRIVATE_LOOK_S: Final = 0.02
-#: Bytes by which steady memory may change between two looks.
 _STEADY_BYTES: Final = 1_024
 #: Least length of a namespace: five characters and as many random digits, which no other index has.
 _LEAST_NAMESPACE: Final = 10
@@ -106,7 +108,14 @@ class TuneServer:
                     IndexUpkeep(self._servers, namespace).drop(on_keys)
 
     def used_bytes(self) -> int:
-        """Return the memory that data takes, once it changes no more: a table that has grown is moved bit by bit."""
+        """Return the memory that data takes, once it changes no more.
+
+        A server moves a table that has grown to its new place bit by bit, a bit at each look-up, and has two of them
+        until then; so as many keys are looked up as there are.
+        """
+        key = self._client.randomkey()
+        for _ in range(0, min(self._client.dbsize(), _MOST_LOOKUPS), _LOOKUPS):
+            self._client.execute_command("EXISTS", *[key] * _LOOKUPS)
         end = time.monotonic() + _STEADY_S
         used = self._used_bytes()
         while time.monotonic() < end:
@@ -118,7 +127,7 @@ class TuneServer:
 
     def _used_bytes(self) -> int:
         memory = self._client.info("memory")
-        # Buffers of connections come and go.
+        # Buffers of connections come and go; the server notices their sizes when its timer runs.
         return int(memory["used_memory"]) - int(memory.get("mem_clients_normal", 0))
 
     def trial(self, options: DetectorOptions, sample: Sample, bucket_layout: str) -> Trialled:

@@ -118,7 +118,7 @@ class Measurement:
         """Return by how many bytes an entry of each form is larger than one of the options' form, mean."""
         size = max(len(self._documents), LEAST_DOCUMENTS)
         grown = {}
-        for form in {self._form, *forms}:
+        for form in dict.fromkeys([self._form, *forms]):
             with self._server.index(1, "sets") as store:
                 fence = store.fence(self._partition, 0, 0)
                 before = self._server.used_bytes()

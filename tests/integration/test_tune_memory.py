@@ -58,7 +58,7 @@ def taken_bytes(url: str, client: redis.Redis, texts: list[str], **keys: object)
     """
     settings = settings_of(url, **keys)
     profile = settings.profiles["articles"]
-    steady = TuneServer(None, client, profile, 0, private=True).used_bytes
+    used_bytes = TuneServer(None, client, profile, 0, private=True).used_bytes
     with connect_store(settings) as connection:
         store = redis_store(settings, "articles", connection)
         store.open(profile.fingerprint())
@@ -71,9 +71,9 @@ def taken_bytes(url: str, client: redis.Redis, texts: list[str], **keys: object)
             ]
             outcome = detector.index(detector.prepare(batch), {PARTITION: fence})
             store.finish({PARTITION: low + len(batch)}, outcome.saved_positions, [fence])
-    filled = steady()
+    filled = used_bytes()
     client.execute_command("FLUSHALL", "SYNC")
-    return filled - steady()
+    return filled - used_bytes()
 
 
 def forecast_error(program: str | None, count: int, sample_size: int, **keys: object) -> float:
