@@ -68,7 +68,9 @@ OPTIONS |= st.builds(
 def contents(shingler: Shingler, sketcher: Sketcher, texts: list[str]) -> list[Content]:
     shingles = shingler.shingle(texts)
     made, _ = sketcher.make(shingles.hashes, shingles.offsets)
-    return content.contents_of(shingles, made)
+    found = content.contents_of(shingles, made)
+    assert content.encoded_contents(shingles, made) == [one.encoded() for one in found]
+    return found
 
 
 @settings(max_examples=examples(600))

@@ -1,6 +1,7 @@
 """The stored form of a document record: what is cut off is never taken for a whole one."""
 
 import pytest
+from msgspec import structs
 
 from streamdedup.errors import StoreMisconfigured
 from streamdedup.position import Position
@@ -11,9 +12,11 @@ from streamdedup.store.records import decode_record, encode_record
 RECORD = StoredRecord(3, "article-42", b"d" * 16, Position("articles", 2, 1_041), 1_777_618_931_480, 3, b"")
 
 
-def test_a_record_cut_off_anywhere_is_damaged():
-    data = encode_record(RECORD)
-    assert decode_record(3, data) == RECORD
+@pytest.mark.parametrize("cluster", [3, 4, -(2**63)])
+def test_a_record_cut_off_anywhere_is_damaged(cluster):
+    record = structs.replace(RECORD, cluster=cluster)
+    data = encode_record(record)
+    assert decode_record(3, data) == record
     for length in range(len(data)):
         with pytest.raises(ValueError, match="damaged"):
             decode_record(3, data[:length])
