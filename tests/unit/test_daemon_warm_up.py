@@ -21,7 +21,9 @@ from streamdedup.settings import Settings
 
 def misses():
     modules = [module for name, module in sys.modules.items() if name.startswith("streamdedup")]
-    built = {value for module in modules for value in vars(module).values() if hasattr(value, "cache_info")}
+    cached = {value for module in modules for value in vars(module).values() if hasattr(value, "cache_info")}
+    # A cache with a limit holds a few values, such as names of partitions; tables are kept without a limit.
+    built = {value for value in cached if value.cache_parameters()["maxsize"] is None}
     return {value.__qualname__: value.cache_info().misses for value in built}
 
 profiles = {"p": {"topics": "p"}, "q": {"topics": "q", "shingle_unit": "char", "fold_marks": True}}

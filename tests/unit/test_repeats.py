@@ -246,6 +246,7 @@ class NeverPolls:
     """A consumer whose every poll fails in a way that passes."""
 
     _cluster = SimpleNamespace(topic_id=lambda _topic: None, add_listener=lambda _listener: None)
+    _fetcher = SimpleNamespace(_completed_fetches=[], _next_partition_records=None, close=lambda: None)
 
     def assignment(self):
         return set()
