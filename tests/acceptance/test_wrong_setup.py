@@ -354,6 +354,7 @@ class TestSettings:
                     "profiles.notes.keep_white_space: is for shingle_unit",
                     "profiles.notes.rows: is missing",
                     "profiles.posts.min_recall: cannot be reached",
+                    "service.watchdog: must be above kafka.transaction_timeout",
                 ],
             ),
             (
