@@ -1,16 +1,17 @@
 """Halves the batch size after a process that ended in the middle of a batch, as after an out-of-memory kill.
 
-A killed process leaves no message, and the next process reads the same records. The index therefore keeps a note for
-each partition: the offset at which its last owner began to read, how often the batch size was halved by then, and the
-name of the process. The note costs a round trip when a partition is fenced, and none per batch. A process that finds
-the note of another process reads its first records in smaller batches:
+A killed process leaves no message, and the next process reads the same records. The index therefore keeps a *read
+start* for each partition: the offset at which its owner began to read, how often the owner had halved the batch size by
+then, and the name of the process. A read start costs a round trip when a partition is fenced, and none per batch. A
+process that finds the read start of another process reads its first records in smaller batches:
 
-- Reading begins at the noted offset: the other process committed nothing. The batch size is half of the noted one.
-- Reading begins later: the other process may have ended in a later batch. The batch size is at most half of the
-  configured one.
+- Reading begins at the same offset: the other process committed nothing. The batch size is half of that of the other
+  process.
+- Reading begins at a later offset: the other process may have ended in a later batch. The batch size is at most half of
+  the configured one.
 
 Each ``batch_records`` records that are committed double the batch size, up to the configured one. A rebalance without
-a kill leaves the same notes; that costs a few smaller batches.
+a kill leaves the same read starts; that costs a few smaller batches.
 """
 
 import secrets
@@ -26,8 +27,8 @@ CAREFUL_BATCHES = 50
 log = structlog.get_logger("streamdedup.loop")
 
 
-class Attempt(NamedTuple):
-    """The note of a process that began to read a partition.
+class ReadStart(NamedTuple):
+    """Where a process began to read a partition.
 
     Attributes:
         offset: First offset.
@@ -43,8 +44,8 @@ class Attempt(NamedTuple):
         return f"{self.offset} {self.halvings} {self.process}"
 
     @classmethod
-    def parse(cls, text: str) -> "Attempt | None":
-        """Return the attempt that a note describes; None for any other text."""
+    def parse(cls, text: str) -> "ReadStart | None":
+        """Return the read start that a text describes; None for any other text."""
         offset, _, rest = text.partition(" ")
         halvings, _, process = rest.partition(" ")
         if not (offset.isdecimal() and halvings.isdecimal()):
@@ -69,19 +70,19 @@ class BatchLimits:
         #: Records committed since the batch size changed last.
         self._committed_count = 0
 
-    def begin(self, partition: Partition, offset: int, noted: str) -> str:
+    def begin(self, partition: Partition, offset: int, earlier: str) -> str:
         """Begin to read a partition.
 
         Args:
             partition: The partition.
             offset: First offset.
-            noted: Note of the last owner; empty when there is none.
+            earlier: Read start of the last owner; empty when there is none.
 
         Returns:
-            Note of this process.
+            Read start of this process.
         """
         self._until_ahead_count = max(self._until_ahead_count, 1)
-        before = Attempt.parse(noted)
+        before = ReadStart.parse(earlier)
         if before is not None and before.process != self._process:
             halvings = min(self._halvings_after(before, offset), self._batch_records.bit_length() - 1)
             if halvings > self._halvings:
@@ -89,10 +90,10 @@ class BatchLimits:
                 self._until_ahead_count = CAREFUL_BATCHES * self._batch_records
                 if before.offset == offset:
                     log.warning("batches_halved", partition=str(partition), offset=offset, records=self.limit())
-        return str(Attempt(offset, self._halvings, self._process))
+        return str(ReadStart(offset, self._halvings, self._process))
 
-    def _halvings_after(self, before: Attempt, offset: int) -> int:
-        """Return how often the batch size is halved behind the attempt of another process."""
+    def _halvings_after(self, before: ReadStart, offset: int) -> int:
+        """Return how often the batch size is halved behind the read start of another process."""
         if before.offset == offset:
             return before.halvings + 1
         return max(1, before.halvings - max(0, offset - before.offset) // self._batch_records)

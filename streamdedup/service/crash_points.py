@@ -25,7 +25,7 @@ STORE_STEPS = {
     for name in (
         "open",
         "fence",
-        "note_attempt",
+        "save_read_start",
         "put_records",
         "get_records",
         "read_entries",

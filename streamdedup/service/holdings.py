@@ -55,7 +55,7 @@ class Holdings:
     Args:
         stores: The index of each topic.
         group: Name of the consumer group, for messages.
-        limits: Sets the batch size by the notes of earlier attempts.
+        limits: Sets the batch size by where earlier processes began to read.
         asking_kafka: Held while Kafka is asked.
         on_recreated: Called with the fence of each partition whose topic was deleted and created again.
     """
@@ -158,7 +158,7 @@ class Holdings:
         fence = store.fence(partition, generation, start, announcement(committed), state)
         if fence.recreated:
             self._on_recreated(fence)
-        store.note_attempt(self._limits.begin(partition, start, noted.attempt), fence)
+        store.save_read_start(self._limits.begin(partition, start, noted.read_start), fence)
         return replace(fence, is_set_back=committed is not None)
 
     def _behind(self, partition: Partition, start: int, committed: int) -> None:

@@ -141,12 +141,12 @@ class Noted:
     Attributes:
         mark: The offset known to be committed; None when the index has never seen the partition.
         announced: The last attempt at a batch that every part of the index knows of; empty when there was none.
-        attempt: What ``note_attempt`` stored last; empty when there is none.
+        read_start: Text that ``save_read_start`` stored last; empty when there is none.
     """
 
     mark: int | None
     announced: str = ""
-    attempt: str = ""
+    read_start: str = ""
 
 
 class ListedDocument(NamedTuple):
@@ -316,14 +316,14 @@ class BucketStore(Protocol):
         A partition of which something is committed has a mark, because it was fenced before; if not, the index is lost.
         """
 
-    def note_attempt(self, note: str, fence: Fence) -> None:
-        """Store a note about the process that begins to read a partition; ``noted`` returns it.
+    def save_read_start(self, read_start: str, fence: Fence) -> None:
+        """Store where a process begins to read a partition; ``noted`` returns the text.
 
-        Like a mark it never expires: a process may keep a partition for months.
+        The text never expires, because a process may keep a partition for months.
 
         Args:
-            note: Text that the index does not interpret.
-            fence: Right to write for the partition.
+            read_start: Text that the index does not interpret.
+            fence: Fence of the partition.
 
         Raises:
             BatchRefused: A later generation owns the partition.

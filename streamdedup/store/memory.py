@@ -131,7 +131,7 @@ class MemoryBucketStore:
         self._incarnations: dict[Partition, tuple[int, str]] = {}
         self._earlier_topic_ids: dict[Partition, set[str]] = {}
         self._announced: dict[Partition, str] = {}
-        self._attempts: dict[Partition, str] = {}
+        self._read_starts: dict[Partition, str] = {}
         self._records: _Expiring[int, StoredRecord] = _Expiring(lifetime_ms, now_ms)
         self._buckets: _Expiring[tuple[int, int], dict[int, None]] = _Expiring(lifetime_ms, now_ms)
         self._copies: _Expiring[bytes, dict[int, None]] = _Expiring(lifetime_ms, now_ms)
@@ -210,14 +210,14 @@ class MemoryBucketStore:
         if self._fingerprint is None:
             return dict.fromkeys(partitions, Noted(None))
         return {
-            each: Noted(self._marks.get(each), self._announced.get(each, ""), self._attempts.get(each, ""))
+            each: Noted(self._marks.get(each), self._announced.get(each, ""), self._read_starts.get(each, ""))
             for each in partitions
         }
 
-    def note_attempt(self, note: str, fence: Fence) -> None:
-        """See ``BucketStore.note_attempt``."""
+    def save_read_start(self, read_start: str, fence: Fence) -> None:
+        """See ``BucketStore.save_read_start``."""
         self._check([fence])
-        self._attempts[fence.partition] = note
+        self._read_starts[fence.partition] = read_start
 
     def announce(self, note: str, fences: Sequence[Fence]) -> None:
         """See ``BucketStore.announce``."""

@@ -133,9 +133,9 @@ class RedisBucketStore:
         """See ``BucketStore.noted``."""
         return self._partitions.noted(partitions)
 
-    def note_attempt(self, note: str, fence: Fence) -> None:
-        """See ``BucketStore.note_attempt``."""
-        self._partitions.note_attempt(note, fence)
+    def save_read_start(self, read_start: str, fence: Fence) -> None:
+        """See ``BucketStore.save_read_start``."""
+        self._partitions.save_read_start(read_start, fence)
 
     def announce(self, note: str, fences: Sequence[Fence]) -> None:
         """See ``BucketStore.announce``."""

@@ -1,8 +1,8 @@
 """The buckets of an index in Redis, in one of two layouts behind the same two calls.
 
 ``sets``
-    One Redis set per band and band key (CRC-32), members are document numbers. The cost of an insertion does not depend
-    on the size of the index, and ``SMEMBERS`` shows a bucket to an operator. A bucket of one document takes about 150
+    One Redis set per band and band key (CRC-32), members are document numbers. An insertion takes the same commands
+    at any size of the index, and ``SMEMBERS`` shows a bucket to an operator. A bucket of one document takes about 150
     bytes, because every key of Redis does.
 ``packed``
     Bucket pages: a hash holds about a hundred buckets as fields. A bucket of one document takes about 18 bytes; an

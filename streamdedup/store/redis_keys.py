@@ -181,8 +181,8 @@ class Keys:
         """Key of the number of a store's last call in one slot."""
         return self._tags[slot] + b"o" + store
 
-    def attempt(self, partition: Partition) -> bytes:
-        """Key of the last attempt to read a partition."""
+    def read_start(self, partition: Partition) -> bytes:
+        """Key of the place at which the owner of a partition began to read."""
         return self._tags[0] + b"e" + str(partition).encode()
 
     def mark(self, partition: Partition) -> bytes:

@@ -128,7 +128,7 @@ class RedisPartitions:
         keys = [
             [
                 self._keys.mark(each),
-                self._keys.attempt(each),
+                self._keys.read_start(each),
                 *(self._keys.announced(slot, each) for slot in self._slots),
             ]
             for each in partitions
@@ -141,15 +141,17 @@ class RedisPartitions:
         replies = iter(values)
         noted = {}
         for partition, of_one in zip(partitions, keys, strict=True):
-            mark, attempt, *announced = islice(replies, len(of_one))
+            mark, read_start, *announced = islice(replies, len(of_one))
             least = min((stored or b"").decode() for stored in announced)
-            noted[partition] = Noted(None if mark is None else decode_mark(mark)[0], least, (attempt or b"").decode())
+            noted[partition] = Noted(
+                None if mark is None else decode_mark(mark)[0], least, (read_start or b"").decode()
+            )
         return noted
 
-    def note_attempt(self, note: str, fence: Fence) -> None:
-        """See ``BucketStore.note_attempt``."""
-        arguments = [self._keys.attempt(fence.partition), note]
-        self._runner.run([self.fenced_call("note_attempt", 0, [fence], arguments)])
+    def save_read_start(self, read_start: str, fence: Fence) -> None:
+        """See ``BucketStore.save_read_start``."""
+        arguments = [self._keys.read_start(fence.partition), read_start]
+        self._runner.run([self.fenced_call("save_read_start", 0, [fence], arguments)])
 
     def announce(self, note: str, fences: Sequence[Fence]) -> None:
         """See ``BucketStore.announce``."""

@@ -11,7 +11,7 @@ _FENCED = (
     "enter_copies",
     "leave_copies",
     "insert_sets",
-    "note_attempt",
+    "save_read_start",
     "list_expiring",
     "set_watermarks",
     "raise_mark",

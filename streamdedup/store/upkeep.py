@@ -28,7 +28,7 @@ KINDS = {
     b"p": "partners",
     b"f": "fences",
     b"m": "marks",
-    b"e": "attempts",
+    b"e": "read starts",
     b"o": "orders",
     b"a": "announcements",
     b"l": "lists",

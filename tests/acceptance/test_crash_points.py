@@ -24,7 +24,7 @@ ONCE = (
     "mark",
     "committed",
     "fence",
-    "note_attempt",
+    "save_read_start",
     "departures",
     "enter_copies",
     "init_transactions",

@@ -1044,8 +1044,8 @@ EARLIER, LATER = (f"{generation:010d}.{generation:017d}" for generation in (1, 2
 class TestAttempts:
     def test_the_last_note_of_a_partition_is_returned(self, store):
         fence = store.fence(PARTITION, 1, 7)
-        store.note_attempt("7 0 one", fence)
-        store.note_attempt("7 1 two", fence)
+        store.save_read_start("7 0 one", fence)
+        store.save_read_start("7 1 two", fence)
         assert store.noted([PARTITION, OTHER_PARTITION]) == {
             PARTITION: Noted(7, "", "7 1 two"),
             OTHER_PARTITION: Noted(None),
@@ -1053,17 +1053,17 @@ class TestAttempts:
 
     def test_it_outlives_the_fence_of_the_next_owner_and_commits(self, store):
         first = store.fence(PARTITION, 1, 7)
-        store.note_attempt("7 0 one", first)
+        store.save_read_start("7 0 one", first)
         store.finish({PARTITION: 9}, [], [first])
         store.fence(PARTITION, 2, 9)
         assert store.noted([PARTITION])[PARTITION] == Noted(9, "", "7 0 one")
 
     def test_an_earlier_owner_is_refused(self, store):
         earlier = store.fence(PARTITION, 1, 7)
-        store.note_attempt("7 0 two", store.fence(PARTITION, 2, 7))
+        store.save_read_start("7 0 two", store.fence(PARTITION, 2, 7))
         with pytest.raises(BatchRefused):
-            store.note_attempt("7 0 one", earlier)
-        assert store.noted([PARTITION])[PARTITION].attempt == "7 0 two"
+            store.save_read_start("7 0 one", earlier)
+        assert store.noted([PARTITION])[PARTITION].read_start == "7 0 two"
 
 
 class TestAnnouncements:

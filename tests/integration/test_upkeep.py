@@ -48,7 +48,7 @@ def fill(connection, namespace="sd:articles", documents_count=3):
     store.enter_buckets(numbers, np.array([[n] * BANDS for n in numbers], dtype=np.uint32), [fence])
     store.enter_copies([(1, b"d" * 16)], [fence])
     store.leave_copies([(9, b"d" * 16)], [fence])
-    store.note_attempt("7 0 process", fence)
+    store.save_read_start("7 0 process", fence)
     store.claim_pairs([(b"p" * 16, Position(*PARTITION, 1)), (b"q" * 16, Position(*PARTITION, 2))], [fence])
     store.save_partners([(Position(*PARTITION, 3), {b"p" * 16: b"match"})], [fence])
     old = Position(*PARTITION, 1)
@@ -78,7 +78,7 @@ class TestLookingIn:
             "partners": 1,
             "fences": BANDS,
             "marks": 1,
-            "attempts": 1,
+            "read starts": 1,
             "orders": BANDS,
             "announcements": BANDS,
             "lists": 1,

@@ -53,7 +53,7 @@ STORE_METHODS = (
     "open",
     "noted",
     "fence",
-    "note_attempt",
+    "save_read_start",
     "put_records",
     "leave_buckets",
     "leave_copies",

@@ -28,6 +28,7 @@ from streamdedup.settings.base import keys_of
 from streamdedup.settings.schema import SECTIONS
 from streamdedup.store.base import BucketStore
 from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.store.upkeep import KINDS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "streamdedup"
@@ -320,6 +321,12 @@ class TestCode:
             for family in Metrics().registry.collect()
         }
         assert set(re.findall(r"`(streamdedup_[a-z_]+)`", PAGES[page])) <= registered
+
+    def test_every_kind_of_key_is_listed(self):
+        (table,) = re.findall(r"^\| key \| type \|.*\n(?:\|.*\n)+", PAGES["docs/how-it-works.md"], re.MULTILINE)
+        assert set(re.findall(r"^\| `\{\.\.\}(\w)`", table, re.MULTILINE)) == {letter.decode() for letter in KINDS} | {
+            "h"
+        }
 
     def test_every_path_of_the_health_server_is_listed(self):
         served = set(re.findall(r'"(/[a-z]+)":', (PACKAGE / "health.py").read_text(encoding="utf-8")))

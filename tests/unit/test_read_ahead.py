@@ -369,7 +369,7 @@ def test_a_batch_ahead_of_a_new_partition_is_polled_again_in_parts_where_its_las
     (daemon,) = world.daemons
     world.turn(daemon)
     fence = world.index.fence(Partition(INPUT, 1), 0, 0)
-    world.index.note_attempt("0 0 another", fence)
+    world.index.save_read_start("0 0 another", fence)
     world.turn(daemon)
     assert ahead_of(daemon) == [4, 5]
     # The batch ahead now holds the first record of a partition that has no fence yet.
