@@ -36,11 +36,11 @@ demo: $(VENV)/.demo ## Watch documents become alerts, on servers of the demo's o
 	$(BIN)/streamdedup demo
 
 .PHONY: check
-check: $(VENV)/.dev ## Lint, types, import table
+check: $(VENV)/.dev ## Lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q tests/unit/test_import_table.py
+	$(BIN)/lint-imports
 
 # Processes that run tests side by side, each with servers of its own; 0 runs all tests in one process.
 WORKERS ?= 2

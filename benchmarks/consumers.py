@@ -20,8 +20,8 @@ from kafka.structs import OffsetAndMetadata
 
 from benchmarks import load
 from streamdedup.embedded import ManagedProcess
-from streamdedup.lsh import Banding
-from streamdedup.service.kafka import KafkaOptions
+from streamdedup.kafka import KafkaOptions
+from streamdedup.similarity.lsh import Banding
 
 #: Records of one batch of the bare loop: the default of `kafka.batch_records`.
 BATCH_RECORDS = 2_000

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks import corpus, peers, report
 from benchmarks.ours import default_banding
 from benchmarks.world import Entry, Make, Round, World, arguments_of, best_of, in_turns, others
-from streamdedup.lsh import Banding
+from streamdedup.similarity.lsh import Banding
 
 STAGES = ("poll", "prepare", "index", "publish")
 #: Stage of a thread beside the loop.

@@ -25,9 +25,9 @@ import redis
 
 from benchmarks import corpus, report, servers
 from benchmarks.ours import Index, index_on, settings_for
-from streamdedup.shingle_hashes import offsets_of, ranges
-from streamdedup.store.redis_buckets import LAYOUTS
-from streamdedup.text import ShingleBatch, Shingler
+from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.text.hashing import offsets_of, ranges
+from streamdedup.text.shingles import ShingleBatch, Shingler
 
 SIZES = (100_000, 300_000, 1_000_000, 3_000_000)
 LARGE = 10_000_000

@@ -18,7 +18,7 @@ import redis
 
 from benchmarks import corpus, peers, report, servers
 from benchmarks.ours import default_banding, index_on
-from streamdedup.lsh import Banding
+from streamdedup.similarity.lsh import Banding
 
 #: Settings that differ from the defaults, by the name of the row.
 OURS: dict[str, dict[str, Any]] = {

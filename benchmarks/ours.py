@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from benchmarks.corpus import Text
-from streamdedup.commands.assembly import connect_store, detector_options, redis_store
-from streamdedup.detections import Outcome, Prepared
-from streamdedup.detector import Detector
-from streamdedup.lsh import Banding
-from streamdedup.messages import Document
+from streamdedup.cli.assembly import connect_store, detector_options, redis_store
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.model import Outcome, Prepared
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
+from streamdedup.similarity.lsh import Banding
+from streamdedup.wire import Document
 
 #: Documents that are prepared and indexed at once: one chunk of the daemon.
 BATCH_DOCUMENTS = 500

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from datasketch import MinHash, MinHashLSH  # type: ignore[import-untyped]
 
-from streamdedup.lsh import Banding
+from streamdedup.similarity.lsh import Banding
 
 #: As ours: words in a shingle, values in a signature, least similarity.
 SHINGLE_SIZE, PERMUTATIONS, THRESHOLD = 3, 128, 0.8

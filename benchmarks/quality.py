@@ -18,12 +18,12 @@ from benchmarks import open_sets, quality_tables, report
 from benchmarks.open_sets import Set
 from benchmarks.quality_tables import Limited, Measured
 from benchmarks.world import World
-from streamdedup.commands.assembly import detector_options
-from streamdedup.commands.collection import scan_profile, temporary_store
-from streamdedup.commands.evaluate import all_pairs, evaluate_documents
+from streamdedup.cli.assembly import detector_options
+from streamdedup.cli.collection import scan_profile, temporary_store
+from streamdedup.cli.evaluate import all_pairs, evaluate_documents
 from streamdedup.evaluation import document_at
-from streamdedup.messages import decode_alert
 from streamdedup.settings import Profile
+from streamdedup.wire import decode_alert
 
 THRESHOLDS = (0.8, 0.5)
 #: Values of `exact_limit` that are set beside each other, for sets in which the first leaves many pairs to estimates.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.report import Table
-from streamdedup.commands.quality import Evaluation, as_object
+from streamdedup.cli.quality import Evaluation, as_object
 from streamdedup.evaluation import Rate, Scores
 
 #: Pairs from which on a set has a line of its own; the others are pooled.

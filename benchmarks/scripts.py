@@ -19,7 +19,7 @@ from benchmarks import report
 from benchmarks.ours import use_one_core
 from benchmarks.places import REPOSITORY
 from streamdedup.corpora import CorpusReader
-from streamdedup.text import ShingleOptions, Shingler
+from streamdedup.text.shingles import ShingleOptions, Shingler
 
 DATA = REPOSITORY.parent / "shared" / "data"
 #: Collections by the name of their file.

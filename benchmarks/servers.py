@@ -13,8 +13,8 @@ from kafka.errors import KafkaError
 from benchmarks.corpus import Text
 from streamdedup.embedded import KafkaServer, RedisServer
 from streamdedup.embedded.kafka import KAFKA_VERSION
-from streamdedup.service.kafka import KafkaOptions
-from streamdedup.service.kafka.feeder import Feeder
+from streamdedup.kafka import KafkaOptions
+from streamdedup.kafka.feeder import Feeder
 from tests.servers import kafka_jars
 
 #: The Redis server that is taken where it is installed; else the one in the wheel.

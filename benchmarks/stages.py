@@ -17,7 +17,7 @@ import redis
 
 from benchmarks import corpus, report, servers
 from benchmarks.ours import index_on
-from streamdedup.store.redis_buckets import LAYOUTS
+from streamdedup.index.redis.buckets import LAYOUTS
 
 
 @dataclass(frozen=True)

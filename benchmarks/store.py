@@ -19,7 +19,7 @@ import redis
 
 from benchmarks import corpus, peers, report, servers
 from benchmarks.ours import BATCH_DOCUMENTS, default_banding, index_on
-from streamdedup.lsh import Banding
+from streamdedup.similarity.lsh import Banding
 
 
 @dataclass(frozen=True)

@@ -22,14 +22,14 @@ from typing import Any, NamedTuple
 
 from benchmarks import report
 from benchmarks.places import REPOSITORY
-from streamdedup.commands.collection import temporary_store
-from streamdedup.commands.scan import Scan
+from streamdedup.cli.collection import temporary_store
+from streamdedup.cli.scan import Scan
 from streamdedup.corpora import CorpusReader
-from streamdedup.messages import Document
 from streamdedup.position import Position
 from streamdedup.settings import Profile
-from streamdedup.stop_shingles import learn_stop_shingles
-from streamdedup.text import normalise
+from streamdedup.text.shingles import normalise
+from streamdedup.text.stop_shingles import learn_stop_shingles
+from streamdedup.wire import Document
 
 DATA = REPOSITORY.parent / "shared" / "data"
 #: Collections, and whether they are reviews (characters) or articles (words).

@@ -21,9 +21,9 @@ import rensa  # type: ignore[import-untyped]
 
 from benchmarks import corpus, peers, report
 from benchmarks.ours import BATCH_DOCUMENTS, default_banding, use_one_core
-from streamdedup.lsh import Banding
-from streamdedup.minhash import HashFamily
-from streamdedup.text import ShingleOptions, Shingler
+from streamdedup.similarity.lsh import Banding
+from streamdedup.similarity.minhash import HashFamily
+from streamdedup.text.shingles import ShingleOptions, Shingler
 
 
 @dataclass(frozen=True)

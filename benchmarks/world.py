@@ -22,7 +22,7 @@ from kafka import KafkaAdminClient
 
 from benchmarks import corpus, servers
 from benchmarks.places import REPOSITORY
-from streamdedup.commands.demo_servers import Daemon, forget_settings
+from streamdedup.cli.demo_servers import Daemon, forget_settings
 from streamdedup.embedded import KafkaServer, ManagedProcess, RedisServer, ServerError
 from tests.servers import fresh_name, read_topic
 

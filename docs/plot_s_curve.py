@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from streamdedup.lsh import Banding, choose_banding
+from streamdedup.similarity.lsh import Banding, choose_banding
 
 #: The picture.
 PICTURE = Path(__file__).parent / "images" / "s-curve.svg"

@@ -16,7 +16,7 @@ from experiments.places import read, sample
 from experiments.profiles import profile
 from experiments.robustness import outcome
 from experiments.trials import Judge, long_enough
-from streamdedup.text import Shingler, normalise
+from streamdedup.text.shingles import Shingler, normalise
 
 #: Ways of folding; the first is what the product does.
 FOLDS: dict[str, Callable[[str], str]] = {

@@ -16,9 +16,9 @@ from experiments.exact import Pairs, all_pairs
 from experiments.findings import Findings, Scale, percent, table
 from experiments.places import read
 from experiments.profiles import profile
-from streamdedup.lsh import shared_bands
-from streamdedup.minhash import HashFamily
-from streamdedup.text import ShingleBatch, Shingler
+from streamdedup.similarity.lsh import shared_bands
+from streamdedup.similarity.minhash import HashFamily
+from streamdedup.text.shingles import ShingleBatch, Shingler
 
 #: The sets, news and pages that quote each other, and the profile that they are read with.
 SETS = ("reuters21578", "bbc_news", "fnc1_bodies", "spdx_licenses")

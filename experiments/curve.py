@@ -11,10 +11,10 @@ from experiments.exact import Pairs, all_pairs
 from experiments.findings import Findings, Scale, Table, percent, table
 from experiments.plots import GREY, SERIES, Picture
 from experiments.profiles import profile
-from streamdedup.lsh import Banding, shared_bands
-from streamdedup.minhash import HashFamily
-from streamdedup.shingle_hashes import offsets_of, ranges
-from streamdedup.text import ShingleBatch, Shingler
+from streamdedup.similarity.lsh import Banding, shared_bands
+from streamdedup.similarity.minhash import HashFamily
+from streamdedup.text.hashing import offsets_of, ranges
+from streamdedup.text.shingles import ShingleBatch, Shingler
 
 #: Bands and rows that are drawn: those of the default settings, and those for larger indexes.
 BANDINGS = (profile("articles").banding(), Banding(12, 5), Banding(16, 6))

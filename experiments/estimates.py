@@ -1,6 +1,6 @@
 """The error of an estimate against the number of functions: measured, and sqrt(J (1 - J) / K).
 
-Both families are measured, the product's and the source's: `streamdedup.minhash` and `experiments.source`.
+Both families are measured, the product's and the source's: `streamdedup.similarity.minhash` and `experiments.source`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from experiments import constructed, source
 from experiments.findings import Findings, Scale, Table, table
 from experiments.plots import SERIES, Picture
-from streamdedup.minhash import HashFamily, standard_error
+from streamdedup.similarity.minhash import HashFamily, standard_error
 
 #: Lengths of signatures K.
 FUNCTIONS = tuple(2**power for power in range(3, 11))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.shingle_hashes import ranges
+from streamdedup.text.hashing import ranges
 
 
 class Pairs(NamedTuple):

@@ -14,7 +14,7 @@ from experiments import source
 from experiments.exact import Pairs, all_pairs
 from experiments.findings import Findings, Scale, Table, percent, table
 from experiments.places import read
-from streamdedup.lsh import Banding
+from streamdedup.similarity.lsh import Banding
 
 #: The set.
 NAME = "reuters21578"

@@ -14,9 +14,9 @@ from experiments.exact import Pairs, all_pairs
 from experiments.findings import Findings, Scale, percent, table
 from experiments.places import read
 from experiments.profiles import profile
-from streamdedup.lsh import shared_bands
-from streamdedup.minhash import HashFamily
-from streamdedup.text import ShingleBatch, ShingleOptions, Shingler
+from streamdedup.similarity.lsh import shared_bands
+from streamdedup.similarity.minhash import HashFamily
+from streamdedup.text.shingles import ShingleBatch, ShingleOptions, Shingler
 
 #: The sets: short English reviews, Chinese ones (no spaces, a token for each character), Arabic ones.
 SETS = ("playstore_reviews", "zh_shopping_reviews", "ar_reviews")

@@ -10,8 +10,9 @@ Computed like this no product exceeds c^2, and 64 bits hold that of any c below 
 written as "15_355_89_2", are hashed by CRC-32 again; who shares one is a candidate, and is verified by signature and by
 the original sets.
 
-Nothing here is used by the product. Its own hash family, band keys and comparison are in `streamdedup.minhash`,
-`streamdedup.lsh` and `streamdedup.sketch`.
+Nothing here is used by the product. Its own hash family, band keys and comparison are in
+`streamdedup.similarity.minhash`,
+`streamdedup.similarity.lsh` and `streamdedup.similarity.sketch`.
 """
 
 import itertools

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from experiments.places import Text
 from experiments.profiles import profile
-from streamdedup.lsh import shared_bands
-from streamdedup.minhash import HashFamily
 from streamdedup.settings import Profile
-from streamdedup.sketch import Sketch, Sketcher
-from streamdedup.text import Shingler
+from streamdedup.similarity.lsh import shared_bands
+from streamdedup.similarity.minhash import HashFamily
+from streamdedup.similarity.sketch import Sketch, Sketcher
+from streamdedup.text.shingles import Shingler
 
 #: Fewest words of a text that is tried: a shorter one has too few shingles to be edited a little.
 MIN_WORDS = 8

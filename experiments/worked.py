@@ -10,10 +10,10 @@ import numpy as np
 
 from experiments import source
 from experiments.findings import Findings, Scale, table
-from streamdedup.lsh import Banding
-from streamdedup.minhash import estimate, merge
-from streamdedup.sketch import jaccard
-from streamdedup.text import ShingleOptions, Shingler, normalise
+from streamdedup.similarity.lsh import Banding
+from streamdedup.similarity.minhash import estimate, merge
+from streamdedup.similarity.sketch import jaccard
+from streamdedup.text.shingles import ShingleOptions, Shingler, normalise
 
 #: The sets of the textbook over the rows 0 .. 4, and its two functions.
 SETS = ({0, 3}, {2}, {1, 3, 4}, {0, 2, 3})

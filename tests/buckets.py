@@ -1,7 +1,7 @@
 """Reads the buckets of an index in Redis, by the description of their keys and not by the code that writes them."""
 
-from streamdedup.store.redis_keys import Keys
-from streamdedup.store.redis_servers import Servers
+from streamdedup.index.redis.keys import Keys
+from streamdedup.index.redis.servers import Servers
 
 
 def members_in_set(servers: Servers, keys: Keys, slot: int, band_key: int) -> set[int]:

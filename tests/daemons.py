@@ -19,7 +19,7 @@ from kafka import KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
-from streamdedup.messages import decode_alert
+from streamdedup.wire import decode_alert
 from tests.servers import admin_client, committed_offsets, read_topic, wait_no_transaction, wait_until
 
 #: Seconds that a daemon may take to start, to join its group or to catch up before the test fails.

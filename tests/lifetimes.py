@@ -12,19 +12,20 @@ import numpy as np
 import pytest
 import redis
 
-from streamdedup import changes
-from streamdedup.commands import assembly
-from streamdedup.detections import DetectorOptions
-from streamdedup.detector import Detector
-from streamdedup.lsh import Banding
-from streamdedup.messages import Document
+from streamdedup.cli import assembly
+from streamdedup.detection import lifecycle
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.model import DetectorOptions
+from streamdedup.index.contract import BucketStore
+from streamdedup.index.documents import StoredRecord
+from streamdedup.index.redis import claims as claims_module
+from streamdedup.index.redis import scripts
+from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
-from streamdedup.store import redis_claims, scripts
-from streamdedup.store.base import BucketStore
-from streamdedup.store.documents import StoredRecord
-from streamdedup.store.redis import RedisBucketStore
-from streamdedup.text import ShingleOptions
+from streamdedup.similarity.lsh import Banding
+from streamdedup.text.shingles import ShingleOptions
+from streamdedup.wire import Document
 
 RETENTION_MS, SLACK_MS = 3_600_000, 1_800_000
 #: For how long everything is kept that is written once.
@@ -185,7 +186,7 @@ def _entries_live_half(patch: pytest.MonkeyPatch) -> None:
 
 
 def _claims_live_a_quarter(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(redis_claims, "claim_lifetime", lambda lifetime_ms: lifetime_ms // 2)
+    patch.setattr(claims_module, "claim_lifetime", lambda lifetime_ms: lifetime_ms // 2)
 
 
 def _claims_are_not_extended(patch: pytest.MonkeyPatch) -> None:
@@ -220,7 +221,7 @@ def _claims_in_process_memory(patch: pytest.MonkeyPatch) -> None:
 
 
 def _tombstones_leave_members(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(changes.Changes, "withdraw", lambda *_arguments: None)
+    patch.setattr(lifecycle.Changes, "withdraw", lambda *_arguments: None)
 
 
 def _rewrite(patch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:

@@ -2,9 +2,9 @@
 
 import random
 
-from streamdedup.lsh import choose_banding
-from streamdedup.minhash import DEFAULT_SEED
-from streamdedup.text import ShingleOptions
+from streamdedup.similarity.lsh import choose_banding
+from streamdedup.similarity.minhash import DEFAULT_SEED
+from streamdedup.text.shingles import ShingleOptions
 from tests.reference_pairs import Pair, expected_pairs
 
 WORDS = [

@@ -11,8 +11,8 @@ from zlib import crc32
 
 import numpy as np
 
-from streamdedup.minhash import HashFamily
-from streamdedup.text import ShingleOptions, Shingler
+from streamdedup.similarity.minhash import HashFamily
+from streamdedup.text.shingles import ShingleOptions, Shingler
 
 Pair = tuple[str, str]
 

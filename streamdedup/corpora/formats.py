@@ -18,8 +18,8 @@ from streamdedup.corpora.detection import Format
 from streamdedup.corpora.sources import Lines
 from streamdedup.corpora.tables import Columns, Layout, read_table
 from streamdedup.errors import CorpusError, MessageError
-from streamdedup.messages import Decoder, ErrorCode, Op
 from streamdedup.position import Position
+from streamdedup.wire import Decoder, ErrorCode, Op
 
 ReutersId = Literal["OLDID", "NEWID"]
 

@@ -11,7 +11,7 @@ from streamdedup.corpora.formats import PARSERS, Entry, Options, Parser, Reuters
 from streamdedup.corpora.sources import STDIN, Lines, Source, open_file, unzipped
 from streamdedup.corpora.tables import Columns
 from streamdedup.errors import CorpusError
-from streamdedup.messages import Decoder
+from streamdedup.wire import Decoder
 
 OnBad = Literal["raise", "pass"]
 

@@ -14,7 +14,7 @@ import msgspec
 from streamdedup.corpora import sources
 from streamdedup.corpora.sources import Lines
 from streamdedup.errors import CorpusError
-from streamdedup.messages import Decoder, ErrorCode
+from streamdedup.wire import Decoder, ErrorCode
 
 #: Columns that an error lists, and characters of each name: what is taken for a header may be somebody's text.
 _LISTED_COLUMNS, _LISTED_CHARS = 20, 40

@@ -5,11 +5,11 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.detections import DetectorOptions
+from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation.sets import ShingleSets, similarities
 from streamdedup.evaluation.trial import Findings
-from streamdedup.lsh import shared_bands
-from streamdedup.minhash import HashFamily, estimate
+from streamdedup.similarity.lsh import shared_bands
+from streamdedup.similarity.minhash import HashFamily, estimate
 
 #: Pairs whose signatures are made at once.
 _PAIRS_AT_ONCE = 1 << 9

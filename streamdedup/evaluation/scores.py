@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.detections import DetectorOptions
+from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation.grouping import ClusterQuality, compare, stars
 from streamdedup.evaluation.misses import Coroner, Miss, compared_exactly
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.sets import ShingleSets, similarities
 from streamdedup.evaluation.trial import Findings
 from streamdedup.evaluation.truth import Pairs, Truth
-from streamdedup.minhash import standard_error
+from streamdedup.similarity.minhash import standard_error
 
 #: Standard errors by which estimated pairs may be off without being held against the method.
 TOLERANCE: Final = 3.0

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.shingle_hashes import offsets_of
-from streamdedup.text import ShingleOptions, Shingler
+from streamdedup.text.hashing import offsets_of
+from streamdedup.text.shingles import ShingleOptions, Shingler
 
 
 class ShingleSets(NamedTuple):

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.detections import DetectorOptions, Outcome
-from streamdedup.detector import Detector
-from streamdedup.messages import Document
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.model import DetectorOptions, Outcome
+from streamdedup.index.contract import BucketStore
 from streamdedup.position import Partition, Position
-from streamdedup.store.base import BucketStore
+from streamdedup.wire import Document
 
 #: The one partition that all documents of a trial stand in.
 PARTITION = Partition("trial", 0)

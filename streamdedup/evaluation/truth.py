@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.shingle_hashes import offsets_of, ranges
+from streamdedup.text.hashing import offsets_of, ranges
 
 #: Elements that one step works on, so that its arrays stay some 100 MB however many pairs share an element.
 _STEP_ELEMENTS: Final = 1 << 22

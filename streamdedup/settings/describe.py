@@ -9,7 +9,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from streamdedup.lsh import Banding
 from streamdedup.settings.base import allowed, declared_default, is_secret, key_of, keys_of, kind_of, names_file
 from streamdedup.settings.kafka import Kafka
 from streamdedup.settings.profile import Profile
@@ -17,6 +16,7 @@ from streamdedup.settings.redis import Redis
 from streamdedup.settings.root import Settings
 from streamdedup.settings.schema import SECTIONS
 from streamdedup.settings.units import counted, write_text
+from streamdedup.similarity.lsh import Banding
 
 #: Replacement of a secret in shown settings.
 HIDDEN = '"***"'

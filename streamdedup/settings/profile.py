@@ -14,8 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from streamdedup import content, minhash, text
-from streamdedup.lsh import Banding, choose_banding
+from streamdedup.detection import content
 from streamdedup.settings.base import Check, Section
 from streamdedup.settings.kafka import Topic
 from streamdedup.settings.units import (
@@ -34,8 +33,11 @@ from streamdedup.settings.units import (
     write_list,
     write_text,
 )
-from streamdedup.stop_shingles import differences, digest_of_hashes, digest_of_words, parse_stop_shingles
-from streamdedup.text import ENGLISH_STOP_WORDS, ShingleOptions, parse_stop_words
+from streamdedup.similarity import minhash
+from streamdedup.similarity.lsh import Banding, choose_banding
+from streamdedup.text import shingles
+from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, parse_stop_words
+from streamdedup.text.stop_shingles import differences, digest_of_hashes, digest_of_words, parse_stop_shingles
 
 #: Shingle size where none is given, by unit.
 DEFAULT_SIZES = {"word": 3, "char": 5}
@@ -193,7 +195,7 @@ class Profile(Section):
         """
         banding = self.banding()
         return {
-            "shingle_algorithm": text.ALGORITHM,
+            "shingle_algorithm": shingles.ALGORITHM,
             "signature_algorithm": minhash.ALGORITHM,
             "content_format": content.FORMAT,
             "unicode": unicodedata.unidata_version,

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from streamdedup.text import ShingleOptions
+from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.rows import LEAST_PAIRS, Row
 from streamdedup.tuning.study import Study
 from streamdedup.tuning.templates import Template

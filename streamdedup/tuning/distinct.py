@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.evaluation.sets import ShingleSets
-from streamdedup.shingle_hashes import offsets_of, ranges
+from streamdedup.text.hashing import offsets_of, ranges
 
 
 class Weights(NamedTuple):

@@ -19,15 +19,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.detections import DetectorOptions
-from streamdedup.detector import Detector
-from streamdedup.messages import Document
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.model import DetectorOptions
+from streamdedup.index.contract import BucketStore, Fence
 from streamdedup.position import Partition, Position
-from streamdedup.store.base import BucketStore, Fence
 from streamdedup.tuning.memory import Costs, EntryForm, Line, contents_of
 from streamdedup.tuning.rows import Demand, Row
 from streamdedup.tuning.sample import Sample
 from streamdedup.tuning.study import Study
+from streamdedup.wire import Document
 
 #: Documents of the larger index: at most, and at least.
 MOST_DOCUMENTS: Final = 16_384

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.lsh import Banding
-from streamdedup.shingle_hashes import ranges
+from streamdedup.similarity.lsh import Banding
+from streamdedup.text.hashing import ranges
 from streamdedup.tuning.distinct import DistinctSets, Weights
 
 #: Candidate pairs of distinct sets that are listed for one number of rows; beyond, nobody would want such bands.

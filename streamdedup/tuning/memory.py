@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from streamdedup.text import ShingleOptions
+from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.rows import Demand, Row
 from streamdedup.tuning.study import Study
 

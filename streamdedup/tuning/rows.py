@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from streamdedup.lsh import FALSE_CANDIDATE_WEIGHT, Banding, false_candidates
-from streamdedup.text import ShingleOptions
+from streamdedup.similarity.lsh import FALSE_CANDIDATE_WEIGHT, Banding, false_candidates
+from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.distinct import Growth, Weights, growth
 from streamdedup.tuning.meetings import Meetings
 from streamdedup.tuning.study import Recall, Study

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.sets import SetCollector, ShingleSets
 from streamdedup.evaluation.truth import Pairs, gathered, join
-from streamdedup.lsh import Banding
-from streamdedup.minhash import HashFamily
-from streamdedup.text import ShingleOptions
+from streamdedup.similarity.lsh import Banding
+from streamdedup.similarity.minhash import HashFamily
+from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.distinct import DistinctSets, Weights, distinct
 from streamdedup.tuning.meetings import Meetings, band_keys, first_shared, hottest, meet
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.evaluation.sets import ShingleSets
-from streamdedup.text import ShingleOptions, Shingler, normalise
+from streamdedup.text.shingles import ShingleOptions, Shingler, normalise
 
 #: Least share of the documents, and least number, that make a template of a run of words.
 _LEAST_SHARE: Final = 0.01

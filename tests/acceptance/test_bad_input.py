@@ -17,8 +17,8 @@ from jsonschema import Draft202012Validator
 from kafka import KafkaProducer
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamdedup.dead_letters import PREFIX
-from streamdedup.messages import decode_alert, schema
+from streamdedup.wire import decode_alert, schema
+from streamdedup.wire.dead_letters import PREFIX
 from tests import servers
 from tests.bad_input import ROWS, STRICT_SHINGLE, STRICT_WORDS, Row, Sent, json_of, words
 from tests.daemons import Daemon, Installation

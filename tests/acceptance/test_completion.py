@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup import cli
+from streamdedup.cli import main as cli
 
 SETTINGS = """
 [kafka]
@@ -77,7 +77,7 @@ def test_without_a_settings_file_or_with_a_wrong_one_nothing_is_offered_and_noth
 def test_completing_a_command_imports_neither_clients_nor_arrays():
     program = (
         "import sys\n"
-        "from streamdedup.cli import main\n"
+        "from streamdedup.cli.main import main\n"
         "try:\n"
         "    main([])\n"
         "finally:\n"

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from streamdedup.service.crash_points import CRASH_POINTS
+from streamdedup.testing.crash_points import CRASH_POINTS
 from tests.chaos.stream import a_record, an_operation
 from tests.chaos.verdict import judge_topics
 from tests.daemons import produce_keyed, values_of

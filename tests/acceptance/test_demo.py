@@ -288,7 +288,7 @@ def test_the_end_of_the_daemon_is_said_with_its_log(start):
 
 
 def test_without_the_extra_the_demo_says_what_to_install():
-    script = "import sys; sys.modules['confluent_kafka'] = None; from streamdedup.cli import main; main(['demo'])"
+    script = "import sys; sys.modules['confluent_kafka'] = None; from streamdedup.cli.main import main; main(['demo'])"
 
     done = subprocess.run(
         [sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=DEADLINE_S

@@ -4,8 +4,8 @@ import json
 
 from typer.testing import CliRunner
 
-from streamdedup import cli
-from streamdedup.dead_letters import PREFIX
+from streamdedup.cli import main as cli
+from streamdedup.wire.dead_letters import PREFIX
 from tests import servers
 from tests.daemons import produce_keyed, values_of
 

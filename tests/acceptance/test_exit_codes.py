@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from streamdedup.cli import EXIT_INTERRUPTED
+from streamdedup.cli.main import EXIT_INTERRUPTED
+from streamdedup.daemon.shutdown import SAME_WISH_S
 from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_FORCED, EXIT_OK, EXIT_STALLED, EXIT_USAGE
-from streamdedup.service.shutdown import SAME_WISH_S
 from tests import servers
 from tests.daemons import produce_keyed, values_of
 
@@ -67,8 +67,8 @@ def test_a_daemon_that_is_stuck_ends_with_the_code_of_what_ended_it(stuck):
 def test_a_loop_that_makes_no_step_ends_the_daemon_with_the_code_of_the_watchdog(install):
     program = (
         "import sys, threading\n"
-        "from streamdedup.cli import main\n"
-        "from streamdedup.service.loop import Loop\n"
+        "from streamdedup.cli.main import main\n"
+        "from streamdedup.daemon.loop import Loop\n"
         "Loop._turn = lambda self: threading.Event().wait()\n"
         "main(sys.argv[1:])\n"
     )

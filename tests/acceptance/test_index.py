@@ -10,11 +10,11 @@ import sys
 
 import pytest
 
-from streamdedup import cli
-from streamdedup.commands import assembly
+from streamdedup.cli import assembly
+from streamdedup.cli import main as cli
 from streamdedup.embedded import free_ports
 from streamdedup.errors import EXIT_INDEX_LOST
-from streamdedup.service.kafka import KafkaOptions
+from streamdedup.kafka import KafkaOptions
 from tests import servers
 from tests.daemons import Installation, produce_keyed, values_of
 

@@ -11,10 +11,10 @@ import time
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from streamdedup import cli
-from streamdedup.commands import assembly
-from streamdedup.messages import decode_alert
-from streamdedup.service.kafka import KafkaOptions
+from streamdedup.cli import assembly
+from streamdedup.cli import main as cli
+from streamdedup.kafka import KafkaOptions
+from streamdedup.wire import decode_alert
 from tests import servers
 from tests.daemons import Installation, produce_keyed, values_of
 
@@ -244,7 +244,7 @@ def test_a_rebuild_that_was_cut_short_can_be_run_again(install, redis_client, in
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("streamdedup.service.rebuilding._Building._seed", cut_short)
+        patched.setattr("streamdedup.daemon.rebuild._Building._seed", cut_short)
         assert index("rebuild", "--yes", *config).returncode == 130
     with installation.daemon() as daemon:
         assert daemon.wait() == 78

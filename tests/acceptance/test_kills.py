@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from streamdedup.service.shutdown import Deadline
+from streamdedup.daemon.shutdown import Deadline
 from tests.daemons import produce_keyed, values_of
 from tests.made_corpus import a_corpus, the_expected
 

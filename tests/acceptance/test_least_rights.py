@@ -10,7 +10,7 @@ from kafka import KafkaProducer
 
 from streamdedup.embedded import MissingToolError
 from streamdedup.embedded.process import LOOPBACK
-from streamdedup.messages import decode_alert
+from streamdedup.wire import decode_alert
 from tests import canaries, redis_sets, servers
 from tests.canaries import TLS
 from tests.daemons import Daemon, values_of

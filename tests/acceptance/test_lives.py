@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import redis
 
-from streamdedup.content import contents_of
-from streamdedup.detections import document_number
-from streamdedup.messages import content_digest, decode_alert
-from streamdedup.minhash import DEFAULT_SEED, HashFamily
+from streamdedup.detection.content import contents_of
+from streamdedup.detection.model import document_number
+from streamdedup.index.entries import decode_record, encode_number
 from streamdedup.settings import Settings
-from streamdedup.sketch import Sketcher
-from streamdedup.store.records import decode_record, encode_number
-from streamdedup.text import ShingleOptions, Shingler
+from streamdedup.similarity.minhash import DEFAULT_SEED, HashFamily
+from streamdedup.similarity.sketch import Sketcher
+from streamdedup.text.shingles import ShingleOptions, Shingler
+from streamdedup.wire import content_digest, decode_alert
 from tests import servers
 from tests.daemons import Daemon, Installation, produce_keyed, set_offsets
 

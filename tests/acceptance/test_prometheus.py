@@ -19,7 +19,7 @@ import pytest
 import yaml
 from redis import Redis
 
-from streamdedup.commands.assembly import connect_store, redis_store
+from streamdedup.cli.assembly import connect_store, redis_store
 from streamdedup.embedded import MissingToolError, free_ports
 from streamdedup.position import Partition
 from streamdedup.settings import Settings

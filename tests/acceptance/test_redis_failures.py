@@ -8,7 +8,7 @@ import redis
 
 from streamdedup.embedded import MissingToolError
 from streamdedup.embedded.process import LOOPBACK
-from streamdedup.store.redis_keys import Keys
+from streamdedup.index.redis.keys import Keys
 from tests import redis_sets, servers
 from tests.daemons import produce_keyed, values_of
 from tests.made_corpus import a_corpus, the_expected

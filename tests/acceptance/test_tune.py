@@ -98,7 +98,7 @@ def test_memory_is_that_of_the_default_settings_where_no_file_names_others(corpu
 def without_modules(names: list[str], *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command where some modules are not installed."""
     hidden = "import sys; sys.modules.update(dict.fromkeys(sys.argv.pop(1).split(',')))"
-    program = f"{hidden}; from streamdedup.cli import main; main()"
+    program = f"{hidden}; from streamdedup.cli.main import main; main()"
     command = [sys.executable, "-c", program, ",".join(names), *map(str, arguments)]
     env = {**os.environ, **environment}
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=env)

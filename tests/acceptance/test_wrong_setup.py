@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.commands.assembly import redis_store
+from streamdedup.cli.assembly import redis_store
 from streamdedup.embedded.ports import free_ports
 from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_OK, EXIT_USAGE
+from streamdedup.index.redis.servers import OneServer
 from streamdedup.settings import Settings
-from streamdedup.store.redis_servers import OneServer
 from tests import servers
 from tests.canaries import TLS
 from tests.daemons import Daemon

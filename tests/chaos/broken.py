@@ -10,13 +10,13 @@ from typing import Any
 
 from kafka.errors import KafkaError
 
+from streamdedup.daemon.partitions import Holdings
 from streamdedup.errors import StoreUnavailable
-from streamdedup.service.holdings import Holdings
-from streamdedup.service.kafka import connect, sinks
-from streamdedup.service.kafka.failures import CLIENT_ERRORS
-from streamdedup.store.base import Hits
-from streamdedup.store.redis import RedisBucketStore
-from streamdedup.store.redis_partitions import RedisPartitions
+from streamdedup.index.contract import Hits
+from streamdedup.index.redis.partitions import RedisPartitions
+from streamdedup.index.redis.store import RedisBucketStore
+from streamdedup.kafka import connect, producer
+from streamdedup.kafka.errors import CLIENT_ERRORS
 from tests.buckets import members_in_set
 
 #: Told of points, as in ``watched_daemon``.
@@ -32,7 +32,7 @@ def unchecked(_passing: Passing) -> None:
         with contextlib.suppress(KafkaError):
             self._producer.flush(timeout=self._options.delivery_timeout_s)
 
-    sinks._ProducerSink._send = send
+    producer._ProducerSink._send = send
 
 
 def late_metadata(_passing: Passing) -> None:
@@ -42,12 +42,12 @@ def late_metadata(_passing: Passing) -> None:
     def offsets_and_commit(self: Any, batch: Any) -> None:
         def commit() -> None:
             membership = self.source._consumer.group_metadata()
-            self._producer.send_offsets_to_transaction(sinks.offsets_of(batch), membership)
+            self._producer.send_offsets_to_transaction(producer.offsets_of(batch), membership)
             self._producer.commit_transaction()
 
-        sinks.call_within(self._options.transaction_timeout_s + sinks.COMMIT_MARGIN_S, "commit", commit)
+        producer.call_within(self._options.transaction_timeout_s + producer.COMMIT_MARGIN_S, "commit", commit)
 
-    sinks.TransactionalSink._commit = offsets_and_commit
+    producer.TransactionalSink._commit = offsets_and_commit
 
 
 def no_claim(_passing: Passing) -> None:
@@ -91,7 +91,7 @@ def _members(store: Any, row: int, band_keys: Any) -> list[set[int]]:
 def reused_producer(_passing: Passing) -> None:
     """After a failure abort the transaction, put the batch back, and go on with the same producer and consumer."""
     _keep_source()
-    publish = sinks.TransactionalSink.publish
+    publish = producer.TransactionalSink.publish
 
     def publish_or_abort(self: Any, messages: Any, batch: Any) -> None:
         try:
@@ -103,7 +103,7 @@ def reused_producer(_passing: Passing) -> None:
             # The loop puts a batch back for this, and keeps its clients.
             raise StoreUnavailable(f"aborted: {error}") from error
 
-    sinks.TransactionalSink.publish = publish_or_abort
+    producer.TransactionalSink.publish = publish_or_abort
     # It never opens new clients, and goes on where the batch was put back.
     Holdings._behind = lambda _self, _partition, _start, _committed: None
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from streamdedup.messages import content_digest, decode_alert
 from streamdedup.position import Position
+from streamdedup.wire import content_digest, decode_alert
 from tests.made_corpus import the_expected
 from tests.servers import read_topic, wait_no_transaction
 

@@ -2,7 +2,7 @@
 
     python -m tests.chaos.watched_daemon TRACE [--break NAME] -- run --config FILE
 
-For the chaos harness alone. Every point that is passed (``streamdedup.service.crash_points``) becomes a line of TRACE:
+For the chaos harness alone. Every point that is passed (``streamdedup.testing.crash_points``) becomes a line of TRACE:
 nanoseconds of the monotonic clock, and the point. While a file ``TRACE.aim`` exists, the first passage of the
 point that it names, behind the manner, becomes ``TRACE.held``: the process freezes as a whole (``freeze``, until
 SIGCONT), or the step alone waits until the file is gone (``stall``), while the client's heartbeats go on.
@@ -15,10 +15,10 @@ import sys
 import time
 from pathlib import Path
 
-from streamdedup import cli
-from streamdedup.commands import assembly
-from streamdedup.service import batch_limits
-from streamdedup.service.crash_points import Steps
+from streamdedup.cli import assembly
+from streamdedup.cli import main as cli
+from streamdedup.daemon import batch_limits
+from streamdedup.testing.crash_points import Steps
 from tests.chaos.broken import BREAKS
 
 #: Between two looks whether to go on, in seconds.

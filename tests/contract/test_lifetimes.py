@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from streamdedup.store.memory import MemoryBucketStore
-from streamdedup.store.redis_servers import OneServer
+from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.redis.servers import OneServer
 from tests.lifetimes import LIFETIME_MS, VARIANTS, RedisIndex, check_lifetimes
 
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
-from streamdedup.position import Log, Partition, Position
-from streamdedup.store.base import (
+from streamdedup.index.contract import (
     COPIES_CAP,
     SHOWN_OF_FULL,
     BucketStore,
@@ -28,14 +27,15 @@ from streamdedup.store.base import (
     Noted,
     Opening,
 )
-from streamdedup.store.connection import connect, connect_cluster
-from streamdedup.store.documents import MARKER_LIFETIME_MS, PutState, StoredRecord, deletion_marker
-from streamdedup.store.expiry_lists import SLICES_PER_LIFETIME
-from streamdedup.store.memory import MemoryBucketStore
-from streamdedup.store.redis import RedisBucketStore
-from streamdedup.store.redis_buckets import LAYOUTS
-from streamdedup.store.redis_draft import RedisDraft
-from streamdedup.store.redis_servers import OneServer, Servers
+from streamdedup.index.documents import MARKER_LIFETIME_MS, PutState, StoredRecord, deletion_marker
+from streamdedup.index.expiry_lists import SLICES_PER_LIFETIME
+from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.index.redis.connection import connect, connect_cluster
+from streamdedup.index.redis.servers import OneServer, Servers
+from streamdedup.index.redis.staging import RedisDraft
+from streamdedup.index.redis.store import RedisBucketStore
+from streamdedup.position import Log, Partition, Position
 from tests.servers import wait_until
 from tests.thoroughness import examples
 

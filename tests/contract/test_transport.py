@@ -12,10 +12,10 @@ import pytest
 
 from streamdedup.embedded import KafkaServer
 from streamdedup.errors import BrokerSilent, BrokerUnavailable, ProducerFenced
+from streamdedup.kafka import KafkaOptions, KafkaTransport
+from streamdedup.kafka.protocols import Batch, Message, Sink, Source, Transport
 from streamdedup.position import Partition
-from streamdedup.service.kafka import KafkaOptions, KafkaTransport
-from streamdedup.service.memory import MemoryBroker, MemoryTransport
-from streamdedup.service.transport import Batch, Message, Sink, Source, Transport
+from streamdedup.testing.memory_transport import MemoryBroker, MemoryTransport
 from tests import servers
 
 #: Number of partitions of the input topic.

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamdedup.detections import DetectorOptions
-from streamdedup.detector import Detector
-from streamdedup.lsh import Banding
-from streamdedup.messages import Document
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.model import DetectorOptions
+from streamdedup.index.contract import BucketStore
+from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.redis.servers import OneServer
+from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.position import Partition, Position
-from streamdedup.store.base import BucketStore
-from streamdedup.store.memory import MemoryBucketStore
-from streamdedup.store.redis import RedisBucketStore
-from streamdedup.store.redis_servers import OneServer
-from streamdedup.text import ShingleOptions
+from streamdedup.similarity.lsh import Banding
+from streamdedup.text.shingles import ShingleOptions
+from streamdedup.wire import Document
 from tests.thoroughness import examples
 
 OPTIONS = DetectorOptions(

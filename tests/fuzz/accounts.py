@@ -15,16 +15,16 @@ from itertools import islice
 
 import structlog
 
-from streamdedup.commands.assembly import loop_options, loop_profile
-from streamdedup.dead_letters import MAX_HEADER_BYTES, PREFIX, read_headers
-from streamdedup.detector import Detector
-from streamdedup.messages import ErrorCode, decode_alert
-from streamdedup.metrics import Metrics
+from streamdedup.cli.assembly import loop_options, loop_profile
+from streamdedup.daemon.loop import Loop
+from streamdedup.daemon.metrics import Metrics
+from streamdedup.detection.detector import Detector
+from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.kafka.protocols import Batch, Bookmark, Message, Record, SourceStats
 from streamdedup.position import Partition, Position
-from streamdedup.service.loop import Loop
-from streamdedup.service.transport import Batch, Bookmark, Message, Record, SourceStats
 from streamdedup.settings import Settings
-from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.wire import ErrorCode, decode_alert
+from streamdedup.wire.dead_letters import MAX_HEADER_BYTES, PREFIX, read_headers
 from tests.fuzz.fuzzed import Fuzzed
 from tests.fuzz.messages import TOPICS
 from tests.fuzz.reading import read

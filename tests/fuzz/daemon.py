@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streamdedup.dead_letters import read_headers
-from streamdedup.service.transport import Message
+from streamdedup.kafka.protocols import Message
+from streamdedup.wire.dead_letters import read_headers
 from tests.bad_input import FUTURE_MS
 from tests.daemons import DEADLINE_S, Daemon, Installation
 from tests.fuzz.accounts import MAX_TEXT_BYTES, PROFILES, wrong_letter

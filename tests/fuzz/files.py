@@ -11,10 +11,10 @@ from typing import Any
 
 from streamdedup.corpora import Columns, CorpusReader
 from streamdedup.errors import CorpusError, SettingsError
-from streamdedup.messages import Decoder
 from streamdedup.position import Position
 from streamdedup.settings import Profile, Settings, show
 from streamdedup.settings.schema import SECTIONS
+from streamdedup.wire import Decoder
 from tests.fuzz.messages import WORDS
 from tests.fuzz.mutation import mutated
 from tests.fuzz.stored import Undocumented

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from streamdedup.dead_letters import PREFIX
+from streamdedup.wire.dead_letters import PREFIX
 from tests.bad_input import FUTURE_MS, ODD_HEADERS, ROWS
 from tests.fuzz.fuzzed import Fuzzed
 

@@ -1,6 +1,6 @@
 """A second reading of a message, by the JSON module of Python's library: what must, and what must not be a dead letter.
 
-It shares no code with ``messages.Decoder``. About what it cannot judge plainly it says nothing.
+It shares no code with ``wire.Decoder``. About what it cannot judge plainly it says nothing.
 """
 
 import json

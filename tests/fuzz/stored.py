@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup import content, sketch
+from streamdedup.detection import content
 from streamdedup.errors import DecodeError, StoreMisconfigured
-from streamdedup.messages import Alert, Match, decode_alert, encode_alert
-from streamdedup.minhash import HashFamily
+from streamdedup.index.contract import StoredRecord
+from streamdedup.index.entries import decode_record, encode_record
+from streamdedup.index.fingerprints import decode_fingerprint
 from streamdedup.position import Position
-from streamdedup.sketch import Sketch, Sketcher
-from streamdedup.store.base import StoredRecord
-from streamdedup.store.fingerprints import decode_fingerprint
-from streamdedup.store.records import decode_record, encode_record
+from streamdedup.similarity import sketch
+from streamdedup.similarity.minhash import HashFamily
+from streamdedup.similarity.sketch import Sketch, Sketcher
+from streamdedup.wire import Alert, Match, decode_alert, encode_alert
 from tests.fuzz.mutation import mutated
 
 PERMUTATIONS = 16

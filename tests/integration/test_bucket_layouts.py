@@ -10,13 +10,13 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from streamdedup.index.contract import SHOWN_OF_FULL
+from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.index.redis.keys import Keys
+from streamdedup.index.redis.servers import OneServer
+from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.position import Partition
-from streamdedup.store.base import SHOWN_OF_FULL
-from streamdedup.store.memory import MemoryBucketStore
-from streamdedup.store.redis import RedisBucketStore
-from streamdedup.store.redis_buckets import LAYOUTS
-from streamdedup.store.redis_keys import Keys
-from streamdedup.store.redis_servers import OneServer
 from tests.buckets import members_in_pages, members_in_set
 
 BANDS = 2

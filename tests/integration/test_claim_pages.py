@@ -8,9 +8,9 @@ import itertools
 
 import pytest
 
+from streamdedup.index.redis.servers import OneServer
+from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.position import Partition, Position
-from streamdedup.store.redis import RedisBucketStore
-from streamdedup.store.redis_servers import OneServer
 
 PARTITION = Partition("articles", 0)
 HOUR_MS = 3_600_000

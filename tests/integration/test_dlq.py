@@ -13,15 +13,15 @@ import pytest
 from kafka import KafkaProducer, TopicPartition
 from typer.testing import CliRunner
 
-from streamdedup import cli
-from streamdedup.commands import asking
-from streamdedup.commands import dlq as dlq_commands
-from streamdedup.dead_letters import PREFIX, Daemon, Failure, Stage, dead_letter
+from streamdedup.cli import asking
+from streamdedup.cli import dlq as dlq_commands
+from streamdedup.cli import main as cli
 from streamdedup.errors import EXIT_PIPE, BrokerMisconfigured, SettingsError
+from streamdedup.kafka import KafkaOptions
+from streamdedup.kafka.protocols import Record
+from streamdedup.kafka.reader import RecordFetcher
 from streamdedup.position import Position
-from streamdedup.service.kafka import KafkaOptions
-from streamdedup.service.kafka.reader import RecordFetcher
-from streamdedup.service.transport import Record
+from streamdedup.wire.dead_letters import PREFIX, Daemon, Failure, Stage, dead_letter
 from tests import servers
 from tests.raw_batches import SNAPPY, RawRecord, record_batch, send_batch
 

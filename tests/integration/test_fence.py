@@ -3,9 +3,9 @@
 import pytest
 
 from streamdedup.errors import BatchRefused
+from streamdedup.index.redis.connection import connect
+from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.position import Partition, Position
-from streamdedup.store.connection import connect
-from streamdedup.store.redis import RedisBucketStore
 
 PARTITION = Partition("articles", 0)
 #: A pair, and the position that claims it.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from streamdedup.service.kafka import KafkaOptions, KafkaSource, KafkaTransport, fresh_poll
+from streamdedup.kafka import KafkaOptions, KafkaSource, KafkaTransport, fresh_poll
 from tests import servers
 
 #: Longest single poll, in seconds.

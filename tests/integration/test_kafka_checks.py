@@ -10,7 +10,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from streamdedup.embedded.ports import free_ports
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.findings import Level, warnings_of
-from streamdedup.service.kafka import (
+from streamdedup.kafka import (
     BROKERS_DEFAULT,
     KafkaOptions,
     TopicNeed,

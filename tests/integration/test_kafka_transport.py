@@ -20,11 +20,11 @@ from streamdedup.embedded import KafkaServer, MockBroker
 from streamdedup.embedded.ports import free_ports
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, FatalError, ProducerFenced
 from streamdedup.findings import Level
+from streamdedup.kafka import KafkaOptions, KafkaTransport, TopicNeed, check_kafka, check_topics, create_topics
+from streamdedup.kafka.client import call_within, close_quietly
+from streamdedup.kafka.errors import cap_client_logging, translated
+from streamdedup.kafka.protocols import Batch, Message, Sink, Source
 from streamdedup.position import Partition
-from streamdedup.service.kafka import KafkaOptions, KafkaTransport, TopicNeed, check_kafka, check_topics, create_topics
-from streamdedup.service.kafka.client import call_within, close_quietly
-from streamdedup.service.kafka.failures import cap_client_logging, translated
-from streamdedup.service.transport import Batch, Message, Sink, Source
 from tests import servers
 
 #: Longest single poll, in seconds.
@@ -50,7 +50,7 @@ def test_nobody_at_the_address_is_said_in_time_and_leaves_nothing_behind(deliver
     script = f"""
         import gc, logging, pathlib, threading
         from streamdedup.errors import BrokerUnavailable
-        from streamdedup.service.kafka import KafkaOptions, KafkaTransport
+        from streamdedup.kafka import KafkaOptions, KafkaTransport
         logging.disable()
         transport = KafkaTransport(KafkaOptions(bootstrap_servers={address!r}, group_id="g", topics=("t",),
             transactional_id="x", delivery={delivery!r}, connect_timeout_s=0.5))
@@ -186,8 +186,8 @@ def test_a_process_ends_quietly_and_soon_although_kafka_is_away(own_kafka):
     script = f"""
         import sys
         from streamdedup.errors import BrokerUnavailable
-        from streamdedup.service.kafka import KafkaOptions, KafkaTransport, sinks
-        from streamdedup.service.transport import Batch, Message, Sink, Source
+        from streamdedup.kafka import KafkaOptions, KafkaTransport, sinks
+        from streamdedup.kafka.protocols import Batch, Message, Sink, Source
         sinks.COMMIT_MARGIN_S = 0.5
         source, sink = KafkaTransport(KafkaOptions(
             bootstrap_servers={own_kafka.bootstrap_servers!r}, group_id="g", topics=({topic!r},), transactional_id="x",
@@ -313,7 +313,7 @@ def test_tls_that_does_not_come_about_is_told_in_words(kafka):
     # In a process of its own: the client leaves the socket of a failed handshake to the garbage collector.
     script = f"""
         from streamdedup.errors import BrokerUnavailable
-        from streamdedup.service.kafka import KafkaOptions, check_topics
+        from streamdedup.kafka import KafkaOptions, check_topics
         asked = KafkaOptions(bootstrap_servers={kafka!r}, group_id="g", topics=("t",), delivery="at-least-once",
             connect_timeout_s=2.0, security_protocol="SSL")
         try:

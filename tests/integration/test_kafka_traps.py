@@ -20,13 +20,14 @@ from kafka.structs import ConsumerGroupMetadata, MemberState
 
 from streamdedup.embedded import KafkaServer
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, CodecMissing, FatalError
+from streamdedup.kafka import KafkaOptions, KafkaSource, KafkaTransport, TransactionalSink
+from streamdedup.kafka import consumer as source_module
+from streamdedup.kafka import producer as producer_module
+from streamdedup.kafka.consumer import RebalanceNotes
+from streamdedup.kafka.protocols import Batch, Message, Record
+from streamdedup.kafka.reader import RecordFetcher, TopicReader
+from streamdedup.kafka.span import SpanReader
 from streamdedup.position import Partition, Position
-from streamdedup.service.kafka import KafkaOptions, KafkaSource, KafkaTransport, TransactionalSink, sinks
-from streamdedup.service.kafka import source as source_module
-from streamdedup.service.kafka.reader import RecordFetcher, TopicReader
-from streamdedup.service.kafka.source import RebalanceNotes
-from streamdedup.service.kafka.span import SpanReader
-from streamdedup.service.transport import Batch, Message, Record
 from tests import servers
 
 #: Longest single poll, in seconds.
@@ -254,7 +255,7 @@ class TestT6T10KafkaStopsAnswering:
 
     @pytest.fixture(autouse=True)
     def little_patience(self, monkeypatch):
-        monkeypatch.setattr(sinks, "COMMIT_MARGIN_S", 1.0)
+        monkeypatch.setattr(producer_module, "COMMIT_MARGIN_S", 1.0)
 
     @pytest.mark.parametrize("step", ["flush", "send_offsets_to_transaction", "commit_transaction"])
     def test_a_frozen_broker_ends_publishing_in_time_and_nothing_is_lost_or_doubled(self, own_kafka, stack, step):

@@ -11,7 +11,7 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from streamdedup import cli
+from streamdedup.cli import main as cli
 from streamdedup.errors import BrokerMisconfigured, CorpusError, SettingsError
 from tests import servers
 

@@ -8,10 +8,10 @@ from kafka import KafkaProducer
 
 from streamdedup.embedded import MOCK_API_VERSION, MockBroker
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeError
+from streamdedup.kafka import KafkaOptions
+from streamdedup.kafka.feeder import Feeder
+from streamdedup.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.position import Position
-from streamdedup.service.kafka import KafkaOptions
-from streamdedup.service.kafka.feeder import Feeder
-from streamdedup.service.kafka.reader import RecordFetcher, TopicReader
 from tests.servers import fresh_name, produce, wait_until
 
 #: Seconds in which a record must have come.

@@ -11,14 +11,14 @@ from streamdedup.embedded import MissingToolError
 from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import IndexLost, StoreMisconfigured, StoreUnavailable
+from streamdedup.index.contract import Listed, ListedClaim, ListedDocument
+from streamdedup.index.documents import PutState, StoredRecord
+from streamdedup.index.redis.admin import IndexUpkeep
+from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.index.redis.connection import check_server, connect, connect_cluster, connect_sentinel
+from streamdedup.index.redis.keys import Keys
+from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.position import Log, Partition, Position
-from streamdedup.store.base import Listed, ListedClaim, ListedDocument
-from streamdedup.store.connection import check_server, connect, connect_cluster, connect_sentinel
-from streamdedup.store.documents import PutState, StoredRecord
-from streamdedup.store.redis import RedisBucketStore
-from streamdedup.store.redis_buckets import LAYOUTS
-from streamdedup.store.redis_keys import Keys
-from streamdedup.store.upkeep import IndexUpkeep
 from tests import redis_sets
 from tests.canaries import KEY_PASSWORD, TLS
 from tests.servers import make_redis, unavailable, wait_until

@@ -6,11 +6,11 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
+from streamdedup.kafka import KafkaHistory, KafkaOptions
+from streamdedup.kafka.feeder import Feeder
+from streamdedup.kafka.protocols import Bookmark
+from streamdedup.kafka.span import Bookmarks, SpanReader
 from streamdedup.position import Partition
-from streamdedup.service.kafka import KafkaHistory, KafkaOptions
-from streamdedup.service.kafka.feeder import Feeder
-from streamdedup.service.kafka.span import Bookmarks, SpanReader
-from streamdedup.service.transport import Bookmark
 from tests.raw_batches import RawRecord, record_batch, send_batch
 from tests.servers import admin_client, fresh_name, produce, read_topic, wait_until
 

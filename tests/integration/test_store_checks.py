@@ -3,17 +3,17 @@
 import pytest
 import redis
 
-from streamdedup.commands.assembly import connect_store, redis_store
-from streamdedup.commands.checks import index_findings, redis_findings
+from streamdedup.cli.assembly import connect_store, redis_store
+from streamdedup.cli.checks import index_findings, redis_findings
 from streamdedup.embedded import MissingToolError
 from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
 from streamdedup.findings import Level
+from streamdedup.index.redis import checks
+from streamdedup.index.redis.keys import Keys
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
-from streamdedup.store import checks
-from streamdedup.store.redis_keys import Keys
 from tests import redis_sets
 from tests.canaries import TLS
 from tests.servers import make_redis, unavailable

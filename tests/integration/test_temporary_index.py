@@ -5,8 +5,8 @@ from importlib import resources
 
 import pytest
 
-from streamdedup import cli
-from streamdedup.commands.collection import scan_profile, temporary_store
+from streamdedup.cli import main as cli
+from streamdedup.cli.collection import scan_profile, temporary_store
 
 SAMPLE = str(resources.files("streamdedup").joinpath("sample/articles.jsonl"))
 

@@ -7,19 +7,19 @@ from dataclasses import replace
 import pytest
 import redis
 
-from streamdedup.commands.assembly import connect_store, detector_options, redis_store
-from streamdedup.commands.tune_server import PRIVATE_OPTIONS, TuneServer
-from streamdedup.detector import Detector
-from streamdedup.messages import Document
-from streamdedup.minhash import HashFamily
+from streamdedup.cli.assembly import connect_store, detector_options, redis_store
+from streamdedup.cli.tune_server import PRIVATE_OPTIONS, TuneServer
+from streamdedup.detection.detector import Detector
+from streamdedup.index.redis.connection import connect
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
-from streamdedup.store.connection import connect
+from streamdedup.similarity.minhash import HashFamily
 from streamdedup.tuning.measurement import Measurement
 from streamdedup.tuning.memory import EntryForm, Lifetimes, MemoryForecast
 from streamdedup.tuning.rows import Demand, rows_of
 from streamdedup.tuning.sample import Sample
 from streamdedup.tuning.study import Study
+from streamdedup.wire import Document
 from tests import servers
 
 PARTITION = Partition("articles", 0)

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured
+from streamdedup.index.contract import Listed, ListedClaim, ListedDocument
+from streamdedup.index.documents import StoredRecord
+from streamdedup.index.fingerprints import in_redis
+from streamdedup.index.redis.admin import IndexUpkeep, PartitionFacts
+from streamdedup.index.redis.connection import connect, connect_cluster
+from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.position import Partition, Position
-from streamdedup.store.base import Listed, ListedClaim, ListedDocument
-from streamdedup.store.connection import connect, connect_cluster
-from streamdedup.store.documents import StoredRecord
-from streamdedup.store.fingerprints import in_redis
-from streamdedup.store.redis import RedisBucketStore
-from streamdedup.store.upkeep import IndexUpkeep, PartitionFacts
 
 BANDS = 3
 PARTITION = Partition("articles", 0)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from streamdedup.commands.assembly import connect_store, index_upkeep, redis_store
+from streamdedup.cli.assembly import connect_store, index_upkeep, redis_store
 from streamdedup.errors import StoreMisconfigured
+from streamdedup.index.redis.keys import Keys
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
-from streamdedup.store.redis_keys import Keys
 
 PARTITION = Partition("articles", 0)
 

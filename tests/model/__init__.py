@@ -4,9 +4,9 @@ The world of one run, drawn from a seed:
 
 * ``kafka``: partitions, a consumer group with generations, transactions;
 * ``index``: the server of the index, in slots; a script changes one slot and nothing else at a time;
-* ``store``: a process's way there, with the methods of ``streamdedup.store.base.BucketStore``;
-* ``detector`` and ``daemon``: what a process does with a batch, step by step as in ``streamdedup.detector`` and
-  ``streamdedup.service.loop``. Each effect on a slot or on Kafka is one step, and between two steps of a process
+* ``store``: a process's way there, with the methods of ``streamdedup.index.contract.BucketStore``;
+* ``detector`` and ``daemon``: what a process does with a batch, step by step as in ``streamdedup.detection.detector``
+  and ``streamdedup.daemon.loop``. Each effect on a slot or on Kafka is one step, and between two steps of a process
   anything may happen: steps of others, a kill, a rebalance, a process that goes on long after it was replaced, offsets
   set back, a topic that is deleted and created again, an index that is flushed or comes back as of an earlier time, a
   call whose reply is lost or that is stuck and takes effect late;

@@ -1,4 +1,4 @@
-"""A daemon: poll, fence, index, announce, publish, finish; the steps are those of ``streamdedup.service.loop``."""
+"""A daemon: poll, fence, index, announce, publish, finish; the steps are those of ``streamdedup.daemon.loop``."""
 
 import random
 from collections.abc import Generator, Mapping

@@ -1,4 +1,4 @@
-"""What a daemon does with a batch between poll and publish; the steps are those of ``streamdedup.detector``.
+"""What a daemon does with a batch between poll and publish; the steps are those of ``streamdedup.detection.detector``.
 
 Compositions, the first step, are what appends need: the new content is computed from the record that stands there,
 outside the server, and put with the position that it was computed from.
@@ -48,7 +48,7 @@ class Outcome:
 
 
 def runs(batch: Sequence[tuple[Position, Operation]]) -> Iterator[list[tuple[Position, Operation]]]:
-    """Cut a batch as ``service.intake.portions`` does."""
+    """Cut a batch as ``daemon.decoding.portions`` does."""
     run: list[tuple[Position, Operation]] = []
     for position, operation in batch:
         deletes = operation.kind == "delete"

@@ -1,7 +1,7 @@
 """The server that the index lives in: slots, and scripts that are atomic within one slot.
 
 Bands, records, claims and partitions are spread over the slots, so what a document needs is never changed in one step.
-Every script takes the slot first. Names follow ``store/lua``.
+Every script takes the slot first. Names follow ``index/redis/lua``.
 """
 
 import itertools
@@ -33,7 +33,7 @@ class Clock:
 
 
 class PutState(IntEnum):
-    """What became of a record that was put; see ``streamdedup.store.base``."""
+    """What became of a record that was put; see ``streamdedup.index.contract``."""
 
     CREATED = 0
     REPLACED = 1
@@ -524,7 +524,7 @@ class Index:
 
 
 def decide_put(old: Record | Marker | None, new: Record | Marker, rules: Rules) -> PutState:
-    """Decide by position order; where it differs from ``store.base.decide_put`` the product has yet to follow."""
+    """Decide by position order; where it differs from ``index.contract.decide_put`` the product has yet to follow."""
     if old is None:
         return PutState.UNKNOWN if isinstance(new, Marker) else PutState.CREATED
     if old.position == new.position:

@@ -1,4 +1,4 @@
-"""The lists of what is to be evicted, cut into slices of time that expire as wholes; see ``store/expiry_lists.py``."""
+"""The lists of what is to be evicted, cut into slices of time that expire as wholes; see ``index/expiry_lists.py``."""
 
 from collections.abc import Sequence
 from typing import Generic, TypeVar

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, replace
 class Rules:
     """Which rules hold; all of them in the product.
 
-    The first eight are those of ``streamdedup.store.base``, the others what the rest of a document's life and a store
-    that goes back in time need besides.
+    The first eight are those of ``streamdedup.index.contract``, the others what the rest of a document's life and a
+    store that goes back in time need besides.
 
     Attributes:
         record_first: A record is put before its document enters any bucket. Else somebody meets a number that has no

@@ -1,4 +1,4 @@
-"""A daemon's connection to the index: the calls of ``streamdedup.store.base.BucketStore``, one effect at a time.
+"""A daemon's connection to the index: the calls of ``streamdedup.index.contract.BucketStore``, one effect at a time.
 
 Every method is a generator that gives up control before each call of a script, one script for each slot that it
 concerns, so anything may happen in between, and a process that is killed or frozen stops there.

@@ -17,24 +17,24 @@ from typing import Any
 
 from reference_pairs import expected_pairs
 
-from streamdedup.dead_letters import Daemon as DaemonName
-from streamdedup.dead_letters import read_headers
-from streamdedup.detections import DetectorOptions
-from streamdedup.detector import Detector
+from streamdedup.daemon.breaker import BreakerOptions
+from streamdedup.daemon.loop import Loop
+from streamdedup.daemon.metrics import Metrics
+from streamdedup.daemon.publisher import LoopOptions, Profile
+from streamdedup.daemon.rebuild import Rebuilder, Site
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import BatchRefused, BrokerUnavailable, StoreUnavailable
-from streamdedup.lsh import Banding
-from streamdedup.messages import Decoder, content_digest, decode_alert
-from streamdedup.metrics import Metrics
+from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.memory_staging import MemoryDraft
+from streamdedup.kafka.protocols import Batch
 from streamdedup.position import Position
-from streamdedup.service.breaker import BreakerOptions
-from streamdedup.service.loop import Loop
-from streamdedup.service.memory import MemoryBroker, MemoryHistory, MemorySource, MemoryTransport
-from streamdedup.service.outbox import LoopOptions, Profile
-from streamdedup.service.rebuilding import Rebuilder, Site
-from streamdedup.service.transport import Batch
-from streamdedup.store.memory import MemoryBucketStore
-from streamdedup.store.memory_draft import MemoryDraft
-from streamdedup.text import ShingleOptions
+from streamdedup.similarity.lsh import Banding
+from streamdedup.testing.memory_transport import MemoryBroker, MemoryHistory, MemorySource, MemoryTransport
+from streamdedup.text.shingles import ShingleOptions
+from streamdedup.wire import Decoder, content_digest, decode_alert
+from streamdedup.wire.dead_letters import Daemon as DaemonName
+from streamdedup.wire.dead_letters import read_headers
 
 INPUT, DUPLICATES, DEAD_LETTERS = "articles", "duplicates", "duplicates.dlq"
 GROUP = "dedup"

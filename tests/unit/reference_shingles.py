@@ -1,4 +1,4 @@
-"""What `streamdedup.text` must compute, said slowly: one character at a time, no NumPy, no tables of its making.
+"""Reference for `streamdedup.text.shingles`: one character at a time, without NumPy, without tables of the product.
 
 It shares no code with the product. Scripts without spaces are recognised by character names instead of ranges.
 """

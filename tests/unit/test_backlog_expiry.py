@@ -12,17 +12,17 @@ from types import SimpleNamespace
 import pytest
 import structlog
 
-from streamdedup.dead_letters import Daemon
-from streamdedup.detector import Detector
-from streamdedup.messages import Decoder
-from streamdedup.metrics import Metrics
+from streamdedup.daemon import backlog_expiry
+from streamdedup.daemon import loop as loop_module
+from streamdedup.daemon.loop import Loop
+from streamdedup.daemon.metrics import Metrics
+from streamdedup.daemon.publisher import LoopOptions, Profile
+from streamdedup.detection.detector import Detector
+from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.position import Partition
-from streamdedup.service import backlog_expiry
-from streamdedup.service import loop as loop_module
-from streamdedup.service.loop import Loop
-from streamdedup.service.memory import MemoryBroker, MemorySource, MemoryTransport
-from streamdedup.service.outbox import LoopOptions, Profile
-from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.testing.memory_transport import MemoryBroker, MemorySource, MemoryTransport
+from streamdedup.wire import Decoder
+from streamdedup.wire.dead_letters import Daemon
 from tests.unit.loop_world import CLOCK, FINGERPRINT, OPTIONS, WORDS, Fate, Sent, World
 
 #: Window and lifetime, in milliseconds; the backlog has ten windows, and all of it is long past.

@@ -3,8 +3,8 @@
 import pytest
 import structlog
 
+from streamdedup.daemon.batch_limits import BatchLimits
 from streamdedup.position import Partition
-from streamdedup.service.batch_limits import BatchLimits
 
 PARTITION, OTHER = Partition("articles", 0), Partition("articles", 1)
 

@@ -26,7 +26,7 @@ from benchmarks import (
 )
 from benchmarks.places import PAGE, QUALITY_PAGE
 from benchmarks.report import Report, Table
-from streamdedup.text import ShingleOptions, Shingler
+from streamdedup.text.shingles import ShingleOptions, Shingler
 
 PAGES = (PAGE, QUALITY_PAGE)
 TABLE = Table(["one core", "documents/s"], [["ours", "12,000"], ["theirs", "900"]])

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.dead_letters import Stage
+from streamdedup.daemon.batch_result import Failed
+from streamdedup.daemon.breaker import BreakerOptions, DeadLetterBreaker
 from streamdedup.errors import DeadLetterBurst, DecodeError
+from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
-from streamdedup.service.breaker import BreakerOptions, DeadLetterBreaker
-from streamdedup.service.transport import Batch, Record
-from streamdedup.service.work import Failed
+from streamdedup.wire.dead_letters import Stage
 
 
 def a_batch(flags: list[bool], *, start: int = 0, topic: str = "articles") -> tuple[Batch, list[Failed]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.service.crash_points import CRASH_POINTS
+from streamdedup.testing.crash_points import CRASH_POINTS
 from tests.chaos.broken import BREAKS
 from tests.chaos.faults import KINDS, POINTS, felt
 from tests.chaos.proxy import _Requests

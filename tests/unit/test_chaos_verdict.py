@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamdedup.messages import Alert, Match, content_digest, encode_alert
 from streamdedup.position import Position
+from streamdedup.wire import Alert, Match, content_digest, encode_alert
 from tests.chaos.verdict import judge
 
 #: Texts of which the first two are near-duplicates of each other, and the third of none.

@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from streamdedup import cli
-from streamdedup.commands import checks, topics
-from streamdedup.commands.check import exit_code_of, render
+from streamdedup.cli import checks, topics
+from streamdedup.cli import main as cli
+from streamdedup.cli.check import exit_code_of, render
 from streamdedup.errors import (
     EXIT_FAILED,
     EXIT_FATAL,
@@ -113,7 +113,7 @@ class TestCommand:
         assert summary.endswith("the daemon would not start")
 
     def test_json_has_all_checks_and_the_exit_code(self, config, monkeypatch):
-        monkeypatch.setattr("streamdedup.commands.check.every_finding", lambda _settings: [FINE, WARNED, REFUSED])
+        monkeypatch.setattr("streamdedup.cli.check.every_finding", lambda _settings: [FINE, WARNED, REFUSED])
         result = invoke("--config", str(config), "--json")
         said = json.loads(result.output)
         assert result.exit_code == said["exit_code"] == EXIT_FATAL
@@ -125,7 +125,7 @@ class TestCommand:
         assert said["checks"][1]["command"] == WARNED.command
 
     def test_the_last_line_counts_and_says_what_the_daemon_would_do(self, config, monkeypatch):
-        monkeypatch.setattr("streamdedup.commands.check.every_finding", lambda _settings: [FINE, WARNED])
+        monkeypatch.setattr("streamdedup.cli.check.every_finding", lambda _settings: [FINE, WARNED])
         assert invoke("--config", str(config)).output.endswith("\n1 ok, 1 warning, 0 failed: the daemon can start\n")
 
 

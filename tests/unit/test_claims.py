@@ -4,13 +4,13 @@ from collections import Counter
 
 import pytest
 
-from streamdedup.detections import DetectorOptions
-from streamdedup.detector import Detector
-from streamdedup.lsh import Banding
-from streamdedup.messages import Document
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.model import DetectorOptions
+from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.position import Partition, Position
-from streamdedup.store.memory import MemoryBucketStore
-from streamdedup.text import ShingleOptions
+from streamdedup.similarity.lsh import Banding
+from streamdedup.text.shingles import ShingleOptions
+from streamdedup.wire import Document
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -5,8 +5,9 @@ import tomllib
 
 import pytest
 
-from streamdedup import __version__, cli, errors, messages
-from streamdedup.commands.config import check_bootstrap_servers, parse_assignments
+from streamdedup import __version__, errors, wire
+from streamdedup.cli import main as cli
+from streamdedup.cli.config import check_bootstrap_servers, parse_assignments
 from tests.canaries import KEY_PASSWORD, TLS
 
 SMALLEST = """
@@ -114,7 +115,7 @@ def test_every_command_of_the_table_exists_and_says_what_the_table_says(name):
 
 
 def test_a_command_missing_from_its_module_is_no_silent_gap(monkeypatch):
-    monkeypatch.setitem(sys.modules, "streamdedup.commands.gap", sys.modules["streamdedup.commands.config"])
+    monkeypatch.setitem(sys.modules, "streamdedup.cli.gap", sys.modules["streamdedup.cli.config"])
     with pytest.raises(LookupError, match="registers no command of that name"):
         cli.load_command("gap")
 
@@ -122,7 +123,7 @@ def test_a_command_missing_from_its_module_is_no_silent_gap(monkeypatch):
 def test_help_imports_neither_clients_nor_arrays():
     program = (
         "import sys\n"
-        "from streamdedup.cli import main\n"
+        "from streamdedup.cli.main import main\n"
         "try:\n"
         "    main(['--help'])\n"
         "except SystemExit:\n"
@@ -156,7 +157,7 @@ def test_an_error_of_ours_is_a_message_a_line_and_its_exit_code(run, monkeypatch
     def fail(_name):
         raise error
 
-    monkeypatch.setattr(messages, "schema", fail)
+    monkeypatch.setattr(wire, "schema", fail)
     lines = str(error).splitlines() or [type(error).__name__]
     assert run("schema", "alert") == (code, "", "".join(f"streamdedup: {line}\n" for line in lines))
 
@@ -165,7 +166,7 @@ def test_ctrl_c_is_exit_code_130_without_traceback(run, monkeypatch):
     def interrupt(_name):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(messages, "schema", interrupt)
+    monkeypatch.setattr(wire, "schema", interrupt)
     assert run("schema", "alert") == (130, "", "")
 
 
@@ -173,7 +174,7 @@ def test_a_mistake_of_the_program_itself_keeps_its_traceback(monkeypatch):
     def fail(_name):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(messages, "schema", fail)
+    monkeypatch.setattr(wire, "schema", fail)
     with pytest.raises(ZeroDivisionError):
         cli.main(["schema", "alert"])
 
@@ -332,7 +333,7 @@ def test_beside_a_secret_all_other_mistakes_of_the_command_line_and_the_environm
 def test_schema_prints_the_schema_of_a_message(run, name):
     code, out, _ = run("schema", name)
     assert code == errors.EXIT_OK
-    assert out == messages.schema(name).rstrip("\n") + "\n"
+    assert out == wire.schema(name).rstrip("\n") + "\n"
 
 
 def test_schema_of_anything_else_is_wrong_use(run):

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from streamdedup.clusters import Stars
-from streamdedup.content import Content
-from streamdedup.minhash import HashFamily
+from streamdedup.detection.clusters import Stars
+from streamdedup.detection.content import Content
+from streamdedup.index.documents import StoredRecord
+from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.position import Position
-from streamdedup.sketch import Sketch, Sketcher
-from streamdedup.store.documents import StoredRecord
-from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.similarity.minhash import HashFamily
+from streamdedup.similarity.sketch import Sketch, Sketcher
 
 
 def a_sketch(*hashes):

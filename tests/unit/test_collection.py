@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamdedup.commands.collection import Collection
+from streamdedup.cli.collection import Collection
 from streamdedup.errors import CorpusError
 from streamdedup.settings import Profile
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from streamdedup import cli
+from streamdedup.cli import main as cli
 from streamdedup.settings.schema import PREFIX, variables
 from streamdedup.settings.sources import CONFIG_VARIABLE
 from streamdedup.settings.units import parse_duration
@@ -289,7 +289,7 @@ class TestBuildContext:
         names = {str(path.relative_to(ROOT)) for path in build_context()}
         others = {name for name in names if not name.startswith("streamdedup/")}
         assert others == {"LICENSE", "README.md", "constraints.txt", "pyproject.toml"}
-        assert "streamdedup/store/lua/insert_sets.lua" in names
+        assert "streamdedup/index/redis/lua/insert_sets.lua" in names
 
     @pytest.mark.parametrize("path", ["tests/conftest.py", ".git/config", "streamdedup/__pycache__/cli.pyc", "a/b"])
     def test_the_rest_is_ignored(self, path):

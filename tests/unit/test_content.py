@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdedup import content
-from streamdedup.content import BagTooLarge, Content
-from streamdedup.minhash import HashFamily
-from streamdedup.sketch import Sketch, Sketcher
-from streamdedup.text import ShingleOptions, Shingler
+from streamdedup.detection import content
+from streamdedup.detection.content import BagTooLarge, Content
+from streamdedup.similarity.minhash import HashFamily
+from streamdedup.similarity.sketch import Sketch, Sketcher
+from streamdedup.text.shingles import ShingleOptions, Shingler
 from tests.thoroughness import examples
 
 FAMILY = HashFamily(16, 7)

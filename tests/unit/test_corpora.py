@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from streamdedup.corpora import CorpusReader, Entry, read_corpus, sources
 from streamdedup.errors import CorpusError
-from streamdedup.messages import Decoder
 from streamdedup.position import Position
+from streamdedup.wire import Decoder
 from tests.thoroughness import examples
 
 #: An invented file with every trap of the Reuters-21578 collection.

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.commands import assembly
+from streamdedup.cli import assembly
 from streamdedup.errors import IndexLost, SettingsError
+from streamdedup.index.contract import BucketStore, Fence
+from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.position import Partition
-from streamdedup.service.crash_points import CRASH_POINTS, STORE_STEPS, CrashPoint, Steps
 from streamdedup.settings import Settings, crash_point
 from streamdedup.settings.sources import CRASH_VARIABLE
-from streamdedup.store.base import BucketStore, Fence
-from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.testing.crash_points import CRASH_POINTS, STORE_STEPS, CrashPoint, Steps
 
 #: Methods of a store that change nothing and decide nothing, and the one that an operator calls.
 NO_STEPS = {

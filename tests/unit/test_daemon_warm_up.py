@@ -4,18 +4,18 @@ import gc
 import subprocess
 import sys
 
-from streamdedup.commands import run as run_module
-from streamdedup.commands.warm_up import freeze_heap
+from streamdedup.cli import run as run_module
+from streamdedup.cli.warm_up import freeze_heap
 from streamdedup.settings import Settings
 
 #: Builds the profiles of a daemon, warms up, and takes first documents of many scripts through prepare. Prints what was
 #: built or imported only then.
 FIRST_DOCUMENTS = """
 import sys
-from streamdedup.commands import run  # all that the daemon has imported
-from streamdedup.commands.assembly import connect_store, loop_profiles
-from streamdedup.commands.warm_up import warm_up
-from streamdedup.messages import Document
+from streamdedup.cli import run  # all that the daemon has imported
+from streamdedup.cli.assembly import connect_store, loop_profiles
+from streamdedup.cli.warm_up import warm_up
+from streamdedup.wire import Document
 from streamdedup.position import Position
 from streamdedup.settings import Settings
 

@@ -6,7 +6,7 @@ import itertools
 import pytest
 import yaml
 
-from streamdedup.metrics import Metrics
+from streamdedup.daemon.metrics import Metrics
 from tests.dashboard import DASHBOARD, FOLDER, PANELS, metrics_of, queries, substituted
 from tests.prometheus import RULES
 

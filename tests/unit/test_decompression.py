@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from kafka import codec
 from kafka.record import default_records, legacy_records
 
-from streamdedup.service.kafka import decompression
-from streamdedup.service.kafka.decompression import GrownTooLarge, bound_decompression, ungzip, unlz4, unsnappy, unzstd
+from streamdedup.kafka import decompression
+from streamdedup.kafka.decompression import GrownTooLarge, bound_decompression, ungzip, unlz4, unsnappy, unzstd
 from tests.raw_batches import stored_as_snappy
 
 CODECS = {

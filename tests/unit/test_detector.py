@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from msgspec import structs
 from reference_pairs import expected_pairs
 
-from streamdedup.candidates import STORM_CANDIDATES, Verifier
-from streamdedup.detections import DetectorOptions, Outcome, Skip, document_number
-from streamdedup.detector import Detector
-from streamdedup.entries import weight_bytes
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.entry_chunks import weight_bytes
+from streamdedup.detection.model import DetectorOptions, Outcome, Skip, document_number
+from streamdedup.detection.verification import STORM_CANDIDATES, Verifier
 from streamdedup.errors import StoreMisconfigured
-from streamdedup.lsh import Banding
-from streamdedup.messages import Document
+from streamdedup.index.documents import PutResult, PutState
+from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.position import Partition, Position
-from streamdedup.store.documents import PutResult, PutState
-from streamdedup.store.memory import MemoryBucketStore
-from streamdedup.text import ShingleOptions
+from streamdedup.similarity.lsh import Banding
+from streamdedup.text.shingles import ShingleOptions
+from streamdedup.wire import Document
 from tests.thoroughness import examples
 
 OPTIONS = DetectorOptions(

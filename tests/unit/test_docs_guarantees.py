@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from test_docs import TARGETS, named, rows, section
 
-from streamdedup.messages import ErrorCode
-from streamdedup.metrics import Metrics
+from streamdedup.daemon.metrics import Metrics
 from streamdedup.settings import Profile
 from streamdedup.settings.base import keys_of
 from streamdedup.settings.schema import SECTIONS as TABLES
+from streamdedup.wire import ErrorCode
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")

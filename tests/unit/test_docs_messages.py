@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from streamdedup.dead_letters import PREFIX
-from streamdedup.messages import Decoder, ErrorCode, decode_alert, schema
 from streamdedup.position import Position
+from streamdedup.wire import Decoder, ErrorCode, decode_alert, schema
+from streamdedup.wire.dead_letters import PREFIX
 from tests.bad_input import ROWS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "messages.md").read_text(encoding="utf-8")

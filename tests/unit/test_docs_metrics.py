@@ -10,10 +10,10 @@ import pytest
 import yaml
 from prometheus_client import Counter, Histogram
 
-from streamdedup.detections import Skip
-from streamdedup.messages import Op
-from streamdedup.metrics import STAGES, WAITING_FOR, BatchHistogram, Metrics
-from streamdedup.service.intake import INVALID
+from streamdedup.daemon.decoding import INVALID
+from streamdedup.daemon.metrics import STAGES, WAITING_FOR, BatchHistogram, Metrics
+from streamdedup.detection.model import Skip
+from streamdedup.wire import Op
 from tests.unit.test_docs import anchors, named, rows, section
 
 ROOT = Path(__file__).parents[2]

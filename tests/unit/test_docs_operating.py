@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup import cli, errors
-from streamdedup.logs import FOREIGN_EVENT
-from streamdedup.service.repeats import REPEATS_EVENT
+from streamdedup import errors
+from streamdedup.cli import main as cli
+from streamdedup.daemon.logs import FOREIGN_EVENT
+from streamdedup.kafka.repeats import REPEATS_EVENT
 from streamdedup.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -127,7 +128,7 @@ def test_the_pod_sets_what_exists_and_probes_what_is_served(tmp_path):
     assert len(names) == 4
     assert int(re.search(r"terminationGracePeriodSeconds: (\d+)", manifest)[1]) > settings.service.stop_timeout_s
     assert f"containerPort: {settings.service.metrics_port}" in manifest
-    served = set(re.findall(r'"(/[a-z]+)":', (PACKAGE / "health.py").read_text(encoding="utf-8")))
+    served = set(re.findall(r'"(/[a-z]+)":', (PACKAGE / "daemon" / "health.py").read_text(encoding="utf-8")))
     assert set(re.findall(r"path: (/\w+z)", manifest)) == {"/livez", "/readyz"} <= served
 
 

@@ -7,12 +7,12 @@ from typing import get_args
 import pytest
 from redis.crc import key_slot
 
+from streamdedup.index.redis.checks import PROBES, REBUILD_PROBES
+from streamdedup.index.redis.keys import Keys
 from streamdedup.settings.base import keys_of
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
 from streamdedup.settings.schema import SECTIONS
-from streamdedup.store.checks import PROBES, REBUILD_PROBES
-from streamdedup.store.redis_keys import Keys
 from tests import redis_sets
 
 DOCS = Path(__file__).parents[2] / "docs"

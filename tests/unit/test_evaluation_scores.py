@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streamdedup.detections import DetectorOptions
+from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation import (
     Findings,
     FoundPairs,
@@ -23,9 +23,9 @@ from streamdedup.evaluation import (
     lowest_judged,
     score,
 )
-from streamdedup.lsh import Banding
-from streamdedup.store.memory import MemoryBucketStore
-from streamdedup.text import ShingleOptions
+from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.similarity.lsh import Banding
+from streamdedup.text.shingles import ShingleOptions
 
 OPTIONS = DetectorOptions(
     profile="trial",

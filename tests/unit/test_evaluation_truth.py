@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamdedup.corpora import read_corpus
 from streamdedup.evaluation import SetCollector, gathered, join, similarities, truth
-from streamdedup.text import ShingleOptions
+from streamdedup.text.shingles import ShingleOptions
 
 
 def arrays_of(sets):

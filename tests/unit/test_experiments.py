@@ -17,11 +17,11 @@ from experiments import constructed, edits, glyphs, page, places, source, spinni
 from experiments.exact import all_pairs
 from experiments.findings import Scale
 from experiments.trials import Judge
-from streamdedup.commands.scan import Scan
-from streamdedup.lsh import Banding
-from streamdedup.messages import Document
+from streamdedup.cli.scan import Scan
+from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.position import Position
-from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.similarity.lsh import Banding
+from streamdedup.wire import Document
 from tests.made_corpus import WORDS
 from tests.thoroughness import examples
 

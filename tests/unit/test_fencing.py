@@ -6,8 +6,8 @@ import pytest
 from kafka import errors as kafka_errors
 
 from streamdedup.errors import BrokerMisconfigured
-from streamdedup.service.kafka.fencing import FencingWatch
-from streamdedup.service.kafka.options import KafkaOptions
+from streamdedup.kafka.fencing import FencingWatch
+from streamdedup.kafka.options import KafkaOptions
 
 OPTIONS = KafkaOptions(
     bootstrap_servers="h:1", group_id="g", topics=("t",), delivery="at-least-once", group_instance_id="a"

@@ -3,8 +3,8 @@
 import pytest
 
 from streamdedup.errors import IndexMismatch
+from streamdedup.index.fingerprints import ADVISORY_PARAMETERS, VERSION_PARAMETERS, compare_fingerprints, in_redis
 from streamdedup.settings import Settings
-from streamdedup.store.fingerprints import ADVISORY_PARAMETERS, VERSION_PARAMETERS, compare_fingerprints, in_redis
 
 OURS = {"seed": 1, "unicode": "15.0.0", "content_format": 1, "shingle_algorithm": 2}
 

@@ -7,8 +7,8 @@ import structlog
 from kafka.errors import CorruptRecordError, GroupAuthorizationFailedError, NotLeaderForPartitionError
 from kafka.structs import TopicPartition
 
-from streamdedup.service.kafka.fresh_poll import ENOUGH_BYTES, FreshPoll
-from streamdedup.service.repeats import RepeatLimit
+from streamdedup.kafka.fresh_poll import ENOUGH_BYTES, FreshPoll
+from streamdedup.kafka.repeats import RepeatLimit
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import structlog
 
-from streamdedup.detector import Detector
-from streamdedup.service.outbox import Outbox
+from streamdedup.daemon.publisher import Outbox
+from streamdedup.detection.detector import Detector
 from tests.fuzz import stored
 from tests.fuzz.accounts import Accountant, Unaccounted
 from tests.fuzz.files import fuzz_corpora, fuzz_settings

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import pytest
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from streamdedup.commands import members
+from streamdedup.cli import members
 from streamdedup.errors import BrokerUnavailable, StreamdedupError
+from streamdedup.kafka.groups import GroupState, _named, fetch_committed
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.protocols import Bookmark
 from streamdedup.position import Partition
-from streamdedup.service.kafka.groups import GroupState, _named, fetch_committed
-from streamdedup.service.kafka.options import KafkaOptions
-from streamdedup.service.transport import Bookmark
 from streamdedup.settings import Settings
 
 OPTIONS = KafkaOptions(bootstrap_servers="localhost:1", group_id="g", topics=("a", "b"), transactional_id="t")

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamdedup.health import HealthServer
-from streamdedup.metrics import Metrics
+from streamdedup.daemon.health import HealthServer
+from streamdedup.daemon.metrics import Metrics
 
 LOOPBACK = "127.0.0.1"
 #: Longest that a request may take, in seconds.

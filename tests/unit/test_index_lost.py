@@ -7,17 +7,17 @@ from types import SimpleNamespace
 import pytest
 from loop_world import DUPLICATES, FINGERPRINT, GROUP, INPUT, OPTIONS, Act, Killed, Moment, Sent, World
 
+from streamdedup.daemon import rebuild
+from streamdedup.daemon.partitions import Attempts, Loss, announcement
+from streamdedup.daemon.publisher import Profile
+from streamdedup.daemon.recovery import Recovery
 from streamdedup.errors import BatchRefused, IndexLost, Rejoin, StoreUnavailable
-from streamdedup.messages import Decoder, decode_alert
+from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.memory_staging import MemoryDraft
+from streamdedup.kafka.protocols import Batch, Bookmark
 from streamdedup.position import Partition
-from streamdedup.service import rebuilding
-from streamdedup.service.holdings import Attempts, Loss, announcement
-from streamdedup.service.memory import MemoryHistory
-from streamdedup.service.outbox import Profile
-from streamdedup.service.recovery import Recovery
-from streamdedup.service.transport import Batch, Bookmark
-from streamdedup.store.memory import MemoryBucketStore
-from streamdedup.store.memory_draft import MemoryDraft
+from streamdedup.testing.memory_transport import MemoryHistory
+from streamdedup.wire import Decoder, decode_alert
 
 TEXT = "amber birch cedar delta ember"
 OTHER_TEXT = "knoll lagoon amber jetty inlet"
@@ -344,8 +344,8 @@ class DraftsOfSeveral:
         self.kept_at: dict[str, list[float]] = {"a": [], "b": []}
         self.world = World(BEFORE).run()
         self.world.stop_all()
-        monkeypatch.setattr(rebuilding, "time", self)
-        self.rebuilder = rebuilding.Rebuilder(self.open_site, MemoryHistory(self.world.broker, 1), DUPLICATES)
+        monkeypatch.setattr(rebuild, "time", self)
+        self.rebuilder = rebuild.Rebuilder(self.open_site, MemoryHistory(self.world.broker, 1), DUPLICATES)
 
     def monotonic(self) -> float:
         return self.now_s
@@ -364,7 +364,7 @@ class DraftsOfSeveral:
         draft.keep = note_and_keep
         detector = self.world.make_detector(OPTIONS, draft.store)
         profile = Profile(name, Decoder(), detector, FINGERPRINT, OPTIONS.threshold, 100)
-        return rebuilding.Site(draft, profile, [INPUT], None)
+        return rebuild.Site(draft, profile, [INPUT], None)
 
 
 def test_an_index_that_waits_to_be_built_stays_reserved_while_another_one_is_begun_and_built(monkeypatch):

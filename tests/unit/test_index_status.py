@@ -2,8 +2,8 @@
 
 import pytest
 
-from streamdedup.commands.index_status import _mark_state, is_lost, render_status
-from streamdedup.store.upkeep import KINDS, OTHER_KIND, PartitionFacts
+from streamdedup.cli.index_status import _mark_state, is_lost, render_status
+from streamdedup.index.redis.admin import KINDS, OTHER_KIND, PartitionFacts
 
 
 def a_profile(**changed):

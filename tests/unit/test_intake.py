@@ -5,20 +5,20 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import generate_latest
 
-from streamdedup.messages import Decoder
-from streamdedup.metrics import Metrics
+from streamdedup.daemon import decoding, statistics
+from streamdedup.daemon.batch_result import Work
+from streamdedup.daemon.metrics import Metrics
+from streamdedup.daemon.statistics import Figures
+from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
-from streamdedup.service import figures, intake
-from streamdedup.service.figures import Figures
-from streamdedup.service.transport import Batch, Record
-from streamdedup.service.work import Work
+from streamdedup.wire import Decoder
 
 NOW_MS = 1_777_618_931_480
 
 
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch):
-    for module in (figures, intake):
+    for module in (statistics, decoding):
         monkeypatch.setattr(module, "now_ms", lambda: NOW_MS)
 
 
@@ -40,7 +40,7 @@ def a_batch(timestamp_ms):
 def test_the_clock_stands_for_a_time_in_the_future_and_for_none(timestamp_ms, time_ms, future_count):
     work = Work()
     profile = SimpleNamespace(name="p", decoder=Decoder())
-    intake.decode_batch(a_batch(timestamp_ms), {"articles": profile}, work)
+    decoding.decode_batch(a_batch(timestamp_ms), {"articles": profile}, work)
     (document,) = work.documents["p"]
     assert document.time_ms == time_ms
     assert work.future_count == future_count

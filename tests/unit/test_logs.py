@@ -7,8 +7,8 @@ from typing import get_args
 import pytest
 import structlog
 
-from streamdedup import logs
-from streamdedup.logs import ClientRepeats
+from streamdedup.daemon import logs
+from streamdedup.daemon.logs import ClientRepeats
 from streamdedup.settings import Service
 
 CANARY = "canary-hunter2"
@@ -56,7 +56,7 @@ def test_an_event_is_a_json_line_with_its_fields():
 def test_a_record_of_the_standard_library_comes_out_alike():
     stream = io.StringIO()
     logs.configure("info", "json", stream)
-    logging.getLogger("streamdedup.service").info("Stepping past %d", 3, extra={"event": "skipped", "starts": 7})
+    logging.getLogger("streamdedup.daemon").info("Stepping past %d", 3, extra={"event": "skipped", "starts": 7})
     logging.getLogger("other").warning("Something %s", "happened")
     named, unnamed = events(stream)
     assert (named["event"], named["message"], named["starts"]) == ("skipped", "Stepping past 3", 7)

@@ -1,7 +1,7 @@
 """The loop over broker and store in memory: no pair lost, none doubled, whatever fails and whoever sleeps.
 
 ``loop_world`` holds the world in which the daemons are stepped. The tests under "rules" switch one rule of
-``store.base`` off and show that the same world then sees pairs lost or doubled: it would notice.
+``index.contract`` off and show that the same world then sees pairs lost or doubled: it would notice.
 """
 
 import copy
@@ -43,9 +43,11 @@ from loop_world import (
     store_fails,
 )
 
-from streamdedup.dead_letters import read_headers
-from streamdedup.detections import Outcome
-from streamdedup.detector import Detector
+from streamdedup.daemon import batch_limits
+from streamdedup.daemon import loop as loop_module
+from streamdedup.daemon.breaker import BreakerOptions
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.model import Outcome
 from streamdedup.errors import (
     BatchRefused,
     BrokerMisconfigured,
@@ -56,12 +58,10 @@ from streamdedup.errors import (
     StaleFence,
     StoreUnavailable,
 )
-from streamdedup.messages import content_digest
+from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.position import Partition
-from streamdedup.service import batch_limits
-from streamdedup.service import loop as loop_module
-from streamdedup.service.breaker import BreakerOptions
-from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.wire import content_digest
+from streamdedup.wire.dead_letters import read_headers
 from tests.thoroughness import examples
 
 TEXT = "amber birch cedar delta ember fjord grove"

@@ -42,10 +42,10 @@ from loop_world import (
     store_fails,
 )
 
-from streamdedup.service import batch_limits
-from streamdedup.service import loop as loop_module
-from streamdedup.service.breaker import BreakerOptions
-from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.daemon import batch_limits
+from streamdedup.daemon import loop as loop_module
+from streamdedup.daemon.breaker import BreakerOptions
+from streamdedup.index.memory import MemoryBucketStore
 
 PARTITIONS = 2
 #: Daemons at most: one more than there are partitions stands by.

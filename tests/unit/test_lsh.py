@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from streamdedup.lsh import (
+from streamdedup.similarity.lsh import (
     FALSE_CANDIDATE_WEIGHT,
     Banding,
     choose_banding,
@@ -18,7 +18,7 @@ from streamdedup.lsh import (
     price_bandings,
     shared_bands,
 )
-from streamdedup.minhash import HashFamily
+from streamdedup.similarity.minhash import HashFamily
 from tests.thoroughness import examples
 
 bandings = st.builds(Banding, bands=st.integers(1, 20), rows=st.integers(1, 8))

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from msgspec import structs
 
-from streamdedup import dead_letters
-from streamdedup.dead_letters import MIN_BYTES, PREFIX, Daemon, Failure, Stage, dead_letter, read_headers
 from streamdedup.errors import DecodeError, DocumentTooLarge, MessageError
-from streamdedup.messages import (
+from streamdedup.kafka.protocols import Record
+from streamdedup.position import Position
+from streamdedup.wire import (
     MAX_DEPTH,
     MAX_ID_BYTES,
     MIN_ALERT_BYTES,
@@ -27,12 +27,12 @@ from streamdedup.messages import (
     ErrorCode,
     Match,
     content_digest,
+    dead_letters,
     decode_alert,
     encode_alert,
     schema,
 )
-from streamdedup.position import Position
-from streamdedup.service.transport import Record
+from streamdedup.wire.dead_letters import MIN_BYTES, PREFIX, Daemon, Failure, Stage, dead_letter, read_headers
 from tests.thoroughness import examples
 
 AT = Position("articles", 3, 1042)

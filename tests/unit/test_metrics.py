@@ -14,17 +14,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 import streamdedup
-from streamdedup.detections import Detection, Outcome, Skip
+from streamdedup.daemon import statistics as figures_module
+from streamdedup.daemon.batch_result import Work
+from streamdedup.daemon.metrics import BatchHistogram, Metrics
+from streamdedup.daemon.readiness import Readiness
+from streamdedup.daemon.statistics import Figures, now_ms
+from streamdedup.detection.model import Detection, Outcome, Skip
 from streamdedup.errors import StoreUnavailable
-from streamdedup.messages import Document, Match
-from streamdedup.metrics import BatchHistogram, Metrics
+from streamdedup.index.contract import StoreStats
+from streamdedup.kafka.protocols import Batch, Record, SourceStats
 from streamdedup.position import Partition, Position
-from streamdedup.service import figures as figures_module
-from streamdedup.service.figures import Figures, now_ms
-from streamdedup.service.readiness import Readiness
-from streamdedup.service.transport import Batch, Record, SourceStats
-from streamdedup.service.work import Work
-from streamdedup.store.base import StoreStats
+from streamdedup.wire import Document, Match
 
 #: Endings that are no base unit, or belong to Prometheus itself.
 FORBIDDEN = re.compile(r"_(ms|millis|milliseconds|us|minutes|hours|days|kb|mb|gb|percent|count|sum|bucket|created)$")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup import minhash
-from streamdedup.minhash import DEFAULT_SEED, EMPTY, HashFamily, estimate, merge, standard_error
+from streamdedup.similarity import minhash
+from streamdedup.similarity.minhash import DEFAULT_SEED, EMPTY, HashFamily, estimate, merge, standard_error
 
 FAMILY = HashFamily(16)
 hash_lists = st.lists(st.integers(0, 2**32 - 1), max_size=40)

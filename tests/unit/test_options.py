@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from streamdedup.commands.options import (
+from streamdedup.cli.options import (
     CorpusOptions,
     LimitSettings,
     MatchSettings,

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from streamdedup import cli
+from streamdedup.cli import main as cli
 from streamdedup.errors import EXIT_FAILED, EXIT_USAGE
 
 #: Pairs of similarity 1 (a, b) and 0.7 (a, c and b, c); d is alone, f shares a run of words with a.

@@ -28,7 +28,12 @@ from loop_world import (
     rebalanced,
 )
 
-from streamdedup.detector import Detector
+from streamdedup.daemon import loop as loop_module
+from streamdedup.daemon import preparation, read_ahead
+from streamdedup.daemon.batch_limits import BatchLimits
+from streamdedup.daemon.breaker import BreakerOptions
+from streamdedup.daemon.read_ahead import ReadAhead
+from streamdedup.detection.detector import Detector
 from streamdedup.errors import (
     BatchRefused,
     BrokerUnavailable,
@@ -38,15 +43,10 @@ from streamdedup.errors import (
     Rejoin,
     StoreUnavailable,
 )
+from streamdedup.index.contract import Fence
+from streamdedup.kafka.protocols import Batch, Record, SourceStats
 from streamdedup.position import Partition, Position
-from streamdedup.service import loop as loop_module
-from streamdedup.service import preparation, read_ahead
-from streamdedup.service.batch_limits import BatchLimits
-from streamdedup.service.breaker import BreakerOptions
-from streamdedup.service.memory import MemorySource
-from streamdedup.service.read_ahead import ReadAhead
-from streamdedup.service.transport import Batch, Record, SourceStats
-from streamdedup.store.base import Fence
+from streamdedup.testing.memory_transport import MemorySource
 
 PARTITION = Partition(INPUT, 0)
 

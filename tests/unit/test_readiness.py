@@ -2,8 +2,8 @@
 
 import pytest
 
-from streamdedup.metrics import Metrics
-from streamdedup.service.readiness import OVERDUE_S, Readiness
+from streamdedup.daemon.metrics import Metrics
+from streamdedup.daemon.readiness import OVERDUE_S, Readiness
 
 
 class Clock:

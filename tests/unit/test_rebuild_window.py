@@ -4,10 +4,10 @@ import msgspec
 import pytest
 from loop_world import DUPLICATES, GROUP, INPUT, Sent, World
 
+from streamdedup.daemon.rebuild_window import rebuild_window
+from streamdedup.kafka.protocols import ReadProgress
 from streamdedup.position import Partition
-from streamdedup.service.memory import MemoryBroker, MemoryHistory
-from streamdedup.service.rebuild_window import rebuild_window
-from streamdedup.service.transport import ReadProgress
+from streamdedup.testing.memory_transport import MemoryBroker, MemoryHistory
 
 DAY_MS = 86_400_000
 NOW_MS, KEPT_MS = 100 * DAY_MS, 10 * DAY_MS

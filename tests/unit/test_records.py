@@ -4,10 +4,10 @@ import pytest
 from msgspec import structs
 
 from streamdedup.errors import StoreMisconfigured
+from streamdedup.index.contract import StoredRecord
+from streamdedup.index.entries import decode_record, encode_record
+from streamdedup.index.fingerprints import decode_fingerprint
 from streamdedup.position import Position
-from streamdedup.store.base import StoredRecord
-from streamdedup.store.fingerprints import decode_fingerprint
-from streamdedup.store.records import decode_record, encode_record
 
 RECORD = StoredRecord(3, "article-42", b"d" * 16, Position("articles", 2, 1_041), 1_777_618_931_480, 3, b"")
 

@@ -3,11 +3,11 @@
 import pytest
 from loop_world import DUPLICATES, GROUP, INPUT, Act, Killed, Moment, Sent, World
 
-from streamdedup.messages import decode_alert
+from streamdedup.index.contract import UNKNOWN_LOG
+from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Log, Partition, Position
-from streamdedup.service.transport import Batch, Record
-from streamdedup.store.base import UNKNOWN_LOG
-from streamdedup.store.memory import MemoryBucketStore
+from streamdedup.wire import decode_alert
 
 TEXT = "amber birch cedar delta ember"
 OTHER_TEXT = "knoll lagoon amber jetty inlet"

@@ -4,7 +4,7 @@ import pytest
 from redis import exceptions
 
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
-from streamdedup.store.redis_errors import check_reply, translated
+from streamdedup.index.redis.errors import check_reply, translated
 
 
 def wrapped(cause):

@@ -11,14 +11,14 @@ from kafka.errors import NodeNotReadyError
 from loop_world import Sent, World, batch_refused, broker_fails
 from structlog.testing import capture_logs
 
-from streamdedup.detections import Outcome
+from streamdedup.daemon.breaker import BreakerOptions
+from streamdedup.detection.model import Outcome
 from streamdedup.errors import FatalError
-from streamdedup.messages import ErrorCode
-from streamdedup.service.breaker import BreakerOptions
-from streamdedup.service.kafka import KafkaOptions
-from streamdedup.service.kafka import source as source_module
-from streamdedup.service.kafka.source import KafkaSource, RebalanceNotes
-from streamdedup.service.repeats import FIRST_LINES, PERIOD_S, REPEATS_EVENT, RepeatLimit
+from streamdedup.kafka import KafkaOptions
+from streamdedup.kafka import consumer as source_module
+from streamdedup.kafka.consumer import KafkaSource, RebalanceNotes
+from streamdedup.kafka.repeats import FIRST_LINES, PERIOD_S, REPEATS_EVENT, RepeatLimit
+from streamdedup.wire import ErrorCode
 
 UNLIMITED = BreakerOptions(limit=None)
 

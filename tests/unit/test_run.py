@@ -10,8 +10,8 @@ import textwrap
 import pytest
 import structlog
 
-from streamdedup import cli
-from streamdedup.commands import run as run_module
+from streamdedup.cli import main as cli
+from streamdedup.cli import run as run_module
 from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_FORCED, EXIT_STALLED, EXIT_USAGE, IndexLost, SettingsError
 
 SMALLEST = """
@@ -102,9 +102,9 @@ def test_on_a_terminal_a_mistake_of_the_program_shows_its_traceback_too(ended):
 def test_a_process_that_is_stuck_says_so_likewise_although_the_log_is_stuck_too(event, code, context, log_format):
     script = f"""
         import logging, threading
-        from streamdedup import logs
-        from streamdedup.commands.run import _end_at_once
-        from streamdedup.service.shutdown import StopTimer, Watchdog
+        from streamdedup.daemon import logs
+        from streamdedup.cli.run import _end_at_once
+        from streamdedup.daemon.shutdown import StopTimer, Watchdog
         timer = None
         logs.configure("info", "{log_format}")
         with {context}:

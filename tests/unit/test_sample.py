@@ -13,7 +13,7 @@ import pytest
 from reference_shingles import shingle_texts
 
 from streamdedup.corpora import read_corpus
-from streamdedup.messages import ErrorCode
+from streamdedup.wire import ErrorCode
 
 SAMPLE = resources.files("streamdedup") / "sample"
 #: Shingle unit and size of each profile, as in the demo's settings.

@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from streamdedup.text import ShingleOptions, Shingler, normalise
+from streamdedup.text.shingles import ShingleOptions, Shingler, normalise
 from tests.unit import reference_shingles as reference
 
 #: Text and tokens; spaces between tokens.

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from streamdedup.commands.assembly import decoder_of, kafka_options
+from streamdedup.cli.assembly import decoder_of, kafka_options
 from streamdedup.errors import SettingsError
-from streamdedup.lsh import Banding
+from streamdedup.index.fingerprints import ADVISORY_PARAMETERS
 from streamdedup.settings import Profile, Settings, show
 from streamdedup.settings.base import keys_of, secrets_of
 from streamdedup.settings.schema import SECTIONS
@@ -27,9 +27,9 @@ from streamdedup.settings.units import (
     parse_moment,
     parse_size,
 )
-from streamdedup.stop_shingles import learn_stop_shingles
-from streamdedup.store.fingerprints import ADVISORY_PARAMETERS
-from streamdedup.text import ENGLISH_STOP_WORDS, ShingleOptions
+from streamdedup.similarity.lsh import Banding
+from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions
+from streamdedup.text.stop_shingles import learn_stop_shingles
 from tests.canaries import KEY_PASSWORD, TLS
 from tests.thoroughness import examples
 

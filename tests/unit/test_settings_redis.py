@@ -4,8 +4,8 @@ import pytest
 from test_settings import CANARY, load, mistakes
 from typer.testing import CliRunner
 
-from streamdedup import cli
-from streamdedup.commands.assembly import connect_store
+from streamdedup.cli import main as cli
+from streamdedup.cli.assembly import connect_store
 from streamdedup.settings import Settings, show
 from tests.canaries import KEY_PASSWORD, TLS
 

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from prometheus_client.exposition import generate_latest
 from rich.console import Console
 
-from streamdedup.commands import differences
-from streamdedup.commands.demo_figures import Figures, listed
-from streamdedup.commands.differences import GAP, compare, printable
-from streamdedup.commands.show import Side, dead_letter_line, match_line, side_by_side
-from streamdedup.messages import Alert, Match
-from streamdedup.metrics import Metrics
+from streamdedup.cli import differences
+from streamdedup.cli.demo_figures import Figures, listed
+from streamdedup.cli.differences import GAP, compare, printable
+from streamdedup.cli.show import Side, dead_letter_line, match_line, side_by_side
+from streamdedup.daemon.metrics import Metrics
+from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
-from streamdedup.service.transport import Record
+from streamdedup.wire import Alert, Match
 from tests.thoroughness import examples
 
 PLACE = Position("articles", 0, 7)

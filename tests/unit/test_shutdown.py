@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from streamdedup.daemon import shutdown
+from streamdedup.daemon.shutdown import Deadline, StopSignals, StopTimer, Watchdog
 from streamdedup.errors import EXIT_FORCED, EXIT_STALLED
-from streamdedup.service import shutdown
-from streamdedup.service.shutdown import Deadline, StopSignals, StopTimer, Watchdog
 
 #: Longest that a test waits for what must happen, in seconds.
 PATIENCE_S = 180.0
@@ -20,7 +20,7 @@ PATIENCE_S = 180.0
 
 def run_script(body: str) -> subprocess.CompletedProcess[str]:
     """Run ``body`` in a process of its own; signals to itself stand in for an operator's."""
-    script = "import os, signal, sys, threading, time\nfrom streamdedup.service.shutdown import *\n" + textwrap.dedent(
+    script = "import os, signal, sys, threading, time\nfrom streamdedup.daemon.shutdown import *\n" + textwrap.dedent(
         body
     )
     return subprocess.run(

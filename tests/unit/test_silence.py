@@ -9,8 +9,8 @@ from kafka.future import Future
 from kafka.structs import MemberState
 
 from streamdedup.errors import BrokerSilent, BrokerUnavailable
-from streamdedup.service.kafka import KafkaOptions
-from streamdedup.service.kafka.silence import SilenceWatch
+from streamdedup.kafka import KafkaOptions
+from streamdedup.kafka.silence import SilenceWatch
 
 OPTIONS = KafkaOptions(bootstrap_servers=("one:9092", "two:9092"), group_id="g", topics=("t",), transactional_id="x")
 #: Time of a poll that brings nothing, in seconds.

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamdedup.minhash import EMPTY, HashFamily, estimate
-from streamdedup.sketch import Sketch, Sketcher, decode, encode, jaccard
+from streamdedup.similarity.minhash import EMPTY, HashFamily, estimate
+from streamdedup.similarity.sketch import Sketch, Sketcher, decode, encode, jaccard
 from tests.thoroughness import examples
 
 FAMILY = HashFamily(32)

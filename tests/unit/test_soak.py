@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from prometheus_client import generate_latest
 
-from streamdedup.messages import Decoder
-from streamdedup.metrics import Metrics
+from streamdedup.daemon.metrics import Metrics
 from streamdedup.position import Position
+from streamdedup.wire import Decoder
 from tests.soak.picture import PANELS, draw
 from tests.soak.samples import Looker, Sample, judged, quantile
 from tests.soak.stream import COPIES, endless

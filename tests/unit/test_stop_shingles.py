@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup import stop_shingles
-from streamdedup.stop_shingles import (
+from streamdedup.text import stop_shingles
+from streamdedup.text.shingles import ShingleOptions, Shingler
+from streamdedup.text.stop_shingles import (
     Counter,
     StopShingles,
     differences,
@@ -16,7 +17,6 @@ from streamdedup.stop_shingles import (
     learn_stop_shingles,
     parse_stop_shingles,
 )
-from streamdedup.text import ShingleOptions, Shingler
 
 OPTIONS = ShingleOptions(size=2)
 FRAME = "We use cookies to improve your visit. Accept all cookies or change your settings."

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamdedup.corpora import Columns, CorpusReader, Entry, read_corpus, sources
 from streamdedup.errors import CorpusError
-from streamdedup.messages import Decoder
+from streamdedup.wire import Decoder
 from tests.thoroughness import examples
 
 TABLE = (

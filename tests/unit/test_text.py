@@ -1,4 +1,4 @@
-"""`streamdedup.text` against the slow reference, for any Unicode, and against the textbook's answers."""
+"""`streamdedup.text.shingles` against the slow reference, for any Unicode, and against the textbook's answers."""
 
 import importlib.util
 import tracemalloc
@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdedup import folding, unicode_tables
-from streamdedup.text import (
+from streamdedup.text import normalise as normalise_module
+from streamdedup.text import unicode_tables
+from streamdedup.text.shingles import (
     ENGLISH_STOP_WORDS,
     ShingleOptions,
     Shingler,
@@ -130,7 +131,7 @@ POINTS.remove(ord("\n"))
 
 
 def words_by_table(given_texts, *, fold_marks):
-    folded = folding.fold(given_texts, fold_marks=fold_marks)
+    folded = normalise_module.fold(given_texts, fold_marks=fold_marks)
     inside = (folded.packed & (unicode_tables.LETTER | unicode_tables.NUMBER)) != 0
     points = np.where(inside, folded.packed & unicode_tables.CODE_POINT, 0x20).astype("<u4")
     pairs = zip(folded.starts[:-1], folded.starts[1:] - 1, strict=True)

@@ -5,8 +5,8 @@ import shlex
 import pytest
 
 from streamdedup.findings import Level
-from streamdedup.service.kafka.options import KafkaOptions
-from streamdedup.service.kafka.topic_settings import TopicNeed, alter_topic, duration_text, judge_topic
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.topic_settings import TopicNeed, alter_topic, duration_text, judge_topic
 
 DAY_MS = 86_400_000
 OPTIONS = KafkaOptions(bootstrap_servers=("a:1", "b:2"), group_id="g", topics=("t",), transactional_id="x")

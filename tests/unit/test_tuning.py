@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from streamdedup.evaluation.sets import SetCollector
-from streamdedup.lsh import Banding
-from streamdedup.minhash import HashFamily
-from streamdedup.text import ShingleOptions
+from streamdedup.similarity.lsh import Banding
+from streamdedup.similarity.minhash import HashFamily
+from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.advice import least_words
 from streamdedup.tuning.distinct import Weights, distinct, growth
 from streamdedup.tuning.meetings import first_shared, meet

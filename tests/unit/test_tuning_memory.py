@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from streamdedup.detections import DetectorOptions
-from streamdedup.lsh import Banding
-from streamdedup.minhash import HashFamily
+from streamdedup.detection.model import DetectorOptions
+from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.position import Partition
-from streamdedup.store.memory import MemoryBucketStore
-from streamdedup.text import ShingleOptions
+from streamdedup.similarity.lsh import Banding
+from streamdedup.similarity.minhash import HashFamily
+from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.distinct import Growth
 from streamdedup.tuning.measurement import LEAST_DOCUMENTS, MOST_DOCUMENTS, Measurement, measured_documents
 from streamdedup.tuning.memory import Contents, Costs, EntryForm, Lifetimes, Line, MemoryForecast, contents_of

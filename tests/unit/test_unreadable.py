@@ -7,9 +7,9 @@ import pytest
 from kafka.errors import CorruptRecordError, UnsupportedCodecError
 
 from streamdedup.errors import BrokerUnavailable, CodecMissing
+from streamdedup.kafka.errors import codec_missing, described, translated
+from streamdedup.kafka.unreadable import _range
 from streamdedup.position import Partition
-from streamdedup.service.kafka.failures import codec_missing, described, translated
-from streamdedup.service.kafka.unreadable import _range
 from tests.raw_batches import RawRecord, record_batch
 
 PARTITION = Partition("articles", 2)

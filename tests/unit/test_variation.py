@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.commands.variation import Variation, vary
+from streamdedup.cli.variation import Variation, vary
 from streamdedup.corpora import Entry
-from streamdedup.messages import Decoder
 from streamdedup.position import Position
+from streamdedup.wire import Decoder
 
 TEXT = "one two three four five six seven eight nine ten"
 ENTRY = Entry("a", TEXT, "f.jsonl", 7, b'{"id": "a", "text": "...", "lang": "en"}', "here", "now")

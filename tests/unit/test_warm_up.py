@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from loop_world import DEAD_LETTERS, OPTIONS, Sent, World
 
-from streamdedup.detector import Detector
+from streamdedup.detection.detector import Detector
 from streamdedup.settings.units import format_moment, parse_moment
 
 TEXT = "amber birch cedar delta ember"

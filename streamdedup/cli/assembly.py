@@ -1,0 +1,219 @@
+"""Builds the parts of the daemon from settings: the only place that knows which implementations exist."""
+
+from collections.abc import Callable
+
+from streamdedup import __version__
+from streamdedup.daemon.breaker import BreakerOptions
+from streamdedup.daemon.publisher import LoopOptions
+from streamdedup.daemon.publisher import Profile as LoopProfile
+from streamdedup.daemon.rebuild import Rebuilder, Site
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.model import DetectorOptions
+from streamdedup.index.contract import BucketStore
+from streamdedup.index.redis.admin import IndexUpkeep
+from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel
+from streamdedup.index.redis.keys import Keys
+from streamdedup.index.redis.servers import Servers
+from streamdedup.index.redis.staging import RedisDraft
+from streamdedup.index.redis.store import RedisBucketStore
+from streamdedup.kafka import KafkaHistory, KafkaOptions
+from streamdedup.settings import Profile, Settings, crash_point
+from streamdedup.testing.crash_points import CrashPoint, Steps
+from streamdedup.wire import Decoder
+from streamdedup.wire.dead_letters import Daemon
+
+#: What part of the transaction's time the sending of its messages may take.
+_DELIVERY_SHARE = 5 / 6
+
+
+def kafka_options(settings: Settings) -> KafkaOptions:
+    """Return the options of the Kafka transport."""
+    kafka = settings.kafka
+    return KafkaOptions(
+        bootstrap_servers=kafka.bootstrap_servers,
+        group_id=kafka.group_id,
+        topics=tuple(topic for profile in settings.profiles.values() for topic in profile.topics),
+        delivery=kafka.delivery,
+        transactional_id=kafka.transactional_id,
+        group_instance_id=kafka.group_instance_id,
+        on_unreadable=kafka.on_unreadable,
+        on_out_of_range="earliest" if kafka.auto_offset_reset == "earliest" else "halt",
+        api_version=kafka.api_version,
+        compression=None if kafka.compression == "none" else kafka.compression,
+        max_poll_records=kafka.batch_records,
+        max_request_bytes=kafka.max_message_bytes,
+        max_batch_bytes=kafka.max_batch_bytes,
+        session_timeout_s=kafka.session_timeout_s,
+        heartbeat_interval_s=min(3.0, kafka.session_timeout_s / 3),
+        max_poll_interval_s=kafka.max_poll_interval_s,
+        fetch_timeout_s=max(kafka.request_timeout_s, kafka.session_timeout_s + 5),
+        produce_timeout_s=kafka.request_timeout_s,
+        delivery_timeout_s=kafka.transaction_timeout_s * _DELIVERY_SHARE,
+        transaction_timeout_s=kafka.transaction_timeout_s,
+        **kafka.security(),
+    )
+
+
+def connect_store(settings: Settings) -> Servers:
+    """Return a connection to the servers of the store; nothing is sent yet."""
+    redis = settings.redis
+    times = {"timeout_s": redis.timeout_s, "connect_timeout_s": redis.connect_timeout_s}
+    if redis.mode == "cluster":
+        return connect_cluster(redis.addresses, security=redis.security(), **times)
+    if redis.mode == "sentinel":
+        return connect_sentinel(
+            redis.addresses,
+            redis.sentinel_service or "",
+            database=redis.database,
+            security=redis.security(),
+            sentinel_security=redis.sentinel_security(),
+            **times,
+        )
+    url = redis.url.get_secret_value() if redis.url is not None else ""
+    return connect(url, security=redis.security(), **times)
+
+
+def redis_store(settings: Settings, name: str, servers: Servers, *, draft: bool = False) -> RedisBucketStore:
+    """Return the index of a profile, or that of a draft of it."""
+    profile = settings.profiles[name]
+    return RedisBucketStore(
+        servers,
+        namespace=_namespace(settings, name),
+        bands=profile.banding().bands,
+        shards=settings.redis.shards,
+        lifetime_ms=lifetime_ms(profile),
+        bucket_cap=profile.bucket_cap,
+        bucket_layout=LAYOUTS[settings.redis.bucket_layout],
+        draft=draft,
+    )
+
+
+def index_upkeep(settings: Settings, name: str, servers: Servers) -> IndexUpkeep:
+    """Return what looks into the index of a profile, or deletes it."""
+    return IndexUpkeep(servers, _namespace(settings, name))
+
+
+def redis_keys(settings: Settings) -> list[Keys]:
+    """Return the names of the keys of each profile's index."""
+    return [
+        Keys(_namespace(settings, name), profile.banding().bands, settings.redis.shards)
+        for name, profile in settings.profiles.items()
+    ]
+
+
+def lifetime_ms(profile: Profile) -> int:
+    """Return how long the index keeps a document of a profile, in milliseconds."""
+    return round((profile.retention_s + profile.retention_slack_s) * 1000)
+
+
+def _namespace(settings: Settings, name: str) -> str:
+    return f"{settings.redis.key_prefix}:{name}"
+
+
+def detector_options(name: str, profile: Profile) -> DetectorOptions:
+    """Return what decides which pairs of a profile are near-duplicates."""
+    return DetectorOptions(
+        profile=name,
+        shingles=profile.shingle_options(),
+        banding=profile.banding(),
+        permutations=profile.permutations,
+        seed=profile.seed,
+        threshold=profile.threshold,
+        min_shared_bands=profile.min_shared_bands,
+        min_words=profile.min_words,
+        exact_limit=profile.exact_limit,
+        window_ms=round(profile.retention_s * 1000),
+        silent_until_ms=profile.index_silently_until_ms,
+        max_candidates=profile.max_candidates,
+    )
+
+
+def decoder_of(profile: Profile) -> Decoder:
+    """Return the decoder that reads records by the field names of a profile."""
+    return Decoder(
+        id_field=profile.id_field,
+        text_fields=profile.text_fields,
+        published_at_field=profile.published_at_field,
+        source_field=profile.source_field,
+        op_field=profile.op_field,
+        max_text_bytes=profile.max_text_bytes,
+    )
+
+
+def loop_profile(name: str, profile: Profile, store: BucketStore) -> LoopProfile:
+    """Return a profile ready for the loop."""
+    return LoopProfile(
+        name=name,
+        decoder=decoder_of(profile),
+        detector=Detector(detector_options(name, profile), store),
+        fingerprint=profile.fingerprint(),
+        threshold=profile.threshold,
+        max_matches=profile.max_matches,
+        silent_until_ms=profile.index_silently_until_ms,
+        in_order=profile.records_in_order,
+        slack_ms=round(profile.retention_slack_s * 1000),
+        lifetime_ms=lifetime_ms(profile),
+    )
+
+
+def rebuilder(settings: Settings, servers: Servers, on_keys: Callable[[int], None] = lambda _count: None) -> Rebuilder:
+    """Return what builds lost indexes anew.
+
+    Args:
+        settings: All of them.
+        servers: Of the store.
+        on_keys: Called with the number of keys of the old index deleted since the last call.
+    """
+
+    def open_site(name: str) -> Site:
+        profile = settings.profiles[name]
+        store = redis_store(settings, name, servers, draft=True)
+        kept_s = profile.retention_s + profile.retention_slack_s
+        return Site(
+            draft=RedisDraft(servers, _namespace(settings, name), store, on_keys),
+            profile=loop_profile(name, profile, store),
+            topics=profile.topics,
+            kept_ms=round(kept_s * 1000),
+        )
+
+    return Rebuilder(open_site, KafkaHistory(kafka_options(settings)), settings.kafka.duplicates_topic)
+
+
+def crash_steps() -> Steps | None:
+    """Return what ends the daemon where the environment asks for it; None, as a rule.
+
+    Raises:
+        SettingsError: There is no such point.
+    """
+    point = crash_point()
+    return None if point is None else Steps(CrashPoint(point))
+
+
+def loop_profiles(settings: Settings, servers: Servers, steps: Steps | None = None) -> dict[str, LoopProfile]:
+    """Return the profile of each input topic.
+
+    Args:
+        settings: All of them.
+        servers: Of the store.
+        steps: Told of the steps of the stores.
+    """
+    profiles: dict[str, LoopProfile] = {}
+    for name, profile in settings.profiles.items():
+        store: BucketStore = redis_store(settings, name, servers)
+        ready = loop_profile(name, profile, steps.of_store(store) if steps else store)
+        profiles |= dict.fromkeys(profile.topics, ready)
+    return profiles
+
+
+def loop_options(settings: Settings) -> LoopOptions:
+    """Return where the outcome goes."""
+    return LoopOptions(
+        duplicates_topic=settings.kafka.duplicates_topic,
+        dead_letter_topic=settings.kafka.dead_letter_topic,
+        max_message_bytes=settings.kafka.max_message_bytes,
+        daemon=Daemon(settings.kafka.group_id, settings.kafka.instance_id, __version__),
+        breaker=BreakerOptions(settings.service.dead_letter_limit, settings.service.dead_letter_window),
+        on_index_lost=settings.service.on_index_lost,
+        batch_records=settings.kafka.batch_records,
+    )

@@ -1,0 +1,228 @@
+"""What ``streamdedup index status`` finds out, and how it says it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from streamdedup.cli.assembly import index_upkeep, kafka_options, redis_store
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
+from streamdedup.index.contract import LogState, is_recreated
+from streamdedup.index.fingerprints import ADVISORY_PARAMETERS, differences
+from streamdedup.index.redis.admin import IndexUpkeep, PartitionFacts
+from streamdedup.index.redis.connection import read_facts
+from streamdedup.index.redis.servers import Servers
+from streamdedup.kafka import GroupState, describe_group
+from streamdedup.position import Partition
+from streamdedup.settings import Settings
+
+#: What a partition's mark tells beside the committed offset, by name.
+_MARK_TEXTS = {
+    "lost": "offsets are committed, but the index has never seen this partition: it was lost, or it is another one; "
+    "mend redis.url, redis.key_prefix or the profile's name if they have changed, else: streamdedup index rebuild",
+    "behind": "more is committed than marked: a daemon ended right after a commit, or Redis lost writes in a failover",
+    "recreated": "the topic was deleted and created again; a daemon begins at its oldest record and alerts as ever",
+    "ahead": "the group's offset was set back; below the mark nothing is published again",
+}
+
+
+def collect_status(
+    settings: Settings, names: Sequence[str], servers: Servers, on_keys: Callable[[int], None] | None
+) -> dict[str, Any]:
+    """Ask store and Kafka.
+
+    Args:
+        settings: The settings.
+        names: Profiles to look at.
+        servers: The store.
+        on_keys: Called with the number of keys met when all are to be walked over; None to leave that out.
+
+    Returns:
+        Everything, as JSON can hold it. What could not be found out is None.
+
+    Raises:
+        StoreUnavailable: The store does not answer.
+        StoreMisconfigured: It refuses us, or is not what the settings say.
+    """
+    facts = read_facts(servers)
+    group, problem = _group(settings)
+    return {
+        "store": {
+            "address": settings.redis.shown_url,
+            "mode": settings.redis.mode,
+            "masters": [_master(name, info) for name, info in facts.items()],
+        },
+        "group": {
+            "id": settings.kafka.group_id,
+            "members": None if group is None else list(group.members),
+            "problem": problem,
+        },
+        "profiles": [_profile(settings, name, servers, group, on_keys) for name in names],
+    }
+
+
+def _group(settings: Settings) -> tuple[GroupState | None, str | None]:
+    """Return the group, or why it is not known."""
+    try:
+        return describe_group(kafka_options(settings)), None
+    except (BrokerUnavailable, BrokerMisconfigured) as error:
+        return None, str(error)
+
+
+def _master(name: str, info: Mapping[str, Any]) -> dict[str, Any]:
+    valkey = info.get("valkey_version")
+    return {
+        "address": name,
+        "software": f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version')}",
+        "used_bytes": info.get("used_memory"),
+        "limit_bytes": info.get("maxmemory") or None,
+        "eviction_policy": info.get("maxmemory_policy"),
+    }
+
+
+def _profile(
+    settings: Settings,
+    name: str,
+    servers: Servers,
+    group: GroupState | None,
+    on_keys: Callable[[int], None] | None,
+) -> dict[str, Any]:
+    upkeep = index_upkeep(settings, name, servers)
+    stored = upkeep.fingerprint()
+    store = redis_store(settings, name, servers)
+    ours = store.stored_fingerprint(settings.profiles[name].fingerprint())
+    found = {} if stored is None else differences(stored, ours)
+    kinds = None if on_keys is None else upkeep.survey(on_keys)
+    return {
+        "name": name,
+        "exists": stored is not None,
+        "half_dropped": upkeep.is_half_dropped(),
+        "differences": [text for parameter, text in found.items() if parameter not in ADVISORY_PARAMETERS],
+        "advisories": [text for parameter, text in found.items() if parameter in ADVISORY_PARAMETERS],
+        "documents": store.count_documents(),
+        "claims": store.count_claims(),
+        "exact_documents": None if kinds is None else kinds["records"].count,
+        "partitions": list(_partitions(settings, name, upkeep, group)),
+        "keys": None
+        if kinds is None
+        else {kind: {"count": figures.count, "bytes": figures.used_bytes} for kind, figures in kinds.items()},
+    }
+
+
+def _partitions(
+    settings: Settings, name: str, upkeep: IndexUpkeep, group: GroupState | None
+) -> Iterator[dict[str, Any]]:
+    topics = settings.profiles[name].topics
+    committed = {} if group is None else {of: at for of, at in group.committed.items() if of.topic in topics}
+    known = upkeep.partitions(topics, committed)
+    at_work = group is not None and bool(group.members)
+    for partition in sorted(known.keys() | committed.keys()):
+        facts = known.get(partition, PartitionFacts(None, None))
+        offset = committed.get(partition)
+        yield {
+            "topic": partition.topic,
+            "partition": partition.number,
+            "mark": facts.mark,
+            "committed": offset,
+            "generation": facts.generation,
+            "state": _mark_state(facts, offset, _topic_id(group, partition), at_work=at_work),
+        }
+
+
+def _topic_id(group: GroupState | None, partition: Partition) -> str:
+    return "" if group is None else group.topic_ids.get(partition.topic, "")
+
+
+def _mark_state(facts: PartitionFacts, committed: int | None, topic_id: str, *, at_work: bool) -> str | None:
+    """Return the name of what is unusual about a mark, or None.
+
+    While daemons are at work, mark and offset move between the two looks at them.
+    """
+    mark = facts.mark
+    if mark is not None and is_recreated(mark, facts.topic_id, LogState(topic_id)):
+        return "recreated"
+    if committed is None:
+        return None
+    if mark is None:
+        return "lost"
+    if mark == committed or at_work:
+        return None
+    return "behind" if mark < committed else "ahead"
+
+
+def is_lost(found: Mapping[str, Any]) -> bool:
+    """Tell whether the index of a profile does not know a partition of which offsets are committed."""
+    return any(row["state"] == "lost" for profile in found["profiles"] for row in profile["partitions"])
+
+
+def render_status(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines for a person."""
+    store, group = found["store"], found["group"]
+    yield f"store    {store['address']}"
+    for master in store["masters"]:
+        address = f"{master['address']}: " if store["mode"] != "single" else ""
+        yield f"         {address}{master['software']}, {_memory(master)}, maxmemory-policy {master['eviction_policy']}"
+    members = f"unknown: {group['problem']}" if group["members"] is None else _listed(group["members"])
+    yield f"group    {group['id']}, members: {members}"
+    for profile in found["profiles"]:
+        yield ""
+        yield from _profile_lines(profile, committed_is_known=group["members"] is not None)
+
+
+def _listed(members: Sequence[str]) -> str:
+    return f"{len(members)} ({', '.join(members)})" if members else "none"
+
+
+def _memory(master: Mapping[str, Any]) -> str:
+    used, limit = master["used_bytes"], master["limit_bytes"]
+    if used is None:
+        return "memory unknown"
+    return f"{_size(used)} of {_size(limit)} ({used / limit:.0%})" if limit else f"{_size(used)}, no limit"
+
+
+def _size(size_bytes: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.1f} GiB"
+
+
+def _profile_lines(profile: Mapping[str, Any], *, committed_is_known: bool) -> Iterator[str]:
+    yield f"profile  {profile['name']}"
+    if profile["half_dropped"]:
+        yield "  index      half deleted: call streamdedup index drop again"
+    elif not profile["exists"]:
+        yield "  index      none"
+    elif profile["differences"]:
+        yield "  index      does not fit the settings; a daemon with these settings does not start"
+    else:
+        yield "  index      fits the settings"
+    for text in (*profile["differences"], *profile["advisories"]):
+        yield f"             {text}"
+    exact = profile["exact_documents"]
+    yield f"  documents  about {profile['documents']:,}" + (f", counted {exact:,}" if exact is not None else "")
+    yield f"  claims     about {profile['claims']:,}"
+    yield from _partition_lines(profile["partitions"], committed_is_known=committed_is_known)
+    if profile["keys"] is not None:
+        width = max(10, *map(len, profile["keys"])) + 2
+        yield f"  {'keys':<{width}}{'count':>14}{'memory':>14}"
+        for kind, figures in profile["keys"].items():
+            yield f"  {kind:<{width}}{figures['count']:>14,}{_size(figures['bytes']):>14}"
+
+
+def _partition_lines(partitions: Sequence[Mapping[str, Any]], *, committed_is_known: bool) -> Iterator[str]:
+    if not partitions:
+        yield "  partitions none known"
+        return
+    names = [str(Partition(row["topic"], row["partition"])) for row in partitions]
+    width = max(len("partition"), *map(len, names)) + 2
+    yield f"  {'partition':<{width}}{'mark':>14}{'committed':>14}{'generation':>14}"
+    for name, row in zip(names, partitions, strict=True):
+        committed = _number(row["committed"]) if committed_is_known else "?"
+        yield f"  {name:<{width}}{_number(row['mark']):>14}{committed:>14}{_number(row['generation']):>14}".rstrip()
+    for state in sorted({row["state"] for row in partitions if row["state"]}):
+        of = ", ".join(name for name, row in zip(names, partitions, strict=True) if row["state"] == state)
+        yield f"  {of}: {_MARK_TEXTS[state]}"
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,140 @@
+"""``streamdedup neighbours``: the documents of files that are nearest to one of them."""
+
+import json
+from typing import Annotated, NamedTuple
+
+import typer
+
+from streamdedup.cli.collection import BATCH_DOCUMENTS, Collection
+from streamdedup.cli.differences import printable
+from streamdedup.cli.options import CorpusOptions, ShingleSettings, TextSettings, chosen_profile, with_options
+from streamdedup.cli.output import output_to
+from streamdedup.cli.progress import batches
+from streamdedup.corpora import Entry
+from streamdedup.errors import CorpusError
+from streamdedup.evaluation import NearestDocuments, Neighbour, SetCollector, ShingleSets
+from streamdedup.settings.units import counted
+from streamdedup.text.shingles import ShingleOptions
+
+
+class Neighbourhood(NamedTuple):
+    """What there is around a document.
+
+    Attributes:
+        id: The document.
+        shingles_count: How many shingles it has.
+        near_count: Documents that are near enough.
+        nearest: The nearest of them, at most as many as asked for.
+        compared_count: Documents it was compared with.
+    """
+
+    id: str
+    shingles_count: int
+    near_count: int
+    nearest: list[Neighbour]
+    compared_count: int
+
+
+def find_neighbours(
+    collection: Collection, options: ShingleOptions, document_id: str, top: int, threshold: float
+) -> Neighbourhood:
+    """Compare one document with all others, in one reading of the files; no text is kept.
+
+    Args:
+        collection: The documents; of those with one id the first counts.
+        options: What counts as a shingle.
+        document_id: The document.
+        top: How many neighbours to return, at least 1.
+        threshold: Least similarity.
+
+    Raises:
+        CorpusError: No document has the id, or a file cannot be read.
+    """
+    before: list[tuple[list[str], ShingleSets]] = []
+    nearest: NearestDocuments | None = None
+    shingles_count = compared_count = 0
+    for batch in batches(collection.first_versions(), BATCH_DOCUMENTS):
+        ids, sets = _shingled([entry for entry in batch if entry.id != document_id], options)
+        compared_count += len(ids)
+        if nearest is None and len(ids) < len(batch):
+            (target,) = (entry for entry in batch if entry.id == document_id)
+            hashes = _shingled([target], options)[1].hashes
+            shingles_count = len(hashes)
+            nearest = NearestDocuments(hashes, top, threshold)
+            for passed in before:
+                nearest.pass_by(*passed)
+            before.clear()
+        if nearest is None:
+            before.append((ids, sets))
+        else:
+            nearest.pass_by(ids, sets)
+    if nearest is None:
+        raise CorpusError(f"--id {printable(document_id)}: none of {counted(compared_count, 'document')} has this id")
+    return Neighbourhood(document_id, shingles_count, nearest.near_count, nearest.nearest(), compared_count)
+
+
+def _shingled(entries: list[Entry], options: ShingleOptions) -> tuple[list[str], ShingleSets]:
+    collector = SetCollector(options)
+    collector.add([entry.text for entry in entries])
+    return [entry.id for entry in entries], collector.sets()
+
+
+def describe(found: Neighbourhood, top: int, threshold: float) -> str:
+    """Return in one sentence how many neighbours there are, and how many of them are listed."""
+    what = f"with a similarity of at least {threshold:g}" if threshold else "that shares a shingle"
+    among = f"among {counted(found.compared_count, 'document')}"
+    if not found.shingles_count:
+        return f"{printable(found.id)}: none, because its text has no shingle"
+    if not found.near_count:
+        return f"{printable(found.id)}: none {what}, {among}"
+    what = what.replace("shares", "share") if found.near_count > 1 else what
+    if found.near_count == 1:
+        return f"{printable(found.id)}: one {what}, {among}" + ("" if top == 1 else f"; {top:,} were asked for")
+    if found.near_count < top:
+        return f"{printable(found.id)}: {found.near_count:,} {what}, {among}; fewer than the {top:,} asked for"
+    return f"{printable(found.id)}: the nearest {top:,} of {found.near_count:,} {what}, {among}"
+
+
+def neighbours(
+    corpus: CorpusOptions,
+    shingles: ShingleSettings,
+    texts: TextSettings,
+    document_id: Annotated[str, typer.Option("--id", "-i", metavar="ID", help="The document.")],
+    top: Annotated[int, typer.Option("--top", "-n", min=1, help="How many neighbours to show.")] = 10,
+    threshold: Annotated[
+        float, typer.Option("--threshold", "-t", min=0.0, max=1.0, help="Least similarity of a neighbour.")
+    ] = 0.0,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Where to write the neighbours; standard output.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
+) -> None:
+    """Find the documents of files that are nearest to one of them.
+
+    Every document is compared, exactly. Writes a line for each neighbour, the most similar first: id, similarity,
+    separated by a tab. How many there are is said on standard error.
+
+    Example:  streamdedup neighbours articles.jsonl.gz --id wire-902 --top 5
+    """
+    chosen = chosen_profile(corpus, shingles, texts)
+    collection = corpus.collection(chosen, "neighbours")
+    with output_to(output) as target:
+        found = find_neighbours(collection, chosen.shingle_options(), document_id, top, threshold)
+        if as_json:
+            shown = {
+                "id": found.id,
+                "asked_for": top,
+                "threshold": threshold,
+                "near": found.near_count,
+                "compared": found.compared_count,
+                "neighbours": [one._asdict() for one in found.nearest],
+            }
+            target.write(json.dumps(shown, ensure_ascii=False) + "\n")
+        else:
+            target.write("".join(f"{one.id}\t{one.similarity:.6f}\n" for one in found.nearest))
+    typer.echo(describe(found, top, threshold), err=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(with_options(neighbours))

@@ -1,0 +1,161 @@
+"""Options of the commands that compare the documents of files, as data classes: each field is an option.
+
+A field that has the name of a setting of a profile overrides this setting. ``with_options`` makes a command of a
+function that takes such data classes.
+"""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from streamdedup.cli.bad_lines import SkipUnreadableOption
+from streamdedup.cli.collection import Collection, scan_profile
+from streamdedup.cli.completion import profile_names
+from streamdedup.corpora.detection import Format
+from streamdedup.errors import SettingsError
+from streamdedup.settings import Profile
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CorpusOptions:
+    """Files, the profile to compare them by, and how they are read."""
+
+    files: Annotated[
+        list[str], typer.Argument(help="Corpora: JSON lines, CSV, TSV, plain text, Reuters-21578; - for stdin.")
+    ]
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="Take the profile from this settings file.")] = (
+        None
+    )
+    profile: Annotated[
+        str,
+        typer.Option(
+            "--profile",
+            "-p",
+            help="articles (words), reviews (characters), or one of --config.",
+            autocompletion=profile_names,
+        ),
+    ] = "articles"
+    id_field: Annotated[str | None, typer.Option("--id-field", "--id-column", help="Field or column of the id.")] = None
+    text_fields: Annotated[
+        list[str] | None,
+        typer.Option("--text-field", "--text-column", help="Field or column of the text; may be repeated."),
+    ] = None
+    corpus_format: Annotated[Format, typer.Option("--format", help="What the files hold.")] = "auto"
+    skip_unreadable: SkipUnreadableOption = False
+
+    def collection(self, profile: Profile, command: str) -> Collection:
+        """Return the documents of the files.
+
+        Args:
+            profile: By whose field names records are read.
+            command: Name of the command, for what it reports.
+        """
+        return Collection(
+            self.files, profile, self.corpus_format, self.id_field, self.text_fields, self.skip_unreadable, command
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShingleSettings:
+    """Unit and size of shingles."""
+
+    shingle_unit: Annotated[str | None, typer.Option("--unit", help="Shingles of: word, char.")] = None
+    shingle_size: Annotated[int | None, typer.Option("--size", help="Words or characters in a shingle.")] = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TextSettings:
+    """What counts of a text."""
+
+    similarity: Annotated[str | None, typer.Option(help="Jaccard similarity of: set, bag.")] = None
+    short_texts: Annotated[str | None, typer.Option(help="Texts shorter than a shingle: whole, skip.")] = None
+    letters_only: Annotated[
+        bool | None, typer.Option("--letters-only/--keep-digits", help="Drop digits, or keep them.")
+    ] = None
+    stop_words: Annotated[str | None, typer.Option(help="Words to leave out: none, english, or a file.")] = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """Which texts are skipped, and which are compared exactly."""
+
+    exact_limit: Annotated[
+        str | None, typer.Option(help="Distinct shingles up to which texts are compared exactly, or none.")
+    ] = None
+    min_words: Annotated[int | None, typer.Option(help="Skip texts with fewer words.")] = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MatchSettings:
+    """Which pairs are found."""
+
+    threshold: Annotated[float | None, typer.Option("--threshold", "-t", help="Least similarity, above 0 up to 1.")] = (
+        None
+    )
+    min_recall: Annotated[float | None, typer.Option(help="Least share of the pairs at the threshold to find.")] = None
+
+
+RedisOption = Annotated[
+    str | None,
+    typer.Option(
+        "--redis",
+        metavar="URL",
+        help="Keep the index in this Redis instead of in memory, under a prefix of its own, and delete it at the end.",
+    ),
+]
+
+
+def chosen_profile(corpus: CorpusOptions, *settings: Any, **overrides: object) -> Profile:
+    """Return the profile of the options.
+
+    Args:
+        corpus: Names the profile.
+        settings: Data classes of this module whose fields override settings.
+        overrides: Further settings to override.
+
+    Raises:
+        SettingsError: There is no such profile, or an override is wrong.
+    """
+    given = {
+        field.name: getattr(options, field.name)
+        for options in (corpus, *settings)
+        for field in dataclasses.fields(options)
+        if field.name in Profile.model_fields and getattr(options, field.name) != []
+    }
+    limit = given.get("exact_limit")
+    if limit not in (None, "none"):
+        try:
+            given["exact_limit"] = int(limit)
+        except ValueError:
+            raise SettingsError(f"--exact-limit {limit}: must be a whole number or none") from None
+    return scan_profile(corpus.config, corpus.profile, given | overrides)
+
+
+def with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with the options of a function; those of its data classes stand in their places."""
+    groups: dict[str, type[Any]] = {}
+    parameters: list[inspect.Parameter] = []
+    for name, annotation in get_type_hints(function, include_extras=True).items():
+        if dataclasses.is_dataclass(annotation):
+            assert isinstance(annotation, type)
+            groups[name] = annotation
+            parameters += inspect.signature(annotation).parameters.values()
+        elif name != "return":
+            parameters.append(inspect.signature(function).parameters[name])
+
+    @functools.wraps(function)
+    def command(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
+        function(**given)
+
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    # Arguments and required options first, as in any signature.
+    parameters.sort(key=lambda parameter: parameter.default is not parameter.empty)
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return command

@@ -1,0 +1,239 @@
+"""``streamdedup run``: the daemon."""
+
+import gc
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from typing import get_args
+
+import structlog
+import typer
+
+from streamdedup import __version__
+from streamdedup.cli import assembly
+from streamdedup.cli.checks import kafka_findings, redis_findings
+from streamdedup.cli.config import ConfigOption, SetOption, load_settings
+from streamdedup.cli.warm_up import freeze_heap, warm_up
+from streamdedup.daemon import logs
+from streamdedup.daemon.decoding import INVALID
+from streamdedup.daemon.health import HealthServer
+from streamdedup.daemon.loop import Loop
+from streamdedup.daemon.metrics import Metrics
+from streamdedup.daemon.shutdown import StopSignals, StopTimer, Watchdog, exit_at_once
+from streamdedup.detection.model import Skip
+from streamdedup.errors import (
+    EXIT_FAILED,
+    EXIT_FORCED,
+    EXIT_STALLED,
+    BrokerUnavailable,
+    SettingsError,
+    StoreUnavailable,
+    StreamdedupError,
+    exit_code,
+)
+from streamdedup.findings import Finding, warnings_of
+from streamdedup.index.redis.servers import Servers
+from streamdedup.kafka import KafkaTransport
+from streamdedup.settings import Settings
+from streamdedup.testing.crash_points import Steps
+from streamdedup.wire import ErrorCode, Op
+
+#: Between two attempts to reach a server at the start, in seconds.
+_RETRY_S = 1.0
+#: Python looks for cycles of garbage when so many more objects were made than freed. At its default, 700, it does so
+#: many times in each batch, goes through all the records that wait to be read, and finds nothing.
+_COLLECT_AFTER_OBJECTS = 20_000
+
+log = structlog.get_logger("streamdedup.run")
+
+
+class _Pulse:
+    """Remembers when the loop last made a step."""
+
+    def __init__(self, watchdog: Watchdog, limit_s: float) -> None:
+        self._watchdog = watchdog
+        self._limit_s = limit_s
+        self._at = time.monotonic()
+
+    def tick(self) -> None:
+        self._at = time.monotonic()
+        self._watchdog.tick()
+
+    def age_s(self) -> float:
+        return time.monotonic() - self._at
+
+    def problem(self) -> str | None:
+        age_s = self.age_s()
+        return f"the loop has made no step for {age_s:.0f} s" if age_s > self._limit_s else None
+
+
+def run_daemon(settings: Settings) -> None:
+    """Run until a signal asks to stop.
+
+    Raises:
+        SettingsError: The address for metrics cannot be bound, or there is no such crash point.
+        FatalError: Going on would lose or double pairs, or cannot succeed.
+    """
+    service = settings.service
+    metrics = _new_metrics(settings)
+    with ExitStack() as stack:
+        # Opened first, closed last: stopping is timed from the signal until everything below is closed.
+        timer = stack.enter_context(StopTimer(service.stop_timeout_s, _end_at_once("stop_forced", EXIT_FORCED)))
+        stop = stack.enter_context(StopSignals(on_stop=timer.begin))
+        watchdog = stack.enter_context(Watchdog(service.watchdog_s, _end_at_once("fatal", EXIT_STALLED)))
+        pulse = _Pulse(watchdog, service.watchdog_s)
+        store = stack.enter_context(assembly.connect_store(settings))
+        steps = assembly.crash_steps()
+        transport = _kafka_transport(settings, steps)
+        profiles = assembly.loop_profiles(settings, store, steps)
+        loop = Loop(
+            transport=transport,
+            profiles=profiles,
+            options=assembly.loop_options(settings),
+            metrics=metrics,
+            stop=stop,
+            tick=pulse.tick,
+            rebuilder=assembly.rebuilder(settings, store, lambda _count: pulse.tick()),
+        )
+        metrics.observe_loop_age(pulse.age_s)
+        health = _serve_health(settings, metrics, loop, pulse)
+        stack.callback(health.close)
+        log.info("started", version=__version__, metrics_port=health.port, **_servers(settings))
+        for hint in settings.hints():
+            log.warning("settings_hint", reason=hint)
+        warm_up(profiles.values())
+        _await_servers(settings, store, stop, pulse, loop)
+        freeze_heap()
+        loop.run()
+        log.info("stopped")
+
+
+def _end_at_once(event: str, code: int) -> Callable[[str], None]:
+    """Return an action that ends the process although its main thread may be stuck."""
+
+    def end(reason: str) -> None:
+        line = logs.last_line(event, level="critical", logger="streamdedup.run", reason=reason, exit_code=code)
+        exit_at_once(line, code)
+
+    return end
+
+
+def _kafka_transport(settings: Settings, steps: Steps | None) -> KafkaTransport:
+    options = assembly.kafka_options(settings)
+    if steps is None:
+        return KafkaTransport(options)
+    log.error("crash_point_set", reason="the environment asks this daemon to end as if killed; never in service")
+    return KafkaTransport(options, steps.of_source, steps.of_producer)
+
+
+def _new_metrics(settings: Settings) -> Metrics:
+    metrics = Metrics()
+    metrics.build.info({"version": __version__})
+    profile_of = {topic: name for name, profile in settings.profiles.items() for topic in profile.topics}
+    metrics.begin_at_zero(profile_of, kinds=(*get_args(Op), INVALID), codes=ErrorCode, reasons=Skip)
+    return metrics
+
+
+def _servers(settings: Settings) -> dict[str, object]:
+    return {
+        "kafka": ",".join(settings.kafka.bootstrap_servers),
+        "redis": settings.redis.shown_url,
+        "group": settings.kafka.group_id,
+        "profiles": sorted(settings.profiles),
+    }
+
+
+def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Pulse) -> HealthServer:
+    host, port = settings.service.metrics_host, settings.service.metrics_port
+    try:
+        return HealthServer(host, port, metrics.registry, live=pulse.problem, ready=loop.problem)
+    except OSError as error:
+        text = error.strerror or str(error)
+        raise SettingsError(f"service.metrics_port: cannot listen on {host}:{port}: {text}; choose another") from error
+
+
+def _await_servers(settings: Settings, store: Servers, stop: StopSignals, pulse: _Pulse, loop: Loop) -> None:
+    """Wait until both servers answer, and check once that they are fit for use.
+
+    Raises:
+        FatalError: A server is set up so that it cannot be used.
+    """
+    checks: dict[str, Callable[[], None]] = {
+        "the store": lambda: _warn_of_store(_ticking(redis_findings(settings, store), pulse)),
+        "Kafka": lambda: _warn_of_kafka(_ticking(kafka_findings(settings), pulse)),
+    }
+    for what, check in checks.items():
+        loop.waits_for(what)
+        waiting = False
+        while not stop.stopping:
+            pulse.tick()
+            try:
+                check()
+            except (StoreUnavailable, BrokerUnavailable) as error:
+                if not waiting:
+                    log.warning("waiting", what=what, reason=str(error))
+                waiting = True
+                stop.wait(_RETRY_S)
+            else:
+                break
+
+
+def _ticking(findings: Iterable[Finding], pulse: _Pulse) -> Iterator[Finding]:
+    """Pass findings on; the watchdog hears of each, because a check of a slow server takes a while."""
+    for finding in findings:
+        pulse.tick()
+        yield finding
+
+
+def _warn_of_store(findings: Iterable[Finding]) -> None:
+    """Log the warnings of the checks of the store.
+
+    Raises:
+        StoreUnavailable: It does not answer.
+        StoreMisconfigured: It cannot be used.
+    """
+    for warning in warnings_of(findings):
+        log.warning("store_warning", reason=warning.sentence)
+
+
+def _warn_of_kafka(findings: Iterable[Finding]) -> None:
+    """Log the warnings of the checks of Kafka and its topics.
+
+    Raises:
+        BrokerUnavailable: Nothing answers.
+        BrokerMisconfigured: A topic or a right is missing, or a topic is set up so that it cannot be used.
+    """
+    for warning in warnings_of(findings):
+        if warning.check == "topic_settings":
+            topic = warning.subject.removeprefix("topic ")
+            log.warning("topic_settings_unknown", topic=topic, missing_right="DESCRIBE_CONFIGS")
+        else:
+            log.warning("topic_warning", reason=warning.sentence)
+
+
+def run(config: ConfigOption = None, assignments: SetOption = None) -> None:
+    """Run the daemon until it is asked to stop.
+
+    Reads articles and reviews from the input topics, finds near-duplicates, publishes alerts.
+
+    Example:  streamdedup run --config streamdedup.toml
+    """
+    settings = load_settings(config, assignments)
+    logs.configure(settings.service.log_level, settings.service.log_format)
+    gc.set_threshold(_COLLECT_AFTER_OBJECTS)
+    try:
+        run_daemon(settings)
+    except StreamdedupError as error:
+        if not logs.writes_json():
+            raise  # a person is told by the command line, as by any other command
+        log.critical("fatal", error=type(error).__name__, exit_code=exit_code(error), reason=str(error))
+        raise typer.Exit(exit_code(error)) from error
+    except Exception as error:
+        name = type(error).__name__
+        log.critical("fatal", error=name, exit_code=EXIT_FAILED, reason=str(error), exc_info=True)
+        raise typer.Exit(EXIT_FAILED) from error
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(run)

@@ -1,0 +1,22 @@
+"""``streamdedup schema``: the contracts of the messages, for validators and code generators."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from streamdedup import wire
+
+
+def schema(
+    name: Annotated[Literal["document", "alert", "dead-letter"], typer.Argument(help="Which message.")],
+) -> None:
+    """Print the JSON Schema of a message.
+
+    Example: streamdedup schema alert > alert.schema.json
+    """
+    typer.echo(wire.schema(name).rstrip("\n"))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command("schema")(schema)

@@ -1,0 +1,54 @@
+"""``streamdedup stop-shingles``: learn from a sample which shingles say nothing, and write them to a file."""
+
+from typing import Annotated
+
+import typer
+
+from streamdedup.cli.options import CorpusOptions, ShingleSettings, chosen_profile, with_options
+from streamdedup.cli.output import output_to
+from streamdedup.errors import CorpusError, SettingsError
+from streamdedup.settings.units import counted
+from streamdedup.text.stop_shingles import DEFAULT_SHARE, StopShingles, learn_stop_shingles
+
+
+def stop_shingles(
+    corpus: CorpusOptions,
+    shingles: ShingleSettings,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Where to write the shingles; standard output.")
+    ] = None,
+    share: Annotated[
+        float, typer.Option(help="Least share of the documents that a stop shingle stands in, above 0 up to 1.")
+    ] = DEFAULT_SHARE,
+) -> None:
+    """Learn from a sample which shingles are only a frame that many texts share.
+
+    Writes a file for the key stop_shingles of a profile. A summary goes to standard error.
+
+    Example:  streamdedup stop-shingles sample.jsonl.gz --share 0.05 --output frames.txt
+    """
+    # What is learnt anew does not depend on the file that is there, or on whether it is there yet.
+    chosen = chosen_profile(corpus, shingles, stop_shingles="none")
+    collection = corpus.collection(chosen, "stop-shingles")
+    texts = (entry.text for entry in collection.entries())
+    try:
+        found = learn_stop_shingles(texts, chosen.shingle_options(), share)
+    except ValueError as error:
+        raise SettingsError(f"--share {share:g}: {error}") from None
+    if not found.documents:
+        raise CorpusError(f"{', '.join(corpus.files)}: no document to learn from")
+    with output_to(output) as target:
+        target.write(found.encoded())
+    typer.echo(_summary(found), err=True)
+
+
+def _summary(found: StopShingles) -> str:
+    return (
+        f"{counted(len(found.counts), 'stop shingle')}, each in at least {found.least_documents:,} of "
+        f"{counted(found.documents, 'different document')}"
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(with_options(stop_shingles))

@@ -1,0 +1,83 @@
+"""``streamdedup topics``: the topics that the daemon needs."""
+
+from typing import Annotated
+
+import typer
+
+from streamdedup.cli.assembly import kafka_options, lifetime_ms
+from streamdedup.cli.checks import duplicates_kept_ms
+from streamdedup.cli.config import ConfigOption, SetOption, load_settings
+from streamdedup.kafka import BROKERS_DEFAULT, CreatedTopics, create_topics
+from streamdedup.settings import Settings
+from streamdedup.settings.units import counted
+
+#: Settings of the dead-letter topic. Dead letters keep the time of their records, so a retention would remove those of
+#: old records at once; compaction would refuse those without a key.
+DEAD_LETTER_CONFIG = {"retention.ms": "-1", "cleanup.policy": "delete"}
+#: Kafka's own default for ``max.message.bytes``; new output topics take at least that.
+DEFAULT_LIMIT_BYTES = 1_048_588
+
+topics = typer.Typer(no_args_is_help=True, help="Create the topics that the daemon needs.")
+
+
+@topics.callback()
+def _group() -> None:
+    """Make a group of the single command, so that it is called by its name."""
+
+
+@topics.command()
+def create(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions of each topic.")] = 4,
+    replication: Annotated[
+        int | None,
+        typer.Option(min=1, show_default="the broker's", help="Copies of each partition; 3 where nothing may be lost."),
+    ] = None,
+) -> None:
+    """Create the input topics, the duplicates topic and the dead-letter topic, as far as they are missing.
+
+    Topics that exist are left as they are. A new duplicates topic keeps alerts as long as a rebuild of the index needs
+    them (retention and retention_slack, the longest of all profiles), an input topic its records as long as those of
+    its profile unless the broker keeps them longer, a dead-letter topic for ever. Topics that are written to take
+    messages of kafka.max_message_bytes. The rest are the broker's defaults.
+
+    Example:  streamdedup topics create --config streamdedup.toml --partitions 6 --replication 3
+    """
+    settings = load_settings(config, assignments)
+    inputs = [topic for profile in settings.profiles.values() for topic in profile.topics]
+    names = [*inputs, settings.kafka.duplicates_topic, settings.kafka.dead_letter_topic]
+    outcome = create_topics(
+        kafka_options(settings),
+        dict.fromkeys(names, partitions),
+        BROKERS_DEFAULT if replication is None else replication,
+        output_configs(settings),
+        {topic: lifetime_ms(profile) for profile in settings.profiles.values() for topic in profile.topics},
+    )
+    for name in names:
+        typer.echo(f"{name}: {_what_became_of(name, outcome, partitions)}")
+
+
+def output_configs(settings: Settings) -> dict[str, dict[str, str]]:
+    """Return the settings with which the topics that are written to are created, by topic."""
+    limit = {"max.message.bytes": str(max(DEFAULT_LIMIT_BYTES, settings.kafka.max_message_bytes))}
+    kept = {"cleanup.policy": "delete", "retention.ms": str(duplicates_kept_ms(settings)), "retention.bytes": "-1"}
+    return {
+        settings.kafka.duplicates_topic: limit | kept,
+        settings.kafka.dead_letter_topic: limit | DEAD_LETTER_CONFIG,
+    }
+
+
+def _what_became_of(name: str, outcome: CreatedTopics, partitions: int) -> str:
+    if name in outcome.created:
+        return f"created, with {counted(partitions, 'partition')}"
+    count = outcome.partition_counts.get(name)
+    if count is None:
+        return "is there already, and was left as it is"
+    other = "" if count == partitions else f" instead of {partitions:,}"
+    return f"is there already, with {counted(count, 'partition')}{other}, and was left as it is"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(topics, name="topics")

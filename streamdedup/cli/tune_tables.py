@@ -1,0 +1,238 @@
+"""The figures of ``streamdedup tune`` as tables and sentences, for a terminal and for the report."""
+
+import io
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from streamdedup.cli.differences import printable
+from streamdedup.cli.output import Output
+from streamdedup.settings.units import counted, format_duration
+
+#: Width of the tables, in characters, where no terminal gives one.
+_WIDTH: Final = 128
+#: Templates that a terminal shows, and characters of each; characters in the report.
+_TEMPLATES, _TEMPLATE_CHARS, _REPORT_CHARS = 3, 90, 300
+#: Share of the memory from which on the layout "packed" is worth its longer insertions.
+_WORTH_PACKING: Final = 0.2
+
+
+class TableData(NamedTuple):
+    """A table.
+
+    Attributes:
+        title: Its name.
+        caption: What its columns mean; may be empty.
+        columns: Their names.
+        rows: Their cells.
+        best: Number of the row to point out; None for none.
+        last_is_text: Whether the last column holds words of documents.
+    """
+
+    title: str
+    caption: str
+    columns: list[str]
+    rows: list[list[str]]
+    best: int | None = None
+    last_is_text: bool = False
+
+
+def size_text(size: float | None) -> str:
+    """Return a number of bytes for people, with decimal units."""
+    if size is None:
+        return "unknown"
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{size / scale:,.1f} {unit}"
+    return f"{size:,.0f} B"
+
+
+def share_text(value: float | None) -> str:
+    """Return a probability or a recall; there is no recall without pairs."""
+    return "none" if value is None else f"{value:.4f}"
+
+
+def count_text(value: float | None) -> str:
+    """Return a number of candidates; None stands for more than were counted."""
+    return "too many" if value is None else f"{value:,.2f}"
+
+
+def _whole_text(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.0f}"
+
+
+def sample_text(figures: dict[str, Any]) -> str:
+    """Return in a sentence what was looked at."""
+    sample, demand = figures["sample"], figures["demand"]
+    how = "all of them" if sample["documents"] == sample["read"] else f"{sample['sampling']} ones of those read"
+    text = (
+        f"{counted(sample['documents'], 'document')} of {sample['read']:,} read ({how}), half of at least "
+        f"{sample['median_words']:,} words. Forecast: {demand['documents_per_day']:,.0f} a day, kept for "
+        f"{format_duration(demand['retention_s'])} and {format_duration(demand['retention_slack_s'])} more: "
+        f"{demand['documents_kept']:,.0f} documents."
+    )
+    fewer = [f"{kind}: {count:,}" for kind, count in sample["looked_at"].items() if count < sample["documents"]]
+    return text + (f" Looked at fewer of long texts ({', '.join(fewer)})." if fewer else "")
+
+
+def measured_text(figures: dict[str, Any]) -> str:
+    """Return in a sentence what a server was measured to take."""
+    measured = figures["measured"]
+    if measured is None:
+        return "on no server"
+    error = (
+        ""
+        if measured["forecast_error"] is None
+        else f"; the forecast for them is off by {measured['forecast_error']:+.1%}"
+    )
+    where = f"{'a private ' if measured['private'] else ''}{measured['server']} ({measured['allocator']})"
+    return (
+        f"{counted(measured['documents'], 'document')} took {size_text(measured['measured_bytes'])} on {where}{error}"
+    )
+
+
+def layouts_text(figures: dict[str, Any]) -> str:
+    """Return the bucket layout of the settings, the memory with each, and which to take."""
+    one = figures["recommendation"]
+    sizes = one["memory_bytes_by_layout"]
+    shown = ", ".join(f"{name} {size_text(size)}" for name, size in sizes.items())
+    text = f'redis.bucket_layout = "{one["bucket_layout"]}"; memory by layout: {shown}'
+    if None in sizes.values():
+        return text
+    saved = 1 - sizes["packed"] / sizes["sets"]
+    if saved < _WORTH_PACKING:
+        return f"{text}; take sets: at this size packed saves little"
+    return f"{text}; packed saves {saved:.0%}: take it where memory decides, else sets"
+
+
+def settings_table(figures: dict[str, Any]) -> TableData:
+    """Return all settings that were tried, the recommended ones pointed out."""
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+        "shingles": lambda row: f"{row['unit']} {row['size']}",
+        "t": lambda row: f"{row['threshold']:g}",
+        "R": lambda row: f"{row['min_recall']:g}" + ("" if row["reached"] == "theory" else "*"),
+        "bands": lambda row: f"{row['bands']} x {row['rows']}",
+        "P(t)": lambda row: share_text(row["probability_at_threshold"]),
+        "expected": lambda row: share_text(row["expected_recall"]),
+        "measured": lambda row: share_text(row["measured_recall"]),
+        "pairs": lambda row: f"{row['pairs']:,}",
+        "candid.": lambda row: count_text(row["candidates_that_stay"]),
+        "+ /million": lambda row: count_text(row["candidates_that_grow_per_million"]),
+        "B/doc.": lambda row: _whole_text(row["bytes_per_document"]),
+        "memory": lambda row: size_text(row["memory_bytes"]),
+        "docs/s": lambda row: _whole_text(row["documents_per_s"]),
+    }
+    chosen, rows = figures["recommendation"], figures["rows"]
+    same = [all(row[key] == chosen[key] for key in ("unit", "size", "threshold", "min_recall")) for row in rows]
+    caption = (
+        "P(t): chance to find a pair exactly at t. Expected and measured: share of the sample's pairs from t on. "
+        "Candidates: in an index as large as the collection, and more by chance for each million documents. "
+        "R*: reached on the sample. "
+        f"Memory{_on_server(figures)}, documents/s of one daemon, both as forecast."
+    )
+    cells = [[text(row) for text in columns.values()] for row in rows]
+    title = "Settings by kind of shingles, threshold t and minimum recall R"
+    return TableData(title, caption, list(columns), cells, same.index(True))
+
+
+def exact_limits_table(figures: dict[str, Any]) -> TableData:
+    """Return the memory with different values of ``exact_limit``."""
+    rows = [
+        [
+            str(one["exact_limit"]),
+            f"{one['exact_share']:.1%}",
+            f"{one['standard_error']:.3f}" if one["exact_share"] < 1 else "none",
+            _whole_text(one["bytes_per_document"]),
+            size_text(one["memory_bytes"]),
+        ]
+        for one in figures["exact_limits"]
+    ]
+    columns = ["exact_limit", "documents kept exactly", "standard error else", "bytes a document", "memory"]
+    return TableData("What exact_limit costs, with the recommended settings", "", columns, rows)
+
+
+def templates_table(figures: dict[str, Any]) -> TableData:
+    """Return the most frequent templates."""
+    rows = [
+        [f"{one['share']:.1%}", f"{one['documents']:,}", _shortened(one["text"], _REPORT_CHARS)]
+        for one in figures["templates"]
+    ]
+    return TableData("Most frequent templates", "", ["share", "documents", "words"], rows, last_is_text=True)
+
+
+def buckets_table(figures: dict[str, Any]) -> TableData:
+    """Return the buckets with the most documents."""
+    rows = [[str(one["band"]), f"{one['documents']:,}", printable(one["example"])] for one in figures["buckets"]]
+    return TableData("Hottest buckets", "", ["band", "documents", "one of them"], rows, last_is_text=True)
+
+
+def _shortened(text: str, most: int) -> str:
+    return printable(text if len(text) <= most else f"{text[:most]}...")
+
+
+def _on_server(figures: dict[str, Any]) -> str:
+    return "" if figures["memory_server"] is None else f" on {figures['memory_server']}"
+
+
+def show(figures: dict[str, Any], output: Output) -> None:
+    """Write tables, recommendation, warnings and settings for a terminal."""
+    buffer = io.StringIO()
+    terminal = Console()
+    wide = terminal.width if terminal.is_terminal else _WIDTH
+    console = Console(file=buffer, width=wide, highlight=False, force_terminal=terminal.is_terminal)
+    console.print(Text(sample_text(figures) + "\n"))
+    console.print(_drawn(settings_table(figures)))
+    console.print(_drawn(exact_limits_table(figures)))
+    for line in _recommendation(figures):
+        console.print(line, soft_wrap=True)
+    for warning in figures["warnings"]:
+        console.print(Text(f"warning: {printable(warning)}", "yellow"), soft_wrap=True)
+    for one in figures["templates"][:_TEMPLATES]:
+        shown = _shortened(one["text"], _TEMPLATE_CHARS)
+        console.print(Text(f"template in {one['share']:.1%}: {shown}"), soft_wrap=True)
+    console.print(Text(f"\n{figures['recommendation']['toml']}"))
+    output.write(buffer.getvalue())
+
+
+def _drawn(data: TableData) -> Table:
+    table = Table(
+        title=data.title,
+        title_justify="left",
+        caption=data.caption or None,
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+    )
+    for at, name in enumerate(data.columns):
+        table.add_column(name, justify="right" if at else "left", no_wrap=True)
+    for at, cells in enumerate(data.rows):
+        table.add_row(*cells, style="bold" if at == data.best else None)
+    return table
+
+
+def _recommendation(figures: dict[str, Any]) -> list[Text]:
+    one, demand = figures["recommendation"], figures["demand"]
+    bands = f"{counted(one['bands'], 'band')} of {counted(one['rows'], 'row')}"
+    where = "at the threshold by theory" if one["reached"] == "theory" else "on the sample"
+    memory = f"{size_text(one['memory_bytes'])}{_on_server(figures)}"
+    if one["memory_bytes"] is not None:
+        memory += f", {size_text(one['memory_bytes_when_first_filled'])} when first filled"
+    lines = {
+        "because": f"{one['reason']}; the cheapest bands that reach a recall of {one['min_recall']:g} {where}",
+        "memory": memory,
+        "layout": layouts_text(figures),
+        "candidates": (
+            f"{count_text(one['candidates_forecast'])} a document with {demand['documents_kept']:,.0f} documents, "
+            f"{count_text(one['false_candidates_forecast'])} of them below the threshold"
+        ),
+        "speed": (
+            f"{one['documents_per_s']:,.0f} documents/s a daemon on this machine, "
+            f"{'with' if one['documents_per_s_measured'] else 'without'} a measured Redis; daemons: {one['daemons']}"
+        ),
+        "measured": measured_text(figures),
+    }
+    title = Text(f"\nRecommended: {one['unit']} {one['size']}, {bands}", "bold")
+    return [title, *(Text(f"  {name:<10} {text}") for name, text in lines.items())]

@@ -1,0 +1,72 @@
+"""Changed copies of documents, for load tests: other ids, and texts in which some words are replaced at random."""
+
+import random
+import re
+import string
+from dataclasses import replace
+from typing import Final
+
+from streamdedup.cli.differences import UNSPACED
+from streamdedup.corpora import Entry
+
+#: Shortest and longest word that is made up, in letters.
+_WORD_LETTERS: Final = (3, 9)
+#: First and last of the characters that replace one of a script without spaces: common Han.
+_HAN: Final = (0x4E00, 0x9FA5)
+
+_unspaced = "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSPACED)
+#: A word: what stands between blanks; in scripts without spaces a character.
+_WORD: Final = re.compile(rf"[{_unspaced}]|[^\s{_unspaced}]+")
+
+
+class Variation:
+    """What to change about each document that is sent; the same for the same seed, whatever was sent before.
+
+    Args:
+        share: How many of a text's words are replaced by others, from 0 to 1.
+        seed: What the choice of words is drawn from.
+        same_ids: Keep the ids in every pass; else those of the second pass end in ``#2``, and so on.
+    """
+
+    def __init__(self, share: float = 0.0, seed: int = 1, *, same_ids: bool = False) -> None:
+        self._share = share
+        self._seed = seed
+        self._same_ids = same_ids
+
+    def of(self, entry: Entry, number: int) -> Entry:
+        """Return ``entry`` as it is to be sent in pass ``number``, counted from 1.
+
+        What is no document is never changed. A document that is changed loses the fields that the daemon does not read.
+        """
+        if entry.problem is not None:
+            return entry
+        document_id = entry.id if number == 1 or self._same_ids else f"{entry.id}#{number}"
+        text = entry.text
+        if self._share and text:
+            # The document's place and not its turn, so that a limit or another order changes nothing.
+            place = f"{self._seed}/{number}/{entry.file}/{entry.line}"
+            text = vary(text, self._share, random.Random(place))  # noqa: S311  no secret depends on it
+        if (document_id, text) == (entry.id, entry.text):
+            return entry
+        return replace(entry, id=document_id, text=text, raw=None)
+
+
+def vary(text: str, share: float, chance: random.Random) -> str:
+    """Return ``text`` with ``share`` of its words replaced by made-up ones.
+
+    Of n words, ``share`` * n are replaced; a fraction left over is one more with that chance, so that short texts are
+    changed as much as long ones in the mean.
+    """
+    words = list(_WORD.finditer(text))
+    count = min(len(words), int(len(words) * share + chance.random()))
+    pieces, end = list[str](), 0
+    for at in sorted(chance.sample(range(len(words)), count)):
+        pieces += [text[end : words[at].start()], _made_up(words[at].group(), chance)]
+        end = words[at].end()
+    return "".join(pieces) + text[end:]
+
+
+def _made_up(word: str, chance: random.Random) -> str:
+    if any(first <= ord(word[0]) <= last for first, last in UNSPACED):
+        return chr(chance.randint(*_HAN))
+    return "".join(chance.choices(string.ascii_lowercase, k=chance.randint(*_WORD_LETTERS)))

@@ -1,0 +1,49 @@
+"""What the daemon does before its first document, so that no document waits for it.
+
+The first text beyond ASCII builds the Unicode tables, which takes some 0.2 s, and makes NumPy import modules that it
+imports late (for ``np.unique``). A full garbage collection goes through the modules, classes and settings of the
+process, which takes some 40 ms. All scripts are loaded into Redis when an index is opened, before the daemon is ready.
+"""
+
+import gc
+from collections.abc import Iterable
+
+from streamdedup.daemon.publisher import Profile
+from streamdedup.position import Position
+from streamdedup.wire import Document
+
+#: One text for each path of the normalisation: bytes only, Latin with an accent, a mark that composes, two marks in
+#: the wrong order, marks that only `unicodedata` composes, one code point that becomes several, a character that is
+#: not to be seen, Hangul, scripts without spaces, code points beyond 16 bits.
+_TEXTS = (
+    "The ferry runs again on the first of May.",
+    "Die Fähre fährt wieder am ersten Mai.",
+    "le cafe\u0301 du port",
+    "\u0628\u064e\u0651 \u0634\u0651\u0650 q\u0307\u0323",
+    "a\u0308\u0323\u0304 o\u0302\u0301\u0323 \u1112\u1161\u11ab\u1100\u1173\u11af",
+    "ﬁve ﷺ …",
+    "co\u00adoperate zero\u200bwidth",
+    "각하 한글",
+    "渡し船は五月一日から เรือ",
+    "\U0001d4bberry 🛳 𠀀",
+)
+
+
+def warm_up(profiles: Iterable[Profile]) -> None:
+    """Take sample documents of all scripts through the stages that need no server.
+
+    Args:
+        profiles: Those of the daemon; what is built depends on their settings, such as ``fold_marks``.
+    """
+    documents = [Document(str(at), text, Position("", 0, at), 0) for at, text in enumerate(_TEXTS)]
+    for profile in profiles:
+        profile.detector.prepare(documents)
+
+
+def freeze_heap() -> None:
+    """Exclude the objects that exist now from all later garbage collections.
+
+    Most of them are modules, classes and settings, which live as long as the process.
+    """
+    gc.collect()
+    gc.freeze()

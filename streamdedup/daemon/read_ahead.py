@@ -1,0 +1,203 @@
+"""Reads one batch ahead while there is a backlog: a thread prepares the next batch during index and publish.
+
+The thread of this module only computes: it calls the decoders and ``Detector.prepare``, which change nothing. All calls
+of Kafka clients and of the index stay in the loop's thread, so that no Kafka client is used by two threads. The batch
+ahead is polled before the batch at work is indexed. Most of its records have arrived by then, because the client
+fetches in the background, and a rebalance that the poll joins is known before anything is written.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import structlog
+
+from streamdedup.daemon.batch_limits import BatchLimits
+from streamdedup.daemon.preparation import CHUNK_CHARACTERS, Chunk, PreparedBatch, Preparer
+from streamdedup.daemon.publisher import Profile
+from streamdedup.errors import StreamdedupError
+from streamdedup.index.contract import Fence
+from streamdedup.kafka.protocols import Batch, Source
+from streamdedup.position import Partition
+
+#: How long a poll may wait for records, in seconds.
+POLL_S = 0.5
+#: How long the poll of the batch ahead may wait for records, in seconds: the batch at work waits as well.
+AHEAD_POLL_S = 0.05
+#: Bytes of a full batch. The size of a fetch limits a batch too, so a batch of large records is full before it has the
+#: configured number of records.
+FULL_BYTES = 2**20
+#: Limit on the characters of text that are prepared ahead; the loop prepares the rest of the batch when it indexes the
+#: batch. Shingles of characters take at most eight bytes for each character.
+MOST_CHARACTERS = 8 * 2**20
+#: Name of the thread.
+THREAD_NAME = "read-ahead"
+
+log = structlog.get_logger("streamdedup.loop")
+
+
+class _Computation(NamedTuple):
+    """A batch that a thread prepares.
+
+    Attributes:
+        thread: Owns the thread; shutting it down joins the thread.
+        future: The prepared batch.
+    """
+
+    thread: ThreadPoolExecutor
+    future: Future[PreparedBatch]
+
+
+class ReadAhead:
+    """Polls and prepares batches, at most one ahead of the batch at work.
+
+    Args:
+        profiles: The profile of each topic.
+        limits: Limits the batch size, and tells whether a second batch may be held in memory.
+        held: Returns the fences held for partitions under a generation, as ``Holdings.held``.
+        timed: Measures a stage: ``poll``, ``prepare`` (the loop waits for the thread) or ``ahead`` (the thread).
+        tick: Called before each chunk, for the watchdog; in either thread.
+    """
+
+    def __init__(
+        self,
+        profiles: Mapping[str, Profile],
+        limits: BatchLimits,
+        held: Callable[[Iterable[Partition], int], Mapping[Partition, Fence]],
+        timed: Callable[[str], AbstractContextManager[None]],
+        tick: Callable[[], None],
+    ) -> None:
+        self._limits = limits
+        self._held = held
+        self._timed = timed
+        self._preparer = Preparer(profiles, tick)
+        #: Set to end a computation before its next chunk.
+        self._is_discarded = threading.Event()
+        #: The batch ahead, or the error that its poll has raised.
+        self._polled: Batch | StreamdedupError | None = None
+        self._computation: _Computation | None = None
+
+    def poll(self, source: Source) -> Batch:
+        """Return the batch ahead; without one, poll.
+
+        Raises:
+            StreamdedupError: As ``Source.poll``. What the poll of the batch ahead has raised is raised here, when the
+                batch before it is committed.
+        """
+        polled, self._polled = self._polled, None
+        if polled is None:
+            with self._timed("poll"):
+                return source.poll(POLL_S, self._limits.limit())
+        if isinstance(polled, Batch):
+            return polled
+        raise polled
+
+    def prepared(self, batch: Batch) -> PreparedBatch:
+        """Return a batch decoded and prepared; one that was not read ahead is prepared chunk by chunk as it is indexed.
+
+        Args:
+            batch: The batch of the last poll, with the incarnation of each partition in its positions.
+
+        Raises:
+            Exception: What preparing ahead has raised.
+        """
+        computation, self._computation = self._computation, None
+        if computation is None:
+            return self._preparer.prepare(batch)
+        with self._timed("prepare"), computation.thread:
+            try:
+                prepared = computation.future.result()
+            except MemoryError:  # of two batches; one alone may fit
+                return self._preparer.prepare(batch)
+        # The topic may have another incarnation than the fence told that was held at the poll.
+        return prepared if prepared.batch == batch else self._preparer.prepare(batch)
+
+    def begin(self, source: Source, batch: Batch) -> bool:
+        """Poll the batch behind the batch at work, if there is a backlog, and begin to prepare it.
+
+        An error of the poll is raised by the next ``poll``.
+
+        Returns:
+            Whether the group is still in the generation of the batch at work. If not, both batches are to be put back.
+        """
+        if not self._limits.may_read_ahead() or not self._is_backlog(source, batch):
+            return True
+        try:
+            with self._timed("poll"):
+                self._polled = source.poll_ahead(AHEAD_POLL_S, self._limits.limit()) or None
+        except StreamdedupError as error:
+            self._polled = error
+        if source.generation() != batch.generation:
+            return False
+        if isinstance(self._polled, Batch):
+            self._compute(self._polled)
+        return True
+
+    def _is_backlog(self, source: Source, batch: Batch) -> bool:
+        """Tell whether a batch is full, and as many records wait behind it as fill one.
+
+        Either alone is not enough: records may wait that cannot be read at present, because a transaction is open or a
+        leader is away, and a poll would wait for them.
+        """
+        limit = self._limits.limit()
+        is_full = len(batch.records) >= limit or sum(len(each.value or b"") for each in batch.records) >= FULL_BYTES
+        return is_full and sum(source.stats().lags.values()) >= limit
+
+    def discard(self) -> Batch | None:
+        """Drop the batch ahead and join its thread.
+
+        An error of the poll stays for the next ``poll``: the poll may have moved positions before it failed.
+
+        Returns:
+            The batch, to be rewound; None when there is none.
+        """
+        computation, self._computation = self._computation, None
+        if computation is not None:
+            self._is_discarded.set()
+            computation.thread.shutdown()
+        if not isinstance(self._polled, Batch):
+            return None
+        polled, self._polled = self._polled, None
+        return polled
+
+    def close(self) -> None:
+        """Drop everything that belongs to a source that is closed."""
+        self.discard()
+        self._polled = None
+
+    def _compute(self, polled: Batch) -> None:
+        """Begin to prepare a batch whose partitions all have a fence."""
+        fences = self._held(polled.starts(), polled.generation)
+        # Positions are complete only with the incarnation of the topic, which the fence tells.
+        if fences.keys() == polled.starts().keys():
+            batch = polled.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()})
+            self._is_discarded.clear()
+            thread = ThreadPoolExecutor(1, THREAD_NAME)
+            try:
+                self._computation = _Computation(thread, thread.submit(self._prepare, batch))
+            except RuntimeError as error:  # the limit of threads is reached; the loop prepares the batch
+                log.info("thread_not_started", reason=str(error))
+
+    def _prepare(self, batch: Batch) -> PreparedBatch:
+        """Prepare the chunks of a batch, up to ``MOST_CHARACTERS``."""
+        with self._timed("ahead"):
+            prepared = self._preparer.prepare(batch)
+            chunks: deque[Chunk] = deque()
+            characters_count = 0
+            for chunk in prepared.chunks:
+                chunks.append(chunk)
+                characters_count += sum(len(document.text) for document in chunk.documents)
+                if characters_count > MOST_CHARACTERS - CHUNK_CHARACTERS or self._is_discarded.is_set():
+                    break
+            prepared.chunks = _taken(chunks, prepared.chunks)
+        return prepared
+
+
+def _taken(chunks: deque[Chunk], others: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Yield chunks without a reference to those that are taken, then the others."""
+    while chunks:
+        yield chunks.popleft()
+    yield from others

@@ -1,0 +1,1 @@
+"""Where the index lives: the contract (``contract``), its specification in memory, and Redis."""

@@ -1,0 +1,67 @@
+"""An index in memory while it is built anew: the specification that the draft in Redis is tested against."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from streamdedup.errors import BatchRefused, StoreUnavailable
+from streamdedup.index.contract import Fence, Fingerprint
+from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.position import Partition
+
+
+class MemoryDraft:
+    """A ``Draft`` of an index in this process's memory.
+
+    Args:
+        index: The index that it is to become.
+    """
+
+    def __init__(self, index: MemoryBucketStore) -> None:
+        self._index = index
+        self.store = index.emptied()
+
+    def begin(self, is_lost: Callable[[], bool], tick: Callable[[], None] = lambda: None) -> bool:
+        """See ``Draft.begin``."""
+        if self._index.builder not in (None, self):
+            raise StoreUnavailable("the index is being rebuilt by somebody else")
+        self._index.builder = self
+        try:
+            needed = is_lost()
+            tick()
+        except BaseException:
+            self.abandon()
+            raise
+        if not needed:
+            self.abandon()
+            return False
+        self._index.become(self._index.emptied())
+        self._index.builder = self
+        self.store.become(self._index.emptied())
+        self.store.open({})
+        return True
+
+    def take_over(self, partition: Partition, generation: int, committed: int) -> Fence:
+        """See ``Draft.take_over``."""
+        return self.store.fence(partition, generation, committed)
+
+    def settle(self, notes: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
+        """See ``Draft.settle``; this draft is never a part of what goes back in time."""
+        for fence in fences:
+            if notes.get(fence.partition):
+                self.store.announce(notes[fence.partition], [fence])
+
+    def keep(self) -> None:
+        """See ``Draft.keep``."""
+        if self._index.builder is not self:
+            raise BatchRefused("the rebuilding of the index was taken over by somebody else")
+
+    def complete(self, fingerprint: Fingerprint) -> None:
+        """See ``Draft.complete``."""
+        self.keep()
+        self._index.become(self.store)
+        self._index.drop_fingerprint()
+        self._index.open(fingerprint)
+
+    def abandon(self) -> None:
+        """See ``Draft.abandon``."""
+        if self._index.builder is self:
+            self._index.builder = None

@@ -1,0 +1,190 @@
+"""Everything about the store that can be verified before the first document, without writing to it."""
+
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis.exceptions import NoPermissionError
+
+from streamdedup.errors import StoreMisconfigured, StoreUnavailable
+from streamdedup.findings import Finding
+from streamdedup.index.redis.connection import check_policy, read_facts, store_name
+from streamdedup.index.redis.scripts import load_probe
+from streamdedup.index.redis.servers import Command, Servers
+
+#: One call of each command that the daemon needs a right for; "@" stands for a key of the index. The checks themselves
+#: call the others: INFO, EVALSHA and SCRIPT LOAD.
+PROBES = (
+    "ping",
+    "exists @",
+    "get @",
+    "set @ 0",
+    "mget @",
+    "unlink @",
+    "sadd @ 0",
+    "srem @ 0",
+    "scard @",
+    "smembers @",
+    "srandmember @",
+    "time",
+    "pexpire @ 1",
+    "pexpireat @ 1",
+    "hsetnx @ 0 0",
+    "hset @ 0 0",
+    "hget @ 0",
+    "hdel @ 0",
+    "hgetall @",
+    "hdel @ 0",
+    "hlen @",
+    "append @ 0",
+    "rpush @ 0",
+    "lrange @ 0 0",
+    "lindex @ 0",
+    "lpop @",
+    "getrange @ 0 0",
+    "setrange @ 0 0",
+    "pfadd @ 0",
+    "pfcount @",
+)
+#: The same for a daemon that rebuilds a lost index by itself.
+REBUILD_PROBES = ("scan 0 count 1",)
+#: Difference of clocks in seconds beyond which one of the machines is not set by NTP.
+_CLOCK_LIMIT_S = 30.0
+#: Filled share of the memory limit that deserves a warning; that of the event ``store_nearly_full``.
+_NEARLY_FULL = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class RightsNeed:
+    """Where and for what the user needs rights.
+
+    Attributes:
+        keys: One key of each slot of the indexes, none of which ever exists.
+        rebuilds: Whether the daemon rebuilds a lost index by itself.
+        cure: What grants the rights, for the operator.
+    """
+
+    keys: Sequence[bytes]
+    rebuilds: bool
+    cure: str
+
+
+def check_redis(servers: Servers, address: str, rights: RightsNeed) -> Iterator[Finding]:
+    """Yield the result of each check; the first request that is not answered ends them.
+
+    The check of rights leaves a script in the server's cache of scripts, as the daemon does with its own; no key is
+    written, created or deleted.
+
+    Args:
+        servers: The store.
+        address: The store's address without secrets, for the operator.
+        rights: What the user must be granted.
+    """
+    try:
+        facts = read_facts(servers)
+        for name, info in facts.items():
+            yield _reached(servers, name, info, address)
+        for name, info in facts.items():
+            yield from _of_master(store_name(servers, name), name, info)
+        yield from _clocks(servers)
+        yield from _rights(servers, rights)
+    except (StoreUnavailable, StoreMisconfigured) as error:
+        yield Finding.failure("redis", "Redis", error)
+
+
+def _reached(servers: Servers, name: str, info: Mapping[str, Any], address: str) -> Finding:
+    valkey = info.get("valkey_version")
+    software = f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version')}"
+    where = address if servers.mode == "single" else name
+    return Finding.ok("redis", "Redis", f"Redis at {where} answers: {software}, {servers.mode}")
+
+
+def _of_master(what: str, address: str, info: Mapping[str, Any]) -> Iterator[Finding]:
+    try:
+        policy_warnings = list(check_policy(what, info))
+    except StoreMisconfigured as error:
+        yield Finding.failure("redis_eviction", what, error, _set_config(address, "maxmemory-policy", "noeviction"))
+    else:
+        yield from (Finding.warning("redis_eviction", what, text) for text in policy_warnings)
+        if not policy_warnings:
+            yield Finding.ok("redis_eviction", what, f"{what} keeps every key (maxmemory-policy noeviction)")
+    yield _memory(what, info)
+    yield _persistence(what, address, info)
+
+
+def _memory(what: str, info: Mapping[str, Any]) -> Finding:
+    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    used_text = f"{what} uses {used / 2**20:,.1f} MiB"
+    if not limit:
+        text = f"{used_text} and has no memory limit (maxmemory 0): the machine's memory is the limit"
+        return Finding.ok("redis_memory", what, text)
+    if used > _NEARLY_FULL * limit:
+        text = f"{used_text} of {limit / 2**20:,.1f} MiB: raise maxmemory; a full store holds up all daemons"
+        return Finding.warning("redis_memory", what, text)
+    return Finding.ok("redis_memory", what, f"{used_text} of {limit / 2**20:,.1f} MiB")
+
+
+def _set_config(address: str, key: str, value: str) -> str:
+    """Return the command line that changes a setting of a server; ``address`` is a path or host and port."""
+    host, colon, port = address.rpartition(":")
+    where = ["-h", host, "-p", port] if colon else ["-s", address]
+    return shlex.join(["redis-cli", *where, "CONFIG", "SET", key, value])
+
+
+def _persistence(what: str, address: str, info: Mapping[str, Any]) -> Finding:
+    for field, kind in (("aof_last_write_status", "append-only file"), ("rdb_last_bgsave_status", "snapshot")):
+        if info.get(field, "ok") != "ok":
+            text = f"{what} could not write its last {kind} and may refuse writes (MISCONF): see its log and its disk"
+            return Finding.warning("redis_persistence", what, text)
+    if int(info.get("aof_enabled", 0)):
+        return Finding.ok("redis_persistence", what, f"{what} writes an append-only file")
+    return Finding.warning(
+        "redis_persistence",
+        what,
+        f"{what} writes no append-only file: after a crash the index is gone, or as old as the last snapshot, and must "
+        "be built anew; set appendonly yes, in its configuration file too",
+        _set_config(address, "appendonly", "yes"),
+    )
+
+
+def _clocks(servers: Servers) -> Iterator[Finding]:
+    before_s = time.time()
+    replies = servers.on_masters("TIME")
+    ours_s = (before_s + time.time()) / 2
+    for name, (seconds, microseconds) in replies.items():
+        what = store_name(servers, name)
+        ahead_s = int(seconds) + int(microseconds) / 1e6 - ours_s
+        if abs(ahead_s) > _CLOCK_LIMIT_S:
+            direction = "ahead of" if ahead_s > 0 else "behind"
+            text = (
+                f"the clock of {what} is {abs(ahead_s):,.0f} s {direction} this machine's, so one of them is wrong; "
+                "the daemon takes record times beyond its own for mistakes: set both clocks by NTP"
+            )
+            yield Finding.warning("redis_clock", what, text)
+        else:
+            yield Finding.ok("redis_clock", what, f"the clock of {what} agrees with this machine's")
+
+
+def _rights(servers: Servers, need: RightsNeed) -> Iterator[Finding]:
+    subject = "rights on Redis"
+    probes = (*PROBES, *(REBUILD_PROBES if need.rebuilds else ()))
+    script = load_probe()
+    try:
+        servers.on_masters("SCRIPT LOAD", script.source)
+        replies = servers.ask_all([Command(key, ("EVALSHA", script.sha, 1, key, *probes)) for key in need.keys])
+    except StoreMisconfigured as error:
+        if not isinstance(error.__cause__, NoPermissionError):
+            raise
+        yield Finding.failure("redis_rights", subject, StoreMisconfigured(f"{error}; {need.cure}"))
+        return
+    refused = sorted({line.decode(errors="replace").partition(":")[0].upper() for lines in replies for line in lines})
+    if refused:
+        lacking = StoreMisconfigured(
+            f"the store refuses us: the user (redis.username) lacks rights on the keys of the index, or on the "
+            f"commands {', '.join(refused)}; {need.cure}"
+        )
+        yield Finding.failure("redis_rights", subject, lacking)
+    else:
+        yield Finding.ok("redis_rights", subject, f"all {len(probes) + 3} commands that the daemon needs are granted")

@@ -1,0 +1,234 @@
+"""Open a connection to Redis, however it is run, and look whether its servers will do."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import redis
+from redis import exceptions
+from redis.backoff import NoBackoff
+from redis.cluster import ClusterNode, RedisCluster
+from redis.retry import Retry
+from redis.sentinel import Sentinel, SentinelConnectionPool
+
+from streamdedup.errors import SettingsError, StoreMisconfigured, StoreUnavailable
+from streamdedup.index.redis.servers import (
+    BACKOFF,
+    KEEPING,
+    POLICY_ADVICE,
+    RETRIES,
+    ClusterServers,
+    Connections,
+    OneServer,
+    Servers,
+    refuse_eviction,
+)
+
+#: Oldest server version: SET with NX and GET together came with it.
+_OLDEST_VERSION = (7, 0)
+#: A connection that was idle for so many seconds is tried before it is used.
+_IDLE_S = 30
+
+
+def connect(
+    url: str, *, security: Mapping[str, Any] | None = None, timeout_s: float = 2.0, connect_timeout_s: float = 1.0
+) -> Servers:
+    """Make a connection to a single server; nothing is sent yet.
+
+    Args:
+        url: ``redis://``, ``rediss://`` or ``unix://``.
+        security: The client's own arguments for login and TLS; they take precedence over the URL's.
+        timeout_s: How long a reply may take.
+        connect_timeout_s: How long connecting may take.
+
+    Raises:
+        SettingsError: The URL cannot be used.
+    """
+    connections = Connections()
+    try:
+        client = redis.Redis.from_url(
+            url,
+            redis_connect_func=connections.opened,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=connect_timeout_s,
+            health_check_interval=_IDLE_S,
+            retry=Retry(BACKOFF, RETRIES),
+            **(security or {}),
+        )
+    except ValueError as error:
+        raise SettingsError("redis.url: must begin with redis://, rediss:// or unix:// and name a server") from error
+    return OneServer(client, connections)
+
+
+def connect_sentinel(
+    sentinels: Sequence[tuple[str, int]],
+    service: str,
+    *,
+    database: int = 0,
+    security: Mapping[str, Any] | None = None,
+    sentinel_security: Mapping[str, Any] | None = None,
+    timeout_s: float = 2.0,
+    connect_timeout_s: float = 1.0,
+) -> Servers:
+    """Make a connection to whichever server the Sentinels call the master; nothing is sent yet.
+
+    Args:
+        sentinels: Host and port of each.
+        service: Name under which they know the master.
+        database: Database number.
+        security: The client's own arguments for login to the master, and for TLS.
+        sentinel_security: The same for the Sentinels.
+        timeout_s: How long a reply may take.
+        connect_timeout_s: How long connecting may take.
+    """
+    times = {"socket_timeout": timeout_s, "socket_connect_timeout": connect_timeout_s}
+    # The next Sentinel is asked when one does not answer, so each is asked once.
+    of_sentinels = {**times, "retry": Retry(NoBackoff(), 0), **(sentinel_security or {})}
+    connections = Connections()
+    client: redis.Redis = Sentinel(list(sentinels), sentinel_kwargs=of_sentinels).master_for(
+        service,
+        redis_class=_MasterClient,
+        db=database,
+        health_check_interval=_IDLE_S,
+        retry=Retry(BACKOFF, RETRIES),
+        redis_connect_func=connections.opened,
+        **times,
+        **(security or {}),
+    )
+    return OneServer(client, connections)
+
+
+class _MasterClient(redis.Redis):
+    """A client of the master that Sentinels name, which closes the connections to them too."""
+
+    def close(self) -> None:
+        """Close all connections."""
+        super().close()
+        pool = self.connection_pool
+        if isinstance(pool, SentinelConnectionPool):
+            pool.sentinel_manager.close()
+
+
+def connect_cluster(
+    nodes: Sequence[tuple[str, int]],
+    *,
+    security: Mapping[str, Any] | None = None,
+    timeout_s: float = 2.0,
+    connect_timeout_s: float = 1.0,
+) -> Servers:
+    """Make a connection to a Redis Cluster; nothing is sent yet.
+
+    Args:
+        nodes: Host and port of nodes to ask for the others.
+        security: The client's own arguments for login and TLS.
+        timeout_s: How long a reply may take.
+        connect_timeout_s: How long connecting may take.
+    """
+    connections = Connections()
+
+    def open_client() -> RedisCluster:
+        return RedisCluster(
+            startup_nodes=[ClusterNode(host, port) for host, port in nodes],
+            # ``ClusterServers`` tries again by itself.
+            retry=Retry(NoBackoff(), 0),
+            # Slots that nobody serves may be those of others.
+            require_full_coverage=False,
+            redis_connect_func=connections.added,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=connect_timeout_s,
+            **(security or {}),
+        )
+
+    return ClusterServers(open_client, connections)
+
+
+def read_facts(servers: Servers) -> dict[str, dict[str, Any]]:
+    """Return what each master tells of itself, by its address, if it is of the kind that the settings say.
+
+    Raises:
+        StoreMisconfigured: One is too old or a replica, or Redis is run in another way.
+        StoreUnavailable: One does not answer, or is a replica because of a failover.
+    """
+    if isinstance(servers, OneServer) and isinstance(servers.client.connection_pool, SentinelConnectionPool):
+        _check_sentinels(servers.client.connection_pool)
+    facts = servers.on_masters("INFO")
+    for info in facts.values():
+        _check_kind(servers, info)
+    return facts
+
+
+def check_server(servers: Servers) -> list[str]:
+    """Look whether each server is recent enough, takes writes and keeps what it is given.
+
+    Returns:
+        Warnings for the operator, possibly none.
+
+    Raises:
+        StoreMisconfigured: One is too old, a replica, evicts keys, or Redis is run in another way.
+        StoreUnavailable: One does not answer, or is a replica because of a failover.
+    """
+    warnings: list[str] = []
+    for name, info in read_facts(servers).items():
+        warnings += check_policy(store_name(servers, name), info)
+    return warnings
+
+
+def store_name(servers: Servers, address: str) -> str:
+    """Return the noun phrase for a master; only those of a cluster are told apart by their addresses."""
+    return f"the store {address}" if servers.mode == "cluster" else "the store"
+
+
+def _check_kind(servers: Servers, info: Mapping[str, Any]) -> None:
+    """Raise when a server is not what the settings say, or too old."""
+    version = str(info.get("redis_version", "0"))
+    if "sentinel_masters" in info:
+        raise StoreMisconfigured('redis.url names a Sentinel; name it in redis.nodes, with redis.mode = "sentinel"')
+    if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < _OLDEST_VERSION:
+        raise StoreMisconfigured(f"the store runs Redis {version}; streamdedup needs 7.0 or newer, or Valkey")
+    if info.get("cluster_enabled") and servers.mode != "cluster":
+        raise StoreMisconfigured('the store is part of a cluster; set redis.mode = "cluster" and redis.nodes')
+    if info.get("role") == "slave":
+        if servers.mode == "single":
+            raise StoreMisconfigured("the store is a replica; redis.url must name the master")
+        raise StoreUnavailable("the store's master has become a replica: a failover is under way")
+
+
+def check_policy(what: str, info: Mapping[str, Any]) -> Iterable[str]:
+    """Yield a warning when a server would drop keys if it had a memory limit.
+
+    Args:
+        what: The server, as a noun phrase.
+        info: Its reply to ``INFO``.
+
+    Raises:
+        StoreMisconfigured: It has a limit, and drops keys at it.
+    """
+    refuse_eviction(what, info)
+    policy = info.get("maxmemory_policy", KEEPING)
+    if policy != KEEPING:
+        yield f"{what} would drop keys if a memory limit were set; its maxmemory-policy is {policy}: {POLICY_ADVICE}"
+
+
+def _check_sentinels(pool: SentinelConnectionPool) -> None:
+    """Tell what no waiting cures from a master that is not there at the moment.
+
+    Raises:
+        StoreMisconfigured: A Sentinel refuses us, is none, or those that answer know no such master.
+    """
+    known: set[str] = set()
+    answers_count = 0
+    for sentinel in pool.sentinel_manager.sentinels:
+        try:
+            known |= set(sentinel.sentinel_masters())
+            answers_count += 1
+        except (exceptions.AuthenticationError, exceptions.NoPermissionError) as error:
+            raise StoreMisconfigured(
+                f"a Sentinel refuses us; check redis.sentinel_username and password: {error}"
+            ) from error
+        except exceptions.ResponseError as error:
+            if "unknown command" in str(error).lower():
+                raise StoreMisconfigured("redis.nodes names a server that is no Sentinel") from error
+        except (exceptions.ConnectionError, exceptions.TimeoutError):
+            continue  # the others are asked
+    if answers_count and pool.service_name not in known:
+        names = ", ".join(sorted(known)) or "none"
+        raise StoreMisconfigured(f"redis.sentinel_service: no Sentinel knows {pool.service_name}; they know: {names}")

@@ -1,0 +1,194 @@
+"""Backlog expiry in Redis: lists of what was inserted late, and the event-time watermarks of the partitions.
+
+Two lists for each partition, in the slot of its pending matches: documents, and the claims that they asked for. A list
+is cut into slices of time, one key each (``index.expiry_lists``). An entry of either list, numbers big-endian:
+
+=======  ==================================================
+bytes    content
+=======  ==================================================
+8 or 16  document number, or pair key
+8        offset
+8        record time, milliseconds since the epoch
+=======  ==================================================
+
+And one hash for all partitions: their event-time watermarks.
+"""
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any, TypeVar
+
+from streamdedup.errors import StoreMisconfigured
+from streamdedup.index.contract import Fence, Listed, ListedClaim, ListedDocument, by_log, is_late
+from streamdedup.index.entries import encode_number, encode_place
+from streamdedup.index.expiry_lists import readable_slices, slice_at
+from streamdedup.index.redis.claims import RedisClaims
+from streamdedup.index.redis.keys import Keys, by_slot
+from streamdedup.index.redis.partitions import RedisPartitions
+from streamdedup.index.redis.runner import Call, ScriptRunner, pairs_of
+from streamdedup.index.redis.servers import Command, Servers
+from streamdedup.position import Log, Partition, Position
+
+T = TypeVar("T")
+
+#: An entry of either list.
+_DOCUMENT, _CLAIM = struct.Struct(">qqq"), struct.Struct(">16sqq")
+#: Names the key of a list: log, slice of time.
+_KeyOf = Callable[[Log, int], bytes]
+
+
+class RedisBacklog:
+    """Backlog expiry of one index; its methods are those of ``BucketStore``.
+
+    Args:
+        servers: Where the index is.
+        keys: Names of its keys.
+        claims: The claims of the index.
+        runner: Calls its scripts.
+        partitions: Makes calls under fences.
+        lifetime_ms: Time to live of index entries, from the insertion; None for ever.
+        now_ms: The clock, in milliseconds.
+    """
+
+    def __init__(
+        self,
+        servers: Servers,
+        keys: Keys,
+        claims: RedisClaims,
+        runner: ScriptRunner,
+        partitions: RedisPartitions,
+        lifetime_ms: int | None,
+        now_ms: Callable[[], float],
+    ) -> None:
+        self._servers = servers
+        self._keys = keys
+        self._claims = claims
+        self._runner = runner
+        self._fenced_call = partitions.fenced_call
+        self._lifetime_ms = lifetime_ms
+        self._now_ms = now_ms
+
+    def is_late(self, time_ms: int) -> bool:
+        """See ``BucketStore.is_late``."""
+        return is_late(time_ms, self._lifetime_ms, self._now_ms())
+
+    def list_expiring(self, listed: Listed, fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.list_expiring``."""
+        at = slice_at(self._now_ms(), self._lifetime_ms)
+        lists = [
+            (log, self._keys.documents_listed(log, at), [_document_entry(each) for each in documents])
+            for log, documents in by_log(listed.documents).items()
+        ] + [
+            (log, self._keys.claims_listed(log, at), [_claim_entry(each) for each in claims])
+            for log, claims in by_log(listed.claims).items()
+        ]
+        calls = []
+        for slot, members in by_slot(self._keys.log_slot(log) for log, _, _ in lists).items():
+            arguments: list[object] = [self._lifetime_ms or 0]
+            for index in members:
+                _, key, entries = lists[index]
+                arguments += (key, len(entries), *entries)
+            calls.append(self._fenced_call("list_expiring", slot, fences, arguments))
+        self._runner.run(calls)
+
+    def watermarks(self) -> dict[Partition, int]:
+        """See ``BucketStore.watermarks``."""
+        return _watermarks(pairs_of(self._servers.ask(self._keys.watermarks, "HGETALL", self._keys.watermarks)))
+
+    def set_watermarks(
+        self, watermarks: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
+    ) -> dict[Partition, int]:
+        """See ``BucketStore.set_watermarks``."""
+        arguments: list[object] = [self._keys.watermarks, (extend and self._lifetime_ms) or 0]
+        for partition, time_ms in watermarks.items():
+            arguments += (str(partition), time_ms)
+        (reply,) = self._runner.run([self._fenced_call("set_watermarks", 0, fences, arguments)])
+        return _watermarks(pairs_of(reply))
+
+    def expired(self, logs: Sequence[Log], watermark_ms: int, count: int) -> list[Listed]:
+        """See ``BucketStore.expired``."""
+        limit_ms = watermark_ms - (self._lifetime_ms or 0)
+        limit_of_claims_ms = limit_ms - (self._lifetime_ms or 0)
+        documents = self._older(self._keys.documents_listed, logs, limit_ms, count)
+        claims = self._older(self._keys.claims_listed, logs, limit_of_claims_ms, count)
+        return [
+            Listed(
+                [_read(log, _DOCUMENT, entry, ListedDocument) for entry in of_documents],
+                [_read(log, _CLAIM, entry, ListedClaim) for entry in of_claims],
+            )
+            for log, of_documents, of_claims in zip(logs, documents, claims, strict=True)
+        ]
+
+    def _older(self, key_of: _KeyOf, logs: Sequence[Log], limit_ms: int, count: int) -> list[list[bytes]]:
+        """Return the first entries of each log's oldest slice, each up to the first that is not older."""
+        older: list[list[bytes]] = [[] for _ in logs]
+        # Most calls find nothing that is too old, so that heads are asked for first.
+        slices = [self._slices(key_of, log) for log in logs]
+        guards = [self._keys.guard(self._keys.log_slot(log)) for log in logs]
+        heads = self._runner.run(
+            [Call("oldest_slice", [guard, *keys], []) for guard, keys in zip(guards, slices, strict=True)]
+        )
+        due = [(at, slices[at][head[0]]) for at, head in enumerate(heads) if head and _time_of(head[1]) < limit_ms]
+        if due:
+            found = self._servers.ask_all([Command(key, ("LRANGE", key, 0, count - 1)) for _, key in due])
+            for (at, _), entries in zip(due, found, strict=True):
+                older[at] = list(takewhile(lambda entry: _time_of(entry) < limit_ms, entries))
+        return older
+
+    def _slices(self, key_of: _KeyOf, log: Log) -> list[bytes]:
+        return [key_of(log, at) for at in readable_slices(self._now_ms(), self._lifetime_ms)]
+
+    def evict(self, listed: Listed, fence: Fence) -> None:
+        """See ``BucketStore.evict``."""
+        calls = []
+        for slot, members in by_slot(self._keys.record_slot(each.number) for each in listed.documents).items():
+            arguments: list[object] = [self._keys.records(slot)]
+            for index in members:
+                number, position, time_ms = listed.documents[index]
+                arguments += (encode_number(number), encode_number(time_ms) + encode_place(position))
+            calls.append(self._fenced_call("drop_records", slot, [fence], arguments))
+        calls += self._claims.drop_calls(listed.claims, fence)
+        self._runner.run(calls)
+        # Only now: an entry of a list that names nothing does no harm, an index entry that no list names stays.
+        self._runner.run(
+            [
+                self._unlist(fence, self._keys.documents_listed, [_document_entry(each) for each in listed.documents]),
+                self._unlist(fence, self._keys.claims_listed, [_claim_entry(each) for each in listed.claims]),
+            ]
+        )
+
+    def _unlist(self, fence: Fence, key_of: _KeyOf, entries: Sequence[bytes]) -> Call:
+        slices = self._slices(key_of, fence.log)
+        arguments = [len(slices), *slices, *entries]
+        return self._fenced_call("unlist", self._keys.log_slot(fence.log), [fence], arguments)
+
+
+def _document_entry(document: ListedDocument) -> bytes:
+    return _DOCUMENT.pack(document.number, document.position.offset, document.time_ms)
+
+
+def _claim_entry(claim: ListedClaim) -> bytes:
+    return _CLAIM.pack(claim.pair_key, claim.position.offset, claim.time_ms)
+
+
+def _time_of(entry: bytes) -> int:
+    return int.from_bytes(entry[-8:], "big", signed=True)
+
+
+def _read(log: Log, layout: struct.Struct, entry: bytes, make: Callable[[Any, Position, int], T]) -> T:
+    try:
+        what, offset, time_ms = layout.unpack(entry)
+    except struct.error as error:
+        raise StoreMisconfigured(
+            f"the list of {log} is damaged: {error}; another program writes to the keys of this index"
+        ) from error
+    return make(what, log.at(offset), time_ms)
+
+
+def _watermarks(stored: Mapping[bytes, bytes]) -> dict[Partition, int]:
+    watermarks = {}
+    for name, time_ms in stored.items():
+        topic, _, number = name.decode().rpartition(":")
+        watermarks[Partition(topic, int(number))] = int(time_ms)
+    return watermarks

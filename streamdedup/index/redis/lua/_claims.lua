@@ -1,0 +1,171 @@
+-- The pages that hold the claims of one slot. Put in front of the scripts that know claims.
+--
+-- A key of its own costs a claim 180 bytes (Redis 7). So claims share pages: hashes of up to some hundred fields, which the server keeps
+-- as listpacks. A field is the last 12 bytes of the pair key, its value 12 bytes: the token of the position that owns the pair, and
+-- the first 4 bytes of the token of the position that has asked last. A token is a digest of a position (index/entries.py).
+--
+-- Which page: linear hashing (W. Litwin, 1980). With n pages and the largest b = 2^i <= n, a claim is on page (hash mod b), or
+-- (hash mod 2b) where that is below n. When a page is added, the fields of one other page are divided.
+--
+-- Pages expire as wholes, so they belong to generations: a generation takes claims for half of their lifetime, and its pages live
+-- until a lifetime after that. A claim is looked up in all generations that are alive, at most three in steady operation, and moved
+-- into the newest when it is asked for. Another generation is begun when the newest has lasted for half a lifetime, when the clock
+-- has gone back by more than that, and when the lifetime has become longer.
+--
+-- The catalogue, a string, holds for each generation: its number, its pages, its claims, the lifetime of its claims ('0' for ever),
+-- when it was begun and when it was ended ('0' while it is the newest). Times are in milliseconds, since the epoch.
+--
+-- Claims for each page with which another one is added: 64 for the fullest pages, in the mean, so that all stay below 128
+-- fields. docs/redis.md asks for a limit of at least 256 fields in a listpack (hash-max-listpack-entries; servers come with 512).
+local FULL_PAGE = 32
+-- Generations that are looked up, at most: daemons with different settings must not begin them without end.
+local MOST_GENERATIONS = 8
+local byte, format, sub, floor, max, min = string.byte, string.format, string.sub, math.floor, math.max, math.min
+
+local function present()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + floor(time[2] / 1000)
+end
+
+-- Set the number of pages of a generation, and the largest power of two up to it.
+local function set_pages(generation, pages)
+  local base = 1
+  while 2 * base <= pages do
+    base = 2 * base
+  end
+  generation.pages, generation.base = pages, base
+end
+
+local function generation_of(prefix, number, pages, claims, lifetime, begun, ended)
+  local generation = {number = number, claims = claims, lifetime = lifetime, begun = begun, ended = ended, touched = {}}
+  generation.prefix = format('%s%d:', prefix, number)
+  set_pages(generation, pages)
+  return generation
+end
+
+-- How long a generation takes claims, milliseconds; lifetime: of the claims of this call.
+local function span_of(generation, lifetime)
+  return math.ceil((generation.lifetime > 0 and generation.lifetime or lifetime) / 2)
+end
+
+-- The generations of a slot that are alive, oldest first.
+local function read_generations(key, prefix, now)
+  local generations = {}
+  local numbers = '(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)'
+  for number, pages, claims, lifetime, begun, ended in string.gmatch(redis.call('GET', key) or '', numbers) do
+    local generation = generation_of(
+      prefix, tonumber(number), tonumber(pages), tonumber(claims), tonumber(lifetime), tonumber(begun), tonumber(ended)
+    )
+    if generation.lifetime == 0 or generation.ended == 0 or now < generation.ended + generation.lifetime then
+      generations[#generations + 1] = generation
+    end
+  end
+  return generations
+end
+
+local function write_generations(key, generations, now)
+  local entries, rest = {}, 0
+  for i = max(1, #generations - MOST_GENERATIONS + 1), #generations do
+    local each = generations[i]
+    local stop = (each.ended > 0 and each.ended or max(now, each.begun + span_of(each, 0))) + each.lifetime
+    rest = each.lifetime == 0 and math.huge or max(rest, stop - now)
+    entries[#entries + 1] = format(
+      '%d %d %d %.0f %.0f %.0f', each.number, each.pages, max(each.claims, 0), each.lifetime, each.begun, each.ended
+    )
+  end
+  redis.call('SET', key, table.concat(entries, ','))
+  if rest < math.huge then
+    redis.call('PEXPIRE', key, format('%.0f', max(rest, 1)))
+  end
+end
+
+-- Whether the newest generation takes claims of a lifetime now.
+local function is_open(newest, lifetime, now)
+  if newest.lifetime ~= lifetime and newest.lifetime > 0 and (lifetime == 0 or lifetime > newest.lifetime) then
+    return false
+  end
+  local span = span_of(newest, lifetime)
+  return span == 0 or (now < newest.begun + span and now >= newest.begun - span)
+end
+
+-- The generation that claims enter now, which may be a new one.
+local function generation_to_enter(generations, prefix, lifetime, now)
+  local newest = generations[#generations]
+  if newest and is_open(newest, lifetime, now) then
+    return newest
+  end
+  local pages = 1
+  if newest then
+    newest.ended = max(now, 1)
+    -- As many as the one before needed, less what a quieter time may not need.
+    pages = max(1, floor(newest.claims / FULL_PAGE / 2))
+  end
+  local begun = generation_of(prefix, newest and newest.number + 1 or 1, pages, 0, lifetime, now, 0)
+  generations[#generations + 1] = begun
+  return begun
+end
+
+local function page_of(generation, field)
+  local a, b, c, d = byte(field, 1, 4)
+  local hash = ((a * 256 + b) * 256 + c) * 256 + d
+  local number = hash % (2 * generation.base)
+  return number < generation.pages and number or hash % generation.base
+end
+
+local function page_key(generation, number)
+  return format('%s%d', generation.prefix, number)
+end
+
+-- Find a claim; return its value and its generation.
+local function find(generations, field)
+  for i = #generations, 1, -1 do
+    local value = redis.call('HGET', page_key(generations[i], page_of(generations[i], field)), field)
+    if value then
+      return value, generations[i]
+    end
+  end
+end
+
+local function remove(generation, field)
+  generation.claims = generation.claims - redis.call('HDEL', page_key(generation, page_of(generation, field)), field)
+end
+
+-- Add a page: divide the fields of the page that has held its fields so far.
+local function add_page(generation)
+  local from, to = page_key(generation, generation.pages - generation.base), generation.pages
+  set_pages(generation, generation.pages + 1)
+  local held, moved, fields = redis.call('HGETALL', from), {}, {}
+  for i = 1, #held, 2 do
+    if page_of(generation, held[i]) == to then
+      moved[#moved + 1], moved[#moved + 2], fields[#fields + 1] = held[i], held[i + 1], held[i]
+    end
+  end
+  if #fields > 0 then
+    redis.call('HSET', page_key(generation, to), unpack(moved))
+    redis.call('HDEL', from, unpack(fields))
+    generation.touched[to] = true
+  end
+end
+
+-- Enter a claim into the newest generation.
+local function enter(generation, field, value)
+  local number = page_of(generation, field)
+  generation.claims = generation.claims + redis.call('HSET', page_key(generation, number), field, value)
+  generation.touched[number] = true
+  if generation.claims > FULL_PAGE * generation.pages then
+    add_page(generation)
+  end
+end
+
+-- Let the pages that were written live until a lifetime after the generation takes no more claims.
+local function expire_pages(generation, now)
+  if generation.lifetime == 0 then
+    return
+  end
+  local span = span_of(generation, 0)
+  local rest = format('%.0f', min(max(generation.begun + span - now, 0), span) + generation.lifetime)
+  for number in pairs(generation.touched) do
+    redis.call('PEXPIRE', page_key(generation, number), rest)
+  end
+end
+

@@ -1,0 +1,285 @@
+"""The servers of the store, whichever way Redis is run: one server, a master that Sentinel names, or a cluster.
+
+Everything that the store asks goes through ``Servers``, so that nothing above knows the difference. Nothing here waits
+for a server that is away for longer than a call may take: that is the loop's business.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Self
+
+import redis
+from redis import exceptions
+from redis.backoff import ExponentialWithJitterBackoff
+from redis.cluster import ClusterNode, PipelineCommand, RedisCluster
+from redis.sentinel import SentinelConnectionPool
+
+from streamdedup.errors import StoreMisconfigured
+from streamdedup.index.redis.errors import check_reply, translated
+
+#: The policy that keeps every key, and how to have it.
+KEEPING = "noeviction"
+POLICY_ADVICE = "set it to noeviction (CONFIG SET maxmemory-policy noeviction)"
+#: Tries after the first one within a call, and the pauses between them in seconds.
+RETRIES = 2
+BACKOFF = ExponentialWithJitterBackoff(base=0.02, cap=0.3)
+
+#: Replies after which a cluster is asked again, by a new map of its slots.
+_ASK_AGAIN = (exceptions.MovedError, exceptions.ClusterDownError, exceptions.ConnectionError, exceptions.TimeoutError)
+
+
+class Command(NamedTuple):
+    """A command and where it goes.
+
+    Attributes:
+        key: A key whose slot all keys of the command share.
+        parts: Name and arguments.
+    """
+
+    key: bytes
+    parts: Sequence[Any]
+
+
+class Connections:
+    """Counts the connections to servers that were opened.
+
+    Attributes:
+        count: How many.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def opened(self, connection: Any) -> None:
+        """Set up a new connection as its client would, and count it."""
+        # Without a look at its health: that would ask for a connection before this one is set up, and so on for ever.
+        connection.on_connect_check_health(check_health=False)
+        self.count += 1
+
+    def added(self, _connection: Any) -> None:
+        """Count a connection that the client has set up."""
+        self.count += 1
+
+
+class Servers(ABC):
+    """Asks the servers; a context manager that closes the connections.
+
+    It connects at its first use, and anew at the first use after ``close``. A command may reach a server twice, so each
+    must be one that can be repeated.
+
+    Methods raise ``StoreUnavailable`` when a server does not serve us (some of the commands may have taken effect) and
+    ``StoreMisconfigured`` when it refuses us for good.
+
+    Attributes:
+        mode: How Redis is run.
+        connections: How often a connection was opened.
+    """
+
+    connections: Connections
+    mode: Literal["single", "sentinel", "cluster"]
+
+    @abstractmethod
+    def send(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands in one round trip and return their replies, errors of single commands among them.
+
+        Commands of one slot are executed in the order given.
+        """
+
+    @abstractmethod
+    def on_masters(self, *parts: Any) -> dict[str, Any]:
+        """Send one command to every master that has slots, and return the replies by the masters' addresses."""
+
+    @abstractmethod
+    def on_master(self, name: str, *parts: Any) -> Any:
+        """Send one command to the master at an address that ``on_masters`` named."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections; never raises."""
+
+    def ask(self, key: bytes, *parts: Any) -> Any:
+        """Send one command and return its reply.
+
+        Args:
+            key: A key of the command.
+            parts: Name and arguments.
+        """
+        return self.ask_all([Command(key, parts)])[0]
+
+    def ask_all(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands in one round trip and return their replies."""
+        replies = self.send(commands)
+        for command, reply in zip(commands, replies, strict=True):
+            check_reply(reply, command.key)
+        return replies
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class OneServer(Servers):
+    """A single server, or the master that Sentinels name.
+
+    Args:
+        client: Talks to it; replies must not be decoded.
+        connections: Counts those that the client opens.
+    """
+
+    def __init__(self, client: redis.Redis, connections: Connections | None = None) -> None:
+        self.client = client
+        self.connections = connections or Connections()
+        self.mode = "sentinel" if isinstance(client.connection_pool, SentinelConnectionPool) else "single"
+
+    def send(self, commands: Sequence[Command]) -> list[Any]:
+        """See ``Servers.send``."""
+        pipeline: Any = self.client.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command.parts)
+        with translated():
+            replies: list[Any] = pipeline.execute(raise_on_error=False)
+        return replies
+
+    def on_masters(self, *parts: Any) -> dict[str, Any]:
+        """See ``Servers.on_masters``."""
+        with translated():
+            reply = self.client.execute_command(*parts)
+        return {self._address(): reply}
+
+    def on_master(self, name: str, *parts: Any) -> Any:  # noqa: ARG002  there is one only
+        """See ``Servers.on_master``."""
+        with translated():
+            return self.client.execute_command(*parts)
+
+    def close(self) -> None:
+        """See ``Servers.close``."""
+        self.client.close()
+
+    def _address(self) -> str:
+        """Where the client is connected, as far as it knows."""
+        pool = self.client.connection_pool
+        if isinstance(pool, SentinelConnectionPool):
+            return "{}:{}".format(*(pool.master_address or ("master of", pool.service_name)))
+        options = pool.connection_kwargs
+        return str(options["path"]) if "path" in options else f"{options.get('host')}:{options.get('port')}"
+
+
+#: A node of a cluster and the parts of a command for it.
+_Letter = tuple[ClusterNode, Sequence[Any]]
+
+
+class ClusterServers(Servers):
+    """The masters of a Redis Cluster; each command goes to that of its key, those of one call to all at once.
+
+    What the client would do by itself is switched off: it follows a slot that is on the move to nodes that it does not
+    know, and asks the server where the keys of a script stand, by which every batch would be sent twice.
+
+    Args:
+        open_client: Makes a client, which connects at once.
+        connections: Counts those that its clients open.
+    """
+
+    mode = "cluster"
+
+    def __init__(self, open_client: Callable[[], RedisCluster], connections: Connections | None = None) -> None:
+        self._open_client = open_client
+        self.connections = connections or Connections()
+        self._client: RedisCluster | None = None
+
+    def send(self, commands: Sequence[Command]) -> list[Any]:
+        """See ``Servers.send``."""
+        if not commands:
+            return []
+        return self._deliver(
+            lambda client: [(client.get_node_from_key(command.key), command.parts) for command in commands]
+        )
+
+    def on_masters(self, *parts: Any) -> dict[str, Any]:
+        """See ``Servers.on_masters``."""
+        masters: list[ClusterNode] = []
+
+        def letters(client: RedisCluster) -> list[_Letter]:
+            masters[:] = client.get_primaries()
+            return [(master, parts) for master in masters]
+
+        replies = self._deliver(letters)
+        for reply in replies:
+            check_reply(reply)
+        return {master.name: reply for master, reply in zip(masters, replies, strict=True)}
+
+    def on_master(self, name: str, *parts: Any) -> Any:
+        """See ``Servers.on_master``."""
+
+        def letters(client: RedisCluster) -> list[_Letter]:
+            for master in client.get_primaries():
+                if master.name == name:
+                    return [(master, parts)]
+            raise exceptions.MasterDownError(f"{name} is no master of the cluster any more")
+
+        (reply,) = self._deliver(letters)
+        check_reply(reply)
+        return reply
+
+    def close(self) -> None:
+        """See ``Servers.close``."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _deliver(self, letters: Callable[[RedisCluster], list[_Letter]]) -> list[Any]:
+        """Send to whom it concerns, and all of it once more when a part has moved or a node is gone."""
+        with translated():
+            if self._client is None:
+                self._client = self._open_client()
+            try:
+                replies = _deliver_once(self._client, letters)
+                if replies is None:
+                    self._client.nodes_manager.initialize()
+                    replies = _exchange(self._client, letters(self._client))
+            except exceptions.RedisClusterException:
+                # None of the nodes that we know of says who has which slot. The next call begins with the settings'.
+                self.close()
+                raise
+            return replies
+
+
+def _deliver_once(client: RedisCluster, letters: Callable[[RedisCluster], list[_Letter]]) -> list[Any] | None:
+    """Return the replies, or None when it may help to ask who has which slot by now."""
+    try:
+        replies = _exchange(client, letters(client))
+    except exceptions.AuthenticationError:
+        raise
+    except (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.SlotNotCoveredError):
+        return None
+    return None if any(isinstance(reply, _ASK_AGAIN) for reply in replies) else replies
+
+
+def _exchange(client: RedisCluster, letters: Sequence[_Letter]) -> list[Any]:
+    """Write to all nodes, then read from all; return the replies in the order given, errors among them."""
+    stack = [PipelineCommand(parts, {"target_nodes": node}, at) for at, (node, parts) in enumerate(letters)]
+    pipeline: Any = client.pipeline()
+    replies: list[Any] = pipeline.send_cluster_commands(stack, raise_on_error=False, allow_redirections=False)
+    return replies
+
+
+def refuse_eviction(what: str, info: Mapping[str, Any]) -> None:
+    """Raise when a server drops keys as soon as it is full.
+
+    Args:
+        what: Which server, as a noun.
+        info: What it says of its memory.
+
+    Raises:
+        StoreMisconfigured: It has a memory limit and a policy that evicts.
+    """
+    policy = info.get("maxmemory_policy", KEEPING)
+    if policy != KEEPING and info.get("maxmemory"):
+        raise StoreMisconfigured(
+            f"{what} would drop keys when full and pairs would be missed; its maxmemory-policy is {policy}: "
+            f"{POLICY_ADVICE}"
+        )

@@ -1,0 +1,352 @@
+"""The index in Redis (7.0 or newer) or Valkey, on one server or on a cluster.
+
+Every operation is one script per slot for a whole batch. Names of keys: ``index.redis.keys``. Buckets and their
+layouts: ``index.redis.buckets``. Scripts: ``index/redis/lua``.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.errors import IndexMismatch, StoreMisconfigured, StoreUnavailable
+from streamdedup.index.contract import (
+    UNKNOWN_LOG,
+    Fence,
+    Fingerprint,
+    Hits,
+    Listed,
+    LogState,
+    MetInCrowd,
+    Noted,
+    Opening,
+    StoreStats,
+    wall_clock_ms,
+)
+from streamdedup.index.documents import MARKER_LIFETIME_MS, PutResult, PutState, StoredRecord
+from streamdedup.index.entries import decode_record, encode_number, encode_place, encode_record
+from streamdedup.index.fingerprints import compare_fingerprints, decode_fingerprint, in_redis
+from streamdedup.index.redis.buckets import LAYOUTS, BucketLayout, RedisBuckets
+from streamdedup.index.redis.claims import RedisClaims
+from streamdedup.index.redis.copies import RedisCopies
+from streamdedup.index.redis.expiry import RedisBacklog
+from streamdedup.index.redis.keys import Keys, by_slot
+from streamdedup.index.redis.partitions import RedisPartitions
+from streamdedup.index.redis.runner import Call, ScriptRunner, pairs_of, portions
+from streamdedup.index.redis.servers import Command, Servers, refuse_eviction
+from streamdedup.index.redis.statistics import DocumentCount, fullest
+from streamdedup.position import Log, Partition, Position
+
+
+class RedisBucketStore:
+    """A ``BucketStore`` on Redis.
+
+    Args:
+        servers: Where to keep it.
+        namespace: Prefix and profile, joined by a colon: what keeps this index apart from others.
+        bands: Bands of the banding, at least 1.
+        shards: Slots for each band; 1 but on a cluster.
+        lifetime_ms: How long index entries and pending matches live after they were last written; None for ever. Claims
+            live twice as long, at least.
+        bucket_cap: Most members of a bucket; None for no limit.
+        bucket_layout: How buckets are stored.
+        draft: Whether this is the store of a ``Draft``.
+        now_ms: The clock, in milliseconds.
+    """
+
+    def __init__(  # noqa: PLR0913  each decides where an index is, how long it keeps and how much
+        self,
+        servers: Servers,
+        *,
+        namespace: str,
+        bands: int,
+        shards: int = 1,
+        lifetime_ms: int | None = None,
+        bucket_cap: int | None = None,
+        bucket_layout: BucketLayout = LAYOUTS["sets"],
+        draft: bool = False,
+        now_ms: Callable[[], float] = wall_clock_ms,
+    ) -> None:
+        self._servers = servers
+        self._shards = shards
+        self._bucket_layout = bucket_layout
+        self._lifetime_ms = lifetime_ms
+        self._namespace = namespace
+        self._keys = Keys(namespace, bands, shards, in_draft=draft)
+        self._documents = DocumentCount(self._keys, lifetime_ms, now_ms)
+        self._lifetime = str(lifetime_ms or 0).encode()
+        self._runner = ScriptRunner(servers, self._keys.fingerprint)
+        self._partitions = RedisPartitions(servers, self._keys, self._runner)
+        self._buckets = RedisBuckets(
+            bucket_layout,
+            keys=self._keys,
+            runner=self._runner,
+            partitions=self._partitions,
+            lifetime_ms=lifetime_ms,
+            bucket_cap=bucket_cap,
+        )
+        self._copies = RedisCopies(servers, self._keys, self._runner, self._partitions, self._lifetime)
+        self._claims = RedisClaims(servers, self._keys, self._runner, self._partitions, lifetime_ms)
+        self._backlog = RedisBacklog(
+            servers, self._keys, self._claims, self._runner, self._partitions, lifetime_ms, now_ms
+        )
+
+    def _fenced_call(self, name: str, slot: int, fences: Sequence[Fence], arguments: Iterable[Any]) -> Call:
+        return self._partitions.fenced_call(name, slot, fences, arguments)
+
+    # The contract
+
+    def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
+        """See ``BucketStore.open``."""
+        self._runner.load()
+        key = self._keys.fingerprint
+        # In this order: whoever rebuilds an index deletes the old one while the draft stands.
+        is_half_dropped = self._servers.ask(key, "EXISTS", self._keys.dropping)
+        if self._servers.ask(key, "EXISTS", self._keys.draft):
+            raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt")
+        if is_half_dropped and create:
+            raise IndexMismatch(f"the deletion of {self._namespace} did not end; call again: streamdedup index drop")
+        ours = msgspec.json.encode(self.stored_fingerprint(fingerprint))
+        created = self._servers.ask(key, "SET", key, ours, "NX") if create else None
+        if created:
+            return Opening(created=True)
+        stored = self._servers.ask(key, "GET", key)
+        if stored is None:
+            return None
+        return compare_fingerprints(decode_fingerprint(key, stored), msgspec.json.decode(ours))
+
+    def stored_fingerprint(self, fingerprint: Fingerprint) -> dict[str, object]:
+        """Return the fingerprint that is stored: that of the settings, and the parameters that decide on the keys."""
+        return in_redis(
+            fingerprint, shards=self._shards, bucket_layout=self._bucket_layout.name, lifetime_ms=self._lifetime_ms
+        )
+
+    def fence(
+        self, partition: Partition, generation: int, committed: int, note: str = "", state: LogState = UNKNOWN_LOG
+    ) -> Fence:
+        """See ``BucketStore.fence``."""
+        return self._partitions.fence(partition, generation, committed, note, state)
+
+    def noted(self, partitions: Sequence[Partition]) -> dict[Partition, Noted]:
+        """See ``BucketStore.noted``."""
+        return self._partitions.noted(partitions)
+
+    def save_read_start(self, read_start: str, fence: Fence) -> None:
+        """See ``BucketStore.save_read_start``."""
+        self._partitions.save_read_start(read_start, fence)
+
+    def announce(self, note: str, fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.announce``."""
+        self._partitions.announce(note, fences)
+
+    def settle(self, draft: str, notes: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
+        """See ``Draft.settle``; ``draft`` names it."""
+        self._partitions.settle(draft, notes, fences)
+
+    def unfence(self, partition: Partition) -> None:
+        """See ``BucketStore.unfence``."""
+        self._partitions.unfence(partition)
+
+    def put_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> list[PutResult]:
+        """See ``BucketStore.put_records``."""
+        results = [PutResult(PutState.CREATED)] * len(records)
+        groups, replies = self._store_records("put_records", [self._lifetime], records, fences)
+        for members, (states, *stored) in zip(groups, replies, strict=True):
+            if not any(states):
+                continue
+            previous = dict(zip(stored[::2], stored[1::2], strict=True))
+            for at, (index, state) in enumerate(zip(members.tolist(), states, strict=True), start=1):
+                if state != PutState.CREATED:
+                    entry = previous.get(at)
+                    number = records[index].number
+                    results[index] = PutResult(PutState(state), _decoded(number, entry) if entry else None)
+        return results
+
+    def replace_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.replace_records``."""
+        marker_lifetime = self._lifetime if self._lifetime != b"0" else b"%d" % MARKER_LIFETIME_MS
+        # First a call that changes nothing. A server that goes back in time now, and forgets in other slots that
+        # documents have left their buckets, forgets this one too and refuses the records (rule 10).
+        slots = by_slot(self._keys.record_slot(record.number) for record in records)
+        self._buckets.removing_none(slots, fences)
+        self._store_records("replace_records", [self._lifetime, marker_lifetime], records, fences)
+
+    def _store_records(
+        self, script: str, lifetimes: Sequence[bytes], records: Sequence[StoredRecord], fences: Sequence[Fence]
+    ) -> tuple[list[NDArray[np.intp]], list[Any]]:
+        """Call a script; return which of the records went into each call, and the replies."""
+        numbers = np.array([record.number for record in records], np.int64)
+        groups = self._keys.by_record_slot(numbers)
+        calls = []
+        for slot, members in groups:
+            entries = [encode_record(records[index]) for index in members.tolist()]
+            lengths = np.array([len(entry) for entry in entries], ">u4")
+            packed = (numbers[members].astype(">i8").tobytes(), lengths.tobytes(), b"".join(entries))
+            call = self._fenced_call(script, slot, fences, [self._keys.records(slot), *lifetimes, *packed])
+            calls.append(call._replace(documents_count=len(entries)))
+        return [members for _, members in groups], self._runner.run(calls)
+
+    def enter_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> Hits:
+        """See ``BucketStore.enter_buckets``."""
+        return self._buckets.insert(numbers, band_keys, fences, [self._documents.adding(numbers)])
+
+    def leave_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.leave_buckets``."""
+        self._buckets.remove(numbers, band_keys, fences)
+
+    def leave_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.leave_copies``."""
+        self._copies.leave(documents, fences)
+
+    def departures(self) -> dict[int, int]:
+        """See ``BucketStore.departures``."""
+        return self._copies.departures()
+
+    def enter_copies(
+        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], met: MetInCrowd | None = None
+    ) -> list[list[int]]:
+        """See ``BucketStore.enter_copies``."""
+        return self._copies.enter(documents, fences, met)
+
+    def get_records(self, numbers: Sequence[int]) -> dict[int, StoredRecord]:
+        """See ``BucketStore.get_records``."""
+        distinct = list(dict.fromkeys(numbers))
+        groups = by_slot(self._keys.record_slot(number) for number in distinct)
+        keys = [[self._keys.record(distinct[index]) for index in members] for members in groups.values()]
+        replies = self._servers.ask_all([Command(of_slot[0], ("MGET", *of_slot)) for of_slot in keys])
+        found = {}
+        for members, values in zip(groups.values(), replies, strict=True):
+            for index, value in zip(members, values, strict=True):
+                if value is not None:
+                    found[distinct[index]] = _decoded(distinct[index], value)
+        return found
+
+    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, StoredRecord | None]:
+        """See ``BucketStore.read_entries``."""
+        groups = by_slot(self._keys.record_slot(number) for number in numbers)
+        limit = max(1, limit_bytes // max(1, len(groups)))
+        calls: list[Call] = [
+            Call("read_entries", [self._keys.record(numbers[index]) for index in members], [limit])
+            for members in groups.values()
+        ]
+        read: dict[int, StoredRecord | None] = {}
+        for members, reply in zip(groups.values(), self._runner.run(calls), strict=True):
+            # The reply ends where the limit was reached.
+            for index, value in zip(members, reply, strict=False):
+                read[numbers[index]] = None if value is None else _decoded(numbers[index], value)
+        return read
+
+    def save_partners(
+        self, partners: Sequence[tuple[Position, Mapping[bytes, bytes]]], fences: Sequence[Fence]
+    ) -> list[dict[bytes, bytes]]:
+        """See ``BucketStore.save_partners``."""
+        groups = [
+            (slot, part)
+            for slot, members in by_slot(self._keys.partner_slot(position) for position, _ in partners).items()
+            for part in portions(members, [len(partners[index][1]) for index in members])
+        ]
+        calls = []
+        for slot, members in groups:
+            arguments: list[Any] = [self._keys.partners(slot), self._lifetime]
+            for index in members:
+                position, pairs = partners[index]
+                arguments += (position.key, len(pairs))
+                for pair_key, match in pairs.items():
+                    arguments += (pair_key, match)
+            calls.append(self._fenced_call("save_partners", slot, fences, arguments))
+        saved: list[dict[bytes, bytes]] = [{} for _ in partners]
+        for (_, members), reply in zip(groups, self._runner.run(calls), strict=True):
+            for index, entries in zip(members, reply, strict=True):
+                saved[index] = pairs_of(entries)
+        return saved
+
+    def claim_pairs(
+        self,
+        claims: Sequence[tuple[bytes, Position]],
+        fences: Sequence[Fence],
+        met: Sequence[tuple[bytes, Position]] = (),
+    ) -> list[bool]:
+        """See ``BucketStore.claim_pairs``."""
+        return self._claims.claim_pairs(claims, fences, met)
+
+    def count_claims(self) -> int:
+        """See ``BucketStore.count_claims``."""
+        return self._claims.count_claims()
+
+    def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.set_clusters``."""
+        groups = by_slot(self._keys.record_slot(number) for number, _, _ in clusters)
+        calls = []
+        for slot, members in groups.items():
+            arguments = [self._keys.records(slot)]
+            for index in members:
+                number, position, cluster = clusters[index]
+                arguments += (encode_number(number), encode_place(position), encode_number(cluster))
+            calls.append(self._fenced_call("set_clusters", slot, fences, arguments))
+        self._runner.run(calls)
+
+    def finish(
+        self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
+    ) -> None:
+        """See ``BucketStore.finish``."""
+        # Partners first: whoever dies in between leaves a mark from which the next daemon knows where to look.
+        self._partitions.forget_partners(positions)
+        self._partitions.raise_marks(committed, fences)
+
+    def is_late(self, time_ms: int) -> bool:
+        """See ``BucketStore.is_late``."""
+        return self._backlog.is_late(time_ms)
+
+    def list_expiring(self, listed: Listed, fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.list_expiring``."""
+        self._backlog.list_expiring(listed, fences)
+
+    def watermarks(self) -> dict[Partition, int]:
+        """See ``BucketStore.watermarks``."""
+        return self._backlog.watermarks()
+
+    def set_watermarks(
+        self, watermarks: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
+    ) -> dict[Partition, int]:
+        """See ``BucketStore.set_watermarks``."""
+        return self._backlog.set_watermarks(watermarks, fences, extend=extend)
+
+    def expired(self, logs: Sequence[Log], watermark_ms: int, count: int) -> list[Listed]:
+        """See ``BucketStore.expired``."""
+        return self._backlog.expired(logs, watermark_ms, count)
+
+    def evict(self, listed: Listed, fence: Fence) -> None:
+        """See ``BucketStore.evict``."""
+        self._backlog.evict(listed, fence)
+
+    def connections_count(self) -> int:
+        """See ``BucketStore.connections_count``."""
+        return self._servers.connections.count
+
+    def ping(self) -> None:
+        """See ``BucketStore.ping``."""
+        self._servers.on_masters("PING")
+
+    def stats(self) -> StoreStats:
+        """See ``BucketStore.stats``."""
+        masters = self._servers.on_masters("INFO", "memory")
+        for name, info in masters.items():
+            refuse_eviction(f"the store {name}", info)
+        return fullest(masters.values())
+
+    def count_documents(self) -> int:
+        """See ``BucketStore.count_documents``."""
+        return int(self._servers.ask_all([self._documents.asking()])[0])
+
+    def close(self) -> None:
+        """See ``BucketStore.close``."""
+        self._servers.close()
+
+
+def _decoded(number: int, data: bytes) -> StoredRecord:
+    try:
+        return decode_record(number, data)
+    except ValueError as error:
+        raise StoreMisconfigured(f"{error}; another program writes to the keys of this index") from error

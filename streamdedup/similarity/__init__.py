@@ -1,0 +1,1 @@
+"""Similarity of shingle sets: MinHash signatures, bands, sketches."""

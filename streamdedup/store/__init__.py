@@ -1,1 +1,0 @@
-"""Where the index lives: the contract (``base``), its specification in memory, and Redis."""

@@ -1,0 +1,1 @@
+"""Memory broker and transport, and crash points: for tests and benchmarks."""

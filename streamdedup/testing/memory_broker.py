@@ -1,0 +1,300 @@
+"""A message system inside one process, for tests: small, and with the traps of the real one.
+
+What it models of Kafka, because a loop could fall into it:
+
+- a topic that is created again has another id, and what was committed for it may be deleted later;
+- a failed publish has an unknown outcome: ``publish_failures`` makes it fail before or after the commit;
+- a rebalance moves no position of a partition that is kept, and a new owner starts at the committed offset;
+- a batch polled in an earlier generation is refused when it is committed;
+- opening a sink settles the open transaction of its transactional id and fences the earlier sink;
+- an open transaction holds readers back, an aborted one is never seen, and its markers take up offsets;
+- a sink or source that failed is of no more use.
+
+A source of a broker that is away says so at once, the real one after some polls that return nothing. Not thread-safe: a
+test calls it step by step. Sources and sinks are in ``testing.memory_transport``.
+"""
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count, cycle
+from typing import Literal
+
+from streamdedup.errors import BrokerUnavailable, ProducerFenced
+from streamdedup.kafka.protocols import Batch, Bookmark, Message, Record
+from streamdedup.position import Partition, Position
+
+#: When a publish fails: before anything takes effect, or after everything has.
+FailurePoint = Literal["before commit", "after commit"]
+
+
+@dataclass(slots=True)
+class Transaction:
+    """Records become visible together, or never."""
+
+    state: Literal["open", "committed", "aborted"] = "open"
+    partitions: set[Partition] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One offset of a partition; without a record it is the marker that ends a transaction."""
+
+    record: Record | None
+    transaction: Transaction
+    readable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Who polled a batch, and when."""
+
+    member: int
+    generation: int
+
+
+@dataclass(slots=True)
+class Group:
+    """A consumer group.
+
+    Attributes:
+        topics: What its members read.
+        generation: Counts rebalances.
+        members: Their numbers, in order of joining.
+        owners: Member of each partition.
+        committed: Offset of the next record, by partition.
+        notes: What was committed along with it.
+        topic_ids: Id of the topic that it was committed for; empty when somebody else did.
+    """
+
+    topics: tuple[str, ...]
+    generation: int = 0
+    members: list[int] = field(default_factory=list)
+    owners: dict[Partition, int] = field(default_factory=dict)
+    committed: dict[Partition, int] = field(default_factory=dict)
+    notes: dict[Partition, str] = field(default_factory=dict)
+    topic_ids: dict[Partition, str] = field(default_factory=dict)
+
+
+class MemoryBroker:
+    """Topics, consumer groups and transactions.
+
+    Attributes:
+        away: While true, polls raise BrokerSilent and everything else raises BrokerUnavailable.
+        on_idle: Called with the time-out of a poll or hold that found nothing, instead of waiting.
+        publish_failures: Where the coming publishes fail, first one first; each counts once.
+        tells_topic_ids: Whether sources hear the ids of topics; false models a broker before Kafka 2.8.
+        poll_failures: What the coming polls raise, first one first; each counts once.
+        groups: State of each consumer group.
+        member_numbers: Where a new member takes its number from.
+    """
+
+    def __init__(self, topics: Mapping[str, int], on_idle: Callable[[float], None] = lambda _timeout_s: None) -> None:
+        """Start with empty topics.
+
+        Args:
+            topics: Number of partitions of each topic.
+            on_idle: See the attribute.
+        """
+        self.away = False
+        self.tells_topic_ids = True
+        self.on_idle = on_idle
+        self.groups: dict[str, Group] = {}
+        self.member_numbers = count(1)
+        self.publish_failures: list[FailurePoint] = []
+        self.poll_failures: list[Exception] = []
+        self._topics = dict(topics)
+        self._topic_ids = dict.fromkeys(topics, "1")
+        self._logs: dict[Partition, list[Entry]] = {
+            Partition(topic, number): [] for topic, partitions in topics.items() for number in range(partitions)
+        }
+        self._epochs: dict[str, int] = {}
+        self._open: dict[str, Transaction] = {}
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int = 0,
+        readable: bool = True,
+    ) -> Position:
+        """Append one record, outside any transaction, and return its position.
+
+        Args:
+            topic: Where to.
+            value: Value bytes, or None.
+            key: Key bytes; decides the partition unless that is given.
+            partition: Number of the partition.
+            timestamp_ms: Record time in milliseconds since the epoch.
+            readable: Whether a client can parse it.
+        """
+        message = Message(topic, key, value, timestamp_ms=timestamp_ms)
+        return self.append(message, Transaction("committed"), partition, readable=readable)
+
+    def records(self, topic: str, *, committed: bool = True) -> list[Record]:
+        """Records of ``topic`` that a reader sees; ``committed`` false: those of open and aborted transactions too."""
+        return [
+            entry.record
+            for partition in self.partitions(topic)
+            for entry in (self.visible(partition) if committed else self._logs[partition])
+            if entry.record is not None
+        ]
+
+    def committed(self, group: str) -> dict[Partition, int]:
+        """Committed offsets of ``group``."""
+        return dict(self.groups[group].committed) if group in self.groups else {}
+
+    def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        """Set offsets from outside, as an operator can while the group is stopped."""
+        self.groups[group].committed.update(offsets)
+        self.groups[group].notes.update(dict.fromkeys(offsets, ""))
+        for partition in offsets:
+            self.groups[group].topic_ids.pop(partition, None)
+
+    def recreate(self, topic: str, partitions: int | None = None, *, offsets_deleted: bool = True) -> None:
+        """Delete a topic and create it again, empty.
+
+        Args:
+            topic: Its name.
+            partitions: Number of its partitions; None for as many as before.
+            offsets_deleted: Whether what groups have committed for it is deleted; else that comes later.
+        """
+        before = self.partitions(topic)
+        for partition in before:
+            del self._logs[partition]
+        if offsets_deleted:
+            self.delete_offsets(topic)
+        self._topic_ids[topic] = str(int(self._topic_ids[topic]) + 1)
+        self._topics[topic] = 0
+        self.add_partitions(topic, partitions or len(before))
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Raise the number of partitions of a topic."""
+        self._logs |= {Partition(topic, number): [] for number in range(self._topics[topic], partitions)}
+        self._topics[topic] = partitions
+        for group in [name for name, state in self.groups.items() if topic in state.topics]:
+            self.rebalance(group)
+
+    def delete_offsets(self, topic: str) -> None:
+        """Delete what groups have committed for a topic."""
+        for state in self.groups.values():
+            for of_group in (state.committed, state.notes, state.topic_ids):
+                for partition in [each for each in of_group if each.topic == topic]:
+                    del of_group[partition]
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Id of each topic."""
+        return {topic: self._topic_ids[topic] for topic in topics if self.tells_topic_ids}
+
+    def bookmark(self, group: str, partition: Partition) -> Bookmark | None:
+        """What a group has committed for a partition in the present incarnation of its topic."""
+        state = self.groups[group]
+        if state.topic_ids.get(partition, "") not in {"", self._topic_ids[partition.topic]}:
+            return None
+        offset = state.committed.get(partition)
+        return None if offset is None else Bookmark(offset, state.notes.get(partition, ""))
+
+    def start(self, group: str, partition: Partition) -> int:
+        """Offset at which a member of a group begins to read a partition."""
+        bookmark = self.bookmark(group, partition)
+        return 0 if bookmark is None or bookmark.offset > self.end_of(partition) else bookmark.offset
+
+    def rebalance(self, group: str) -> None:
+        """Give each partition to another member, where there are several; members notice at their next poll."""
+        state = self.groups[group]
+        state.generation += 1
+        partitions = sorted(partition for topic in state.topics for partition in self.partitions(topic))
+        shift = state.generation % len(state.members) if state.members else 0
+        members = cycle(state.members[shift:] + state.members[:shift])
+        state.owners = dict(zip(partitions, members, strict=False))
+
+    def time_out_transactions(self) -> None:
+        """Abort whatever is open, as after the transaction timeout."""
+        for transactional_id in list(self._open):
+            self.end(transactional_id, "aborted")
+
+    def refuse_if_away(self) -> None:
+        """Answer nothing while away.
+
+        Raises:
+            BrokerUnavailable: It is away.
+        """
+        if self.away:
+            raise BrokerUnavailable("the broker is away")
+
+    def append(
+        self, message: Message, transaction: Transaction, partition: int | None = None, *, readable: bool = True
+    ) -> Position:
+        """Append ``message`` under ``transaction`` and return its position."""
+        number = zlib.crc32(message.key or b"") % self._topics[message.topic] if partition is None else partition
+        log = self._logs[Partition(message.topic, number)]
+        position = Position(message.topic, number, len(log))
+        record = Record(position, message.timestamp_ms or 0, message.key, message.value, message.headers)
+        log.append(Entry(record, transaction, readable))
+        transaction.partitions.add(position.of)
+        return position
+
+    def visible(self, partition: Partition, start: int = 0) -> Iterator[Entry]:
+        """Entries that a reader of committed records sees from ``start`` on: none behind an open transaction."""
+        for entry in self._logs[partition][start:]:
+            if entry.transaction.state == "open":
+                return
+            if entry.transaction.state == "committed" and entry.record is not None:
+                yield entry
+
+    def first_since(self, partition: Partition, time_ms: int | None) -> int:
+        """Offset of the first record of a time or later; the end of the partition when there is none."""
+        if time_ms is None:
+            return 0
+        later = (e.record for e in self.visible(partition) if e.record and e.record.timestamp_ms >= time_ms)
+        first = next(later, None)
+        return self.end_of(partition) if first is None else first.position.offset
+
+    def end_of(self, partition: Partition) -> int:
+        """Offset of the next record of ``partition``."""
+        return len(self._logs[partition])
+
+    def register(self, transactional_id: str) -> int:
+        """Settle what an earlier producer left open, refuse it from now on, and return the new one's epoch."""
+        self.end(transactional_id, "aborted")
+        self._epochs[transactional_id] = self._epochs.get(transactional_id, 0) + 1
+        return self._epochs[transactional_id]
+
+    def begin(self, transactional_id: str, epoch: int) -> Transaction:
+        """Open a transaction.
+
+        Raises:
+            ProducerFenced: A later producer has registered.
+        """
+        if self._epochs[transactional_id] != epoch:
+            raise ProducerFenced(f"another producer took over {transactional_id}")
+        self._open[transactional_id] = Transaction()
+        return self._open[transactional_id]
+
+    def end(self, transactional_id: str, state: Literal["committed", "aborted"]) -> None:
+        """Close the open transaction, if any; its markers take up one offset of each partition."""
+        transaction = self._open.pop(transactional_id, Transaction())
+        transaction.state = state
+        for partition in transaction.partitions:
+            self._logs[partition].append(Entry(None, transaction))
+
+    def commit_batch(self, group: str, batch: Batch) -> None:
+        """Commit a batch unless the group has moved on.
+
+        Raises:
+            BrokerUnavailable: The membership under which it was polled is over.
+        """
+        state = self.groups[group]
+        membership: Membership = batch.membership
+        if membership.generation != state.generation or membership.member not in state.members:
+            raise BrokerUnavailable("the group moved on while the batch was processed")
+        state.committed.update(batch.ends())
+        state.notes.update(dict.fromkeys(batch.ends(), batch.note))
+        state.topic_ids.update({each: batch.topic_ids[each.topic] for each in batch.ends() if batch.topic_ids})
+
+    def partitions(self, topic: str) -> list[Partition]:
+        """All partitions of a topic."""
+        return [Partition(topic, number) for number in range(self._topics[topic])]

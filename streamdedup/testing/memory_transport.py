@@ -1,0 +1,361 @@
+"""Sources and sinks inside one process, for tests; the broker, with what it models, is ``testing.memory_broker``."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from types import TracebackType
+from typing import Self
+
+from streamdedup.errors import BrokerSilent, BrokerUnavailable, Rejoin
+from streamdedup.kafka.protocols import Batch, Bookmark, Message, ReadProgress, Record, SourceStats, Unreadable
+from streamdedup.position import Partition
+from streamdedup.testing.memory_broker import FailurePoint, Group, Membership, MemoryBroker, Transaction
+
+__all__ = ["MemoryBroker", "MemoryHistory", "MemorySink", "MemorySource", "MemoryTransport"]
+
+
+class MemoryTransport:
+    """Opens sources and sinks of one member of a group; see ``kafka.protocols``."""
+
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        group: str,
+        topics: Sequence[str],
+        *,
+        transactional_id: str | None = "only",
+        max_poll_records: int = 2_000,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            broker: What to talk to.
+            group: Consumer group.
+            topics: Input topics.
+            transactional_id: Names this member; None for at-least-once delivery.
+            max_poll_records: Most records in one batch.
+        """
+        self._broker = broker
+        self._group = group
+        self._transactional_id = transactional_id
+        self._max_poll_records = max_poll_records
+        broker.groups.setdefault(group, Group(tuple(topics)))
+
+    def open(self) -> "tuple[MemorySource, MemorySink]":
+        """Connect both ends.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+        """
+        sink = MemorySink(self._broker, self._group, self._transactional_id)
+        return MemorySource(self._broker, self._group, self._max_poll_records), sink
+
+
+class MemorySource:
+    """A member of a consumer group; joins at its first poll."""
+
+    def __init__(self, broker: MemoryBroker, group: str, max_poll_records: int) -> None:
+        broker.refuse_if_away()
+        self._broker = broker
+        self._name = group
+        self._group = broker.groups[group]
+        self._max_poll_records = max_poll_records
+        self._member = next(broker.member_numbers)
+        self._generation = -1
+        self._positions: dict[Partition, int] = {}
+        self._rebalances_count = 0
+        self._broken: str | None = None
+        self._topic_ids = broker.topic_ids(self._group.topics)
+
+    def poll(self, timeout_s: float, most: int | None = None) -> Batch:
+        """Return the next records; see ``Source.poll``.
+
+        Raises:
+            BrokerSilent: The broker is away; poll again.
+            BrokerUnavailable: This source is unusable.
+            Rejoin: A topic was deleted and created again.
+        """
+        self._refuse_if_broken()
+        if self._topic_ids != self._broker.topic_ids(self._group.topics):
+            self._broken = "a topic was deleted and created again"
+            raise Rejoin(self._broken)
+        if self._broker.poll_failures:
+            self._broken = "a poll failed"
+            raise self._broker.poll_failures.pop(0)
+        if self._broker.away:
+            self._broker.on_idle(timeout_s)
+            raise BrokerSilent("the broker is away")
+        self._catch_up()
+        batch = self._fetch(self._max_poll_records if most is None else min(most, self._max_poll_records))
+        if not batch:
+            self._broker.on_idle(timeout_s)
+        return batch
+
+    def poll_ahead(self, timeout_s: float, most: int) -> Batch:
+        """Poll while the last batch is not committed yet; see ``Source.poll_ahead``.
+
+        Raises:
+            StreamdedupError: As ``poll``.
+        """
+        return self.poll(timeout_s, most)
+
+    def rewind(self, batch: Batch) -> None:
+        """Make the next poll start again at ``batch``."""
+        self._move(batch.starts())
+
+    def hold(self, timeout_s: float) -> None:
+        """Keep the membership and fetch nothing.
+
+        Raises:
+            BrokerUnavailable: This source is unusable.
+        """
+        self._refuse_if_broken()
+        if not self._broker.away:
+            self._catch_up()
+        self._broker.on_idle(timeout_s)
+
+    def committed(self, partition: Partition) -> Bookmark | None:
+        """Return what the group has committed, or None.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+        """
+        self._broker.refuse_if_away()
+        return self._broker.bookmark(self._name, partition)
+
+    def all_committed(self) -> dict[Partition, Bookmark]:
+        """Return what the group has committed.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+        """
+        self._broker.refuse_if_away()
+        found = ((partition, self._broker.bookmark(self._name, partition)) for partition in self._group.committed)
+        return {partition: bookmark for partition, bookmark in found if bookmark is not None}
+
+    def end(self, partition: Partition) -> int | None:
+        """Return the offset behind the last record."""
+        return self._broker.end_of(partition)
+
+    def confirm(self) -> None:
+        """Do nothing: each member that joins begins a new generation."""
+
+    def commit(self, batch: Batch) -> None:
+        """Commit ``batch``.
+
+        Raises:
+            BrokerUnavailable: The broker is away, or the membership has changed.
+        """
+        self._broker.refuse_if_away()
+        self._broker.commit_batch(self._name, batch)
+
+    def assigned(self) -> frozenset[Partition]:
+        """Return the partitions that are ours, as far as we have noticed."""
+        return frozenset(self._positions)
+
+    def partitions(self) -> frozenset[Partition]:
+        """Return all partitions of the topics."""
+        return frozenset(each for topic in self._group.topics for each in self._broker.partitions(topic))
+
+    def generation(self) -> int | None:
+        """Return the generation of the group, or None while we are no member."""
+        return self._generation if self._positions else None
+
+    def stats(self) -> SourceStats:
+        """Return counters and lags."""
+        lags = {partition: self._broker.end_of(partition) - position for partition, position in self._positions.items()}
+        return SourceStats(self._rebalances_count, lags)
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._broken = "closed"
+        self._positions.clear()
+        self.leave()
+
+    def leave(self) -> None:
+        """Be no member any more, as after a session timeout; the next poll joins again."""
+        if self._member in self._group.members:
+            self._group.members.remove(self._member)
+            self._broker.rebalance(self._name)
+
+    def _catch_up(self) -> None:
+        """Join if we are no member, and take note of a rebalance."""
+        if self._member not in self._group.members:
+            self._positions.clear()
+            self._group.members.append(self._member)
+            self._broker.rebalance(self._name)
+        if self._generation == self._group.generation:
+            return
+        self._generation = self._group.generation
+        self._rebalances_count += 1
+        ours = [partition for partition, member in self._group.owners.items() if member == self._member]
+        self._positions = {p: self._positions.get(p, self._broker.start(self._name, p)) for p in ours}
+
+    def _fetch(self, most: int) -> Batch:
+        """The next records of all our partitions, up to the first unreadable one; or, when that is next, only that."""
+        # Out of range, as of a topic that was created again: begin at the oldest record.
+        self._move({p: 0 for p, offset in self._positions.items() if offset > self._broker.end_of(p)})
+        entries = chain.from_iterable(self._broker.visible(p, offset) for p, offset in self._positions.items())
+        batch_of: dict[bool, list[Record]] = {True: [], False: []}
+        for entry in islice(entries, most):
+            if entry.record is not None:
+                if batch_of[not entry.readable]:
+                    break
+                batch_of[entry.readable].append(entry.record)
+        batch = Batch(
+            tuple(batch_of[True]),
+            tuple(Unreadable(record.position, "made unreadable") for record in batch_of[False]),
+            max(0, self._generation),
+            Membership(self._member, self._generation),
+            topic_ids=self._topic_ids,
+        )
+        self._move(batch.ends())
+        return batch
+
+    def _move(self, offsets: Mapping[Partition, int]) -> None:
+        """Set the next offset of those partitions that are ours."""
+        self._positions.update((p, offset) for p, offset in offsets.items() if p in self._positions)
+
+    def _refuse_if_broken(self) -> None:
+        if self._broken is not None:
+            raise BrokerUnavailable(f"this source is unusable ({self._broken}); open a new one")
+
+
+class MemorySink:
+    """Publishes in transactions, or, without a transactional id, first the messages and then the offsets."""
+
+    def __init__(self, broker: MemoryBroker, group: str, transactional_id: str | None) -> None:
+        broker.refuse_if_away()
+        self._broker = broker
+        self._group = group
+        self._id = transactional_id
+        self._epoch = broker.register(transactional_id) if transactional_id is not None else 0
+        self._spent: str | None = None
+
+    def publish(self, messages: Sequence[Message], batch: Batch) -> None:
+        """Publish ``messages`` and commit ``batch``; see ``Sink.publish``.
+
+        Raises:
+            BrokerUnavailable: The broker is away, the membership is over, or the test said so.
+            ProducerFenced: A later sink of the same transactional id was opened.
+        """
+        if self._spent is not None:
+            raise BrokerUnavailable(f"this sink is unusable ({self._spent}); open a new one")
+        self._spent = "publishing failed"
+        self._broker.refuse_if_away()
+        failure = self._broker.publish_failures.pop(0) if self._broker.publish_failures else None
+        self._publish(messages, batch, failure)
+        if failure == "after commit":
+            raise BrokerUnavailable("made to fail after the commit")
+        self._spent = None
+
+    def close(self) -> None:
+        """Be of no more use; an open transaction stays open."""
+        self._spent = "closed"
+
+    def _publish(self, messages: Sequence[Message], batch: Batch, failure: FailurePoint | None) -> None:
+        """Everything up to the commit, and the commit unless it is to fail before."""
+        plain = Transaction("committed")
+        transaction = plain if self._id is None else self._broker.begin(self._id, self._epoch)
+        for message in messages:
+            self._broker.append(message, transaction)
+        if failure == "before commit":
+            raise BrokerUnavailable("made to fail before the commit")
+        if batch:
+            self._broker.commit_batch(self._group, batch)
+        if self._id is not None:
+            self._broker.end(self._id, "committed")
+
+
+class MemorySpan:
+    """What stands in topics; see ``kafka.protocols.Span``.
+
+    Args:
+        broker: Where from.
+        starts: First offset of each partition.
+        ends: Where to stop.
+        size: Most records of a batch.
+    """
+
+    def __init__(
+        self, broker: MemoryBroker, starts: Mapping[Partition, int], ends: Mapping[Partition, int], size: int
+    ) -> None:
+        self._broker = broker
+        self._starts = starts
+        self._ends = ends
+        self._size = size
+        self._done_count = 0
+        self.total_count = sum(max(0, end - starts[partition]) for partition, end in ends.items())
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield all of it."""
+        self._broker.refuse_if_away()
+        for partition, end in self._ends.items():
+            start = self._starts[partition]
+            entries = self._broker.visible(partition, start)
+            records = [e.record for e in entries if e.record is not None and e.record.position.offset < end]
+            for first in range(0, len(records), self._size):
+                yield Batch(tuple(records[first : first + self._size]))
+            self._done_count += max(0, end - start)
+
+    def done_count(self) -> int:
+        """Return how many offsets are read."""
+        return self._done_count
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Nothing is to be freed."""
+
+
+class MemoryHistory:
+    """Reads topics; see ``kafka.protocols.History``.
+
+    Args:
+        broker: Where from.
+        size: Most records of a batch.
+    """
+
+    def __init__(self, broker: MemoryBroker, size: int = 500) -> None:
+        self._broker = broker
+        self._size = size
+
+    def progress(
+        self, topics: Sequence[str], offsets: Mapping[Partition, int], now_ms: int
+    ) -> dict[Partition, ReadProgress]:
+        """Return how far a group has read; see ``kafka.protocols.History.progress``.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+        """
+        self._broker.refuse_if_away()
+        found: dict[Partition, ReadProgress] = {}
+        for partition in (partition for topic in topics for partition in self._broker.partitions(topic)):
+            records = [entry.record for entry in self._broker.visible(partition) if entry.record is not None]
+            left = [record for record in records if record.position.offset >= offsets.get(partition, 0)]
+            times = [record.timestamp_ms for record in left or records[::-1] if record.timestamp_ms >= 0]
+            sane = (time for time in times if time <= now_ms)
+            if records:
+                found[partition] = ReadProgress(not left, next(sane, now_ms if times else None))
+        return found
+
+    def open(
+        self,
+        topics: Sequence[str],
+        since_ms: Mapping[Partition, int | None] | int | None,
+        ends: Mapping[Partition, int] | None,
+    ) -> MemorySpan:
+        """Read topics.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+        """
+        self._broker.refuse_if_away()
+        partitions = [partition for topic in topics for partition in self._broker.partitions(topic)]
+        here = {partition: self._broker.end_of(partition) for partition in partitions}
+        since = since_ms if isinstance(since_ms, Mapping) else dict.fromkeys(partitions, since_ms)
+        starts = {partition: self._broker.first_since(partition, since.get(partition)) for partition in partitions}
+        until = here if ends is None else {each: min(end, ends.get(each, 0)) for each, end in here.items()}
+        return MemorySpan(self._broker, starts, until, self._size)

@@ -1,0 +1,1 @@
+"""Texts to sets of 32-bit shingle hashes."""

@@ -1,0 +1,195 @@
+"""From texts to the hashed elements that shingles are made of: tokens, or characters.
+
+ASCII texts are read as bytes, any others as code points through `folding`. For an ASCII text both ways come to
+the same elements.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.text.hashing import PADDING, Elements, character_hashes, offsets_of, token_hashes, wide_token_hashes
+from streamdedup.text.normalise import Folded, fold
+from streamdedup.text.unicode_tables import CODE_POINT, LETTER, MARK, NUMBER, SOLO, SPACE
+
+
+def _ascii_table(*, letters_only: bool) -> bytes:
+    """Return the table for `bytes.translate`: folded letters and digits, a space for everything else."""
+    table = bytearray(b" " * 256)
+    for point in range(128):
+        character = chr(point)
+        if character.isalpha() or (character.isdigit() and not letters_only):
+            table[point] = ord(character.lower())
+    return bytes(table)
+
+
+_ASCII = _ascii_table(letters_only=False)
+_ASCII_LETTERS = _ascii_table(letters_only=True)
+_ASCII_HASHES = character_hashes(np.arange(128, dtype=np.uint32))
+
+
+#: Marks in a row that are passed over one step at a time, each step being for the whole batch.
+_MARK_STEPS = 4
+#: Hash of the one space that stands for what separates words, where characters are the elements.
+SPACE_HASH = _ASCII_HASHES[SPACE : SPACE + 1]
+
+
+@dataclass(frozen=True, slots=True)
+class ElementReader:
+    """Reads texts as elements.
+
+    Attributes:
+        unit: Elements are tokens, or characters.
+        letters_only: Digits separate.
+        keep_white_space: Character unit: separators count as one space between words; otherwise not at all.
+        fold_marks: Accents and vowel signs are left out.
+    """
+
+    unit: Literal["word", "char"]
+    letters_only: bool
+    keep_white_space: bool
+    fold_marks: bool
+
+    def read(self, texts: Sequence[str], *, ascii_only: bool) -> Elements:
+        """Return the elements of texts.
+
+        Args:
+            texts: Texts.
+            ascii_only: All of them are ASCII; otherwise they are handled as any Unicode.
+        """
+        if self.unit == "char":
+            return self._ascii_characters(texts) if ascii_only else self._general_characters(texts)
+        return self._ascii_tokens(texts) if ascii_only else self.tokens(texts)
+
+    def _ascii_bytes(self, texts: Sequence[str]) -> tuple[bytes, NDArray[np.int64]]:
+        """Return folded bytes with a separator before each text and at the end, and where each text starts."""
+        starts = np.fromiter(map(len, texts), np.int64, len(texts)) + 1
+        data = "\n".join(["", *texts, ""]).encode("ascii").translate(_ASCII_LETTERS if self.letters_only else _ASCII)
+        return data + PADDING, offsets_of(starts) + 1
+
+    def _ascii_tokens(self, texts: Sequence[str]) -> Elements:
+        data, documents = self._ascii_bytes(texts)
+        inside = _ascii_inside(data)
+        edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
+        starts = edges[::2].copy()
+        counts = np.diff(np.searchsorted(starts, documents))
+        return Elements(token_hashes(data, starts, edges[1::2] - starts), counts, counts, counts)
+
+    def _ascii_characters(self, texts: Sequence[str]) -> Elements:
+        data, documents = self._ascii_bytes(texts)
+        inside = _ascii_inside(data)
+        kept, stored, used = self._kept(inside, documents)
+        starts = np.flatnonzero(inside[1:] & ~inside[:-1]) + 1
+        hashes = _ASCII_HASHES.take(np.frombuffer(data, np.uint8).take(kept))
+        return Elements(hashes, stored, used, np.diff(np.searchsorted(starts, documents)))
+
+    def tokens(self, texts: Sequence[str]) -> Elements:
+        """Return the tokens of any texts, whatever the unit."""
+        folded = fold(texts, fold_marks=self.fold_marks)
+        inside = (folded.packed & self._token_bits()) != 0
+        starts, lengths = _token_places(folded, inside)
+        hashes = wide_token_hashes(_points(folded.packed, inside), starts, lengths)
+        counts = np.diff(np.searchsorted(starts, folded.starts))
+        return Elements(hashes, counts, counts, counts)
+
+    def _general_characters(self, texts: Sequence[str]) -> Elements:
+        folded = fold(texts, fold_marks=self.fold_marks)
+        inside = (folded.packed & self._token_bits()) != 0
+        kept, stored, used = self._kept(inside, folded.starts)
+        begin = np.flatnonzero(_token_begins(folded, inside))
+        points = _points(folded.packed, inside).take(kept)
+        return Elements(character_hashes(points), stored, used, np.diff(np.searchsorted(begin, folded.starts)))
+
+    def _kept(
+        self, inside: NDArray[np.bool_], documents: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return which characters are stored, how many for each document, and how many of these are its text.
+
+        With white space, the first separator of each run is stored. The one behind the last token of a document is
+        stored as well, but is no part of its text.
+        """
+        if not self.keep_white_space:
+            kept = np.flatnonzero(inside)
+            stored = np.diff(np.searchsorted(kept, documents))
+            return kept, stored, stored
+        keep = inside.copy()
+        keep[1:] |= inside[:-1]
+        kept = np.flatnonzero(keep)
+        stored = np.diff(np.searchsorted(kept, documents))
+        return kept, stored, np.maximum(stored - 1, 0)
+
+    def _token_bits(self) -> np.uint32:
+        return LETTER if self.letters_only else LETTER | NUMBER
+
+
+def _ascii_inside(data: bytes) -> NDArray[np.bool_]:
+    """Return which bytes are part of a token; the padding is not."""
+    inside: NDArray[np.bool_] = np.frombuffer(data, np.uint8) != SPACE
+    inside[-len(PADDING) :] = False
+    return inside
+
+
+def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return where tokens begin: after a separator; at and after characters that are tokens of their own."""
+    begins = inside.copy()
+    begins[1:] &= ~inside[:-1]
+    if not folded.bits & SOLO:
+        return begins
+    solo = (folded.packed & SOLO) != 0
+    solo &= inside
+    if not folded.bits & MARK:
+        begins |= solo
+        begins[1:] |= solo[:-1] & inside[1:]
+        return begins
+    mark = (folded.packed & MARK) != 0
+    begins |= solo
+    begins[1:] |= _continued_by_marks(solo, mark)[:-1] & inside[1:] & ~mark[1:]
+    return begins
+
+
+def _continued_by_marks(solo: NDArray[np.bool_], mark: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which characters are in `solo`, or marks that follow one of these."""
+    reached = solo.copy()
+    for _ in range(_MARK_STEPS):
+        further = reached[:-1] & mark[1:]
+        further &= ~reached[1:]
+        if not further.any():
+            return reached
+        reached[1:] |= further
+    base = np.flatnonzero(~mark)
+    length = np.diff(np.append(base, mark.size))
+    reached[base[0] :] = np.repeat(solo.take(base), length)
+    return reached
+
+
+def _token_places(folded: Folded, inside: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where tokens begin, and how many code points each has."""
+    if not folded.bits & SOLO:
+        edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
+        return edges[::2].copy(), edges[1::2] - edges[::2]
+    begins = _token_begins(folded, inside)
+    starts = np.flatnonzero(begins)
+    # A token ends where another begins or a separator stands, behind a character that is part of one.
+    end = begins[1:] | ~inside[1:]
+    end &= inside[:-1]
+    lengths = np.flatnonzero(end)
+    lengths += 1
+    lengths -= starts
+    return starts, lengths
+
+
+def _points(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> NDArray[np.uint32]:
+    """Return folded code points, spaces for what separates."""
+    points = packed & CODE_POINT
+    points -= SPACE
+    points *= inside
+    points += SPACE
+    return points
+
+
+def utf8(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> bytes:
+    """Return folded code points as UTF-8, spaces for what separates."""
+    return str(_points(packed, inside).astype("<u4", copy=False).data, "utf-32-le").encode("utf-8")

@@ -1,0 +1,264 @@
+"""Alerts out: what a document was found to resemble, as one or more JSON messages, and back."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, Generic, Literal, TypeVar
+
+import msgspec
+
+from streamdedup.errors import DecodeError
+from streamdedup.position import Position
+from streamdedup.wire.documents import ErrorCode
+
+Method = Literal["exact", "estimated"]
+
+#: Version of the alert format; a change that old subscribers would misread raises it.
+ALERT_VERSION: Final = 1
+#: Matches in one alert message; further ones follow in further messages.
+DEFAULT_MAX_MATCHES: Final = 100
+#: Bytes of one alert message, key and framing included; well below Kafka's default limit of 1,048,576.
+DEFAULT_MAX_ALERT_BYTES: Final = 900_000
+#: Smallest limit on an alert message: ids, source and publication time fit it however many of their bytes are escaped.
+MIN_ALERT_BYTES: Final = 65_536
+
+# What a record takes in a batch beside key and value: lengths, time, offset and the frame of the batch.
+_RECORD_FRAME_BYTES = 96
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_MIN_TIME_MS = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+_MAX_TIME_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One document that another one resembles.
+
+    Attributes:
+        id: What its sender calls it.
+        digest: Content digest of the version that was compared, as hexadecimal text.
+        position: Where that version stands.
+        similarity: Jaccard similarity, 0 to 1.
+        method: Computed from the shingles, or estimated from signatures.
+        standard_error: Of the estimate; 0 when exact.
+        shared_bands: How many band keys the two have in common.
+        pair: Name of the pair of versions, whichever of the two is alerted: 32 hexadecimal digits; empty in alerts of
+            before there were such names.
+    """
+
+    id: str
+    digest: str
+    position: Position
+    similarity: float
+    method: Method
+    standard_error: float
+    shared_bands: int
+    pair: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A document and all that it resembles.
+
+    Attributes:
+        profile: Name of the profile under which they were compared.
+        document_id: The document's id; its position, record time, source and so on follow as in ``Document``.
+        digest: Its content digest, as hexadecimal text.
+        matches: What it resembles; the most similar first, then by id.
+        cluster_id: The cluster that it belongs to.
+        threshold: Similarity from which on the profile reports a pair.
+        detected_at_ms: When the matches were found, in milliseconds since the epoch.
+    """
+
+    profile: str
+    document_id: str
+    digest: str
+    position: Position
+    time_ms: int
+    published_at: str | None
+    source: str | None
+    matches: tuple[Match, ...]
+    cluster_id: str
+    threshold: float
+    detected_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlertPart:
+    """One message of an alert.
+
+    Attributes:
+        alert: The alert with this part's matches only.
+        part: Number of the part, from 1.
+        parts: How many there are.
+    """
+
+    alert: Alert
+    part: int
+    parts: int
+
+
+class _Place(msgspec.Struct, frozen=True):
+    id: str
+    digest: str
+    topic: str
+    partition: int
+    offset: int
+
+
+class _WireDocument(_Place, frozen=True):
+    record_time: str
+    published_at: str | None
+    source: str | None
+
+
+class _WireMatch(_Place, frozen=True, omit_defaults=True):
+    similarity: float
+    method: Method
+    standard_error: float
+    shared_bands: int
+    pair: str = ""
+
+
+_M = TypeVar("_M", _WireMatch, msgspec.Raw)
+
+
+class _WireAlert(msgspec.Struct, Generic[_M], frozen=True):
+    schema_version: Literal[1]
+    profile: str
+    document: _WireDocument
+    matches: list[_M]
+    cluster_id: str
+    threshold: float
+    part: int
+    parts: int
+    detected_at: str
+
+
+_alert_decoder = msgspec.json.Decoder(_WireAlert[_WireMatch])
+
+
+def encode_alert(
+    alert: Alert, max_matches: int = DEFAULT_MAX_MATCHES, max_bytes: int = DEFAULT_MAX_ALERT_BYTES
+) -> list[bytes]:
+    """Return the messages of an alert, in order; none when it has no match.
+
+    The same alert always gives the same bytes. A limit on bytes may leave fewer than ``max_matches`` in a message.
+
+    Args:
+        alert: What was found; its matches are sorted here.
+        max_matches: Greatest number of matches in a message.
+        max_bytes: Limit on a message, its key (the document's id) and framing included; at least ``MIN_ALERT_BYTES``.
+
+    Raises:
+        ValueError: A limit below its least sensible value.
+    """
+    if max_matches < 1 or max_bytes < MIN_ALERT_BYTES:
+        raise ValueError(f"an alert needs room for one match and {MIN_ALERT_BYTES:,} bytes: {max_matches}, {max_bytes}")
+    matches = sorted(alert.matches, key=_order)
+    encoded = [_encode_match(match) for match in matches]
+    # All but the matches, at its longest: no part number has more digits than the number of matches.
+    rest_bytes = len(_encode_part(alert, [], len(encoded), len(encoded)))
+    rest_bytes += len(alert.document_id.encode()) + _RECORD_FRAME_BYTES
+    groups = list(_grouped(encoded, max_matches, max_bytes - rest_bytes))
+    return [_encode_part(alert, group, part, len(groups)) for part, group in enumerate(groups, 1)]
+
+
+def decode_alert(value: bytes) -> AlertPart:
+    """Read one message of an alert; fields that later versions may add are ignored.
+
+    Raises:
+        DecodeError: It is no alert message of this version.
+    """
+    try:
+        wire = _alert_decoder.decode(value)
+        document = wire.document
+        time_ms, detected_at_ms = _to_ms(document.record_time), _to_ms(wire.detected_at)
+    except ValueError as error:
+        raise DecodeError(ErrorCode.INVALID_FIELD, f"no alert message of version {ALERT_VERSION}: {error}") from None
+    alert = Alert(
+        profile=wire.profile,
+        document_id=document.id,
+        digest=document.digest,
+        position=_position(document),
+        time_ms=time_ms,
+        published_at=document.published_at,
+        source=document.source,
+        matches=tuple(
+            Match(m.id, m.digest, _position(m), m.similarity, m.method, m.standard_error, m.shared_bands, m.pair)
+            for m in wire.matches
+        ),
+        cluster_id=wire.cluster_id,
+        threshold=wire.threshold,
+        detected_at_ms=detected_at_ms,
+    )
+    return AlertPart(alert, wire.part, wire.parts)
+
+
+def _position(place: _Place) -> Position:
+    return Position(place.topic, place.partition, place.offset)
+
+
+def _order(match: Match) -> tuple[object, ...]:
+    """Most similar first, then by id; the rest makes it an order of any matches, so that the bytes never vary."""
+    place = (match.id, match.digest, match.position)
+    return (-match.similarity, *place, match.method, match.standard_error, match.shared_bands, match.pair)
+
+
+def _encode_match(m: Match) -> bytes:
+    topic, partition, offset, _ = m.position
+    wire = _WireMatch(
+        m.id, m.digest, topic, partition, offset, m.similarity, m.method, m.standard_error, m.shared_bands, m.pair
+    )
+    return msgspec.json.encode(wire)
+
+
+def _encode_part(alert: Alert, matches: list[msgspec.Raw], part: int, parts: int) -> bytes:
+    times = (_to_text(alert.time_ms), alert.published_at, alert.source)
+    topic, partition, offset, _ = alert.position
+    document = _WireDocument(alert.document_id, alert.digest, topic, partition, offset, *times)
+    wire = _WireAlert(
+        schema_version=ALERT_VERSION,
+        profile=alert.profile,
+        document=document,
+        matches=matches,
+        cluster_id=alert.cluster_id,
+        threshold=alert.threshold,
+        part=part,
+        parts=parts,
+        detected_at=_to_text(alert.detected_at_ms),
+    )
+    return msgspec.json.encode(wire)
+
+
+def _grouped(encoded: Sequence[bytes], max_count: int, max_bytes: int) -> Iterator[list[msgspec.Raw]]:
+    """Cut ``encoded`` into runs within both limits; a run has one member at least."""
+    group: list[msgspec.Raw] = []
+    room = max_bytes
+    for match in encoded:
+        needed = len(match) + 1
+        if group and (len(group) == max_count or needed > room):
+            yield group
+            group, room = [], max_bytes
+        group.append(msgspec.Raw(match))
+        room -= needed
+    if group:
+        yield group
+
+
+def _to_text(time_ms: int) -> str:
+    """Write a time as RFC 3339 in UTC with milliseconds; beyond the years 1 to 9999 the nearest that can be written."""
+    time = _EPOCH + min(max(time_ms, _MIN_TIME_MS), _MAX_TIME_MS) * _MILLISECOND
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _to_ms(text: str) -> int:
+    """Read a time; the reverse of ``_to_text``.
+
+    Raises:
+        ValueError: It is no time, or one without a time zone.
+    """
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError("a time without a time zone")
+    return (time - _EPOCH) // _MILLISECOND
