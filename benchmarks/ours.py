@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from benchmarks.corpus import Text
 from streamdedup.cli.assembly import connect_store, detector_options, redis_store
 from streamdedup.detection.detector import Detector
-from streamdedup.detection.model import Outcome, Prepared
+from streamdedup.detection.model import DetectionResult, Prepared
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.similarity.lsh import Banding
@@ -45,11 +45,11 @@ class Index:
         firsts = range(0, len(made), BATCH_DOCUMENTS)
         return [self.detector.prepare(made[first : first + BATCH_DOCUMENTS]) for first in firsts]
 
-    def index(self, prepared: Prepared) -> Outcome:
+    def index(self, prepared: Prepared) -> DetectionResult:
         """Place a batch in the index and find its pairs, to the mark that follows the commit."""
         outcome = self.detector.index(prepared, {PARTITION: self._fence})
         end = prepared.documents[-1].position.offset + 1
-        self.detector.store.finish({PARTITION: end}, outcome.saved_positions, [self._fence])
+        self.detector.store.finish({PARTITION: end}, outcome.pending_positions, [self._fence])
         return outcome
 
 

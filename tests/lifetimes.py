@@ -17,7 +17,7 @@ from streamdedup.detection import lifecycle
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.index.contract import BucketStore
-from streamdedup.index.documents import StoredRecord
+from streamdedup.index.documents import IndexEntry
 from streamdedup.index.redis import claims as claims_module
 from streamdedup.index.redis import scripts
 from streamdedup.index.redis.store import RedisBucketStore
@@ -107,30 +107,30 @@ def check_lifetimes(index: Index) -> None:
     _check_deletion(index)
 
 
-def _a_record(number: int, offset: int, content: bytes = b"a") -> StoredRecord:
+def _a_record(number: int, offset: int, content: bytes = b"a") -> IndexEntry:
     position = Position(*PARTITION, offset)
-    return StoredRecord(number, f"doc-{number}", content.ljust(16, b"\0"), position, 1000, number, content)
+    return IndexEntry(number, f"doc-{number}", content.ljust(16, b"\0"), position, 1000, number, content)
 
 
 def _check_entries(index: Index) -> None:
     """What is written once lives for a lifetime, and a replaced index entry for one from then on."""
     store = index.open()
     fence = store.fence(PARTITION, 1, 0)
-    store.put_records([_a_record(1, 1), _a_record(2, 2)], [fence])
-    store.enter_buckets([1], np.full((1, BANDS), 7, np.uint32), [fence])
-    store.save_partners([(FIRST, {PAIR: b"match"})], [fence])
+    store.insert_entries([_a_record(1, 1), _a_record(2, 2)], [fence])
+    store.insert_and_look_up([1], np.full((1, BANDS), 7, np.uint32), [fence])
+    store.save_pending_matches([(FIRST, {PAIR: b"match"})], [fence])
     index.pass_time(LIFETIME_MS * 6 // 10)
-    assert store.save_partners([(FIRST, {})], [fence]) == [{PAIR: b"match"}], "pending matches: gone too early"
+    assert store.save_pending_matches([(FIRST, {})], [fence]) == [{PAIR: b"match"}], "pending matches: gone too early"
     # Half a lifetime and a lifetime without the slack are over for the first at the second look.
-    assert set(store.get_records([1, 2])) == {1, 2}, "index entries: gone too early"
-    store.replace_records([_a_record(2, 3, b"b")], [fence])
+    assert set(store.get_entries([1, 2])) == {1, 2}, "index entries: gone too early"
+    store.replace_entries([_a_record(2, 3, b"b")], [fence])
     index.pass_time(LIFETIME_MS * 3 // 10)
-    assert set(store.get_records([1, 2])) == {1, 2}, "index entries: gone before retention and slack are over"
-    assert store.save_partners([(FIRST, {})], [fence]) == [{PAIR: b"match"}], "pending matches: gone too early"
-    hits = store.enter_buckets([3], np.full((1, BANDS), 7, np.uint32), [fence])
+    assert set(store.get_entries([1, 2])) == {1, 2}, "index entries: gone before retention and slack are over"
+    assert store.save_pending_matches([(FIRST, {})], [fence]) == [{PAIR: b"match"}], "pending matches: gone too early"
+    hits = store.insert_and_look_up([3], np.full((1, BANDS), 7, np.uint32), [fence])
     assert hits.candidates == [{1: BANDS}], "buckets: members gone too early"
     index.pass_time(LIFETIME_MS * 5 // 10)
-    assert set(store.get_records([1, 2])) == {2}, "replaced index entries: keep the lifetime of the version before"
+    assert set(store.get_entries([1, 2])) == {2}, "replaced index entries: keep the lifetime of the version before"
 
 
 def _check_claims(index: Index) -> None:
@@ -195,7 +195,7 @@ def _claims_are_not_extended(patch: pytest.MonkeyPatch) -> None:
 
 
 def _pending_matches_live_a_quarter(patch: pytest.MonkeyPatch) -> None:
-    _rewrite(patch, "save_partners", "redis.call('PEXPIRE', key, lifetime)",
+    _rewrite(patch, "save_pending_matches", "redis.call('PEXPIRE', key, lifetime)",
              "redis.call('PEXPIRE', key, math.floor(lifetime / 4))")  # fmt: skip
 
 

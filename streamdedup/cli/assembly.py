@@ -6,7 +6,7 @@ from streamdedup import __version__
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.publisher import LoopOptions
 from streamdedup.daemon.publisher import Profile as LoopProfile
-from streamdedup.daemon.rebuild import Rebuilder, Site
+from streamdedup.daemon.rebuild import Rebuilder, RebuildTarget
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.index.contract import BucketStore
@@ -15,7 +15,7 @@ from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.servers import Servers
-from streamdedup.index.redis.staging import RedisDraft
+from streamdedup.index.redis.staging import RedisStagingIndex
 from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.kafka import KafkaHistory, KafkaOptions
 from streamdedup.settings import Profile, Settings, crash_point
@@ -166,18 +166,18 @@ def rebuilder(settings: Settings, servers: Servers, on_keys: Callable[[int], Non
         on_keys: Called with the number of keys of the old index deleted since the last call.
     """
 
-    def open_site(name: str) -> Site:
+    def open_target(name: str) -> RebuildTarget:
         profile = settings.profiles[name]
         store = redis_store(settings, name, servers, draft=True)
         kept_s = profile.retention_s + profile.retention_slack_s
-        return Site(
-            draft=RedisDraft(servers, _namespace(settings, name), store, on_keys),
+        return RebuildTarget(
+            draft=RedisStagingIndex(servers, _namespace(settings, name), store, on_keys),
             profile=loop_profile(name, profile, store),
             topics=profile.topics,
             kept_ms=round(kept_s * 1000),
         )
 
-    return Rebuilder(open_site, KafkaHistory(kafka_options(settings)), settings.kafka.duplicates_topic)
+    return Rebuilder(open_target, KafkaHistory(kafka_options(settings)), settings.kafka.duplicates_topic)
 
 
 def crash_steps() -> Steps | None:

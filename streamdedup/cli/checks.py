@@ -164,7 +164,7 @@ def _index(settings: Settings, name: str, servers: Servers, committed: Mapping[P
     upkeep = index_upkeep(settings, name, servers)
     if upkeep.is_half_dropped():
         raise IndexMismatch("half deleted; call streamdedup index drop again")
-    if upkeep.is_draft():
+    if upkeep.is_staging():
         text = f"index of {name}: being rebuilt; a daemon that is started now waits for the end"
         return Finding.warning("index", subject, text)
     stored = upkeep.fingerprint()

@@ -23,7 +23,7 @@ from streamdedup.cli.options import (
 from streamdedup.cli.output import Output, output_to
 from streamdedup.cli.progress import batches
 from streamdedup.detection.detector import Detector
-from streamdedup.detection.model import Outcome
+from streamdedup.detection.model import DetectionResult
 from streamdedup.index.contract import BucketStore
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Profile
@@ -66,14 +66,14 @@ class Scan:
         for batch in batches(documents, BATCH_DOCUMENTS):
             outcome = self._detector.index(self._detector.prepare(batch), {_PARTITION: self._fence})
             # Nothing is replayed here, so what was saved for a replay can go.
-            self._store.finish({}, outcome.saved_positions, [self._fence])
+            self._store.finish({}, outcome.pending_positions, [self._fence])
             self.documents_count += len(batch)
             self.skipped.update(reason.value for _, reason in outcome.skipped)
             self.skipped.update(error.code for _, error in outcome.refused)
             yield from _pairs_of(outcome)
 
 
-def _pairs_of(outcome: Outcome) -> Iterator[Pair]:
+def _pairs_of(outcome: DetectionResult) -> Iterator[Pair]:
     for detection in outcome.detections:
         for match in detection.matches:
             id1, id2 = sorted((detection.document.id, match.id))

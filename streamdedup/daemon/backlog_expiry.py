@@ -15,11 +15,11 @@ from collections.abc import Set as AbstractSet
 
 import structlog
 
-from streamdedup.daemon.batch_result import Work
+from streamdedup.daemon.batch_result import BatchResult
 from streamdedup.daemon.event_time import EventTime
-from streamdedup.daemon.partitions import Holdings
+from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.daemon.publisher import Profile
-from streamdedup.daemon.statistics import Figures
+from streamdedup.daemon.statistics import Statistics
 from streamdedup.index.contract import Fence
 from streamdedup.kafka.protocols import Source
 from streamdedup.position import Partition
@@ -44,11 +44,15 @@ class BacklogExpiry:
     """
 
     def __init__(
-        self, profiles: Mapping[str, Profile], holdings: Holdings, figures: Figures, tick: Callable[[], None]
+        self,
+        profiles: Mapping[str, Profile],
+        holdings: PartitionOwnership,
+        figures: Statistics,
+        tick: Callable[[], None],
     ) -> None:
         self._by_topic = profiles
         self._in_order = {profile.name: profile for profile in profiles.values() if profile.in_order}
-        self._holdings = holdings
+        self._ownership = holdings
         self._figures = figures
         self._tick = tick
         self._event_times: dict[Partition, EventTime] = {}
@@ -60,7 +64,7 @@ class BacklogExpiry:
         for name in self._in_order:
             figures.evicted(name, 0)  # a counter that does not exist yet has no rate
 
-    def list_late(self, work: Work, fences: Mapping[Partition, Fence]) -> None:
+    def list_late(self, work: BatchResult, fences: Mapping[Partition, Fence]) -> None:
         """List the documents of a batch that belong to a backlog.
 
         Raises:
@@ -111,7 +115,7 @@ class BacklogExpiry:
             if back_ms and was_in_order:
                 log.warning("out_of_order", partition=str(partition), milliseconds=back_ms)
 
-    def committed(self, work: Work) -> None:
+    def committed(self, work: BatchResult) -> None:
         """Advance the watermarks to a batch that is committed."""
         for name in self._in_order.keys() & work.documents.keys():
             for partition, documents in _timed(work, name).items():
@@ -136,7 +140,7 @@ class BacklogExpiry:
         self._event_times = {each: event_time for each, event_time in self._event_times.items() if each in assigned}
         for profile in self._in_order.values():
             own = [partition for partition in sorted(self._event_times) if self._by_topic[partition.topic] is profile]
-            fences = self._holdings.held(own, generation)
+            fences = self._ownership.held(own, generation)
             if fences and self._evict_from(profile, fences, source):
                 self._next_run = now  # there is more: after the next batch
 
@@ -175,7 +179,7 @@ class BacklogExpiry:
         return False
 
 
-def _timed(work: Work, name: str) -> dict[Partition, list[Document]]:
+def _timed(work: BatchResult, name: str) -> dict[Partition, list[Document]]:
     """Return the documents of a profile that have a record time, in order of offsets, by partition."""
     timed: dict[Partition, list[Document]] = {}
     for document in work.documents[name]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from streamdedup.detection.model import Outcome
+from streamdedup.detection.model import DetectionResult
 from streamdedup.kafka.protocols import Message, Record
 from streamdedup.position import Position
 from streamdedup.wire import Document
@@ -25,7 +25,7 @@ class Failed:
 
 
 @dataclass(slots=True)
-class Work:
+class BatchResult:
     """What a batch has come to so far.
 
     Attributes:
@@ -43,7 +43,7 @@ class Work:
 
     documents: dict[str, list[Document]] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    outcomes: dict[str, DetectionResult] = field(default_factory=dict)
     failures: list[Failed] = field(default_factory=list)
     letters: list[Failed] = field(default_factory=list)
     silent_failures_count: int = 0

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from streamdedup.daemon.batch_result import Failed, Work
+from streamdedup.daemon.batch_result import BatchResult, Failed
 from streamdedup.daemon.publisher import Profile
 from streamdedup.daemon.statistics import now_ms
 from streamdedup.errors import DecodeError, MessageError
@@ -16,7 +16,7 @@ from streamdedup.wire.dead_letters import Stage
 INVALID = "invalid"
 
 
-def decode_batch(batch: Batch, profiles: Mapping[str, Profile], work: Work) -> None:
+def decode_batch(batch: Batch, profiles: Mapping[str, Profile], work: BatchResult) -> None:
     """Decode the records of a batch.
 
     Args:
@@ -58,7 +58,7 @@ def decode_batch(batch: Batch, profiles: Mapping[str, Profile], work: Work) -> N
         work.kinds.append((unreadable.position.topic, INVALID))
 
 
-def portions(documents: Sequence[Document], size: int, characters: int) -> Iterator[list[Document]]:
+def chunks(documents: Sequence[Document], size: int, characters: int) -> Iterator[list[Document]]:
     """Cut documents into runs that are worked on at once, in order.
 
     A run is of deletions alone or without any, so that what is deleted is gone for whoever comes after it, and not for

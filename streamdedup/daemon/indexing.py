@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 
 from streamdedup.daemon.preparation import Chunk, PreparedBatch
 from streamdedup.daemon.publisher import Profile
-from streamdedup.detection.model import Outcome
+from streamdedup.detection.model import DetectionResult
 from streamdedup.index.contract import Fence
 from streamdedup.position import Partition
 from streamdedup.wire import Document
@@ -51,7 +51,7 @@ class Indexer:
                     outcome = detector.delete(chunk.documents, chunk_fences)
                 else:
                     outcome = detector.index(chunk.prepared, chunk_fences)
-            prepared.work.outcomes.setdefault(chunk.profile, Outcome()).add(outcome)
+            prepared.work.outcomes.setdefault(chunk.profile, DetectionResult()).add(outcome)
 
     def _next(self, prepared: PreparedBatch) -> Chunk | None:
         """Return the next chunk, computed now if it is not computed yet; None behind the last."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from streamdedup.daemon.batch_result import Failed, Work
+from streamdedup.daemon.batch_result import BatchResult, Failed
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import Prepared
 from streamdedup.kafka.protocols import Record
@@ -12,7 +12,7 @@ from streamdedup.wire.dead_letters import Stage
 
 
 def prepare(
-    detector: Detector, documents: Sequence[Document], records: Mapping[Position, Record], work: Work
+    detector: Detector, documents: Sequence[Document], records: Mapping[Position, Record], work: BatchResult
 ) -> Prepared:
     """Prepare documents; when that fails unexpectedly, all but those that cannot be prepared alone either.
 
@@ -37,7 +37,7 @@ def prepare(
     return detector.prepare(sound)
 
 
-def _fails_alone(detector: Detector, document: Document, records: Mapping[Position, Record], work: Work) -> bool:
+def _fails_alone(detector: Detector, document: Document, records: Mapping[Position, Record], work: BatchResult) -> bool:
     try:
         detector.prepare([document])
     except MemoryError:

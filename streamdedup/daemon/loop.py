@@ -18,18 +18,18 @@ import structlog
 
 from streamdedup.daemon.backlog_expiry import BacklogExpiry
 from streamdedup.daemon.batch_limits import BatchLimits
-from streamdedup.daemon.batch_result import Work
+from streamdedup.daemon.batch_result import BatchResult
 from streamdedup.daemon.breaker import DeadLetterBreaker
 from streamdedup.daemon.indexing import Indexer
 from streamdedup.daemon.metrics import Metrics
-from streamdedup.daemon.partitions import Attempts, Holdings
-from streamdedup.daemon.publisher import LoopOptions, Outbox, Profile
+from streamdedup.daemon.partitions import AttemptIds, PartitionOwnership
+from streamdedup.daemon.publisher import LoopOptions, Profile, Publisher
 from streamdedup.daemon.read_ahead import POLL_S, ReadAhead
 from streamdedup.daemon.readiness import Readiness
 from streamdedup.daemon.rebuild import Rebuilder
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.daemon.shutdown import StopSignals
-from streamdedup.daemon.statistics import Figures
+from streamdedup.daemon.statistics import Statistics
 from streamdedup.errors import (
     BatchRefused,
     BrokerSilent,
@@ -86,25 +86,25 @@ class Loop:
         self._by_topic = profiles
         self._profiles = {profile.name: profile for profile in profiles.values()}
         self._options = options
-        self._outbox = Outbox(options, profiles)
-        self._figures = Figures(metrics)
+        self._publisher = Publisher(options, profiles)
+        self._figures = Statistics(metrics)
         self._readiness = Readiness(metrics, time.monotonic)
         self._stop = stop
         self._tick = tick
         self._clients: tuple[Source, Sink] | None = None
         self._limits = BatchLimits(options.batch_records)
-        self._holdings = Holdings(
+        self._ownership = PartitionOwnership(
             {topic: profile.detector.store for topic, profile in profiles.items()},
             options.daemon.group,
             self._limits,
             self._readiness.asking_kafka,
             self._figures.topic_recreated,
         )
-        self._recovery = Recovery(profiles, self._holdings, options.on_index_lost, rebuilder, self._figures.index_lost)
+        self._recovery = Recovery(profiles, self._ownership, options.on_index_lost, rebuilder, self._figures.index_lost)
         self._indexer = Indexer(self._profiles, self._figures.timed, tick)
-        self._backlog = BacklogExpiry(profiles, self._holdings, self._figures, tick)
-        self._attempts = Attempts()
-        self._ahead = ReadAhead(profiles, self._limits, self._holdings.held, self._figures.timed, tick)
+        self._backlog = BacklogExpiry(profiles, self._ownership, self._figures, tick)
+        self._attempts = AttemptIds()
+        self._ahead = ReadAhead(profiles, self._limits, self._ownership.held, self._figures.timed, tick)
         self._breaker = DeadLetterBreaker(options.breaker)
         self._told: str | None = None
         self._attempts_count = 0
@@ -180,7 +180,7 @@ class Loop:
             6. Mark what is committed.
         """
         # 1. Fence.
-        fences = self._holdings.take_over(batch, source)
+        fences = self._ownership.take_over(batch, source)
         self._refused_since = None
         if len(batch.records) > self._limits.limit():
             self._rewind(batch)
@@ -195,7 +195,7 @@ class Loop:
         # 3. Index.
         self._indexer.index(prepared, fences)
         self._backlog.list_late(work, fences)
-        self._outbox.describe(batch, work, fences)
+        self._publisher.describe(batch, work, fences)
         self._breaker.check(batch, work.letters)
         # 4. Announce.
         note = self._attempts.name(batch.generation)
@@ -205,7 +205,7 @@ class Loop:
         # 5. Publish and commit.
         with self._figures.timed("publish"), self._readiness.asking_kafka():
             sink.publish(work.messages, replace(batch, note=note))
-        self._holdings.committed(batch.ends(), note)
+        self._ownership.committed(batch.ends(), note)
         self._limits.committed(len(batch.records))
         self._backlog.committed(work)
         # 6. Mark.
@@ -223,27 +223,27 @@ class Loop:
         for name, rights in by_profile.items():
             self._profiles[name].detector.store.announce(note, rights)
 
-    def _mark(self, batch: Batch, work: Work, fences: Mapping[Partition, Fence]) -> None:
+    def _mark(self, batch: Batch, work: BatchResult, fences: Mapping[Partition, Fence]) -> None:
         """Note the commit in the index. Losing this note costs nothing: the next assignment brings it up to date."""
         by_profile: dict[str, dict[Partition, int]] = {}
         for partition, end in batch.ends().items():
             by_profile.setdefault(self._by_topic[partition.topic].name, {})[partition] = end
         for name, ends in by_profile.items():
             outcome = work.outcomes.get(name)
-            positions: Sequence[Position] = outcome.saved_positions if outcome is not None else ()
+            positions: Sequence[Position] = outcome.pending_positions if outcome is not None else ()
             try:
                 store = self._profiles[name].detector.store
                 store.finish(ends, positions, [fences[partition] for partition in ends])
             except (StoreUnavailable, BatchRefused) as error:
                 log.info("mark_missed", reason=str(error))
-                self._holdings.forget_fences()
+                self._ownership.forget_fences()
 
     # Servers
 
     def _open_clients(self) -> tuple[Source, Sink]:
         if self._clients is None:
             self.waits_for("Kafka")
-            self._holdings.begin_anew()
+            self._ownership.begin_anew()
             self._clients = self._transport.open()
             log.info("connected")
         return self._clients
@@ -314,7 +314,7 @@ class Loop:
     def _refused(self, batch: Batch | None, error: BatchRefused) -> None:
         """Somebody else owns a partition: drop the batch, and learn from the next poll what is ours."""
         self._figures.batch_refused()
-        self._holdings.forget_fences()
+        self._ownership.forget_fences()
         self._rewind(batch)
         now, generation = time.monotonic(), None if batch is None else batch.generation
         before, since, last = self._refused_since or (None, now, now)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from streamdedup.daemon.batch_limits import BatchLimits
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, IndexLost
-from streamdedup.index.contract import BucketStore, Fence, LogState, Noted
+from streamdedup.index.contract import BucketStore, Fence, LogState, PartitionState
 from streamdedup.kafka.protocols import Batch, Bookmark, Source
 from streamdedup.position import Partition
 
@@ -31,7 +31,7 @@ class Loss(NamedTuple):
     reason: str
 
 
-class Attempts:
+class AttemptIds:
     """Names each attempt at a batch: by generation, then by time; later ones have greater names."""
 
     def __init__(self) -> None:
@@ -44,12 +44,12 @@ class Attempts:
         return f"{generation:010d}.{self._last:017d}"
 
 
-def announcement(committed: Bookmark | None) -> str:
+def announced_attempt(committed: Bookmark | None) -> str:
     """Return the name of the attempt that committed an offset; empty when somebody else did."""
     return committed.note if committed is not None and _NOTE.fullmatch(committed.note) else ""
 
 
-class Holdings:
+class PartitionOwnership:
     """Takes partitions over before their first batch, and notices an index that is gone or has gone back in time.
 
     Args:
@@ -155,7 +155,7 @@ class Holdings:
         if reason is not None:
             raise IndexLost(reason)
         # This is what decides: nothing can change between the fence and what it finds announced.
-        fence = store.fence(partition, generation, start, announcement(committed), state)
+        fence = store.fence(partition, generation, start, announced_attempt(committed), state)
         if fence.recreated:
             self._on_recreated(fence)
         store.save_read_start(self._limits.begin(partition, start, noted.read_start), fence)
@@ -205,7 +205,7 @@ class Holdings:
         for partition, committed, _ in losses:
             store = self._stores[partition.topic]
             fence = store.fence(partition, generation, committed.offset)
-            note = announcement(committed)
+            note = announced_attempt(committed)
             if note:
                 store.announce(note, [fence])
 
@@ -217,13 +217,13 @@ def _by_topic(partitions: Mapping[Partition, Bookmark]) -> dict[str, list[Partit
     return by_topic
 
 
-def _reason(partition: Partition, committed: Bookmark, noted: Noted) -> str | None:
+def _reason(partition: Partition, committed: Bookmark, noted: PartitionState) -> str | None:
     """Say by what the index shows that it lacks what is committed; None when nothing does."""
     if not committed.offset:
         return None  # set by hand, before anything was read
     where = f"offset {committed.offset} of {partition} is committed, but the index"
     if noted.mark is None:
         return f"{where} has never seen this partition: it was lost, or it is another one"
-    if noted.announced < announcement(committed):
+    if noted.announced < announced_attempt(committed):
         return f"{where} does not know of it: it has gone back to an earlier time"
     return None

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from streamdedup.daemon import isolation
-from streamdedup.daemon.batch_result import Work
-from streamdedup.daemon.decoding import decode_batch, portions
+from streamdedup.daemon.batch_result import BatchResult
+from streamdedup.daemon.decoding import chunks, decode_batch
 from streamdedup.daemon.publisher import Profile
 from streamdedup.detection.model import Prepared
 from streamdedup.kafka.protocols import Batch
@@ -44,7 +44,7 @@ class PreparedBatch:
     """
 
     batch: Batch
-    work: Work
+    work: BatchResult
     chunks: Iterator[Chunk]
 
 
@@ -67,14 +67,14 @@ class Preparer:
         Args:
             batch: The batch, with the incarnation of each partition in its positions.
         """
-        work = Work()
+        work = BatchResult()
         decode_batch(batch, self._by_topic, work)
         return PreparedBatch(batch, work, self._chunks(batch, work))
 
-    def _chunks(self, batch: Batch, work: Work) -> Iterator[Chunk]:
+    def _chunks(self, batch: Batch, work: BatchResult) -> Iterator[Chunk]:
         records = {record.position: record for record in batch.records}
         for name, documents in work.documents.items():
-            for chunk in portions(documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS):
+            for chunk in chunks(documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS):
                 self._tick()
                 if chunk[0].op == "delete":
                     yield Chunk(name, chunk, None)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from streamdedup.daemon.batch_result import Failed, Work
+from streamdedup.daemon.batch_result import BatchResult, Failed
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.statistics import now_ms
 from streamdedup.detection.detector import Detector
@@ -74,7 +74,7 @@ class LoopOptions:
     batch_records: int = 2_000
 
 
-class Outbox:
+class Publisher:
     """Turns what was found into messages.
 
     Args:
@@ -87,7 +87,7 @@ class Outbox:
         self._by_topic = profiles
         self._by_name = {profile.name: profile for profile in profiles.values()}
 
-    def describe(self, batch: Batch, work: Work, fences: Mapping[Partition, Fence]) -> None:
+    def describe(self, batch: Batch, work: BatchResult, fences: Mapping[Partition, Fence]) -> None:
         """Add the messages of all detections, and the dead letters.
 
         A record below the mark emits nothing: its dead letter was published with the commit that set the mark. Nor does
@@ -113,7 +113,7 @@ class Outbox:
             else:
                 work.silent_failures_count += 1
 
-    def _add_dead_letter(self, failed: Failed, work: Work) -> None:
+    def _add_dead_letter(self, failed: Failed, work: BatchResult) -> None:
         failure = Failure.of(failed.error, failed.stage)
         letter = dead_letter(
             failed.record,

@@ -57,7 +57,7 @@ class ReadAhead:
     Args:
         profiles: The profile of each topic.
         limits: Limits the batch size, and tells whether a second batch may be held in memory.
-        held: Returns the fences held for partitions under a generation, as ``Holdings.held``.
+        held: Returns the fences held for partitions under a generation, as ``PartitionOwnership.held``.
         timed: Measures a stage: ``poll``, ``prepare`` (the loop waits for the thread) or ``ahead`` (the thread).
         tick: Called before each chunk, for the watchdog; in either thread.
     """

@@ -18,16 +18,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from streamdedup.daemon.indexing import Indexer
-from streamdedup.daemon.partitions import announcement
+from streamdedup.daemon.partitions import announced_attempt
 from streamdedup.daemon.preparation import Preparer
 from streamdedup.daemon.publisher import Profile
 from streamdedup.daemon.rebuild_window import RebuildWindow, rebuild_window
 from streamdedup.daemon.statistics import now_ms
-from streamdedup.detection.content import version_and_life
+from streamdedup.detection.content import version_and_incarnation
 from streamdedup.detection.model import document_number, published_pair_key
 from streamdedup.errors import DecodeError, StoreUnavailable
 from streamdedup.index.contract import BucketStore, Fence
-from streamdedup.index.staging import Draft
+from streamdedup.index.staging import StagingIndex
 from streamdedup.kafka.protocols import Batch, Bookmark, History, Source
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Alert, decode_alert
@@ -46,7 +46,7 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class RebuildTarget:
     """Where the index of a profile is built.
 
     Attributes:
@@ -57,7 +57,7 @@ class Site:
             replayed; None for all.
     """
 
-    draft: Draft
+    draft: StagingIndex
     profile: Profile
     topics: Sequence[str]
     kept_ms: int | None
@@ -67,7 +67,7 @@ class Rebuilder:
     """Builds indexes anew.
 
     Args:
-        open_site: Makes the place where the index of a profile is built.
+        open_target: Makes the place where the index of a profile is built.
         history: Reads topics.
         duplicates_topic: Where alerts were published.
         now_ms: The present, in milliseconds since the epoch.
@@ -75,16 +75,16 @@ class Rebuilder:
 
     def __init__(
         self,
-        open_site: Callable[[str], Site],
+        open_target: Callable[[str], RebuildTarget],
         history: History,
         duplicates_topic: str,
         now_ms: Callable[[], int] = now_ms,
     ) -> None:
-        self._open_site = open_site
+        self._open_target = open_target
         self._history = history
         self._duplicates_topic = duplicates_topic
         self._now_ms = now_ms
-        self._sites: dict[str, Site] = {}
+        self._targets: dict[str, RebuildTarget] = {}
 
     def begin(
         self, name: str, is_lost: Callable[[], bool] = lambda: True, tick: Callable[[], None] = lambda: None
@@ -93,7 +93,7 @@ class Rebuilder:
 
         Args:
             name: Name of the profile.
-            is_lost: See ``Draft.begin``.
+            is_lost: See ``StagingIndex.begin``.
             tick: Called at every step.
 
         Returns:
@@ -102,17 +102,17 @@ class Rebuilder:
         Raises:
             StoreUnavailable: Somebody else builds it.
         """
-        if name in self._sites:
+        if name in self._targets:
             return False
-        site = self._open_site(name)
-        if not site.draft.begin(is_lost, self._keeping_others(tick)):
+        target = self._open_target(name)
+        if not target.draft.begin(is_lost, self._keeping_others(tick)):
             return False
-        self._sites[name] = site
+        self._targets[name] = target
         return True
 
     def has_begun(self, name: str) -> bool:
         """Tell whether the index of a profile is being built here."""
-        return name in self._sites
+        return name in self._targets
 
     def rebuild(
         self,
@@ -139,13 +139,13 @@ class Rebuilder:
             BrokerUnavailable: Kafka is; begin again.
             BatchRefused: Somebody else builds the index by now.
         """
-        site = self._sites.pop(name)
+        target = self._targets.pop(name)
         step = self._keeping_others(tick)
         try:
-            building = _Building(site, self._history, committed, generation, step, progress)
+            building = _Building(target, self._history, committed, generation, step, progress)
             count = building.build(self._duplicates_topic, self._now_ms())
         except BaseException:
-            site.draft.abandon()
+            target.draft.abandon()
             raise
         return count
 
@@ -157,16 +157,16 @@ class Rebuilder:
             nonlocal kept_at
             tick()
             if time.monotonic() - kept_at > _KEEP_EVERY_S:
-                for site in self._sites.values():
-                    site.draft.keep()
+                for target in self._targets.values():
+                    target.draft.keep()
                 kept_at = time.monotonic()
 
         return step
 
     def abandon(self) -> None:
         """Give up what was begun; never raises."""
-        while self._sites:
-            self._sites.popitem()[1].draft.abandon()
+        while self._targets:
+            self._targets.popitem()[1].draft.abandon()
 
 
 def keeping_membership(source: Source, tick: Callable[[], None]) -> Callable[[], None]:
@@ -197,27 +197,27 @@ class _Building:
 
     def __init__(
         self,
-        site: Site,
+        target: RebuildTarget,
         history: History,
         committed: Mapping[Partition, Bookmark],
         generation: int,
         tick: Callable[[], None],
         progress: Progress,
     ) -> None:
-        self._site = site
+        self._target = target
         self._history = history
-        self._committed = {each: mark for each, mark in committed.items() if each.topic in site.topics}
+        self._committed = {each: mark for each, mark in committed.items() if each.topic in target.topics}
         self._generation = generation
         self._tick = tick
         self._progress = progress
-        self._store: BucketStore = site.draft.store
+        self._store: BucketStore = target.draft.store
         self._connections_count = self._store.connections_count()
 
     def build(self, duplicates_topic: str, now_ms: int) -> int:
         # Before anything is written: by now it may be that of somebody else.
-        self._site.draft.keep()
+        self._target.draft.keep()
         fences = {
-            partition: self._site.draft.take_over(partition, self._generation, mark.offset)
+            partition: self._target.draft.take_over(partition, self._generation, mark.offset)
             for partition, mark in self._committed.items()
         }
         count = 0
@@ -226,9 +226,9 @@ class _Building:
             count = self._replay(fences, window)
             rights = list(fences.values())
             self._seed(duplicates_topic, window, rights)
-            self._site.draft.settle({each: announcement(mark) for each, mark in self._committed.items()}, rights)
+            self._target.draft.settle({each: announced_attempt(mark) for each, mark in self._committed.items()}, rights)
         self._refuse_other_connections()
-        self._site.draft.complete(self._site.profile.fingerprint)
+        self._target.draft.complete(self._target.profile.fingerprint)
         return count
 
     def _refuse_other_connections(self) -> None:
@@ -238,11 +238,11 @@ class _Building:
             )
 
     def _window(self, now_ms: int) -> RebuildWindow:
-        if self._site.kept_ms is None:
+        if self._target.kept_ms is None:
             return RebuildWindow({}, None)
         offsets = {partition: mark.offset for partition, mark in self._committed.items()}
-        progress = self._history.progress(self._site.topics, offsets, now_ms)
-        return rebuild_window(progress, self._site.kept_ms, now_ms)
+        progress = self._history.progress(self._target.topics, offsets, now_ms)
+        return rebuild_window(progress, self._target.kept_ms, now_ms)
 
     def _batches(
         self,
@@ -256,18 +256,18 @@ class _Building:
             self._progress(what, 0, span.total_count)
             for batch in span.batches():
                 self._tick()
-                self._site.draft.keep()
+                self._target.draft.keep()
                 self._refuse_other_connections()
                 yield batch
                 self._progress(what, span.done_count(), span.total_count)
 
     def _replay(self, fences: Mapping[Partition, Fence], window: RebuildWindow) -> int:
-        profile = self._site.profile
-        preparer = Preparer(dict.fromkeys(self._site.topics, profile), self._tick)
+        profile = self._target.profile
+        preparer = Preparer(dict.fromkeys(self._target.topics, profile), self._tick)
         indexer = Indexer({profile.name: profile}, _untimed, self._tick)
         ends = {partition: mark.offset for partition, mark in self._committed.items()}
         count = 0
-        for batch in self._batches(self._site.topics, window.inputs, ends):
+        for batch in self._batches(self._target.topics, window.inputs, ends):
             indexer.index(preparer.prepare(batch), fences)
             count += len(batch.records)
         return count
@@ -295,12 +295,12 @@ class _Building:
                 alert = decode_alert(record.value or b"").alert
             except DecodeError:
                 continue  # somebody else writes to the topic, too
-            if alert.profile == self._site.profile.name:
+            if alert.profile == self._target.profile.name:
                 yield alert
 
     def _note(self, claims: Mapping[bytes, Position], alerts: Mapping[int, Alert], rights: list[Fence]) -> None:
         self._store.claim_pairs(list(claims.items()), rights)
-        found = self._store.get_records(list(alerts))
+        found = self._store.get_entries(list(alerts))
         self._store.set_clusters(
             [
                 (number, record.position, document_number(alert.profile, alert.cluster_id))
@@ -309,7 +309,7 @@ class _Building:
                 for alert in [alerts[number]]
                 # What was appended since leaves a document in its cluster, a new version does not.
                 if alert.position == record.position
-                or alert.digest == (version_and_life(record.content)[0] or record.digest).hex()
+                or alert.digest == (version_and_incarnation(record.content)[0] or record.digest).hex()
             ],
             rights,
         )

@@ -7,7 +7,7 @@ from typing import Literal
 
 import structlog
 
-from streamdedup.daemon.partitions import Holdings, Loss
+from streamdedup.daemon.partitions import Loss, PartitionOwnership
 from streamdedup.daemon.publisher import Profile
 from streamdedup.daemon.rebuild import Rebuilder, keeping_membership
 from streamdedup.errors import BatchRefused, IndexLost, Rejoin
@@ -39,14 +39,14 @@ class Recovery:
     def __init__(
         self,
         profiles: Mapping[str, Profile],
-        holdings: Holdings,
+        holdings: PartitionOwnership,
         policy: Policy,
         rebuilder: Rebuilder | None,
         note_lost: Callable[[str, bool], None] = lambda _name, _lost: None,
     ) -> None:
         self._by_topic = profiles
         self._profiles = {profile.name: profile for profile in profiles.values()}
-        self._holdings = holdings
+        self._ownership = holdings
         self._policy = policy
         self._rebuilder = rebuilder
         self._note_lost = note_lost
@@ -107,7 +107,7 @@ class Recovery:
             self.check_connections()
         # Seen before the look: whatever is opened in the course of it counts as later.
         self._seen = self._connections()
-        losses = self._holdings.look_for_losses(source)
+        losses = self._ownership.look_for_losses(source)
         if losses:
             self._mend(losses, source, generation, tick)
         elif source.assigned() and self._rebuilder is not None:
@@ -141,7 +141,7 @@ class Recovery:
         """
         if self._seen is not None and self._connections() != self._seen:
             self._seen = None
-            self._holdings.begin_anew()
+            self._ownership.begin_anew()
             raise Rejoin("a connection to the store was lost: the group is joined anew, and the index looked at")
 
     def _mend(self, losses: Sequence[Loss], source: Source, generation: int, tick: Callable[[], None]) -> None:
@@ -162,13 +162,13 @@ class Recovery:
             log.warning("index_lost", reason=loss.reason)
         for name in names:
             self._open(name, create=True)
-        self._holdings.give_up(losses, generation)
+        self._ownership.give_up(losses, generation)
 
     def _begin(self, rebuilder: Rebuilder, names: Sequence[str], source: Source, tick: Callable[[], None]) -> bool:
         """Begin to rebuild; tell whether any index was begun just now."""
 
         def is_lost(name: str) -> bool:
-            lost = {loss.partition.topic for loss in self._holdings.look_for_losses(source)}
+            lost = {loss.partition.topic for loss in self._ownership.look_for_losses(source)}
             return any(self._by_topic[topic].name == name for topic in lost)
 
         try:
@@ -192,7 +192,7 @@ class Recovery:
                 log.warning("index_rebuilt", profile=name, records=count)
         finally:
             rebuilder.abandon()
-        self._holdings.begin_anew()
+        self._ownership.begin_anew()
 
     def lost(self, error: IndexLost) -> None:
         """Take note of a loss that was met on the way; the next look does something about it.
@@ -205,4 +205,4 @@ class Recovery:
         log.warning("index_lost", reason=str(error))
         self._loss_met = True
         self._opened.clear()
-        self._holdings.begin_anew()
+        self._ownership.begin_anew()

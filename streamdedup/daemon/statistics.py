@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import numpy as np
 import structlog
 
-from streamdedup.daemon.batch_result import Failed, Work
+from streamdedup.daemon.batch_result import BatchResult, Failed
 from streamdedup.daemon.metrics import Metrics
-from streamdedup.detection.model import Outcome
+from streamdedup.detection.model import DetectionResult
 from streamdedup.index.contract import BucketStore, Fence, StoreStats
 from streamdedup.kafka.protocols import Batch, Source
 from streamdedup.kafka.repeats import RepeatLimit
@@ -35,7 +35,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Figures:
+class Statistics:
     """Keeps the metrics up to date and writes a summary now and then.
 
     Args:
@@ -69,7 +69,7 @@ class Figures:
             self._metrics.topics_recreated.labels(topic).inc()
             log.warning("topic_recreated", topic=topic, partition=fence.partition.number, mark=fence.mark)
 
-    def count(self, batch: Batch, work: Work) -> None:
+    def count(self, batch: Batch, work: BatchResult) -> None:
         """Count a batch that is committed."""
         metrics = self._metrics
         metrics.batch_records.observe(len(work.kinds))
@@ -96,7 +96,7 @@ class Figures:
                 self._repeats.error("internal_error", failure.code, reason=failure.message, position=position)
             self._repeats.info("dead_letter", failure.code, position=position)
 
-    def _count_outcome(self, profile: str, outcome: Outcome) -> None:
+    def _count_outcome(self, profile: str, outcome: DetectionResult) -> None:
         metrics = self._metrics
         for reason, count in Counter(reason for _, reason in outcome.skipped).items():
             metrics.skipped.labels(profile, reason).inc(count)
@@ -127,7 +127,7 @@ class Figures:
             self._metrics.latency_seconds.observe(topic, np.maximum(0, now - np.array(times, np.int64)) / 1000)
 
     @staticmethod
-    def _facts(work: Work) -> dict[str, int]:
+    def _facts(work: BatchResult) -> dict[str, int]:
         detections = [detection for outcome in work.outcomes.values() for detection in outcome.detections]
         return {
             "records": len(work.kinds),

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from streamdedup.detection.content import decode_sketch
 from streamdedup.index.contract import BucketStore, Fence
-from streamdedup.index.documents import StoredRecord
+from streamdedup.index.documents import IndexEntry
 from streamdedup.position import Position
 from streamdedup.similarity.sketch import Sketch, Sketcher
 
@@ -27,18 +27,14 @@ class Stars:
         known: Records of the best matches, of the batch's own documents and of the first documents of their clusters.
     """
 
-    def __init__(
-        self, store: BucketStore, sketcher: Sketcher, threshold: float, known: dict[int, StoredRecord]
-    ) -> None:
+    def __init__(self, store: BucketStore, sketcher: Sketcher, threshold: float, known: dict[int, IndexEntry]) -> None:
         self._store = store
         self._sketcher = sketcher
         self._threshold = threshold
         self._known = known
         self._joined: list[tuple[int, Position, int]] = []
 
-    def join(
-        self, record: StoredRecord, own: Sketch, best: int, near: Collection[tuple[str, str]] = ()
-    ) -> StoredRecord:
+    def join(self, record: IndexEntry, own: Sketch, best: int, near: Collection[tuple[str, str]] = ()) -> IndexEntry:
         """Place a document in a cluster and return the first document of it, perhaps the document itself.
 
         Args:
@@ -58,7 +54,7 @@ class Stars:
         self._known[record.number] = replace(record, cluster=first.number)
         return first
 
-    def _alike(self, own: Sketch, first: StoredRecord) -> bool:
+    def _alike(self, own: Sketch, first: IndexEntry) -> bool:
         similarity = self._sketcher.similarities([own], [decode_sketch(first.content)]).values[0]
         return bool(similarity >= self._threshold)
 
@@ -84,7 +80,7 @@ class StarFinder:
 
     def load(self, numbers: Sequence[int]) -> Stars:
         """Return the clusters that the documents of these numbers belong to."""
-        known = self._store.get_records(numbers)
+        known = self._store.get_entries(numbers)
         missing = {record.cluster for record in known.values()} - known.keys()
-        known |= self._store.get_records(sorted(missing))
+        known |= self._store.get_entries(sorted(missing))
         return Stars(self._store, self._sketcher, self._threshold, known)

@@ -31,7 +31,7 @@ from streamdedup.text.shingles import ShingleBatch, Shingler
 FORMAT: Final = 1
 _FORMAT: Final = FORMAT << 4
 _WITH_VERSION: Final = 0x01
-_WITH_LIFE: Final = 0x02
+_WITH_INCARNATION: Final = 0x02
 _FRAME_ONLY: Final = 0x04
 _WITH_NEITHER: Final = bytes([_FORMAT])
 _HEADER: Final = struct.Struct("<BHHB")
@@ -41,7 +41,7 @@ _HEADERS: Final = np.dtype([("flags", "u1"), ("tokens", "<u2"), ("elements", "<u
 _MOST: Final = 65_535
 #: Octets of a version and of a life.
 _VERSION_SIZE: Final = 16
-_LIFE_SIZE: Final = 8
+_INCARNATION_SIZE: Final = 8
 
 
 class ContentDamaged(StoreMisconfigured, ValueError):
@@ -81,7 +81,7 @@ class Content:
 
     def encoded(self) -> bytes:
         """Return the binary form (module docstring)."""
-        flags = _FORMAT | (_WITH_VERSION if self.version is not None else 0) | (_WITH_LIFE if self.life else 0)
+        flags = _FORMAT | (_WITH_VERSION if self.version is not None else 0) | (_WITH_INCARNATION if self.life else 0)
         flags |= _FRAME_ONLY if self.frame_only else 0
         head = _HEADER.pack(flags, min(self.token_count, _MOST), min(self.element_count, _MOST), len(self.tail))
         tail = self.tail.astype("<u8", copy=False).tobytes()
@@ -112,7 +112,7 @@ def decode_sketch(data: bytes) -> Sketch:
     return _sketch(_split(data)[-1])
 
 
-def version_and_life(data: bytes) -> tuple[bytes | None, bytes | None]:
+def version_and_incarnation(data: bytes) -> tuple[bytes | None, bytes | None]:
     """Return version and life alone; None for the many without.
 
     Raises:
@@ -136,7 +136,7 @@ def _split(data: bytes) -> tuple[int, int, bytes, bytes | None, bytes | None, by
         raise ContentDamaged(f"a content of version {flags >> 4}; this program reads version {_FORMAT >> 4}")
     tail_end = _HEADER.size + 8 * tail_count
     version_end = tail_end + (_VERSION_SIZE if flags & _WITH_VERSION else 0)
-    sketch_start = version_end + (_LIFE_SIZE if flags & _WITH_LIFE else 0)
+    sketch_start = version_end + (_INCARNATION_SIZE if flags & _WITH_INCARNATION else 0)
     if len(data) < sketch_start:
         raise ContentDamaged(f"a content of {len(data)} octets is cut off")
     version, life = data[tail_end:version_end] or None, data[version_end:sketch_start] or None

@@ -20,18 +20,18 @@ from numpy.typing import NDArray
 from streamdedup.detection.clusters import StarFinder
 from streamdedup.detection.content import decode as decode_content
 from streamdedup.detection.content import encoded_contents
-from streamdedup.detection.lifecycle import UNKNOWN, Changes, collision, of_its_life
+from streamdedup.detection.lifecycle import UNKNOWN, Changes, collision, in_its_incarnation
 from streamdedup.detection.model import (
     Detection,
+    DetectionResult,
     DetectorOptions,
-    Outcome,
     Prepared,
     Skip,
     document_number,
 )
 from streamdedup.detection.verification import MatchCodec, Met, Verifier
 from streamdedup.index.contract import BucketStore, Fence, Listed, ListedClaim, ListedDocument
-from streamdedup.index.documents import PutResult, PutState, StoredRecord, decide_put
+from streamdedup.index.documents import IndexEntry, InsertResult, InsertState, decide_version
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import Sketcher
@@ -39,10 +39,10 @@ from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document, Match, content_digest
 
 #: States of a record that is not indexed, without being a mistake.
-_PASSED_OVER = {PutState.REDELIVERED: Skip.REDELIVERED, PutState.SUPERSEDED: Skip.SUPERSEDED}
+_PASSED_OVER = {InsertState.REDELIVERED: Skip.REDELIVERED, InsertState.SUPERSEDED: Skip.SUPERSEDED}
 
 #: States of a record whose document may have had an index entry before, and so claims.
-_RENEWED = (PutState.REPLACED, PutState.REPLAYED)
+_RENEWED = (InsertState.REPLACED, InsertState.REPLAYED)
 
 #: Stands among the pair keys of an addition's saved partners for the digest that the document had then: once it has a
 #: later version nobody could tell.
@@ -102,9 +102,9 @@ class Detector:
         few = {True: Skip.TOO_FEW_WORDS, False: Skip.TOO_SHORT}
         return {row: few[bool(token_counts[row] < least)] if token_counts[row] else Skip.EMPTY for row in rows}
 
-    def _record(self, document: Document, content: bytes) -> StoredRecord:
+    def _record(self, document: Document, content: bytes) -> IndexEntry:
         number = document_number(self._options.profile, document.id)
-        return StoredRecord(
+        return IndexEntry(
             number=number,
             id=document.id,
             digest=content_digest(document.text),
@@ -116,7 +116,7 @@ class Detector:
 
     # Stage two: the index
 
-    def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> Outcome:
+    def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:
         """Take documents out of the index, with everything known of them but a marker.
 
         Args:
@@ -129,7 +129,7 @@ class Detector:
             IndexLost: The index is gone.
         """
         self._changes.delete(documents, list(fences.values()))
-        return Outcome(deleted_count=len(documents))
+        return DetectionResult(deleted_count=len(documents))
 
     def listed(self, documents: Sequence[Document], asked: Sequence[tuple[bytes, Position]]) -> Listed:
         """Name documents, and the claims that they asked for, as the index lists them.
@@ -164,7 +164,7 @@ class Detector:
         """
         return self._changes.evict(listed, fence)
 
-    def index(self, prepared: Prepared, fences: Mapping[Partition, Fence]) -> Outcome:
+    def index(self, prepared: Prepared, fences: Mapping[Partition, Fence]) -> DetectionResult:
         """Place a prepared batch in the index and find its near-duplicates.
 
         Every step may be repeated: a batch that failed half-way is indexed again from the start, and a pair is
@@ -189,7 +189,7 @@ class Detector:
             IndexLost: The index is gone.
         """
         rights = list(fences.values())
-        outcome = Outcome()
+        outcome = DetectionResult()
         # 1. Record first; leave before change.
         results = self._put(prepared.records, rights)
         prepared, results = self._continue(prepared, results, rights, outcome)
@@ -198,36 +198,36 @@ class Detector:
         _take_first_attempts(prepared.records, results)
         again = _take_what_stands_elsewhere(prepared, results)
         # 2. Add before read.
-        placed = [row for row, state in enumerate(states) if state <= PutState.REPLAYED or row in again]
+        placed = [row for row, state in enumerate(states) if state <= InsertState.REPLAYED or row in again]
         entering = [row for row in placed if row not in prepared.skips]
         met = self._enter(prepared, entering, rights, outcome)
-        loud = self._count_states(prepared, states, results, fences, outcome)
+        emitting = self._count_states(prepared, states, results, fences, outcome)
         # 3. Verify.
-        renewed = {row for row in loud if states[row] in _RENEWED}
-        verified, others = self._verifier.partners(prepared, met, loud, renewed, rights, outcome)
+        renewed = {row for row in emitting if states[row] in _RENEWED}
+        verified, others = self._verifier.partners(prepared, met, emitting, renewed, rights, outcome)
         # 4. Save the partners.
-        partners = self._save_partners(prepared, loud, states, verified, rights)
+        partners = self._save_pending_matches(prepared, emitting, states, verified, rights)
         # 5. Claim.
-        outcome.saved_positions += [prepared.documents[row].position for row, saved in partners.items() if saved]
+        outcome.pending_positions += [prepared.documents[row].position for row, saved in partners.items() if saved]
         owned = self._claim(prepared, partners, others, rights, outcome)
         # 6. Clusters.
         self._detect(prepared, owned, rights, outcome)
         return outcome
 
-    def _put(self, records: Sequence[StoredRecord], rights: list[Fence]) -> list[PutResult]:
+    def _put(self, records: Sequence[IndexEntry], rights: list[Fence]) -> list[InsertResult]:
         """Put the records, of each document the version that stands at the end of the batch."""
         results = _within_batch(records)
         if records and not results:
-            return self._store.put_records(records, rights)
+            return self._store.insert_entries(records, rights)
         rows = [row for row in range(len(records)) if row not in results]
         if rows:
-            put = self._store.put_records([records[row] for row in rows], rights)
+            put = self._store.insert_entries([records[row] for row in rows], rights)
             results.update(zip(rows, put, strict=True))
         return [results[row] for row in range(len(records))]
 
     def _continue(
-        self, prepared: Prepared, results: list[PutResult], rights: list[Fence], outcome: Outcome
-    ) -> tuple[Prepared, list[PutResult]]:
+        self, prepared: Prepared, results: list[InsertResult], rights: list[Fence], outcome: DetectionResult
+    ) -> tuple[Prepared, list[InsertResult]]:
         """Add to a batch what comes of those that continue a document."""
         if not prepared.appends:
             return prepared, results
@@ -245,26 +245,28 @@ class Detector:
         )
         return whole, [*results, *continued.results]
 
-    def _replace(self, prepared: Prepared, results: Sequence[PutResult], rights: list[Fence]) -> None:
+    def _replace(self, prepared: Prepared, results: Sequence[InsertResult], rights: list[Fence]) -> None:
         """Take old versions out of their buckets, then put the new ones in their place."""
-        rows = [row for row, result in enumerate(results) if result.state is PutState.REPLACED]
+        rows = [row for row, result in enumerate(results) if result.state is InsertState.REPLACED]
         if rows:
             old = {row: record for row in rows if (record := results[row].previous) is not None}
             for row, record in old.items():
-                prepared.records[row] = of_its_life(prepared.records[row], record)
+                prepared.records[row] = in_its_incarnation(prepared.records[row], record)
             self._changes.withdraw([record for record in old.values() if not record.deleted], rights)
-            self._store.replace_records([prepared.records[row] for row in rows], rights)
+            self._store.replace_entries([prepared.records[row] for row in rows], rights)
 
-    def _enter(self, prepared: Prepared, entering: list[int], rights: list[Fence], outcome: Outcome) -> dict[int, Met]:
+    def _enter(
+        self, prepared: Prepared, entering: list[int], rights: list[Fence], outcome: DetectionResult
+    ) -> dict[int, Met]:
         """Return for each row that met others what the buckets showed."""
         if not entering:
             return {}
         numbers = [prepared.records[row].number for row in entering]
-        hits = self._store.enter_buckets(numbers, prepared.band_keys[entering], rights)
+        hits = self._store.insert_and_look_up(numbers, prepared.band_keys[entering], rights)
         outcome.full_buckets_count = hits.full_buckets_count
         outcome.before_full_buckets = [prepared.documents[entering[at]].position for at in sorted(hits.full)]
         return {
-            row: Met(met, crowded=at in hits.crowded, full=at in hits.full)
+            row: Met(met, near_capacity=at in hits.near_capacity, full=at in hits.full)
             for at, (row, met) in enumerate(zip(entering, hits.candidates, strict=True))
             if met
         }
@@ -272,18 +274,18 @@ class Detector:
     def _count_states(
         self,
         prepared: Prepared,
-        states: Sequence[PutState],
-        results: Sequence[PutResult],
+        states: Sequence[InsertState],
+        results: Sequence[InsertResult],
         fences: Mapping[Partition, Fence],
-        outcome: Outcome,
+        outcome: DetectionResult,
     ) -> list[int]:
         """Sort the rows by what became of them; return those that may emit pairs."""
-        loud = []
+        emitting = []
         silent_until = self._options.silent_until_ms
         # By plain tuples: most of the time would go into making a `Partition` of each position.
         fence_of = {(partition.topic, partition.number): fence for partition, fence in fences.items()}
         for row, (document, state) in enumerate(zip(prepared.documents, states, strict=True)):
-            if state is PutState.COLLIDED:
+            if state is InsertState.COLLIDED:
                 outcome.refused.append((document, collision(results[row])))
                 continue
             passed_over = _PASSED_OVER.get(state, prepared.skips.get(row))
@@ -291,23 +293,23 @@ class Detector:
                 outcome.skipped.append((document, passed_over))
             else:
                 outcome.indexed_count += 1
-                outcome.replayed_count += state is PutState.REPLAYED
+                outcome.replayed_count += state is InsertState.REPLAYED
             # Also one that is passed over: an earlier attempt at its position may have claimed pairs.
             fence = fence_of[document.position.topic, document.position.partition]
             if document.position.offset >= fence.mark:
-                loud.append(row)
+                emitting.append(row)
                 is_warm_up = silent_until is not None and document.time_ms < silent_until
                 outcome.silent_count += passed_over is None and is_warm_up
             elif passed_over is None:
                 outcome.silent_count += 1
                 outcome.unexplained_count += not fence.is_set_back
-        return loud
+        return emitting
 
-    def _save_partners(
+    def _save_pending_matches(
         self,
         prepared: Prepared,
-        loud: list[int],
-        states: Sequence[PutState],
+        emitting: list[int],
+        states: Sequence[InsertState],
         verified: dict[int, dict[bytes, Match]],
         rights: list[Fence],
     ) -> dict[int, dict[bytes, Match]]:
@@ -315,7 +317,7 @@ class Detector:
 
         A position whose record was created just now without a partner cannot have been attempted before.
         """
-        rows = [row for row in loud if row in verified or states[row] is not PutState.CREATED]
+        rows = [row for row in emitting if row in verified or states[row] is not InsertState.CREATED]
         if not rows:
             return {}
         codec = MatchCodec()
@@ -323,7 +325,7 @@ class Detector:
         for row, (_, encoded) in zip(rows, entries, strict=True):
             if encoded and prepared.documents[row].op == "append":
                 encoded[_OWN_DIGEST] = prepared.records[row].digest
-        saved = self._store.save_partners(entries, rights)
+        saved = self._store.save_pending_matches(entries, rights)
         for row, partners in zip(rows, saved, strict=True):
             # Of an addition that met no document at first: meanwhile another partition has placed one.
             partners.pop(UNKNOWN, None)
@@ -338,7 +340,7 @@ class Detector:
         partners: dict[int, dict[bytes, Match]],
         others: dict[int, set[bytes]],
         rights: list[Fence],
-        outcome: Outcome,
+        outcome: DetectionResult,
     ) -> dict[int, tuple[Match, ...]]:
         """Claim all pairs; return for each row the matches of the pairs that its position owns."""
         pairs = [(row, key, match) for row, saved in partners.items() for key, match in saved.items()]
@@ -355,7 +357,7 @@ class Detector:
         return {row: tuple(sorted(found, key=lambda m: (-m.similarity, m.id))) for row, found in matches.items()}
 
     def _detect(
-        self, prepared: Prepared, owned: dict[int, tuple[Match, ...]], rights: list[Fence], outcome: Outcome
+        self, prepared: Prepared, owned: dict[int, tuple[Match, ...]], rights: list[Fence], outcome: DetectionResult
     ) -> None:
         """Make a detection of each row with pairs, and place it in the cluster of its best match."""
         if not owned:
@@ -370,20 +372,20 @@ class Detector:
         stars.save(rights)
 
 
-def _take_first_attempts(records: list[StoredRecord], results: Sequence[PutResult]) -> None:
+def _take_first_attempts(records: list[IndexEntry], results: Sequence[InsertResult]) -> None:
     """Give each replayed record the time and the version of its first attempt.
 
     A time in the future is set back to that of the attempt, and the window must be the same for all attempts. What was
     placed again after a deletion has a version of its own.
     """
     for row, result in enumerate(results):
-        if result.state is PutState.REPLAYED and result.previous is not None:
+        if result.state is InsertState.REPLAYED and result.previous is not None:
             records[row] = structs.replace(
                 records[row], time_ms=result.previous.time_ms, content=result.previous.content
             )
 
 
-def _take_what_stands_elsewhere(prepared: Prepared, results: Sequence[PutResult]) -> set[int]:
+def _take_what_stands_elsewhere(prepared: Prepared, results: Sequence[InsertResult]) -> set[int]:
     """Find redeliveries of what another partition has placed, and give them the records that stand there.
 
     They are placed and compared again: their own attempt may have been cut short before the index was lost, and the
@@ -395,19 +397,23 @@ def _take_what_stands_elsewhere(prepared: Prepared, results: Sequence[PutResult]
     again = set()
     for row, (document, result) in enumerate(zip(prepared.documents, results, strict=True)):
         stands = result.previous
-        if result.state is PutState.REDELIVERED and stands is not None and stands.position.log != document.position.log:
+        if (
+            result.state is InsertState.REDELIVERED
+            and stands is not None
+            and stands.position.log != document.position.log
+        ):
             prepared.records[row] = stands
             again.add(row)
     return again
 
 
-def _within_batch(records: Sequence[StoredRecord]) -> dict[int, PutResult]:
+def _within_batch(records: Sequence[IndexEntry]) -> dict[int, InsertResult]:
     """Decide about several versions of a document in one batch; only what stands at its end is put.
 
     Returns:
         By row, what became of those that are not.
     """
-    decided: dict[int, PutResult] = {}
+    decided: dict[int, InsertResult] = {}
     if len({record.number for record in records}) == len(records):
         return decided
     standing: dict[int, int] = {}
@@ -415,10 +421,10 @@ def _within_batch(records: Sequence[StoredRecord]) -> dict[int, PutResult]:
         before = standing.setdefault(record.number, row)
         if before == row:
             continue
-        state = decide_put(records[before], record)
-        if state is PutState.REPLACED:
-            decided[before] = PutResult(PutState.SUPERSEDED)
+        state = decide_version(records[before], record)
+        if state is InsertState.REPLACED:
+            decided[before] = InsertResult(InsertState.SUPERSEDED)
             standing[record.number] = row
         else:
-            decided[row] = PutResult(state, records[before] if state is PutState.COLLIDED else None)
+            decided[row] = InsertResult(state, records[before] if state is InsertState.COLLIDED else None)
     return decided

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from streamdedup.index.contract import BucketStore
-from streamdedup.index.documents import StoredRecord
+from streamdedup.index.documents import IndexEntry
 
 #: Weight of the index entries that are held at once, in bytes of their content. An entry is held about three times: in
 #: the reply, as an entry and as a decoded sketch. The candidates of an ordinary chunk of 500 documents weigh less than
@@ -28,8 +28,8 @@ class EntryReader:
         self._budget_bytes = budget_bytes
 
     def chunks(
-        self, numbers: Iterable[int], kept: Mapping[int, StoredRecord] | None = None
-    ) -> Iterator[dict[int, StoredRecord]]:
+        self, numbers: Iterable[int], kept: Mapping[int, IndexEntry] | None = None
+    ) -> Iterator[dict[int, IndexEntry]]:
         """Yield the entries that exist, in chunks of the budget.
 
         Args:
@@ -46,11 +46,11 @@ class EntryReader:
             yield {number: entry for number, entry in read.items() if entry is not None}
             pending = [number for number in asked if number not in read] + pending[_ASKED_AT_ONCE:]
 
-    def with_room(self, entries: Mapping[int, StoredRecord], kept: Mapping[int, StoredRecord]) -> bool:
+    def with_room(self, entries: Mapping[int, IndexEntry], kept: Mapping[int, IndexEntry]) -> bool:
         """Tell whether entries may be kept beside others, without exceeding the budget."""
         return weight_bytes(entries.values()) + weight_bytes(kept.values()) <= self._budget_bytes
 
 
-def weight_bytes(entries: Iterable[StoredRecord]) -> int:
+def weight_bytes(entries: Iterable[IndexEntry]) -> int:
     """Return what entries count for in the budget, in bytes."""
     return sum(len(entry.content) for entry in entries)

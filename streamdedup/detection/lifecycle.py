@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from streamdedup.detection import content as contents
 from streamdedup.detection.content import BagTooLarge, Content
-from streamdedup.detection.model import DetectorOptions, Outcome, document_number
+from streamdedup.detection.model import DetectionResult, DetectorOptions, document_number
 from streamdedup.errors import MessageError
 from streamdedup.index.contract import BucketStore, Fence, Listed, ListedDocument
-from streamdedup.index.documents import PutResult, PutState, StoredRecord, decide_put, deletion_marker
+from streamdedup.index.documents import IndexEntry, InsertResult, InsertState, decide_version, deletion_marker
 from streamdedup.similarity.sketch import Sketch, Sketcher
 from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document, ErrorCode, content_digest
@@ -38,10 +38,10 @@ class Continued:
     """
 
     documents: list[Document] = field(default_factory=list)
-    records: list[StoredRecord] = field(default_factory=list)
-    results: list[PutResult] = field(default_factory=list)
+    records: list[IndexEntry] = field(default_factory=list)
+    results: list[InsertResult] = field(default_factory=list)
 
-    def add(self, document: Document, record: StoredRecord, result: PutResult) -> None:
+    def add(self, document: Document, record: IndexEntry, result: InsertResult) -> None:
         """Add one."""
         self.documents.append(document)
         self.records.append(record)
@@ -71,7 +71,7 @@ class Changes:
 
     # Continue
 
-    def continued(self, appends: Sequence[Document], rights: Sequence[Fence], outcome: Outcome) -> Continued:
+    def continued(self, appends: Sequence[Document], rights: Sequence[Fence], outcome: DetectionResult) -> Continued:
         """Continue documents, each at most once.
 
         Args:
@@ -80,30 +80,30 @@ class Changes:
             outcome: Takes those that can never be processed.
         """
         numbers = [document_number(self._options.profile, document.id) for document in appends]
-        found = self._store.get_records(numbers)
+        found = self._store.get_entries(numbers)
         continued = Continued()
-        growing: list[tuple[Document, StoredRecord]] = []
+        growing: list[tuple[Document, IndexEntry]] = []
         unknown: list[Document] = []
-        overtaken: list[tuple[Document, StoredRecord]] = []
+        overtaken: list[tuple[Document, IndexEntry]] = []
         for document, number in zip(appends, numbers, strict=True):
             stored = found.get(number)
             state = _state(document, stored)
-            if stored is None or (stored.deleted and state is PutState.REPLACED):
+            if stored is None or (stored.deleted and state is InsertState.REPLACED):
                 unknown.append(document)
-            elif state is PutState.COLLIDED:
-                outcome.refused.append((document, collision(PutResult(state, stored))))
-            elif state is PutState.REPLAYED:
-                continued.add(document, stored, PutResult(state, stored))
-            elif state is PutState.SUPERSEDED:
+            elif state is InsertState.COLLIDED:
+                outcome.refused.append((document, collision(InsertResult(state, stored))))
+            elif state is InsertState.REPLAYED:
+                continued.add(document, stored, InsertResult(state, stored))
+            elif state is InsertState.SUPERSEDED:
                 overtaken.append((document, stored))
             else:
                 growing.append((document, stored))
         refused = self._note_unknown(unknown, [document for document, _ in overtaken], rights)
         outcome.refused += [(document, _unknown()) for document in refused]
-        outcome.saved_positions += [document.position for document in refused]
+        outcome.pending_positions += [document.position for document in refused]
         for document, stored in overtaken:
             if document not in refused:
-                continued.add(document, _at(document, stored), PutResult(PutState.SUPERSEDED))
+                continued.add(document, _at(document, stored), InsertResult(InsertState.SUPERSEDED))
         self._grow(growing, continued, outcome)
         return continued
 
@@ -125,10 +125,12 @@ class Changes:
             return []
         notes = [{UNKNOWN: b""}] * len(unknown) + [{}] * len(overtaken)
         positions = [document.position for document in documents]
-        saved = self._store.save_partners(list(zip(positions, notes, strict=True)), rights)
+        saved = self._store.save_pending_matches(list(zip(positions, notes, strict=True)), rights)
         return [document for document, notes in zip(documents, saved, strict=True) if UNKNOWN in notes]
 
-    def _grow(self, growing: Sequence[tuple[Document, StoredRecord]], continued: Continued, outcome: Outcome) -> None:
+    def _grow(
+        self, growing: Sequence[tuple[Document, IndexEntry]], continued: Continued, outcome: DetectionResult
+    ) -> None:
         for document, stored in growing:
             before = contents.decode(stored.content)
             try:
@@ -137,11 +139,11 @@ class Changes:
                 outcome.refused.append((document, MessageError(ErrorCode.BAG_TOO_LARGE, str(error))))
             else:
                 record = _continued_record(document, stored, before, after)
-                continued.add(document, record, PutResult(PutState.REPLACED, stored))
+                continued.add(document, record, InsertResult(InsertState.REPLACED, stored))
 
     # Take out
 
-    def withdraw(self, records: Sequence[StoredRecord], rights: Sequence[Fence]) -> None:
+    def withdraw(self, records: Sequence[IndexEntry], rights: Sequence[Fence]) -> None:
         """Take versions out of their buckets.
 
         Args:
@@ -152,8 +154,8 @@ class Changes:
         if not records:
             return
         keys = self.band_keys([contents.decode_sketch(record.content) for record in records])
-        self._store.leave_buckets([record.number for record in records], keys, rights)
-        self._store.leave_copies([(record.number, record.digest) for record in records], rights)
+        self._store.remove_from_buckets([record.number for record in records], keys, rights)
+        self._store.remove_copies([(record.number, record.digest) for record in records], rights)
 
     def evict(self, listed: Listed, fence: Fence) -> int:
         """Remove expired documents from the index: first from their buckets, then the index entries.
@@ -165,7 +167,7 @@ class Changes:
         Returns:
             How many documents were still at the position that is listed.
         """
-        found = self._store.get_records([each.number for each in listed.documents])
+        found = self._store.get_entries([each.number for each in listed.documents])
         documents = set(listed.documents)
         old = [one for one in found.values() if ListedDocument(one.number, one.position, one.time_ms) in documents]
         self.withdraw([record for record in old if not record.deleted], [fence])
@@ -184,7 +186,7 @@ class Changes:
             rights: Rights to write.
         """
         numbers = [document_number(self._options.profile, document.id) for document in documents]
-        found = self._store.get_records(numbers)
+        found = self._store.get_entries(numbers)
         markers, leaving = [], []
         for document, number in zip(documents, numbers, strict=True):
             stored = found.get(number)
@@ -192,14 +194,14 @@ class Changes:
                 continue  # another document has this number, so this one was never placed
             marker = deletion_marker(number, document.position, document.time_ms)
             markers.append(marker)
-            if stored is not None and not stored.deleted and decide_put(stored, marker) is PutState.REPLACED:
+            if stored is not None and not stored.deleted and decide_version(stored, marker) is InsertState.REPLACED:
                 leaving.append(stored)
         self.withdraw(leaving, rights)
         if markers:
-            self._store.replace_records(markers, rights)
+            self._store.replace_entries(markers, rights)
 
 
-def of_its_life(record: StoredRecord, before: StoredRecord) -> StoredRecord:
+def in_its_incarnation(record: IndexEntry, before: IndexEntry) -> IndexEntry:
     """Return a record that names the life of its document.
 
     A document that is placed after it was deleted is another one, whose pairs are alerted anew; its later versions
@@ -212,13 +214,13 @@ def of_its_life(record: StoredRecord, before: StoredRecord) -> StoredRecord:
     if before.deleted:
         life: bytes | None = blake2b(before.position.key.encode(), digest_size=8).digest()
     else:
-        _, life = contents.version_and_life(before.content)
+        _, life = contents.version_and_incarnation(before.content)
     if life is None:
         return record
     return structs.replace(record, content=replace(contents.decode(record.content), life=life).encoded())
 
 
-def collision(result: PutResult) -> MessageError:
+def collision(result: InsertResult) -> MessageError:
     """Return the error of a document whose number belongs to another id."""
     other = "" if result.previous is None else result.previous.id
     text = f"the id shares its document number with the id {other!r}, which is indexed already"
@@ -232,29 +234,29 @@ def _unknown() -> MessageError:
     )
 
 
-def _at(document: Document, stored: StoredRecord) -> StoredRecord:
+def _at(document: Document, stored: IndexEntry) -> IndexEntry:
     """Return a record in the place of a later one, by the position of the document that it was overtaken by."""
     content = contents.NOTHING.encoded() if stored.deleted else stored.content
-    return StoredRecord(
+    return IndexEntry(
         stored.number, document.id, stored.digest, document.position, document.time_ms, stored.cluster, content
     )
 
 
-def _state(document: Document, stored: StoredRecord | None) -> PutState:
+def _state(document: Document, stored: IndexEntry | None) -> InsertState:
     """Decide by position order what becomes of an addition; its content is always another."""
     if stored is None:
-        return PutState.CREATED
+        return InsertState.CREATED
     if not stored.deleted and stored.position == document.position:
-        return PutState.COLLIDED if stored.id != document.id else PutState.REPLAYED
-    new = StoredRecord(stored.number, document.id, b"", document.position, document.time_ms, stored.cluster, b"")
-    return decide_put(stored, new)
+        return InsertState.COLLIDED if stored.id != document.id else InsertState.REPLAYED
+    new = IndexEntry(stored.number, document.id, b"", document.position, document.time_ms, stored.cluster, b"")
+    return decide_version(stored, new)
 
 
-def _continued_record(document: Document, stored: StoredRecord, before: Content, after: Content) -> StoredRecord:
+def _continued_record(document: Document, stored: IndexEntry, before: Content, after: Content) -> IndexEntry:
     version = before.version or stored.digest
     whole = replace(after, version=version)
     digest = blake2b(stored.digest + content_digest(document.text), digest_size=16).digest()
-    return StoredRecord(
+    return IndexEntry(
         number=stored.number,
         id=stored.id,
         digest=digest,

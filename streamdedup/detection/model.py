@@ -7,9 +7,9 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.detection.content import version_and_life
+from streamdedup.detection.content import version_and_incarnation
 from streamdedup.errors import MessageError
-from streamdedup.index.documents import StoredRecord
+from streamdedup.index.documents import IndexEntry
 from streamdedup.position import Position
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.sketch import Sketch, SketchBatch
@@ -80,7 +80,7 @@ class Prepared:
     """
 
     documents: list[Document]
-    records: list[StoredRecord]
+    records: list[IndexEntry]
     sketches: SketchBatch | list[Sketch]
     band_keys: NDArray[np.uint32]
     skips: dict[int, Skip]
@@ -105,7 +105,7 @@ class Detection:
 
 
 @dataclass(slots=True)
-class Outcome:
+class DetectionResult:
     """What became of a batch.
 
     Attributes:
@@ -113,7 +113,7 @@ class Outcome:
         skipped: Documents passed over, with the reason.
         refused: Documents that can never be processed, with the reason.
         asked: Pairs that were asked for or met again, each with the position that did so.
-        saved_positions: Positions for which partners were saved, to be forgotten after the commit.
+        pending_positions: Positions for which partners were saved, to be forgotten after the commit.
         indexed_count: Documents that are in the index now because of this batch.
         replayed_count: Of them, those that an attempt before this one had placed there.
         silent_count: Of them, those committed before, which emit nothing.
@@ -132,7 +132,7 @@ class Outcome:
     skipped: list[tuple[Document, Skip]] = field(default_factory=list)
     refused: list[tuple[Document, MessageError]] = field(default_factory=list)
     asked: list[tuple[bytes, Position]] = field(default_factory=list)
-    saved_positions: list[Position] = field(default_factory=list)
+    pending_positions: list[Position] = field(default_factory=list)
     indexed_count: int = 0
     replayed_count: int = 0
     silent_count: int = 0
@@ -146,7 +146,7 @@ class Outcome:
     before_full_buckets: list[Position] = field(default_factory=list)
     over_candidates: list[Position] = field(default_factory=list)
 
-    def add(self, other: "Outcome") -> None:
+    def add(self, other: "DetectionResult") -> None:
         """Take in what became of a further part of the batch."""
         for attribute in fields(self):
             setattr(self, attribute.name, getattr(self, attribute.name) + getattr(other, attribute.name))
@@ -158,13 +158,13 @@ def document_number(profile: str, document_id: str) -> int:
     return int.from_bytes(blake2b(name, digest_size=8).digest(), "big", signed=True)
 
 
-def pair_side(record: StoredRecord) -> bytes:
+def pair_side(record: IndexEntry) -> bytes:
     """Return what a document contributes to the keys of its pairs: its number and version.
 
     A document that was continued goes by the version under which it was first placed, one that was placed again after
     its deletion by its life besides.
     """
-    version, life = version_and_life(record.content)
+    version, life = version_and_incarnation(record.content)
     return record.number.to_bytes(8, "big", signed=True) + (version or record.digest) + (life or b"")
 
 

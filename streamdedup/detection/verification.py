@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from streamdedup.detection.content import decode_sketch
 from streamdedup.detection.entry_chunks import BUDGET_BYTES, EntryReader
-from streamdedup.detection.model import DetectorOptions, Outcome, Prepared, pair_key, pair_side
-from streamdedup.index.contract import BucketStore, Fence, MetInCrowd
-from streamdedup.index.documents import StoredRecord
+from streamdedup.detection.model import DetectionResult, DetectorOptions, Prepared, pair_key, pair_side
+from streamdedup.index.contract import BucketStore, Fence, FoundNearCapacity
+from streamdedup.index.documents import IndexEntry
 from streamdedup.similarity.minhash import standard_error
 from streamdedup.similarity.sketch import Sketch, Sketcher
 from streamdedup.wire import Match
@@ -35,12 +35,12 @@ class Met:
 
     Attributes:
         candidates: Numbers of others, and in how many bands each was met.
-        crowded: Whether a bucket was at least half full.
+        near_capacity: Whether a bucket was at least half full.
         full: Whether one was full, so that it showed only some of its members.
     """
 
     candidates: dict[int, int]
-    crowded: bool = False
+    near_capacity: bool = False
     full: bool = False
 
 
@@ -49,7 +49,7 @@ class _Comparisons:
     """Pairs to compare: rows of the batch, and the record that each is compared with."""
 
     rows: list[int] = field(default_factory=list)
-    others: list[StoredRecord] = field(default_factory=list)
+    others: list[IndexEntry] = field(default_factory=list)
 
 
 class Verifier:
@@ -74,17 +74,17 @@ class Verifier:
         self,
         prepared: Prepared,
         met: Mapping[int, Met],
-        loud: Sequence[int],
+        emitting: Sequence[int],
         renewed: AbstractSet[int],
         rights: list[Fence],
-        outcome: Outcome,
+        outcome: DetectionResult,
     ) -> tuple[dict[int, dict[bytes, Match]], dict[int, set[bytes]]]:
         """Compare documents with their candidates.
 
         Args:
             prepared: The batch.
             met: By row, what the buckets showed.
-            loud: Rows that may emit pairs; only those are compared.
+            emitting: Rows that may emit pairs; only those are compared.
             renewed: Rows of documents that may have been in the index before.
             rights: Rights to write.
             outcome: Takes the counts.
@@ -92,7 +92,7 @@ class Verifier:
         Returns:
             By row, its near-duplicates by pair key; by renewed row, the pair keys of the other documents that it met.
         """
-        chosen = {row: self._promising(prepared.records[row], met[row], outcome) for row in loud if row in met}
+        chosen = {row: self._promising(prepared.records[row], met[row], outcome) for row in emitting if row in met}
         kept = self._add_copies(prepared, met, chosen, rights)
         rows_of: dict[int, list[int]] = {}
         for row, numbers in chosen.items():
@@ -110,7 +110,7 @@ class Verifier:
         return partners, {row: keys for row, seen in others.items() if (keys := seen - partners.get(row, {}).keys())}
 
     def _comparisons(
-        self, prepared: Prepared, rows_of: Mapping[int, Sequence[int]], entries: Mapping[int, StoredRecord]
+        self, prepared: Prepared, rows_of: Mapping[int, Sequence[int]], entries: Mapping[int, IndexEntry]
     ) -> _Comparisons:
         """Return the pairs of a chunk of candidates: each with the rows that chose it."""
         pairs = _Comparisons()
@@ -123,7 +123,7 @@ class Verifier:
                     pairs.others.append(other)
         return pairs
 
-    def _promising(self, record: StoredRecord, met: Met, outcome: Outcome) -> list[int]:
+    def _promising(self, record: IndexEntry, met: Met, outcome: DetectionResult) -> list[int]:
         """Choose the candidates to verify: those met in most bands, then by number, which every attempt sorts alike."""
         candidates = met.candidates
         outcome.candidates_count += len(candidates)
@@ -139,7 +139,7 @@ class Verifier:
 
     def _add_copies(
         self, prepared: Prepared, met: Mapping[int, Met], chosen: dict[int, list[int]], rights: list[Fence]
-    ) -> dict[int, StoredRecord]:
+    ) -> dict[int, IndexEntry]:
         """Put exact copies in the first places of the candidates chosen for a document that met a full bucket.
 
         A document that meets a bucket that is half full notes its own content and that of all its members, so that all
@@ -148,24 +148,24 @@ class Verifier:
         Returns:
             Entries of members that were read, as many as the budget allows to keep.
         """
-        crowded = [row for row, seen in met.items() if seen.crowded]
-        if not crowded:
+        near_capacity = [row for row, seen in met.items() if seen.near_capacity]
+        if not near_capacity:
             return {}
-        members, kept = self._members(prepared, met, [row for row in crowded if not met[row].full], rights)
-        own = [(prepared.records[row].number, prepared.records[row].digest) for row in crowded]
-        copies = self._store.enter_copies(own, rights, members)
-        for row, numbers in zip(crowded, copies, strict=True):
+        members, kept = self._members(prepared, met, [row for row in near_capacity if not met[row].full], rights)
+        own = [(prepared.records[row].number, prepared.records[row].digest) for row in near_capacity]
+        copies = self._store.insert_copies(own, rights, members)
+        for row, numbers in zip(near_capacity, copies, strict=True):
             if met[row].full and row in chosen:
                 chosen[row] = list(dict.fromkeys([*numbers[:STORM_COPIES], *chosen[row]]))[:STORM_CANDIDATES]
         return kept
 
     def _members(
         self, prepared: Prepared, met: Mapping[int, Met], rows: Sequence[int], rights: list[Fence]
-    ) -> tuple[MetInCrowd | None, dict[int, StoredRecord]]:
+    ) -> tuple[FoundNearCapacity | None, dict[int, IndexEntry]]:
         """Read the members of the buckets of documents that met crowded ones.
 
         They are met once more after the departures were counted, and read after that: what was deleted before the count
-        is not met any more, and what is deleted after it is not inserted (``BucketStore.enter_copies``).
+        is not met any more, and what is deleted after it is not inserted (``BucketStore.insert_copies``).
 
         Returns:
             The members with their digests, None without any; entries that were read, as many as the budget allows to
@@ -175,18 +175,18 @@ class Verifier:
             return None, {}
         departures = self._store.departures()
         numbers = [prepared.records[row].number for row in rows]
-        still_there = set().union(*self._store.enter_buckets(numbers, prepared.band_keys[rows], rights).candidates)
+        still_there = set().union(*self._store.insert_and_look_up(numbers, prepared.band_keys[rows], rights).candidates)
         # Not those that came after: a pair with one of them belongs in its alert.
         members = sorted(still_there & {number for row in rows for number in met[row].candidates})
         noted: list[tuple[int, bytes]] = []
-        kept: dict[int, StoredRecord] = {}
+        kept: dict[int, IndexEntry] = {}
         for entries in self._reader.chunks(members):
             noted += [(entry.number, entry.digest) for entry in entries.values() if not entry.deleted]
             if self._reader.with_room(entries, kept):
                 kept |= entries
-        return MetInCrowd(sorted(noted), departures), kept
+        return FoundNearCapacity(sorted(noted), departures), kept
 
-    def _within_window(self, a: StoredRecord, b: StoredRecord) -> bool:
+    def _within_window(self, a: IndexEntry, b: IndexEntry) -> bool:
         window, silent_until = self._options.window_ms, self._options.silent_until_ms
         if silent_until is not None and max(a.time_ms, b.time_ms) < silent_until:
             return False
@@ -226,7 +226,7 @@ class Verifier:
             verified.setdefault(row, {})[other.number] = key, match
 
     def _compare(
-        self, prepared: Prepared, rows: Sequence[int], others: Sequence[StoredRecord]
+        self, prepared: Prepared, rows: Sequence[int], others: Sequence[IndexEntry]
     ) -> list[tuple[float, bool, int] | None]:
         """Return for each pair similarity, whether it is exact, and shared bands; None for one that is not near."""
         options = self._options
@@ -252,7 +252,7 @@ class Verifier:
         shared: NDArray[np.int64] = (keys[theirs] == prepared.band_keys[list(rows)]).sum(axis=1)
         return shared
 
-    def _match(self, other: StoredRecord, similarity: float, exact: bool, shared_bands: int) -> Match:
+    def _match(self, other: IndexEntry, similarity: float, exact: bool, shared_bands: int) -> Match:
         return Match(
             id=other.id,
             digest=other.digest.hex(),
@@ -293,7 +293,7 @@ class MatchCodec:
 def _add_others(
     prepared: Prepared,
     rows_of: Mapping[int, Sequence[int]],
-    entries: Mapping[int, StoredRecord],
+    entries: Mapping[int, IndexEntry],
     others: Mapping[int, set[bytes]],
 ) -> None:
     """Add the pair keys of a chunk of candidates to those of the rows in ``others`` that chose them."""

@@ -36,7 +36,7 @@ class Miss(StrEnum):
     UNEXPLAINED = "unexplained"
 
 
-class Coroner:
+class MissClassifier:
     """Tells why pairs were missed.
 
     Args:

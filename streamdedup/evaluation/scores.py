@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation.grouping import ClusterQuality, compare, stars
-from streamdedup.evaluation.misses import Coroner, Miss, compared_exactly
+from streamdedup.evaluation.misses import Miss, MissClassifier, compared_exactly
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.sets import ShingleSets, similarities
 from streamdedup.evaluation.trial import Findings
@@ -116,7 +116,7 @@ def score(
     sure = ~exact & (wanted.similarities >= estimated_from)
     missed = wanted.where(~found)
     times = np.zeros(len(ids), np.int64) if times_ms is None else times_ms
-    reasons = Coroner(options, sets, findings, times).reasons(missed.left, missed.right)
+    reasons = MissClassifier(options, sets, findings, times).reasons(missed.left, missed.right)
     right = _right(truth, findings, options, sets, ids)
     called_exact = findings.pairs.exact
     return Scores(

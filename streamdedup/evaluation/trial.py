@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.detection.detector import Detector
-from streamdedup.detection.model import DetectorOptions, Outcome
+from streamdedup.detection.model import DetectionResult, DetectorOptions
 from streamdedup.index.contract import BucketStore
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Document
@@ -101,12 +101,12 @@ class Trial:
         started = time.perf_counter()
         outcome = self._detector.index(self._detector.prepare(documents), {PARTITION: self._fence})
         # Nothing is replayed here, so what was saved for a replay can go.
-        self._store.finish({}, outcome.saved_positions, [self._fence])
+        self._store.finish({}, outcome.pending_positions, [self._fence])
         self._seconds += time.perf_counter() - started
         self._ids.update((document.id, document.position.offset) for document in documents)
         self._note(outcome)
 
-    def _note(self, outcome: Outcome) -> None:
+    def _note(self, outcome: DetectionResult) -> None:
         for detection in outcome.detections:
             place = detection.document.position.offset
             self._clusters[place] = detection.cluster_id

@@ -12,13 +12,13 @@ The store keeps four kinds of facts about the documents of one profile:
 Twelve rules keep a pair from being lost or doubled although the store lies outside the transaction that publishes it.
 Each has its place:
 
-1. *record first*: ``put_records`` returns before ``enter_buckets`` is called.
-2. *add before read*: ``enter_buckets`` adds and reads a bucket in one atomic step, so that of two documents that race
-   through two daemons at least one sees the other in every band they share.
-3. *position order*: a record is replaced only by a later position (``index.documents.decide_put``), be it a new version
-   or the marker of a deletion.
-4. *partners saved*: ``save_partners`` stores the verified partners of a position and returns them together with all
-   that were stored for it before.
+1. *record first*: ``insert_entries`` returns before ``insert_and_look_up`` is called.
+2. *add before read*: ``insert_and_look_up`` adds and reads a bucket in one atomic step, so that of two documents that
+   race through two daemons at least one sees the other in every band they share.
+3. *position order*: a record is replaced only by a later position (``index.documents.decide_version``), be it a new
+   version or the marker of a deletion.
+4. *partners saved*: ``save_pending_matches`` stores the verified partners of a position and returns them together with
+   all that were stored for it before.
 5. *claim*: ``claim_pairs`` gives a pair to the position that asks first. Each time a pair is asked for, by whichever
    position, its claim lives for two lifetimes from then on: as long as the index entries of both documents may live,
    and a lifetime more for the longest replay. A renewed document also extends its claims with the other
@@ -34,7 +34,7 @@ Each has its place:
 9. *leave before change*: the old version of a document leaves its buckets while its record, from which they are known,
    still stands; only then is the record replaced. Nobody takes out another's document: a member is a hint, checked
    against the record of whoever it names. Another's document is inserted in one place only, the bucket of its content
-   (``enter_copies``), and not when it may have left since its record was read.
+   (``insert_copies``), and not when it may have left since its record was read.
 10. *no late writes*: the calls of a store are numbered, and a slot refuses one that comes after a later one. So a write
    that was given up for lost and repeated does no harm when it arrives after all: it could take a document out of a
    bucket that it has entered again since.
@@ -65,7 +65,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.index.documents import PutResult, StoredRecord
+from streamdedup.index.documents import IndexEntry, InsertResult
 from streamdedup.position import Log, Partition, Position
 
 #: Members of a full bucket that are shown to a document which could not enter it.
@@ -135,7 +135,7 @@ def is_recreated(mark: int, topic_id: str, state: LogState) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class PartitionState:
     """What the index knows of a partition.
 
     Attributes:
@@ -206,17 +206,18 @@ class Hits:
         candidates: For each document the numbers of others in its buckets, and in how many of its bands each was met.
         full_buckets_count: How often a bucket was full, so that a document did not enter it.
         full: Which documents met a full bucket, by their places in the call.
-        crowded: Which documents met a bucket with at least half as many others as it can hold; all of ``full`` did.
+        near_capacity: Which documents met a bucket with at least half as many others as it can hold; all of ``full``
+            did.
     """
 
     candidates: list[dict[int, int]]
     full_buckets_count: int = 0
     full: frozenset[int] = frozenset()
-    crowded: frozenset[int] = frozenset()
+    near_capacity: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class MetInCrowd:
+class FoundNearCapacity:
     """Documents that were met in crowded buckets, to be inserted in the buckets of their contents by another one.
 
     Attributes:
@@ -257,12 +258,12 @@ class Opening:
 class BucketStore(Protocol):
     """The index of one profile. Called from one thread; one process may hold several.
 
-    Order: ``open`` once per connection; ``noted`` when partitions are assigned; ``fence`` before the first write for
-    one and after every change of generation; then for each batch ``put_records``; where documents change or are
-    deleted ``get_records``, ``leave_buckets``, ``leave_copies``, ``replace_records``; then ``enter_buckets``; where it
-    is crowded ``departures``, ``enter_buckets`` again, ``read_entries`` and ``enter_copies``; then ``read_entries``,
-    ``save_partners``, ``claim_pairs``, ``get_records``, ``set_clusters``, ``announce``, and after the commit
-    ``finish``.
+    Order: ``open`` once per connection; ``noted`` when partitions are assigned; ``fence`` before the first write
+    for one and after every change of generation; then for each batch ``insert_entries``; where documents change or
+    are deleted ``get_entries``, ``remove_from_buckets``, ``remove_copies``, ``replace_entries``; then
+    ``insert_and_look_up``; where it is crowded ``departures``, ``insert_and_look_up`` again, ``read_entries`` and
+    ``insert_copies``; then ``read_entries``, ``save_pending_matches``, ``claim_pairs``, ``get_entries``,
+    ``set_clusters``, ``announce``, and after the commit ``finish``.
 
     All methods raise ``StoreUnavailable`` when the server does not answer, is full, loading or failing over (nothing or
     part of the call took effect; repeat the batch), and ``StoreMisconfigured`` when it refuses us for good. Those that
@@ -310,7 +311,7 @@ class BucketStore(Protocol):
             IndexLost: The whole index is gone, or a part of it has never heard of that announcement.
         """
 
-    def noted(self, partitions: Sequence[Partition]) -> dict[Partition, Noted]:
+    def noted(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
         """Return what the index knows of partitions; of none anything when there is no index, or only a draft.
 
         A partition of which something is committed has a mark, because it was fenced before; if not, the index is lost.
@@ -344,16 +345,18 @@ class BucketStore(Protocol):
     def unfence(self, partition: Partition) -> None:
         """Forget the fence of a partition; for an operator whose consumer group was deleted and counts anew."""
 
-    def put_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> list[PutResult]:
+    def insert_entries(self, records: Sequence[IndexEntry], fences: Sequence[Fence]) -> list[InsertResult]:
         """Store records where none stands yet; one result for each, in order.
 
         A later version of what stands there is not stored yet: the old one has to leave its buckets first.
         """
 
-    def replace_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> None:
+    def replace_entries(self, records: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
         """Store records and deletion markers in the order given, where nothing or an earlier position stands."""
 
-    def enter_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> Hits:
+    def insert_and_look_up(
+        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
+    ) -> Hits:
         """Add each document to its bucket of each band, and read who else is there, atomically for each bucket.
 
         Documents enter in the order given, so a later one meets an earlier one of the same call.
@@ -366,7 +369,9 @@ class BucketStore(Protocol):
             fences: Rights to write.
         """
 
-    def leave_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> None:
+    def remove_from_buckets(
+        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
+    ) -> None:
         """Take each document out of its bucket of each band.
 
         Args:
@@ -375,7 +380,7 @@ class BucketStore(Protocol):
             fences: Rights to write.
         """
 
-    def leave_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
+    def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
         """Take each document out of the bucket of its content, and count the departure.
 
         Only for documents that have left all their other buckets (rule 9).
@@ -384,8 +389,8 @@ class BucketStore(Protocol):
     def departures(self) -> Mapping[int, int]:
         """Return how many departures from buckets of contents were counted so far, for each part of the index."""
 
-    def enter_copies(
-        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], met: MetInCrowd | None = None
+    def insert_copies(
+        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], met: FoundNearCapacity | None = None
     ) -> list[list[int]]:
         """Add each document to the bucket of its content and read which others are there, atomically for each.
 
@@ -405,10 +410,10 @@ class BucketStore(Protocol):
             bucket.
         """
 
-    def get_records(self, numbers: Sequence[int]) -> dict[int, StoredRecord]:
+    def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
         """Return the records that exist among ``numbers``, markers of deletions included."""
 
-    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, StoredRecord | None]:
+    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
         """Read index entries until they weigh a limit.
 
         Args:
@@ -422,7 +427,7 @@ class BucketStore(Protocol):
             any numbers at least one is read. Numbers that are missing were not read.
         """
 
-    def save_partners(
+    def save_pending_matches(
         self, partners: Sequence[tuple[Position, Mapping[bytes, bytes]]], fences: Sequence[Fence]
     ) -> list[dict[bytes, bytes]]:
         """Add partners to what is saved for each position and return all that is saved for it.

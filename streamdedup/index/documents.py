@@ -12,13 +12,13 @@ from streamdedup.position import Position
 MARKER_LIFETIME_MS = 30 * 86_400_000
 
 
-class PutState(IntEnum):
+class InsertState(IntEnum):
     """What became of a record that was put."""
 
     #: There was none of this number.
     CREATED = 0
     #: A later version of what stands there, or of what was deleted; that is returned and stands until
-    #: ``replace_records``.
+    #: ``replace_entries``.
     REPLACED = 1
     #: The same position with the same content stands there already; it is returned, with the time first stored.
     REPLAYED = 2
@@ -31,10 +31,12 @@ class PutState(IntEnum):
 
 
 #: States in which the record that stands or stood there is returned.
-RETURNING_STATES = frozenset({PutState.REPLACED, PutState.REPLAYED, PutState.REDELIVERED, PutState.COLLIDED})
+RETURNING_STATES = frozenset(
+    {InsertState.REPLACED, InsertState.REPLAYED, InsertState.REDELIVERED, InsertState.COLLIDED}
+)
 
 
-class StoredRecord(msgspec.Struct, frozen=True, gc=False):
+class IndexEntry(msgspec.Struct, frozen=True, gc=False):
     """What is kept of one document; never its text.
 
     Attributes:
@@ -61,16 +63,16 @@ class StoredRecord(msgspec.Struct, frozen=True, gc=False):
         return not self.id
 
 
-def deletion_marker(number: int, position: Position, time_ms: int) -> StoredRecord:
+def deletion_marker(number: int, position: Position, time_ms: int) -> IndexEntry:
     """Return what stands in the place of a document that was deleted, for as long as its record would have.
 
     Where records live for ever it stands for ``MARKER_LIFETIME_MS``.
     """
-    return StoredRecord(number, "", bytes(16), position, time_ms, number, b"")
+    return IndexEntry(number, "", bytes(16), position, time_ms, number, b"")
 
 
 @dataclass(frozen=True, slots=True)
-class PutResult:
+class InsertResult:
     """Outcome of one put.
 
     Attributes:
@@ -78,29 +80,29 @@ class PutResult:
         previous: The record that is to be replaced or was met, in ``RETURNING_STATES``; else None.
     """
 
-    state: PutState
-    previous: StoredRecord | None = None
+    state: InsertState
+    previous: IndexEntry | None = None
 
 
-def decide_put(stored: StoredRecord | None, new: StoredRecord) -> PutState:  # noqa: PLR0911  one return a case
+def decide_version(stored: IndexEntry | None, new: IndexEntry) -> InsertState:  # noqa: PLR0911  one return a case
     """Decide by the rule of position order what becomes of ``new`` where ``stored`` stands.
 
     Within a partition the later offset is the later version. Across partitions the greater record time is: a producer
     that keys its records by id needs that only where a topic was created again.
     """
     if stored is None:
-        return PutState.CREATED
+        return InsertState.CREATED
     marks = stored.deleted or new.deleted
     if not marks and stored.id != new.id:
-        return PutState.COLLIDED
+        return InsertState.COLLIDED
     same_content = stored.digest == new.digest
     if stored.position == new.position:
-        return PutState.REPLAYED if same_content else PutState.REPLACED
+        return InsertState.REPLAYED if same_content else InsertState.REPLACED
     same_partition = stored.position.log == new.position.log
     if same_partition and new.position.offset < stored.position.offset:
-        return PutState.SUPERSEDED
+        return InsertState.SUPERSEDED
     if same_content and not marks:
-        return PutState.REDELIVERED
+        return InsertState.REDELIVERED
     if not same_partition and new.time_ms <= stored.time_ms:
-        return PutState.SUPERSEDED
-    return PutState.REPLACED
+        return InsertState.SUPERSEDED
+    return InsertState.REPLACED

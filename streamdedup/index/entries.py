@@ -22,7 +22,7 @@ import struct
 from functools import lru_cache
 from hashlib import blake2b
 
-from streamdedup.index.documents import StoredRecord
+from streamdedup.index.documents import IndexEntry
 from streamdedup.position import Log, Position
 
 _VERSION = 2
@@ -63,7 +63,7 @@ def _encode_log(log: Log) -> bytes:
     return str(log).encode()
 
 
-def encode_record(record: StoredRecord) -> bytes:
+def encode_entry(record: IndexEntry) -> bytes:
     """Encode an index entry; the document number is not part of it but of its key."""
     log = _encode_log(record.position.log)
     document_id = record.id.encode("utf-8", "surrogatepass")
@@ -74,8 +74,8 @@ def encode_record(record: StoredRecord) -> bytes:
     return b"".join((head, log, _LENGTH.pack(len(document_id)), document_id, record.content, cluster))
 
 
-def decode_record(number: int, data: bytes) -> StoredRecord:
-    """Decode a record that ``encode_record`` made.
+def decode_entry(number: int, data: bytes) -> IndexEntry:
+    """Decode a record that ``encode_entry`` made.
 
     Raises:
         ValueError: It was not.
@@ -96,7 +96,7 @@ def decode_record(number: int, data: bytes) -> StoredRecord:
         cluster = number if first == _ALONE else _NUMBER.unpack_from(data, content_end)[0]
     except (struct.error, UnicodeDecodeError) as error:
         raise ValueError(f"document record {number} is damaged: {error}") from error
-    return StoredRecord(number, document_id, digest, position, time_ms, cluster, data[id_end:content_end])
+    return IndexEntry(number, document_id, digest, position, time_ms, cluster, data[id_end:content_end])
 
 
 def decode_mark(stored: bytes) -> tuple[int, str]:

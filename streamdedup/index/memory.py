@@ -19,14 +19,14 @@ from streamdedup.index.contract import (
     UNKNOWN_LOG,
     Fence,
     Fingerprint,
+    FoundNearCapacity,
     Hits,
     Listed,
     ListedClaim,
     ListedDocument,
     LogState,
-    MetInCrowd,
-    Noted,
     Opening,
+    PartitionState,
     StoreStats,
     by_log,
     claim_lifetime,
@@ -37,10 +37,10 @@ from streamdedup.index.contract import (
 from streamdedup.index.documents import (
     MARKER_LIFETIME_MS,
     RETURNING_STATES,
-    PutResult,
-    PutState,
-    StoredRecord,
-    decide_put,
+    IndexEntry,
+    InsertResult,
+    InsertState,
+    decide_version,
 )
 from streamdedup.index.expiry_lists import MemoryExpiryLists
 from streamdedup.index.fingerprints import compare_fingerprints
@@ -132,7 +132,7 @@ class MemoryBucketStore:
         self._earlier_topic_ids: dict[Partition, set[str]] = {}
         self._announced: dict[Partition, str] = {}
         self._read_starts: dict[Partition, str] = {}
-        self._records: _Expiring[int, StoredRecord] = _Expiring(lifetime_ms, now_ms)
+        self._records: _Expiring[int, IndexEntry] = _Expiring(lifetime_ms, now_ms)
         self._buckets: _Expiring[tuple[int, int], dict[int, None]] = _Expiring(lifetime_ms, now_ms)
         self._copies: _Expiring[bytes, dict[int, None]] = _Expiring(lifetime_ms, now_ms)
         self._departures_count = 0
@@ -205,12 +205,12 @@ class MemoryBucketStore:
         self._incarnations[partition] = incarnation, state.topic_id or topic_id
         return recreated
 
-    def noted(self, partitions: Sequence[Partition]) -> dict[Partition, Noted]:
+    def noted(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
         """See ``BucketStore.noted``."""
         if self._fingerprint is None:
-            return dict.fromkeys(partitions, Noted(None))
+            return dict.fromkeys(partitions, PartitionState(None))
         return {
-            each: Noted(self._marks.get(each), self._announced.get(each, ""), self._read_starts.get(each, ""))
+            each: PartitionState(self._marks.get(each), self._announced.get(each, ""), self._read_starts.get(each, ""))
             for each in partitions
         }
 
@@ -242,37 +242,39 @@ class MemoryBucketStore:
             if stored > fence.generation:
                 raise BatchRefused(f"{fence.partition} is fenced by generation {stored}, ours is {fence.generation}")
 
-    def put_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> list[PutResult]:
-        """See ``BucketStore.put_records``."""
+    def insert_entries(self, records: Sequence[IndexEntry], fences: Sequence[Fence]) -> list[InsertResult]:
+        """See ``BucketStore.insert_entries``."""
         self._check(fences)
         return [self._put(record) for record in records]
 
-    def _put(self, record: StoredRecord) -> PutResult:
+    def _put(self, record: IndexEntry) -> InsertResult:
         stored = self._records.get(record.number)
-        state = decide_put(stored, record)
-        if state is PutState.CREATED:
+        state = decide_version(stored, record)
+        if state is InsertState.CREATED:
             self._records.set(record.number, record)
-        return PutResult(state, stored if state in RETURNING_STATES else None)
+        return InsertResult(state, stored if state in RETURNING_STATES else None)
 
-    def replace_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.replace_records``."""
+    def replace_entries(self, records: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.replace_entries``."""
         self._check(fences)
         for record in records:
-            if decide_put(self._records.get(record.number), record) in (PutState.CREATED, PutState.REPLACED):
+            if decide_version(self._records.get(record.number), record) in (InsertState.CREATED, InsertState.REPLACED):
                 self._records.set(record.number, record, MARKER_LIFETIME_MS if record.deleted else None)
 
-    def enter_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> Hits:
-        """See ``BucketStore.enter_buckets``."""
+    def insert_and_look_up(
+        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
+    ) -> Hits:
+        """See ``BucketStore.insert_and_look_up``."""
         self._check(fences)
         candidates: list[dict[int, int]] = [{} for _ in numbers]
         full: Counter[int] = Counter()
-        crowded = set()
+        near_capacity = set()
         for place, (number, keys, hits) in enumerate(zip(numbers, band_keys.tolist(), candidates, strict=True)):
             for bucket_key in enumerate(keys):
                 members = self._buckets.get(bucket_key) or {}
                 others = [member for member in members if member != number]
                 if self._bucket_cap is not None and 2 * len(others) >= self._bucket_cap:
-                    crowded.add(place)
+                    near_capacity.add(place)
                 if number not in members and self._bucket_cap is not None and len(others) >= self._bucket_cap:
                     full[place] += 1
                     others = others[:SHOWN_OF_FULL]
@@ -281,17 +283,19 @@ class MemoryBucketStore:
                     self._buckets.set(bucket_key, members)
                 for member in others:
                     hits[member] = hits.get(member, 0) + 1
-        return Hits(candidates, full.total(), frozenset(full), frozenset(crowded))
+        return Hits(candidates, full.total(), frozenset(full), frozenset(near_capacity))
 
-    def leave_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.leave_buckets``."""
+    def remove_from_buckets(
+        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
+    ) -> None:
+        """See ``BucketStore.remove_from_buckets``."""
         self._check(fences)
         for number, keys in zip(numbers, band_keys.tolist(), strict=True):
             for bucket_key in enumerate(keys):
                 (self._buckets.get(bucket_key) or {}).pop(number, None)
 
-    def leave_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.leave_copies``."""
+    def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.remove_copies``."""
         self._check(fences)
         for number, digest in documents:
             (self._copies.get(digest) or {}).pop(number, None)
@@ -302,10 +306,10 @@ class MemoryBucketStore:
         """See ``BucketStore.departures``."""
         return {0: self._departures_count}
 
-    def enter_copies(
-        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], met: MetInCrowd | None = None
+    def insert_copies(
+        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], met: FoundNearCapacity | None = None
     ) -> list[list[int]]:
-        """See ``BucketStore.enter_copies``."""
+        """See ``BucketStore.insert_copies``."""
         self._check(fences)
         if met is not None:
             for number, digest in met.documents:
@@ -318,14 +322,14 @@ class MemoryBucketStore:
         self._copies.set(digest, dict.fromkeys([*others[: COPIES_CAP - 1], number]))
         return others
 
-    def get_records(self, numbers: Sequence[int]) -> dict[int, StoredRecord]:
-        """See ``BucketStore.get_records``."""
+    def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
+        """See ``BucketStore.get_entries``."""
         found = ((number, self._records.get(number)) for number in numbers)
         return {number: record for number, record in found if record is not None}
 
-    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, StoredRecord | None]:
+    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
         """See ``BucketStore.read_entries``."""
-        read: dict[int, StoredRecord | None] = {}
+        read: dict[int, IndexEntry | None] = {}
         weight_bytes = 0
         for number in numbers:
             read[number] = entry = self._records.get(number)
@@ -334,10 +338,10 @@ class MemoryBucketStore:
                 break
         return read
 
-    def save_partners(
+    def save_pending_matches(
         self, partners: Sequence[tuple[Position, Mapping[bytes, bytes]]], fences: Sequence[Fence]
     ) -> list[dict[bytes, bytes]]:
-        """See ``BucketStore.save_partners``."""
+        """See ``BucketStore.save_pending_matches``."""
         self._check(fences)
         saved = []
         for position, pairs in partners:

@@ -8,8 +8,8 @@ from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.position import Partition
 
 
-class MemoryDraft:
-    """A ``Draft`` of an index in this process's memory.
+class MemoryStagingIndex:
+    """A ``StagingIndex`` of an index in this process's memory.
 
     Args:
         index: The index that it is to become.
@@ -20,7 +20,7 @@ class MemoryDraft:
         self.store = index.emptied()
 
     def begin(self, is_lost: Callable[[], bool], tick: Callable[[], None] = lambda: None) -> bool:
-        """See ``Draft.begin``."""
+        """See ``StagingIndex.begin``."""
         if self._index.builder not in (None, self):
             raise StoreUnavailable("the index is being rebuilt by somebody else")
         self._index.builder = self
@@ -40,28 +40,28 @@ class MemoryDraft:
         return True
 
     def take_over(self, partition: Partition, generation: int, committed: int) -> Fence:
-        """See ``Draft.take_over``."""
+        """See ``StagingIndex.take_over``."""
         return self.store.fence(partition, generation, committed)
 
     def settle(self, notes: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
-        """See ``Draft.settle``; this draft is never a part of what goes back in time."""
+        """See ``StagingIndex.settle``; this draft is never a part of what goes back in time."""
         for fence in fences:
             if notes.get(fence.partition):
                 self.store.announce(notes[fence.partition], [fence])
 
     def keep(self) -> None:
-        """See ``Draft.keep``."""
+        """See ``StagingIndex.keep``."""
         if self._index.builder is not self:
             raise BatchRefused("the rebuilding of the index was taken over by somebody else")
 
     def complete(self, fingerprint: Fingerprint) -> None:
-        """See ``Draft.complete``."""
+        """See ``StagingIndex.complete``."""
         self.keep()
         self._index.become(self.store)
         self._index.drop_fingerprint()
         self._index.open(fingerprint)
 
     def abandon(self) -> None:
-        """See ``Draft.abandon``."""
+        """See ``StagingIndex.abandon``."""
         if self._index.builder is self:
             self._index.builder = None

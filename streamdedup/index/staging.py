@@ -7,7 +7,7 @@ from streamdedup.index.contract import BucketStore, Fence, Fingerprint
 from streamdedup.position import Partition
 
 
-class Draft(Protocol):
+class StagingIndex(Protocol):
     """An index of a profile that is being built, and takes its place only when it is whole.
 
     As long as it is not, there is no index: ``open`` says that somebody builds one, and ``fence`` refuses.

@@ -144,7 +144,7 @@ class Measurement:
             for keys in (band_keys, np.repeat(band_keys, bucket_sizes - 1, axis=0)):
                 for low in range(0, len(keys), _BATCH):
                     part = keys[low : low + _BATCH]
-                    store.enter_buckets(self._numbers(len(part)), part, [fence])
+                    store.insert_and_look_up(self._numbers(len(part)), part, [fence])
                 used.append(self._server.used_bytes())
             for claims in batches((self._random.bytes(16), Position(*self._partition, at)) for at in range(size)):
                 store.claim_pairs(claims, [fence])
@@ -161,7 +161,7 @@ class Measurement:
             for number, entry in zip(self._numbers(size), cycle(entries))
         )
         for batch in batches(numbered):
-            store.put_records(batch, [fence])
+            store.insert_entries(batch, [fence])
 
     def _numbers(self, count: int) -> list[int]:
         numbers: list[int] = self._random.integers(-(1 << 63), 1 << 63, count, np.int64).tolist()

@@ -52,7 +52,7 @@ def test_leaders_move_and_nothing_is_lost_or_doubled(world, redis_program):
     assert report.good, "\n".join(report.lines())
 
 
-@pytest.mark.parametrize("point", ["before_enter_buckets", "after_send_offsets"])
+@pytest.mark.parametrize("point", ["before_insert_and_look_up", "after_send_offsets"])
 def test_the_partitions_of_a_killed_daemon_are_soon_worked_on_again(world, point):
     installation = world.install(6, batch_records=25)
     daemons = [WatchedDaemon(installation, name, {}) for name in "abc"]

@@ -26,7 +26,7 @@ ONCE = (
     "fence",
     "save_read_start",
     "departures",
-    "enter_copies",
+    "insert_copies",
     "init_transactions",
     "set_watermarks",
     "evict",
@@ -39,14 +39,14 @@ PLAIN = ("before_commit_offsets", "after_commit_offsets")
 #: partition stands above zero.
 ENDS = [
     *[(point, 1 if point.partition("_")[2] in ONCE else 2) for point in CRASH_POINTS if point not in PLAIN],
-    ("before_put_records", 1),
-    ("after_enter_buckets", 1),
+    ("before_insert_entries", 1),
+    ("after_insert_and_look_up", 1),
     ("after_claim_pairs", 1),
     ("after_send", 1),
     ("after_send", 7),
     # A batch is ahead, prepared or about to be.
     ("after_poll_ahead", 1),
-    ("before_put_records", 5),
+    ("before_insert_entries", 5),
     ("before_commit", 5),
     ("before_commit", 1),
     ("after_commit", 1),

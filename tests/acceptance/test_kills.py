@@ -72,7 +72,7 @@ def test_a_daemon_killed_again_and_again_in_one_batch_reads_it_in_smaller_batche
     told = []
     with contextlib.ExitStack() as stack:
         stack.callback(daemon.__exit__, None, None, None)
-        for point in (*["after_put_records:1"] * 3, "after_commit:1"):
+        for point in (*["after_insert_entries:1"] * 3, "after_commit:1"):
             daemon.start(STREAMDEDUP_CRASH_AT=point)
             assert daemon.wait() == -signal.SIGKILL, daemon.log.read_text()
             told.append([event["records"] for event in daemon.events("batches_halved")])

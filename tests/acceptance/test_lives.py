@@ -15,7 +15,7 @@ import redis
 
 from streamdedup.detection.content import contents_of
 from streamdedup.detection.model import document_number
-from streamdedup.index.entries import decode_record, encode_number
+from streamdedup.index.entries import decode_entry, encode_number
 from streamdedup.settings import Settings
 from streamdedup.similarity.minhash import DEFAULT_SEED, HashFamily
 from streamdedup.similarity.sketch import Sketcher
@@ -334,7 +334,7 @@ class TestWhatIsLeftOfADeletedDocument:
             ((key, (kind, held, ttl_ms)),) = [
                 item for item in told.contents.items() if item[0].endswith(b"}r" + encode_number(number))
             ]
-            marker = decode_record(number, held)
+            marker = decode_entry(number, held)
             assert (kind, marker.id, marker.digest, marker.content) == (b"string", "", bytes(16), b"")
             assert marker.position.topic == told.installation.topic
             assert 0 < ttl_ms <= 1000 * (profile.retention_s + profile.retention_slack_s), key

@@ -10,7 +10,7 @@ from typing import Any
 
 from kafka.errors import KafkaError
 
-from streamdedup.daemon.partitions import Holdings
+from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.errors import StoreUnavailable
 from streamdedup.index.contract import Hits
 from streamdedup.index.redis.partitions import RedisPartitions
@@ -61,9 +61,9 @@ def no_claim(_passing: Passing) -> None:
 
 def read_then_add(passing: Passing) -> None:
     """Read the buckets first, and add the documents in a second call."""
-    add = RedisBucketStore.enter_buckets
+    add = RedisBucketStore.insert_and_look_up
 
-    def enter_buckets(self: Any, numbers: Any, band_keys: Any, fences: Any) -> Hits:
+    def insert_and_look_up(self: Any, numbers: Any, band_keys: Any, fences: Any) -> Hits:
         before = [_members(self, row, band_keys) for row in range(len(numbers))]
         passing("between_read_and_add")
         add(self, numbers, band_keys, fences)
@@ -79,7 +79,7 @@ def read_then_add(passing: Passing) -> None:
             candidates.append(met)
         return Hits(candidates)
 
-    RedisBucketStore.enter_buckets = enter_buckets
+    RedisBucketStore.insert_and_look_up = insert_and_look_up
 
 
 def _members(store: Any, row: int, band_keys: Any) -> list[set[int]]:
@@ -105,7 +105,7 @@ def reused_producer(_passing: Passing) -> None:
 
     producer.TransactionalSink.publish = publish_or_abort
     # It never opens new clients, and goes on where the batch was put back.
-    Holdings._behind = lambda _self, _partition, _start, _committed: None
+    PartitionOwnership._behind = lambda _self, _partition, _start, _committed: None
 
 
 def no_fence(_passing: Passing) -> None:
@@ -122,10 +122,10 @@ def no_fence(_passing: Passing) -> None:
 def no_partners(_passing: Passing) -> None:
     """Remember no partners: a replay has only those that it finds again."""
 
-    def save_partners(_self: Any, partners: Any, _fences: Any) -> list[dict[bytes, bytes]]:
+    def save_pending_matches(_self: Any, partners: Any, _fences: Any) -> list[dict[bytes, bytes]]:
         return [dict(pairs) for _, pairs in partners]
 
-    RedisBucketStore.save_partners = save_partners
+    RedisBucketStore.save_pending_matches = save_pending_matches
 
 
 def _keep_source() -> None:

@@ -23,10 +23,10 @@ from tests.chaos.world import SESSION_S, Passage, WatchedDaemon, World
 #: work before it.
 POINTS = {
     "index": (
-        "after_put_records",
-        "before_enter_buckets",
-        "after_enter_buckets",
-        "after_save_partners",
+        "after_insert_entries",
+        "before_insert_and_look_up",
+        "after_insert_and_look_up",
+        "after_save_pending_matches",
         "before_claim_pairs",
         "after_claim_pairs",
     ),

@@ -144,7 +144,7 @@ def met_from_both_sides(scene: Scene) -> None:
 
 def race(scene: Scene) -> None:
     """Two daemons enter similar documents into the same buckets at the same time."""
-    point = "between_read_and_add" if scene.broken == "read-then-add" else "before_enter_buckets"
+    point = "between_read_and_add" if scene.broken == "read-then-add" else "before_insert_and_look_up"
     a, b = scene.pair_of_owners()
     a.aim(point, "stall")
     b.aim(point, "stall")
@@ -171,7 +171,7 @@ def offsets_of_others(scene: Scene) -> None:
     a.aim_at_start("before_send_offsets")
     a.start()
     a.wait_held()
-    b.aim_at_start("before_put_records", "stall")
+    b.aim_at_start("before_insert_entries", "stall")
     b.start()
     b.wait_held()
     a.release()
@@ -185,13 +185,13 @@ def offsets_of_others(scene: Scene) -> None:
 def awake_too_late(scene: Scene) -> None:
     """A daemon frozen before the buckets wakes when its document is done and a similar one is half-way in."""
     a, b = scene.daemon("a"), scene.daemon("b")
-    a.aim_at_start("before_enter_buckets")
+    a.aim_at_start("before_insert_and_look_up")
     scene.put(0, a_record("x", TEXT))
     a.start()
     a.wait_held()
     b.start()
     scene.installation.wait_committed(1)
-    b.aim("after_enter_buckets", "stall")
+    b.aim("after_insert_and_look_up", "stall")
     scene.put(1, a_record("y", NEAR))
     b.wait_held()
     since = time.monotonic_ns()

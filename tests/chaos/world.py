@@ -30,12 +30,12 @@ from tests.daemons import Daemon, Installation
 STAGES = {
     **dict.fromkeys(
         (
-            "put_records",
-            "enter_buckets",
-            "enter_copies",
-            "get_records",
+            "insert_entries",
+            "insert_and_look_up",
+            "insert_copies",
+            "get_entries",
             "read_entries",
-            "save_partners",
+            "save_pending_matches",
             "claim_pairs",
             "set_clusters",
         ),

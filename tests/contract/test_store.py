@@ -19,21 +19,21 @@ from streamdedup.index.contract import (
     SHOWN_OF_FULL,
     BucketStore,
     Fence,
+    FoundNearCapacity,
     Listed,
     ListedClaim,
     ListedDocument,
     LogState,
-    MetInCrowd,
-    Noted,
     Opening,
+    PartitionState,
 )
-from streamdedup.index.documents import MARKER_LIFETIME_MS, PutState, StoredRecord, deletion_marker
+from streamdedup.index.documents import MARKER_LIFETIME_MS, IndexEntry, InsertState, deletion_marker
 from streamdedup.index.expiry_lists import SLICES_PER_LIFETIME
 from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.connection import connect, connect_cluster
 from streamdedup.index.redis.servers import OneServer, Servers
-from streamdedup.index.redis.staging import RedisDraft
+from streamdedup.index.redis.staging import RedisStagingIndex
 from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.position import Log, Partition, Position
 from tests.servers import wait_until
@@ -98,8 +98,8 @@ def fence(store: BucketStore) -> Fence:
 
 def a_record(
     number: int = 7, *, offset: int = 0, content: bytes = b"a", partition: Partition = PARTITION, time_ms: int = 1000
-) -> StoredRecord:
-    return StoredRecord(
+) -> IndexEntry:
+    return IndexEntry(
         number=number,
         id=f"doc-{number}",
         digest=content.ljust(16, b"\0"),
@@ -114,8 +114,8 @@ def keys(*rows: tuple[int, ...]) -> np.ndarray:
     return np.array(rows, dtype=np.uint32).reshape(len(rows), BANDS)
 
 
-def put(store: BucketStore, fence: Fence, *records: StoredRecord) -> list[PutState]:
-    return [result.state for result in store.put_records(records, [fence])]
+def put(store: BucketStore, fence: Fence, *records: IndexEntry) -> list[InsertState]:
+    return [result.state for result in store.insert_entries(records, [fence])]
 
 
 class TestOpen:
@@ -139,7 +139,7 @@ class TestOpen:
 
 class TestFence:
     def test_the_first_fence_of_a_partition_finds_no_mark(self, store):
-        assert store.noted([PARTITION]) == {PARTITION: Noted(None)}
+        assert store.noted([PARTITION]) == {PARTITION: PartitionState(None)}
         assert store.noted([]) == {}
         assert store.fence(PARTITION, 3, 40) == Fence(PARTITION, 3, 40)
         assert store.noted([PARTITION])[PARTITION].mark == 40
@@ -158,9 +158,9 @@ class TestFence:
     @pytest.mark.parametrize(
         "write",
         [
-            lambda store, fences: store.put_records([a_record()], fences),
-            lambda store, fences: store.enter_buckets([7], keys((1, 2, 3)), fences),
-            lambda store, fences: store.save_partners([(Position(*PARTITION, 0), {b"k" * 16: b"m"})], fences),
+            lambda store, fences: store.insert_entries([a_record()], fences),
+            lambda store, fences: store.insert_and_look_up([7], keys((1, 2, 3)), fences),
+            lambda store, fences: store.save_pending_matches([(Position(*PARTITION, 0), {b"k" * 16: b"m"})], fences),
             lambda store, fences: store.claim_pairs([(b"k" * 16, Position(*PARTITION, 0))], fences),
             lambda store, fences: store.set_clusters([(7, Position(*PARTITION, 0), 8)], fences),
             lambda store, fences: store.finish({PARTITION: 1}, [], fences),
@@ -178,12 +178,12 @@ class TestFence:
         theirs = store.fence(OTHER_PARTITION, 1, 0)
         store.fence(OTHER_PARTITION, 2, 0)
         with pytest.raises(BatchRefused):
-            store.put_records([a_record()], [fence, theirs])
-        assert store.get_records([7]) == {}
+            store.insert_entries([a_record()], [fence, theirs])
+        assert store.get_entries([7]) == {}
 
     def test_a_partition_that_is_not_fenced_is_refused(self, store):
         with pytest.raises(BatchRefused, match="not fenced"):
-            store.put_records([a_record()], [Fence(PARTITION, 1, 0)])
+            store.insert_entries([a_record()], [Fence(PARTITION, 1, 0)])
 
     def test_an_operator_can_clear_the_fence_of_a_deleted_group(self, store):
         store.fence(PARTITION, 50, 0)
@@ -194,66 +194,66 @@ class TestFence:
 class TestPutRecords:
     def test_a_record_comes_back_as_it_was_put(self, store, fence):
         record = a_record(-(2**63), offset=2**40, time_ms=1_700_000_000_123)
-        assert put(store, fence, record) == [PutState.CREATED]
-        assert store.get_records([record.number, 99]) == {record.number: record}
+        assert put(store, fence, record) == [InsertState.CREATED]
+        assert store.get_entries([record.number, 99]) == {record.number: record}
 
     def test_the_same_position_again_is_a_replay_and_keeps_its_first_time(self, store, fence):
         first = a_record(time_ms=1000)
         put(store, fence, first)
-        (result,) = store.put_records([a_record(time_ms=2000)], [fence])
-        assert (result.state, result.previous) == (PutState.REPLAYED, first)
+        (result,) = store.insert_entries([a_record(time_ms=2000)], [fence])
+        assert (result.state, result.previous) == (InsertState.REPLAYED, first)
 
     def test_the_same_content_from_a_later_position_is_a_redelivery(self, store, fence):
         put(store, fence, a_record(offset=1))
-        assert put(store, fence, a_record(offset=2)) == [PutState.REDELIVERED]
-        assert store.get_records([7])[7].position.offset == 1
+        assert put(store, fence, a_record(offset=2)) == [InsertState.REDELIVERED]
+        assert store.get_entries([7])[7].position.offset == 1
 
     def test_other_content_from_a_later_position_is_a_new_version(self, store, fence):
         old = a_record(offset=1)
         put(store, fence, old)
         new = a_record(offset=2, content=b"b")
-        (result,) = store.put_records([new], [fence])
-        assert (result.state, result.previous) == (PutState.REPLACED, old)
-        assert store.get_records([7])[7] == old, "the old version stands until it has left its buckets"
-        store.replace_records([new], [fence])
-        assert store.get_records([7])[7] == new
+        (result,) = store.insert_entries([new], [fence])
+        assert (result.state, result.previous) == (InsertState.REPLACED, old)
+        assert store.get_entries([7])[7] == old, "the old version stands until it has left its buckets"
+        store.replace_entries([new], [fence])
+        assert store.get_entries([7])[7] == new
 
     def test_a_record_is_replaced_by_a_later_position_only(self, store, fence):
         put(store, fence, a_record(offset=5))
-        store.replace_records([a_record(offset=4, content=b"b"), a_record(8, offset=1)], [fence])
-        assert store.get_records([7, 8]) == {7: a_record(offset=5), 8: a_record(8, offset=1)}
+        store.replace_entries([a_record(offset=4, content=b"b"), a_record(8, offset=1)], [fence])
+        assert store.get_entries([7, 8]) == {7: a_record(offset=5), 8: a_record(8, offset=1)}
 
     def test_an_earlier_position_of_the_partition_is_superseded_whatever_its_time(self, store, fence):
         put(store, fence, a_record(offset=5))
-        assert put(store, fence, a_record(offset=4, content=b"b", time_ms=9999)) == [PutState.SUPERSEDED]
+        assert put(store, fence, a_record(offset=4, content=b"b", time_ms=9999)) == [InsertState.SUPERSEDED]
 
     def test_across_partitions_the_greater_record_time_wins(self, store, fence):
         put(store, fence, a_record(offset=5, time_ms=1000))
         early = a_record(offset=9, partition=OTHER_PARTITION, content=b"b", time_ms=1000)
         late = a_record(offset=1, partition=OTHER_PARTITION, content=b"b", time_ms=1001)
-        assert put(store, fence, early) == [PutState.SUPERSEDED]
-        assert put(store, fence, late) == [PutState.REPLACED]
+        assert put(store, fence, early) == [InsertState.SUPERSEDED]
+        assert put(store, fence, late) == [InsertState.REPLACED]
 
     def test_a_record_without_a_time_is_older_than_any_other(self, store, fence):
         put(store, fence, a_record(offset=5, time_ms=0))
         timeless = a_record(offset=1, partition=OTHER_PARTITION, content=b"b", time_ms=-1)
-        assert put(store, fence, timeless) == [PutState.SUPERSEDED]
+        assert put(store, fence, timeless) == [InsertState.SUPERSEDED]
 
     def test_the_same_content_in_another_partition_is_a_redelivery(self, store, fence):
         put(store, fence, a_record(offset=5))
-        assert put(store, fence, a_record(offset=9, partition=OTHER_PARTITION)) == [PutState.REDELIVERED]
+        assert put(store, fence, a_record(offset=9, partition=OTHER_PARTITION)) == [InsertState.REDELIVERED]
 
     def test_two_ids_with_one_number_are_told_apart(self, store, fence):
         first = a_record()
         put(store, fence, first)
-        stranger = StoredRecord(7, "stranger", b"x" * 16, Position(*PARTITION, 1), 0, 7, b"")
-        (result,) = store.put_records([stranger], [fence])
-        assert (result.state, result.previous) == (PutState.COLLIDED, first)
+        stranger = IndexEntry(7, "stranger", b"x" * 16, Position(*PARTITION, 1), 0, 7, b"")
+        (result,) = store.insert_entries([stranger], [fence])
+        assert (result.state, result.previous) == (InsertState.COLLIDED, first)
 
     def test_many_records_keep_their_order_and_versions_within_one_call(self, store, fence):
         records = [a_record(n, offset=n) for n in range(50)] + [a_record(3, offset=60, content=b"b")]
-        results = store.put_records(records, [fence])
-        assert [r.state for r in results] == [PutState.CREATED] * 50 + [PutState.REPLACED]
+        results = store.insert_entries(records, [fence])
+        assert [r.state for r in results] == [InsertState.CREATED] * 50 + [InsertState.REPLACED]
         assert results[-1].previous == records[3]
 
 
@@ -280,7 +280,7 @@ class TestReadingEntries:
         assert len(most) == 60
 
     def test_a_marker_of_a_deletion_is_read_too(self, store, fence):
-        store.replace_records([TestDeletion.MARKER], [fence])
+        store.replace_entries([TestDeletion.MARKER], [fence])
         assert store.read_entries([7], 1) == {7: TestDeletion.MARKER}
 
     def test_of_no_numbers_nothing_is_read(self, store, fence):
@@ -289,99 +289,99 @@ class TestReadingEntries:
 
 class TestBuckets:
     def test_a_document_alone_meets_nobody(self, store, fence):
-        assert store.enter_buckets([1], keys((1, 2, 3)), [fence]).candidates == [{}]
+        assert store.insert_and_look_up([1], keys((1, 2, 3)), [fence]).candidates == [{}]
 
     def test_a_later_document_meets_the_earlier_once_for_each_shared_band(self, store, fence):
-        store.enter_buckets([1], keys((1, 2, 3)), [fence])
-        assert store.enter_buckets([-5], keys((1, 2, 9)), [fence]).candidates == [{1: 2}]
+        store.insert_and_look_up([1], keys((1, 2, 3)), [fence])
+        assert store.insert_and_look_up([-5], keys((1, 2, 9)), [fence]).candidates == [{1: 2}]
 
     def test_documents_of_one_call_meet_in_their_order(self, store, fence):
-        hits = store.enter_buckets([1, 2, 3], keys((1, 2, 3), (1, 5, 6), (7, 5, 3)), [fence])
+        hits = store.insert_and_look_up([1, 2, 3], keys((1, 2, 3), (1, 5, 6), (7, 5, 3)), [fence])
         assert hits.candidates == [{}, {1: 1}, {1: 1, 2: 1}]
 
     def test_entering_again_shows_the_others_and_not_oneself(self, store, fence):
-        store.enter_buckets([1, 2], keys((1, 2, 3), (1, 2, 3)), [fence])
-        assert store.enter_buckets([1], keys((1, 2, 3)), [fence]).candidates == [{2: 3}]
+        store.insert_and_look_up([1, 2], keys((1, 2, 3), (1, 2, 3)), [fence])
+        assert store.insert_and_look_up([1], keys((1, 2, 3)), [fence]).candidates == [{2: 3}]
 
     def test_the_same_key_in_another_band_is_another_bucket(self, store, fence):
-        store.enter_buckets([1], keys((1, 2, 3)), [fence])
-        assert store.enter_buckets([2], keys((3, 1, 2)), [fence]).candidates == [{}]
+        store.insert_and_look_up([1], keys((1, 2, 3)), [fence])
+        assert store.insert_and_look_up([2], keys((3, 1, 2)), [fence]).candidates == [{}]
 
     def test_keys_over_the_whole_range_are_distinct(self, store, fence):
         top = 2**32 - 1
-        store.enter_buckets([1], keys((0, top, 256)), [fence])
-        assert store.enter_buckets([2], keys((top, 0, 1)), [fence]).candidates == [{}]
-        assert store.enter_buckets([3], keys((0, top, 256)), [fence]).candidates == [{1: 3}]
+        store.insert_and_look_up([1], keys((0, top, 256)), [fence])
+        assert store.insert_and_look_up([2], keys((top, 0, 1)), [fence]).candidates == [{}]
+        assert store.insert_and_look_up([3], keys((0, top, 256)), [fence]).candidates == [{1: 3}]
 
     def test_a_full_bucket_takes_no_more_but_shows_its_members(self, make_store):
         store = make_store(bucket_cap=2)
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
-        hits = store.enter_buckets([1, 2, 3], keys((1, 10, 20), (1, 11, 21), (1, 12, 22)), [fence])
+        hits = store.insert_and_look_up([1, 2, 3], keys((1, 10, 20), (1, 11, 21), (1, 12, 22)), [fence])
         assert hits.full_buckets_count == 1
-        assert store.enter_buckets([4], keys((1, 13, 23)), [fence]).candidates == [{1: 1, 2: 1}]
-        assert store.enter_buckets([2], keys((1, 11, 21)), [fence]).full_buckets_count == 0
+        assert store.insert_and_look_up([4], keys((1, 13, 23)), [fence]).candidates == [{1: 1, 2: 1}]
+        assert store.insert_and_look_up([2], keys((1, 11, 21)), [fence]).full_buckets_count == 0
 
     def test_who_meets_a_full_or_a_half_full_bucket_is_told_so(self, make_store):
         store = make_store(bucket_cap=4)
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
         rows = [(1, 10, 20), (1, 11, 21), (1, 12, 22), (1, 13, 23), (1, 14, 24), (1, 10, 25)]
-        hits = store.enter_buckets([1, 2, 3, 4, 5, 6], keys(*rows), [fence])
-        assert (hits.full, hits.crowded) == ({4, 5}, {2, 3, 4, 5})
-        again = store.enter_buckets([1, 9], keys((1, 10, 20), (9, 9, 9)), [fence])
-        assert (again.full, again.crowded) == (frozenset(), {0})
+        hits = store.insert_and_look_up([1, 2, 3, 4, 5, 6], keys(*rows), [fence])
+        assert (hits.full, hits.near_capacity) == ({4, 5}, {2, 3, 4, 5})
+        again = store.insert_and_look_up([1, 9], keys((1, 10, 20), (9, 9, 9)), [fence])
+        assert (again.full, again.near_capacity) == (frozenset(), {0})
 
     def test_a_full_bucket_shows_only_some_of_its_members(self, make_store):
         store = make_store(bucket_cap=30)
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
         numbers = list(range(30))
-        store.enter_buckets(numbers, keys(*[(1, 100 + number, 200 + number) for number in numbers]), [fence])
-        (met,) = store.enter_buckets([77], keys((1, 1, 1)), [fence]).candidates
+        store.insert_and_look_up(numbers, keys(*[(1, 100 + number, 200 + number) for number in numbers]), [fence])
+        (met,) = store.insert_and_look_up([77], keys((1, 1, 1)), [fence]).candidates
         assert len(met) == SHOWN_OF_FULL
         assert met.keys() <= set(numbers)
-        (met,) = store.enter_buckets([5], keys((1, 105, 205)), [fence]).candidates
+        (met,) = store.insert_and_look_up([5], keys((1, 105, 205)), [fence]).candidates
         assert met.keys() == set(numbers) - {5}, "a member is shown them all, as when it entered"
 
     def test_without_a_cap_no_bucket_is_crowded(self, store, fence):
-        hits = store.enter_buckets([1, 2, 3], keys(*[(1, 2, 3)] * 3), [fence])
-        assert (hits.full, hits.crowded) == (frozenset(), frozenset())
+        hits = store.insert_and_look_up([1, 2, 3], keys(*[(1, 2, 3)] * 3), [fence])
+        assert (hits.full, hits.near_capacity) == (frozenset(), frozenset())
 
 
 class TestLeaving:
     def test_who_leaves_is_met_no_more(self, store, fence):
-        store.enter_buckets([1, 2, 3], keys((1, 2, 3), (1, 2, 9), (8, 2, 3)), [fence])
-        store.leave_buckets([1, 77], keys((1, 2, 3), (5, 5, 5)), [fence])
-        assert store.enter_buckets([4], keys((1, 2, 3)), [fence]).candidates == [{2: 2, 3: 2}]
+        store.insert_and_look_up([1, 2, 3], keys((1, 2, 3), (1, 2, 9), (8, 2, 3)), [fence])
+        store.remove_from_buckets([1, 77], keys((1, 2, 3), (5, 5, 5)), [fence])
+        assert store.insert_and_look_up([4], keys((1, 2, 3)), [fence]).candidates == [{2: 2, 3: 2}]
 
     def test_who_has_left_may_enter_again(self, store, fence):
-        store.enter_buckets([1], keys((1, 2, 3)), [fence])
-        store.leave_buckets([1, 1], keys((1, 2, 3), (1, 2, 3)), [fence])
-        store.enter_buckets([1], keys((1, 2, 4)), [fence])
-        assert store.enter_buckets([2], keys((1, 2, 3)), [fence]).candidates == [{1: 2}]
+        store.insert_and_look_up([1], keys((1, 2, 3)), [fence])
+        store.remove_from_buckets([1, 1], keys((1, 2, 3), (1, 2, 3)), [fence])
+        store.insert_and_look_up([1], keys((1, 2, 4)), [fence])
+        assert store.insert_and_look_up([2], keys((1, 2, 3)), [fence]).candidates == [{1: 2}]
 
     def test_who_leaves_a_large_bucket_is_met_no_more_and_may_enter_again(self, store, fence):
         numbers = list(range(1, 31))
-        store.enter_buckets(numbers, keys(*[(1, 2, 3)] * 30), [fence])
-        store.leave_buckets(numbers[5:25], keys(*[(1, 2, 3)] * 20), [fence])
+        store.insert_and_look_up(numbers, keys(*[(1, 2, 3)] * 30), [fence])
+        store.remove_from_buckets(numbers[5:25], keys(*[(1, 2, 3)] * 20), [fence])
         left = [*numbers[:5], *numbers[25:]]
-        assert store.enter_buckets([7], keys((1, 2, 3)), [fence]).candidates == [dict.fromkeys(left, BANDS)]
-        store.leave_buckets([*left, 7], keys(*[(1, 2, 3)] * 11), [fence])
-        assert store.enter_buckets([8, 9], keys(*[(1, 2, 3)] * 2), [fence]).candidates == [{}, {8: BANDS}]
+        assert store.insert_and_look_up([7], keys((1, 2, 3)), [fence]).candidates == [dict.fromkeys(left, BANDS)]
+        store.remove_from_buckets([*left, 7], keys(*[(1, 2, 3)] * 11), [fence])
+        assert store.insert_and_look_up([8, 9], keys(*[(1, 2, 3)] * 2), [fence]).candidates == [{}, {8: BANDS}]
 
     def test_an_exact_copy_that_left_is_met_no_more(self, store, fence):
-        store.enter_copies([(1, b"a" * 16), (2, b"a" * 16)], [fence])
-        store.leave_copies([(1, b"a" * 16), (9, b"z" * 16)], [fence])
-        assert store.enter_copies([(3, b"a" * 16)], [fence]) == [[2]]
+        store.insert_copies([(1, b"a" * 16), (2, b"a" * 16)], [fence])
+        store.remove_copies([(1, b"a" * 16), (9, b"z" * 16)], [fence])
+        assert store.insert_copies([(3, b"a" * 16)], [fence]) == [[2]]
 
-    @pytest.mark.parametrize("write", ["leave_buckets", "leave_copies", "replace_records"])
+    @pytest.mark.parametrize("write", ["remove_from_buckets", "remove_copies", "replace_entries"])
     def test_a_late_daemon_takes_nothing_out(self, store, fence, write):
         store.fence(PARTITION, 2, 0)
         arguments = {
-            "leave_buckets": ([1], keys((1, 2, 3))),
-            "leave_copies": ([(1, b"a" * 16)],),
-            "replace_records": ([a_record()],),
+            "remove_from_buckets": ([1], keys((1, 2, 3))),
+            "remove_copies": ([(1, b"a" * 16)],),
+            "replace_entries": ([a_record()],),
         }[write]
         with pytest.raises(BatchRefused):
             getattr(store, write)(*arguments, [fence])
@@ -392,39 +392,39 @@ class TestDeletion:
 
     def test_a_marker_stands_in_the_place_of_the_record(self, store, fence):
         put(store, fence, a_record(offset=1))
-        store.replace_records([self.MARKER], [fence])
-        assert store.get_records([7]) == {7: self.MARKER}
-        assert store.get_records([7])[7].deleted
+        store.replace_entries([self.MARKER], [fence])
+        assert store.get_entries([7]) == {7: self.MARKER}
+        assert store.get_entries([7])[7].deleted
 
     def test_an_earlier_version_does_not_come_back(self, store, fence):
-        store.replace_records([self.MARKER], [fence])
-        assert put(store, fence, a_record(offset=4)) == [PutState.SUPERSEDED]
-        store.replace_records([a_record(offset=4)], [fence])
-        assert store.get_records([7])[7].deleted
+        store.replace_entries([self.MARKER], [fence])
+        assert put(store, fence, a_record(offset=4)) == [InsertState.SUPERSEDED]
+        store.replace_entries([a_record(offset=4)], [fence])
+        assert store.get_entries([7])[7].deleted
 
     def test_a_later_version_is_a_new_document(self, store, fence):
-        store.replace_records([self.MARKER], [fence])
-        (result,) = store.put_records([a_record(offset=6)], [fence])
-        assert (result.state, result.previous) == (PutState.REPLACED, self.MARKER)
-        store.replace_records([a_record(offset=6)], [fence])
-        assert store.get_records([7]) == {7: a_record(offset=6)}
-        assert put(store, fence, a_record(offset=6)) == [PutState.REPLAYED]
+        store.replace_entries([self.MARKER], [fence])
+        (result,) = store.insert_entries([a_record(offset=6)], [fence])
+        assert (result.state, result.previous) == (InsertState.REPLACED, self.MARKER)
+        store.replace_entries([a_record(offset=6)], [fence])
+        assert store.get_entries([7]) == {7: a_record(offset=6)}
+        assert put(store, fence, a_record(offset=6)) == [InsertState.REPLAYED]
 
     def test_a_later_version_is_not_deleted_by_an_earlier_request(self, store, fence):
         put(store, fence, a_record(offset=6))
-        store.replace_records([self.MARKER], [fence])
-        assert store.get_records([7]) == {7: a_record(offset=6)}
+        store.replace_entries([self.MARKER], [fence])
+        assert store.get_entries([7]) == {7: a_record(offset=6)}
 
     def test_across_partitions_the_greater_record_time_wins(self, store, fence):
-        store.replace_records([self.MARKER], [fence])
-        for time_ms, state in ((50, PutState.SUPERSEDED), (51, PutState.REPLACED)):
+        store.replace_entries([self.MARKER], [fence])
+        for time_ms, state in ((50, InsertState.SUPERSEDED), (51, InsertState.REPLACED)):
             record = a_record(offset=0, partition=OTHER_PARTITION, time_ms=time_ms)
             assert put(store, fence, record) == [state]
 
     def test_a_marker_is_what_any_id_of_that_number_meets(self, store, fence):
-        store.replace_records([self.MARKER], [fence])
+        store.replace_entries([self.MARKER], [fence])
         other = structs.replace(a_record(offset=9), id="another")
-        assert put(store, fence, other) == [PutState.REPLACED]
+        assert put(store, fence, other) == [InsertState.REPLACED]
 
 
 def test_a_write_that_arrives_after_a_later_one_is_refused(redis_url):
@@ -435,13 +435,13 @@ def test_a_write_that_arrives_after_a_later_one_is_refused(redis_url):
     sent: list[list[Any]] = []
     send = store._servers.send
     store._servers.send = lambda commands: (sent.append(list(commands)), send(commands))[1]
-    store.enter_buckets([1], keys((1, 2, 3)), [fence])
-    store.leave_buckets([1], keys((1, 2, 3)), [fence])
+    store.insert_and_look_up([1], keys((1, 2, 3)), [fence])
+    store.remove_from_buckets([1], keys((1, 2, 3)), [fence])
     (leaving,) = sent[1:]
     assert all(not isinstance(reply, Exception) for reply in send(leaving)), "repeated at once it does no harm"
-    store.enter_buckets([1], keys((1, 2, 3)), [fence])
+    store.insert_and_look_up([1], keys((1, 2, 3)), [fence])
     assert all(str(reply).startswith("LATE") for reply in send(leaving))
-    assert store.enter_buckets([2], keys((1, 2, 3)), [fence]).candidates == [{1: 3}]
+    assert store.insert_and_look_up([2], keys((1, 2, 3)), [fence]).candidates == [{1: 3}]
     client.close()
 
 
@@ -460,73 +460,73 @@ class ANY_ORDER:  # noqa: N801  reads as a value
 class TestCopies:
     def test_each_meets_those_of_its_content_that_came_before(self, store, fence):
         a, b = b"a" * 16, b"b" * 16
-        assert store.enter_copies([(1, a), (2, b), (-3, a)], [fence]) == [[], [], [1]]
-        (copies,) = store.enter_copies([(4, a)], [fence])
+        assert store.insert_copies([(1, a), (2, b), (-3, a)], [fence]) == [[], [], [1]]
+        (copies,) = store.insert_copies([(4, a)], [fence])
         assert set(copies) == {1, -3}
 
     def test_entering_again_changes_nothing(self, store, fence):
-        assert store.enter_copies([(1, b"a" * 16)] * 3, [fence]) == [[], [], []]
+        assert store.insert_copies([(1, b"a" * 16)] * 3, [fence]) == [[], [], []]
 
     def test_of_many_copies_some_are_kept_and_always_the_latest(self, store, fence):
         for number in range(50):
-            (copies,) = store.enter_copies([(number, b"a" * 16)], [fence])
+            (copies,) = store.insert_copies([(number, b"a" * 16)], [fence])
             assert len(copies) == min(number, COPIES_CAP)
             assert set(copies) <= set(range(number))
             assert number == 0 or number - 1 in copies, "the one before was kept"
 
     def test_those_met_in_a_crowd_are_inserted_before_and_only_the_others_are_answered(self, store, fence):
         a, b, c = b"a" * 16, b"b" * 16, b"c" * 16
-        met = MetInCrowd([(1, a), (2, b), (3, c)], store.departures())
-        assert store.enter_copies([(4, a), (5, a)], [fence], met) == [[1], ANY_ORDER(1, 4)]
-        assert store.enter_copies([(6, b), (7, c)], [fence]) == [[2], [3]]
+        met = FoundNearCapacity([(1, a), (2, b), (3, c)], store.departures())
+        assert store.insert_copies([(4, a), (5, a)], [fence], met) == [[1], ANY_ORDER(1, 4)]
+        assert store.insert_copies([(6, b), (7, c)], [fence]) == [[2], [3]]
 
     def test_one_that_has_left_since_it_was_met_does_not_come_back(self, store, fence):
         a, b = b"a" * 16, b"bbbbbbbbbbbbbbbb"
-        met = MetInCrowd([(1, a), (2, b)], store.departures())
-        store.leave_copies([(1, a)], [fence])
-        assert store.enter_copies([(3, a), (4, b)], [fence], met) == [[], [2]]
-        assert store.enter_copies([(5, a)], [fence]) == [[3]]
+        met = FoundNearCapacity([(1, a), (2, b)], store.departures())
+        store.remove_copies([(1, a)], [fence])
+        assert store.insert_copies([(3, a), (4, b)], [fence], met) == [[], [2]]
+        assert store.insert_copies([(5, a)], [fence]) == [[3]]
 
     def test_one_that_is_met_after_a_departure_is_inserted(self, store, fence):
         a = b"a" * 16
-        store.leave_copies([(1, a)], [fence])
-        assert store.enter_copies([(3, a)], [fence], MetInCrowd([(2, a)], store.departures())) == [[2]]
+        store.remove_copies([(1, a)], [fence])
+        assert store.insert_copies([(3, a)], [fence], FoundNearCapacity([(2, a)], store.departures())) == [[2]]
 
     def test_departures_of_other_contents_are_counted_and_keep_nobody_out(self, store, fence):
-        met = MetInCrowd([(1, b"a" * 16)], store.departures())
+        met = FoundNearCapacity([(1, b"a" * 16)], store.departures())
         before = sum(met.departures.values())
         for letter in b"bcdefgh":
-            store.leave_copies([(9, bytes([letter]) * 16)], [fence])
+            store.remove_copies([(9, bytes([letter]) * 16)], [fence])
         assert sum(store.departures().values()) == before + 7
-        assert store.enter_copies([(2, b"a" * 16)], [fence], met) == [[1]]
+        assert store.insert_copies([(2, b"a" * 16)], [fence], met) == [[1]]
 
     def test_a_late_daemon_may_not_enter(self, store, fence):
         store.fence(PARTITION, 2, 0)
         with pytest.raises(BatchRefused):
-            store.enter_copies([(1, b"a" * 16)], [fence])
+            store.insert_copies([(1, b"a" * 16)], [fence])
 
 
 class TestPartnersAndClaims:
     def test_partners_are_joined_with_those_saved_before(self, store, fence):
         position = Position(*PARTITION, 3)
         first, second = b"1" * 16, b"2" * 16
-        assert store.save_partners([(position, {first: b"x"})], [fence]) == [{first: b"x"}]
-        assert store.save_partners([(position, {first: b"later", second: b"y"})], [fence]) == [
+        assert store.save_pending_matches([(position, {first: b"x"})], [fence]) == [{first: b"x"}]
+        assert store.save_pending_matches([(position, {first: b"later", second: b"y"})], [fence]) == [
             {first: b"x", second: b"y"}
         ]
-        assert store.save_partners([(position, {})], [fence]) == [{first: b"x", second: b"y"}]
+        assert store.save_pending_matches([(position, {})], [fence]) == [{first: b"x", second: b"y"}]
 
     def test_partners_that_a_daemon_did_not_live_to_forget_are_forgotten_with_the_next_fence(self, store, fence):
         committed, open_still = Position(*PARTITION, 3), Position(*PARTITION, 4)
-        store.save_partners([(committed, {b"1" * 16: b"x"}), (open_still, {b"2" * 16: b"y"})], [fence])
+        store.save_pending_matches([(committed, {b"1" * 16: b"x"}), (open_still, {b"2" * 16: b"y"})], [fence])
         later = store.fence(PARTITION, 2, 4)
-        assert store.save_partners([(committed, {}), (open_still, {})], [later]) == [{}, {b"2" * 16: b"y"}]
+        assert store.save_pending_matches([(committed, {}), (open_still, {})], [later]) == [{}, {b"2" * 16: b"y"}]
 
     def test_partners_are_forgotten_after_the_commit(self, store, fence):
         position = Position(*PARTITION, 3)
-        store.save_partners([(position, {b"1" * 16: b"x"})], [fence])
+        store.save_pending_matches([(position, {b"1" * 16: b"x"})], [fence])
         store.finish({PARTITION: 4}, [position], [fence])
-        assert store.save_partners([(position, {}), (Position(*PARTITION, 4), {})], [fence]) == [{}, {}]
+        assert store.save_pending_matches([(position, {}), (Position(*PARTITION, 4), {})], [fence]) == [{}, {}]
         assert store.fence(PARTITION, 1, 0).mark == 4
 
     def test_a_pair_belongs_to_the_position_that_asked_first(self, store, fence):
@@ -538,7 +538,7 @@ class TestPartnersAndClaims:
     def test_thousands_of_pairs_of_one_call_are_saved_and_claimed_in_their_order(self, store, fence):
         pairs = [n.to_bytes(16, "little") for n in range(5000)]
         many, few = Position(*PARTITION, 1), Position(*PARTITION, 2)
-        saved = store.save_partners([(many, dict.fromkeys(pairs, b"m")), (few, {pairs[0]: b"f"})], [fence])
+        saved = store.save_pending_matches([(many, dict.fromkeys(pairs, b"m")), (few, {pairs[0]: b"f"})], [fence])
         assert [len(found) for found in saved] == [5000, 1]
         claims = [(pair, many) for pair in pairs] + [(pairs[0], few), (pairs[-1], few)]
         assert store.claim_pairs(claims, [fence]) == [True] * 5000 + [False, False]
@@ -546,7 +546,7 @@ class TestPartnersAndClaims:
     def test_a_cluster_is_set_on_the_version_meant_only(self, store, fence):
         put(store, fence, a_record(1, offset=1), a_record(2, offset=2))
         store.set_clusters([(1, Position(*PARTITION, 1), -9), (2, Position(*PARTITION, 1), -9)], [fence])
-        records = store.get_records([1, 2])
+        records = store.get_entries([1, 2])
         assert (records[1].cluster, records[2].cluster) == (-9, 2)
 
 
@@ -560,7 +560,7 @@ class TestCount:
         for at in (*range(0, 3000, 500), 0):
             batch = numbers[at : at + 500]
             put(store, fence, *(a_record(number, offset=offset) for offset, number in enumerate(batch, start=at)))
-            store.enter_buckets(batch, draw.integers(0, 2**32, (500, BANDS), dtype=np.uint32), [fence])
+            store.insert_and_look_up(batch, draw.integers(0, 2**32, (500, BANDS), dtype=np.uint32), [fence])
         assert abs(store.count_documents() - 3000) <= 60
 
     @pytest.mark.parametrize("seconds", [0, 1, 39, 40, 100])
@@ -569,15 +569,15 @@ class TestCount:
         store = _make_redis_store(redis_client)(lifetime_ms=40_000, now_ms=lambda: now[0])
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
-        store.enter_buckets([1, 2], keys((1, 2, 3), (4, 5, 6)), [fence])
+        store.insert_and_look_up([1, 2], keys((1, 2, 3), (4, 5, 6)), [fence])
         now[0] += seconds * 1000
-        store.enter_buckets([2, 3], keys((4, 5, 6), (7, 8, 9)), [fence])
+        store.insert_and_look_up([2, 3], keys((4, 5, 6), (7, 8, 9)), [fence])
         assert store.count_documents() == (3 if seconds <= 40 else 2)
 
     def test_what_counts_documents_expires_with_them(self, redis_client):
         store = _make_redis_store(redis_client)(lifetime_ms=40_000)
         store.open(FINGERPRINT)
-        store.enter_buckets([1], keys((1, 2, 3)), [store.fence(PARTITION, 1, 0)])
+        store.insert_and_look_up([1], keys((1, 2, 3)), [store.fence(PARTITION, 1, 0)])
         (key,) = redis_client.keys("*}h*")
         assert 40_000 < redis_client.pttl(key) <= 45_000
 
@@ -597,7 +597,7 @@ class TestDropping:
         (key,) = redis_client.keys("*fingerprint")
         redis_client.rename(key, key.replace(b"fingerprint", b"dropping"))
         assert store.open(FINGERPRINT, create=False) is None
-        assert store.noted([PARTITION]) == {PARTITION: Noted(None)}
+        assert store.noted([PARTITION]) == {PARTITION: PartitionState(None)}
 
 
 class TestLoss:
@@ -608,7 +608,7 @@ class TestLoss:
         fence = store.fence(PARTITION, 1, 0)
         client.flushdb()
         with pytest.raises(IndexLost):
-            store.put_records([a_record()], [fence])
+            store.insert_entries([a_record()], [fence])
         with pytest.raises(IndexLost):
             store.fence(PARTITION, 1, 0)
         client.close()
@@ -619,7 +619,7 @@ class TestLoss:
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
         client.script_flush()
-        assert put(store, fence, a_record()) == [PutState.CREATED]
+        assert put(store, fence, a_record()) == [InsertState.CREATED]
         client.close()
 
 
@@ -630,7 +630,7 @@ class TestExpiry:
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
         before = set(redis_client.keys())
-        store.replace_records([deletion_marker(7, Position(*PARTITION, 5), 50)], [fence])
+        store.replace_entries([deletion_marker(7, Position(*PARTITION, 5), 50)], [fence])
         (marker,) = [key for key in set(redis_client.keys()) - before if b"}r" in key]
         longest = lifetime_ms or MARKER_LIFETIME_MS
         assert longest - 10_000 < redis_client.pttl(marker) <= longest
@@ -642,13 +642,13 @@ class TestExpiry:
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
         put(store, fence, a_record())
-        store.enter_buckets([7], keys((1, 2, 3)), [fence])
-        store.save_partners([(Position(*PARTITION, 0), {b"k" * 16: b"m"})], [fence])
+        store.insert_and_look_up([7], keys((1, 2, 3)), [fence])
+        store.save_pending_matches([(Position(*PARTITION, 0), {b"k" * 16: b"m"})], [fence])
         store.claim_pairs([(b"k" * 16, Position(*PARTITION, 0))], [fence])
         assert client.dbsize() > BANDS + 3
         # What stays: the fingerprint, the mark, a fence and the number of the last call in each slot.
         wait_until(lambda: client.dbsize() == 2 * BANDS + 2, what="keys to expire")
-        assert store.get_records([7]) == {}
+        assert store.get_entries([7]) == {}
         client.close()
 
     def test_memory_forgets_after_the_same_time(self):
@@ -657,12 +657,12 @@ class TestExpiry:
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
         put(store, fence, a_record())
-        store.enter_buckets([7], keys((1, 2, 3)), [fence])
+        store.insert_and_look_up([7], keys((1, 2, 3)), [fence])
         now[0] = 59
-        assert store.enter_buckets([8], keys((1, 9, 9)), [fence]).candidates == [{7: 1}]
+        assert store.insert_and_look_up([8], keys((1, 9, 9)), [fence]).candidates == [{7: 1}]
         now[0] = 61
-        assert store.get_records([7]) == {}
-        assert store.enter_buckets([9], keys((1, 2, 3)), [fence]).candidates == [{7: 1, 8: 1}]
+        assert store.get_entries([7]) == {}
+        assert store.insert_and_look_up([9], keys((1, 2, 3)), [fence]).candidates == [{7: 1, 8: 1}]
 
 
 #: A lifetime after which nothing expires in a test, and a clock by which all records of tests are late.
@@ -695,22 +695,24 @@ def _apply(store: BucketStore, fence: Fence, operation: tuple) -> object:
         case ("put", number, offset, content, other):
             partition = OTHER_PARTITION if other else PARTITION
             record = a_record(number, offset=offset, content=content, partition=partition, time_ms=offset * 10)
-            return store.put_records([record], [fence])
+            return store.insert_entries([record], [fence])
         case ("enter", number, row):
-            return store.enter_buckets([number], keys(row), [fence])
+            return store.insert_and_look_up([number], keys(row), [fence])
         case ("save", offset, pairs):
-            return store.save_partners([(Position(*PARTITION, offset), dict.fromkeys(pairs, b"%d" % offset))], [fence])
+            return store.save_pending_matches(
+                [(Position(*PARTITION, offset), dict.fromkeys(pairs, b"%d" % offset))], [fence]
+            )
         case ("claim", pair, offset):
             return store.claim_pairs([(pair, Position(*PARTITION, offset))], [fence])
         case ("cluster", number, offset, cluster):
             return store.set_clusters([(number, Position(*PARTITION, offset), cluster)], [fence])
         case ("replace", number, offset, content):
-            return store.replace_records([a_record(number, offset=offset, content=content)], [fence])
+            return store.replace_entries([a_record(number, offset=offset, content=content)], [fence])
         case ("delete", number, offset):
             marker = deletion_marker(number, Position(*PARTITION, offset), offset * 10)
-            return store.replace_records([marker], [fence])
+            return store.replace_entries([marker], [fence])
         case ("leave", number, row):
-            return store.leave_buckets([number], keys(row), [fence])
+            return store.remove_from_buckets([number], keys(row), [fence])
     return _apply_to_backlog(store, fence, operation)
 
 
@@ -749,20 +751,20 @@ def test_redis_does_what_memory_does_on_any_sequence(redis_client, connected_clu
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
         outcomes.append([_apply(store, fence, operation) for operation in operations])
-        outcomes[-1].append(store.get_records(range(10)))
+        outcomes[-1].append(store.get_entries(range(10)))
         outcomes[-1].append(store.claim_pairs([(pair, Position(*PARTITION, 99)) for pair in PAIRS], [fence]))
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
-def placed(record: StoredRecord) -> ListedDocument:
+def placed(record: IndexEntry) -> ListedDocument:
     return ListedDocument(record.number, record.position, record.time_ms)
 
 
-def claim_of(pair: bytes, record: StoredRecord) -> ListedClaim:
+def claim_of(pair: bytes, record: IndexEntry) -> ListedClaim:
     return ListedClaim(pair, record.position, record.time_ms)
 
 
-def documents(*records: StoredRecord) -> Listed:
+def documents(*records: IndexEntry) -> Listed:
     return Listed([placed(record) for record in records])
 
 
@@ -803,11 +805,11 @@ class TestBacklogExpiry:
         first, second, third = (a_record(number, offset=number, time_ms=number) for number in (1, 2, 3))
         put(store, fence, first, second, third)
         later = a_record(2, offset=9, content=b"b", time_ms=9)
-        store.replace_records([later], [fence])
+        store.replace_entries([later], [fence])
         store.list_expiring(documents(first, first, second, third), [fence])
         for _ in range(2):  # a call that is repeated does no harm
             store.evict(documents(first, first, second), fence)
-            assert store.get_records([1, 2, 3]) == {2: later, 3: third}
+            assert store.get_entries([1, 2, 3]) == {2: later, 3: third}
             assert store.expired([LOG], 2 * LONG_MS, 10) == [documents(third)]
 
     def test_a_claim_is_dropped_where_it_belongs_to_the_position_and_then_forgotten(self, store, fence):
@@ -831,7 +833,7 @@ class TestBacklogExpiry:
                 store.evict(listed, fence)
         with pytest.raises(BatchRefused):
             store.set_watermarks({PARTITION: 5}, [fence], extend=True)
-        assert store.get_records([7]) == {7: a_record()}
+        assert store.get_entries([7]) == {7: a_record()}
         assert store.watermarks() == {}
 
     def test_watermarks_are_those_of_all_partitions_and_the_owner_may_set_its_own_back(self, store, fence):
@@ -870,7 +872,7 @@ class TestBacklogExpiry:
         def oldest(count: int) -> list[Listed]:
             return store.expired([LOG], 3 * LONG_MS, count)
 
-        def listed(*some: StoredRecord) -> Listed:
+        def listed(*some: IndexEntry) -> Listed:
             return Listed([placed(record) for record in some], [claim_of(PAIRS[0], record) for record in some])
 
         assert oldest(1) == [listed(order[0])]
@@ -936,7 +938,7 @@ class TestIncarnations:
         assert store.fence(PARTITION, 2, 0, state=LogState(NEXT_TOPIC_ID, 500)) == Fence(
             PARTITION, 2, 0, incarnation=1, recreated=True
         )
-        assert store.noted([PARTITION]) == {PARTITION: Noted(0)}
+        assert store.noted([PARTITION]) == {PARTITION: PartitionState(0)}
 
     def test_it_is_counted_once(self, store):
         store.fence(PARTITION, 1, 100, state=LogState(TOPIC_ID))
@@ -1001,12 +1003,12 @@ class TestIncarnations:
             for offset, content, time_ms in ((90, b"a", 10), (3, b"b", 9), (4, b"b", 11))
         )
         assert put(store, fence, again, earlier, later) == [
-            PutState.REDELIVERED,
-            PutState.SUPERSEDED,
-            PutState.REPLACED,
+            InsertState.REDELIVERED,
+            InsertState.SUPERSEDED,
+            InsertState.REPLACED,
         ]
-        store.replace_records([later], [fence])
-        assert store.get_records([7]) == {7: later}
+        store.replace_entries([later], [fence])
+        assert store.get_entries([7]) == {7: later}
 
     def test_a_claim_does_not_belong_to_the_same_offset_of_the_next_incarnation(self, store):
         old = store.fence(PARTITION, 1, 0, state=LogState(TOPIC_ID))
@@ -1016,10 +1018,10 @@ class TestIncarnations:
 
     def test_partners_of_the_incarnation_before_are_forgotten_and_nobody_elses(self, store):
         old = store.fence(PARTITION, 1, 0, state=LogState(TOPIC_ID))
-        store.save_partners([(old.log.at(5), {PAIRS[0]: b"old"})], [old])
+        store.save_pending_matches([(old.log.at(5), {PAIRS[0]: b"old"})], [old])
         new = store.fence(PARTITION, 1, 0, state=LogState(NEXT_TOPIC_ID))
-        assert store.save_partners([(new.log.at(5), {PAIRS[1]: b"new"})], [new]) == [{PAIRS[1]: b"new"}]
-        assert store.save_partners([(old.log.at(5), {})], [new]) == [{}]
+        assert store.save_pending_matches([(new.log.at(5), {PAIRS[1]: b"new"})], [new]) == [{PAIRS[1]: b"new"}]
+        assert store.save_pending_matches([(old.log.at(5), {})], [new]) == [{}]
 
     def test_watermarks_and_lists_are_those_of_one_incarnation(self, make_store):
         store = make_store(**LATE)
@@ -1047,8 +1049,8 @@ class TestAttempts:
         store.save_read_start("7 0 one", fence)
         store.save_read_start("7 1 two", fence)
         assert store.noted([PARTITION, OTHER_PARTITION]) == {
-            PARTITION: Noted(7, "", "7 1 two"),
-            OTHER_PARTITION: Noted(None),
+            PARTITION: PartitionState(7, "", "7 1 two"),
+            OTHER_PARTITION: PartitionState(None),
         }
 
     def test_it_outlives_the_fence_of_the_next_owner_and_commits(self, store):
@@ -1056,7 +1058,7 @@ class TestAttempts:
         store.save_read_start("7 0 one", first)
         store.finish({PARTITION: 9}, [], [first])
         store.fence(PARTITION, 2, 9)
-        assert store.noted([PARTITION])[PARTITION] == Noted(9, "", "7 0 one")
+        assert store.noted([PARTITION])[PARTITION] == PartitionState(9, "", "7 0 one")
 
     def test_an_earlier_owner_is_refused(self, store):
         earlier = store.fence(PARTITION, 1, 7)
@@ -1069,7 +1071,10 @@ class TestAttempts:
 class TestAnnouncements:
     def test_what_is_announced_is_known_of_its_partitions_only(self, store):
         store.announce(EARLIER, [store.fence(PARTITION, 1, 7)])
-        assert store.noted([PARTITION, OTHER_PARTITION]) == {PARTITION: Noted(7, EARLIER), OTHER_PARTITION: Noted(None)}
+        assert store.noted([PARTITION, OTHER_PARTITION]) == {
+            PARTITION: PartitionState(7, EARLIER),
+            OTHER_PARTITION: PartitionState(None),
+        }
 
     def test_an_earlier_announcement_takes_the_place_of_no_later_one(self, store):
         fence = store.fence(PARTITION, 1, 0)
@@ -1122,7 +1127,7 @@ class TestDrafts:
         stores[0].open(FINGERPRINT)
         yield (
             stores[0],
-            *(RedisDraft(c, "sd:articles", s) for c, s in zip(connections[1:], stores[1:], strict=True)),
+            *(RedisStagingIndex(c, "sd:articles", s) for c, s in zip(connections[1:], stores[1:], strict=True)),
         )
         for each in connections:
             each.close()
@@ -1131,23 +1136,23 @@ class TestDrafts:
         store, draft, _ = drafts
         old = store.fence(PARTITION, 1, 3)
         assert draft.begin(lambda: True)
-        assert store.noted([PARTITION]) == {PARTITION: Noted(None)}
-        for refused in (lambda: store.fence(PARTITION, 2, 3), lambda: store.put_records([a_record()], [old])):
+        assert store.noted([PARTITION]) == {PARTITION: PartitionState(None)}
+        for refused in (lambda: store.fence(PARTITION, 2, 3), lambda: store.insert_entries([a_record()], [old])):
             with pytest.raises(IndexLost):
                 refused()
         with pytest.raises(StoreUnavailable, match="is being rebuilt"):
             store.open(FINGERPRINT)
         fence = draft.take_over(PARTITION, 2, 3)
-        draft.store.put_records([a_record()], [fence])
+        draft.store.insert_entries([a_record()], [fence])
         draft.settle({PARTITION: LATER}, [fence])
         draft.complete(FINGERPRINT)
         assert store.open(FINGERPRINT) == Opening(created=False)
         assert store.fence(PARTITION, 3, 3, LATER) == Fence(PARTITION, 3, 3, LATER)
-        assert list(store.get_records([a_record().number])) == [a_record().number]
+        assert list(store.get_entries([a_record().number])) == [a_record().number]
 
     def test_only_one_is_built_at_a_time_and_what_is_whole_by_then_stays(self, drafts):
         store, draft, other = drafts
-        store.put_records([a_record()], [store.fence(PARTITION, 1, 0)])
+        store.insert_entries([a_record()], [store.fence(PARTITION, 1, 0)])
         assert not draft.begin(lambda: False)
         assert draft.begin(lambda: True)
         with pytest.raises(StoreUnavailable, match="rebuilt by somebody else"):
@@ -1158,11 +1163,11 @@ class TestDrafts:
             with pytest.raises(BatchRefused):
                 late()
         other.complete(FINGERPRINT)
-        assert store.get_records([a_record().number]) == {}
+        assert store.get_entries([a_record().number]) == {}
 
     def test_while_the_old_index_is_deleted_it_is_being_rebuilt(self, drafts):
         store, draft, _ = drafts
-        store.put_records([a_record()], [store.fence(PARTITION, 1, 0)])
+        store.insert_entries([a_record()], [store.fence(PARTITION, 1, 0)])
         refusals = []
 
         def look():
@@ -1176,7 +1181,7 @@ class TestDrafts:
 
     def test_one_that_was_cut_short_while_the_old_index_was_deleted_can_be_begun_again_at_once(self, drafts):
         store, draft, other = drafts
-        store.put_records([a_record()], [store.fence(PARTITION, 1, 0)])
+        store.insert_entries([a_record()], [store.fence(PARTITION, 1, 0)])
 
         def interrupt():
             raise StoreUnavailable("interrupted")

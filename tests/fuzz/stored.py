@@ -16,8 +16,8 @@ import numpy as np
 
 from streamdedup.detection import content
 from streamdedup.errors import DecodeError, StoreMisconfigured
-from streamdedup.index.contract import StoredRecord
-from streamdedup.index.entries import decode_record, encode_record
+from streamdedup.index.contract import IndexEntry
+from streamdedup.index.entries import decode_entry, encode_entry
 from streamdedup.index.fingerprints import decode_fingerprint
 from streamdedup.position import Position
 from streamdedup.similarity import sketch
@@ -86,7 +86,7 @@ def _a_record(rng: random.Random) -> bytes:
     document_id = rng.choice(("d1", "größe/老茶馆", "x" * 300))
     stored = _a_content(rng).encoded()
     number, cluster, time_ms = rng.randrange(-(2**63), 2**63), rng.randrange(-(2**63), 2**63), rng.randrange(2**42)
-    return encode_record(StoredRecord(number, document_id, rng.randbytes(16), position, time_ms, cluster, stored))
+    return encode_entry(IndexEntry(number, document_id, rng.randbytes(16), position, time_ms, cluster, stored))
 
 
 def _an_alert(rng: random.Random) -> bytes:
@@ -118,9 +118,9 @@ def _check_content(read: content.Content, _data: bytes) -> None:
     _check_sketch(read.sketch, b"")
 
 
-def _check_record(read: StoredRecord, data: bytes) -> None:
-    again = encode_record(read)
-    assert decode_record(read.number, again) == read
+def _check_record(read: IndexEntry, data: bytes) -> None:
+    again = encode_entry(read)
+    assert decode_entry(read.number, again) == read
     # All but the number of the partition has one spelling.
     assert again == data or str(read.position.of).encode() not in data
 
@@ -145,7 +145,7 @@ FORMS = {
     "content, sketch alone": Form(
         lambda rng: _a_content(rng).encoded(), content.decode_sketch, content.ContentDamaged, _check_sketch
     ),
-    "record": Form(_a_record, lambda data: decode_record(3, data), ValueError, _check_record),
+    "record": Form(_a_record, lambda data: decode_entry(3, data), ValueError, _check_record),
     "fingerprint": Form(
         lambda _rng: b'{"bands":9,"rows":4,"similarity":"set","seed":1}',
         _fingerprint_of,

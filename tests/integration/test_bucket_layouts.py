@@ -60,11 +60,11 @@ class Lab:
     def insert(self, numbers, band_keys):
         """Insert documents; ``band_keys`` has one key per document, used in every band."""
         rows = np.array([[key] * BANDS for key in band_keys], dtype=np.uint32)
-        return self.store.enter_buckets(list(numbers), rows, [self.fence])
+        return self.store.insert_and_look_up(list(numbers), rows, [self.fence])
 
     def remove(self, numbers, band_keys):
         rows = np.array([[key] * BANDS for key in band_keys], dtype=np.uint32)
-        self.store.leave_buckets(list(numbers), rows, [self.fence])
+        self.store.remove_from_buckets(list(numbers), rows, [self.fence])
 
     def bucket_keys(self) -> list[bytes]:
         """Keys of the buckets in slot 0."""
@@ -147,7 +147,7 @@ class TestBothLayouts:
         for key in lab.bucket_keys():
             lab.client.pexpire(key, 60_000)
         hits = lab.insert(documents(20, 100), [7] * 20)
-        assert hits.full == hits.crowded == set(range(20))
+        assert hits.full == hits.near_capacity == set(range(20))
         assert {sum(met.values()) for met in hits.candidates} == {BANDS * min(cap, SHOWN_OF_FULL)}
         assert lab.members(7) == set(documents(cap))
         generations = {KEYS.buckets(0) + b"%d" % generation()}
@@ -299,7 +299,7 @@ class TestGenerations:
         packed.shift(-1)
         packed.insert([3, 4], [7] * 2)
         hits = packed.insert([5, 1], [7, 7])
-        assert (hits.full, hits.crowded) == ({0}, {0, 1})
+        assert (hits.full, hits.near_capacity) == ({0}, {0, 1})
         assert hits.candidates[1] == {2: BANDS, 3: BANDS, 4: BANDS}
 
     def test_what_was_written_before_the_clock_went_back_is_found(self, packed):
@@ -350,12 +350,12 @@ def run_beside_memory(lab, steps, cap, batch):
             rows = np.array([[key] * BANDS for key in band_keys], dtype=np.uint32)
             if action == "remove":
                 lab.remove(numbers, band_keys)
-                memory.leave_buckets(numbers, rows, [fence])
+                memory.remove_from_buckets(numbers, rows, [fence])
                 continue
-            ours, theirs = lab.insert(numbers, band_keys), memory.enter_buckets(numbers, rows, [fence])
-            assert (ours.full, ours.crowded, ours.full_buckets_count) == (
+            ours, theirs = lab.insert(numbers, band_keys), memory.insert_and_look_up(numbers, rows, [fence])
+            assert (ours.full, ours.near_capacity, ours.full_buckets_count) == (
                 theirs.full,
-                theirs.crowded,
+                theirs.near_capacity,
                 theirs.full_buckets_count,
             )
             for place, (met, expected) in enumerate(zip(ours.candidates, theirs.candidates, strict=True)):

@@ -12,7 +12,7 @@ from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import IndexLost, StoreMisconfigured, StoreUnavailable
 from streamdedup.index.contract import Listed, ListedClaim, ListedDocument
-from streamdedup.index.documents import PutState, StoredRecord
+from streamdedup.index.documents import IndexEntry, InsertState
 from streamdedup.index.redis.admin import IndexUpkeep
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.connection import check_server, connect, connect_cluster, connect_sentinel
@@ -32,7 +32,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
 
 def a_record(number, offset=None):
     offset = number if offset is None else offset
-    return StoredRecord(number, f"doc-{number}", b"d" * 16, Position(*PARTITION, offset), 1000, number, b"sketch")
+    return IndexEntry(number, f"doc-{number}", b"d" * 16, Position(*PARTITION, offset), 1000, number, b"sketch")
 
 
 def keys_of(number):
@@ -44,22 +44,22 @@ def exercise(store, numbers, generation=1):
     """Do everything that the daemon does with a batch; return whom the documents met."""
     fence = store.fence(PARTITION, generation, 0)
     records = [a_record(number) for number in numbers]
-    states = [result.state for result in store.put_records(records, [fence])]
-    assert set(states) <= {PutState.CREATED, PutState.REPLAYED}
+    states = [result.state for result in store.insert_entries(records, [fence])]
+    assert set(states) <= {InsertState.CREATED, InsertState.REPLAYED}
     band_keys = np.array([keys_of(number) for number in numbers], dtype=np.uint32)
-    hits = store.enter_buckets(numbers, band_keys, [fence])
-    assert store.get_records(numbers) == {record.number: record for record in records}
-    store.enter_copies([(record.number, record.digest) for record in records], [fence])
+    hits = store.insert_and_look_up(numbers, band_keys, [fence])
+    assert store.get_entries(numbers) == {record.number: record for record in records}
+    store.insert_copies([(record.number, record.digest) for record in records], [fence])
     pairs = {bytes([number]) * 16: b"match" for number in numbers}
     positions = [record.position for record in records]
-    assert store.save_partners([(positions[0], pairs)], [fence]) == [pairs]
+    assert store.save_pending_matches([(positions[0], pairs)], [fence]) == [pairs]
     assert all(store.claim_pairs([(pair, positions[0]) for pair in pairs], [fence]))
     store.set_clusters(
         [(number, position, number) for number, position in zip(numbers, positions, strict=True)], [fence]
     )
     # Nobody is in these; a document that changes leaves such ones.
-    store.leave_buckets(numbers, band_keys ^ np.uint32(0xFFFFFFFF), [fence])
-    store.leave_copies([(10**6, bytes(16))], [fence])
+    store.remove_from_buckets(numbers, band_keys ^ np.uint32(0xFFFFFFFF), [fence])
+    store.remove_copies([(10**6, bytes(16))], [fence])
     nobody = Position(*PARTITION, 10**6)
     assert store.claim_pairs([(b"z" * 16, nobody)], [fence]) == [True]
     store.list_expiring(Listed([ListedDocument(10**6, nobody, 0)], [ListedClaim(b"z" * 16, nobody, 0)]), [fence])
@@ -259,7 +259,7 @@ class TestRights:
         for each in (packed, store):
             exercise(each, [1, *numbers])
             fence = each.fence(PARTITION, 1, 0)
-            each.leave_buckets([1, 2], np.array([keys_of(1), keys_of(2)], dtype=np.uint32), [fence])
+            each.remove_from_buckets([1, 2], np.array([keys_of(1), keys_of(2)], dtype=np.uint32), [fence])
         store.ping()
         assert store.stats().used_bytes
         assert store.count_documents() == len(numbers) + 1

@@ -70,7 +70,7 @@ def taken_bytes(url: str, client: redis.Redis, texts: list[str], **keys: object)
                 for at, text in enumerate(texts[low : low + 500])
             ]
             outcome = detector.index(detector.prepare(batch), {PARTITION: fence})
-            store.finish({PARTITION: low + len(batch)}, outcome.saved_positions, [fence])
+            store.finish({PARTITION: low + len(batch)}, outcome.pending_positions, [fence])
     filled = used_bytes()
     client.execute_command("FLUSHALL", "SYNC")
     return filled - used_bytes()

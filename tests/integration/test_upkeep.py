@@ -5,7 +5,7 @@ import pytest
 
 from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured
 from streamdedup.index.contract import Listed, ListedClaim, ListedDocument
-from streamdedup.index.documents import StoredRecord
+from streamdedup.index.documents import IndexEntry
 from streamdedup.index.fingerprints import in_redis
 from streamdedup.index.redis.admin import IndexUpkeep, PartitionFacts
 from streamdedup.index.redis.connection import connect, connect_cluster
@@ -38,19 +38,16 @@ def fill(connection, namespace="sd:articles", documents_count=3):
     fence = store.fence(PARTITION, 7, 0)
     numbers = list(range(1, documents_count + 1))
     # Sizes from 1 to 1,000 bytes, so that a sample must be a fair one.
-    store.put_records(
-        [
-            StoredRecord(n, f"doc-{n}", b"d" * 16, Position(*PARTITION, n), 1000, n, bytes(n % 1000 + 1))
-            for n in numbers
-        ],
+    store.insert_entries(
+        [IndexEntry(n, f"doc-{n}", b"d" * 16, Position(*PARTITION, n), 1000, n, bytes(n % 1000 + 1)) for n in numbers],
         [fence],
     )
-    store.enter_buckets(numbers, np.array([[n] * BANDS for n in numbers], dtype=np.uint32), [fence])
-    store.enter_copies([(1, b"d" * 16)], [fence])
-    store.leave_copies([(9, b"d" * 16)], [fence])
+    store.insert_and_look_up(numbers, np.array([[n] * BANDS for n in numbers], dtype=np.uint32), [fence])
+    store.insert_copies([(1, b"d" * 16)], [fence])
+    store.remove_copies([(9, b"d" * 16)], [fence])
     store.save_read_start("7 0 process", fence)
     store.claim_pairs([(b"p" * 16, Position(*PARTITION, 1)), (b"q" * 16, Position(*PARTITION, 2))], [fence])
-    store.save_partners([(Position(*PARTITION, 3), {b"p" * 16: b"match"})], [fence])
+    store.save_pending_matches([(Position(*PARTITION, 3), {b"p" * 16: b"match"})], [fence])
     old = Position(*PARTITION, 1)
     store.list_expiring(Listed([ListedDocument(1, old, 1000)], [ListedClaim(b"p" * 16, old, 1000)]), [fence])
     store.set_watermarks({PARTITION: 1000}, [fence], extend=True)

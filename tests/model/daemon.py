@@ -118,7 +118,7 @@ class Daemon:
         """Build the index anew, or wait while somebody else does; what fails is begun again."""
         yield None
         name = self._store.name
-        if not self._index.hold_draft(name):
+        if not self._index.hold_staging(name):
             return
         if not (yield from self._is_lost()):
             self._index.release_draft(name)  # somebody else was done just before

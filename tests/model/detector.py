@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 from tests.model.documents import Marker, Operation, Pair, Position, Record, Texts, pair_key
 from tests.model.errors import StoreUnavailable
-from tests.model.index import Ask, Listed, ListedClaim, Put, PutState, Right, decide_put
+from tests.model.index import Ask, InsertState, Listed, ListedClaim, Put, Right, decide_version
 from tests.model.rules import Rules
 from tests.model.store import Step, Store
 
 #: States after which a document is in the index because of this position.
-PLACED = (PutState.CREATED, PutState.REPLACED, PutState.REPLAYED)
+PLACED = (InsertState.CREATED, InsertState.REPLACED, InsertState.REPLAYED)
 #: States after which the document may have had an index entry before, and so claims.
-RENEWED = (PutState.REPLACED, PutState.REPLAYED)
+RENEWED = (InsertState.REPLACED, InsertState.REPLAYED)
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class Row:
     new: Record | Marker | None = None
     #: The position of the record that an append was computed from.
     base: Position | None = None
-    state: PutState = PutState.UNKNOWN
+    state: InsertState = InsertState.UNKNOWN
     shed: tuple[tuple[int, ...], ...] = ()
     #: Whether to enter the buckets and look for partners.
     searching: bool = False
@@ -101,7 +101,7 @@ class Detector:
     ) -> Generator[Step, None, Outcome]:
         rights = list(rights_by_partition.values())
         rows = [Row(operation, position) for position, operation in batch]
-        loud = [
+        emitting = [
             row
             for row in rows
             if not self._rules.mark or row.position.offset >= rights_by_partition[row.position.partition].mark
@@ -109,10 +109,12 @@ class Detector:
         # 1. Compose what appends make, note those that met no document.
         yield from self._compose(rows)
         unknown = [
-            row for row in loud if row.operation.kind == "append" and row.new is None and row.state is PutState.UNKNOWN
+            row
+            for row in emitting
+            if row.operation.kind == "append" and row.new is None and row.state is InsertState.UNKNOWN
         ]
         if unknown and self._rules.unknown_noted:
-            yield from self._store.save_partners([(row.position, frozenset((None,))) for row in unknown], rights)
+            yield from self._store.save_pending_matches([(row.position, frozenset((None,))) for row in unknown], rights)
         # 2. Record first.
         if self._rules.record_first:
             yield from self._put(rows, rights)
@@ -125,10 +127,10 @@ class Detector:
         placed = [(row.new, row.position) for row in rows if row.state in PLACED]
         yield from self._list([(new, at) for new, at in placed if isinstance(new, Record)], rights)
         # 3. Verify.
-        yield from self._verify([(row, found) for row, found in met if any(row is other for other in loud)])
+        yield from self._verify([(row, found) for row, found in met if any(row is other for other in emitting)])
         # 4. Save the partners, take up those of an earlier attempt.
         saved = yield from self._save(
-            [row for row in loud if row.partners or row.state is not PutState.CREATED], rights
+            [row for row in emitting if row.partners or row.state is not InsertState.CREATED], rights
         )
         # 5. Claim.
         appends = {row.position for row in rows if row.operation.kind == "append"}
@@ -145,7 +147,7 @@ class Detector:
         followed = {row.operation.doc for row in rows if row.operation.kind == "append"}
         standing: dict[int, Record | Marker | None] = {}
         if followed:
-            standing |= yield from self._store.get_records(sorted(followed))
+            standing |= yield from self._store.get_entries(sorted(followed))
         for row in rows:
             kind, doc, part, time = row.operation
             if kind == "append":
@@ -155,8 +157,8 @@ class Detector:
             else:
                 row.new = Record(doc, part, (part,), row.position, time)
             if doc in followed and row.new is not None:
-                state = decide_put(standing.get(doc), row.new, self._rules)
-                if state in (PutState.CREATED, PutState.REPLACED):
+                state = decide_version(standing.get(doc), row.new, self._rules)
+                if state in (InsertState.CREATED, InsertState.REPLACED):
                     standing[doc] = row.new
 
     def _append(self, row: Row, old: Record | Marker | None) -> None:
@@ -166,17 +168,17 @@ class Detector:
         if old is not None and self._rules.append_ordered:
             same_partition = old.position.log == row.position.log
             if old.position == row.position:
-                row.state = PutState.REPLAYED
+                row.state = InsertState.REPLAYED
                 row.new = old
                 return
             if old.position.offset > row.position.offset if same_partition else old.time >= time:
-                row.state = PutState.SUPERSEDED
+                row.state = InsertState.SUPERSEDED
                 return
         if not isinstance(old, Record):
-            row.state = PutState.UNKNOWN
+            row.state = InsertState.UNKNOWN
         elif len(old.content) > 1 and old.content[-1] == part and old.time == time:
             # The same part with the same time of creation: the producer's client has sent it twice.
-            row.state = PutState.REDELIVERED
+            row.state = InsertState.REDELIVERED
         else:
             content = (*old.content, part)
             row.new = Record(doc, old.version, content, row.position, time)
@@ -184,24 +186,24 @@ class Detector:
 
     def _put(self, rows: Sequence[Row], rights: Sequence[Right]) -> Generator[Step, None, None]:
         put = [row for row in rows if row.new is not None]
-        results: list[Put] = yield from self._store.put_records(
+        results: list[Put] = yield from self._store.insert_entries(
             [(row.operation.doc, row.new, row.base) for row in put if row.new is not None], rights
         )
         latest: dict[int, Row] = {}
         for row, result in zip(put, results, strict=True):
-            if result.state is PutState.CONFLICT:
+            if result.state is InsertState.CONFLICT:
                 raise StoreUnavailable  # another partition has changed the document: compose anew
             row.state, row.shed = result.state, result.shed
-            if row.state is PutState.REPLAYED and isinstance(result.standing, Record):
+            if row.state is InsertState.REPLAYED and isinstance(result.standing, Record):
                 row.new = result.standing
-            elif row.state is PutState.REDELIVERED and self._is_from_elsewhere(row, result.standing):
+            elif row.state is InsertState.REDELIVERED and self._is_from_elsewhere(row, result.standing):
                 row.new = result.standing
                 row.searching = True
             if row.state in PLACED or row.searching:
                 row.searching = True
                 # A version replaced within the batch does not enter the buckets.
                 if row.operation.doc in latest:
-                    latest[row.operation.doc].state = PutState.SUPERSEDED
+                    latest[row.operation.doc].state = InsertState.SUPERSEDED
                     latest[row.operation.doc].searching = False
                 latest[row.operation.doc] = row
 
@@ -220,7 +222,7 @@ class Detector:
                 for band, key in enumerate(self._texts.band_keys(content))
                 if not isinstance(row.new, Record) or self._texts.band_keys(row.new.content)[band] != key
             ]
-            yield from self._store.leave_buckets(entries, rights)
+            yield from self._store.remove_from_buckets(entries, rights)
         if shedding:
             yield from self._store.settle([(row.operation.doc, row.position) for row in shedding], rights)
         deleted = [row.operation.doc for row in rows if isinstance(row.new, Marker) and row.state in PLACED]
@@ -235,7 +237,7 @@ class Detector:
         ]
         if not entering:
             return []
-        met = yield from self._store.enter_buckets(
+        met = yield from self._store.insert_and_look_up(
             [(record.doc, self._texts.band_keys(record.content)) for _, record in entering], rights
         )
         return [(row, found) for (row, _), found in zip(entering, met, strict=True) if found]
@@ -247,7 +249,7 @@ class Detector:
 
     def age(self, due: Sequence[Listed], right: Right) -> Generator[Step, None, None]:
         """Take documents out whose time is over: leave before change."""
-        standing = yield from self._store.get_records(sorted({entry.doc for entry in due}))
+        standing = yield from self._store.get_entries(sorted({entry.doc for entry in due}))
         old = [entry for entry in due if self._is_still_at(entry, standing.get(entry.doc))]
         entries = [
             (doc, band, key)
@@ -256,9 +258,9 @@ class Detector:
             for band, key in enumerate(self._texts.band_keys(record.content))
         ]
         if entries:
-            yield from self._store.leave_buckets(sorted(entries), [right])
+            yield from self._store.remove_from_buckets(sorted(entries), [right])
         if old:
-            yield from self._store.drop_records(old, right)
+            yield from self._store.drop_entries(old, right)
 
     def _is_still_at(self, entry: Listed, standing: Record | Marker | None) -> bool:
         if not self._rules.aged_where_listed:
@@ -266,7 +268,7 @@ class Detector:
         return isinstance(standing, Record) and standing.position == entry.position
 
     def _verify(self, met: Sequence[tuple[Row, set[int]]]) -> Generator[Step, None, None]:
-        others = yield from self._store.get_records(sorted({doc for _, found in met for doc in found}))
+        others = yield from self._store.get_entries(sorted({doc for _, found in met for doc in found}))
         for row, found in met:
             for doc in found:
                 own, other = row.new, others.get(doc)
@@ -283,7 +285,7 @@ class Detector:
         found: list[tuple[Position, frozenset[Pair | None]]] = [(row.position, frozenset(row.partners)) for row in rows]
         if not found or not self._rules.partners_saved:
             return found
-        saved = yield from self._store.save_partners(found, rights)
+        saved = yield from self._store.save_pending_matches(found, rights)
         return [(row.position, pairs) for row, pairs in zip(rows, saved, strict=True)]
 
     def _claim(

@@ -32,7 +32,7 @@ class Clock:
         self.now = 0
 
 
-class PutState(IntEnum):
+class InsertState(IntEnum):
     """What became of a record that was put; see ``streamdedup.index.contract``."""
 
     CREATED = 0
@@ -49,7 +49,7 @@ class PutState(IntEnum):
 class Put(NamedTuple):
     """Outcome of one put: the state, what stands there, and the contents whose buckets are still to be left."""
 
-    state: PutState
+    state: InsertState
     standing: Record | Marker | None
     shed: tuple[Content, ...]
 
@@ -234,7 +234,7 @@ class Index:
             return False
         return name is None or self.builder[0] == name
 
-    def hold_draft(self, name: str) -> bool:
+    def hold_staging(self, name: str) -> bool:
         """Reserve the building, unless somebody else has."""
         if self.is_being_built() and not self.is_being_built(name):
             return False
@@ -256,7 +256,7 @@ class Index:
         return True
 
     def keep_draft(self, name: str) -> None:
-        """Prolong the hold on the draft (``hold_draft.lua``).
+        """Prolong the hold on the draft (``hold_staging.lua``).
 
         Raises:
             BatchRefused: It is not ours any more.
@@ -366,7 +366,7 @@ class Index:
         """Forget the first listed documents, if they are these."""
         slot.listed.remove_first(partition, entries, self.clock.now)
 
-    def drop_records(self, slot: Slot, entries: Sequence[Listed]) -> None:
+    def drop_entries(self, slot: Slot, entries: Sequence[Listed]) -> None:
         """Drop records that stand at the listed position."""
         for doc, position, _ in entries:
             standing = slot.records.get(doc)
@@ -426,7 +426,7 @@ class Index:
         """Return the last attempt announced for each partition."""
         return [slot.announced.get(partition, NO_TOKEN) for partition in partitions]
 
-    def put_records(self, slot: Slot, puts: Sequence[tuple[int, Record | Marker, Position | None]]) -> list[Put]:
+    def insert_entries(self, slot: Slot, puts: Sequence[tuple[int, Record | Marker, Position | None]]) -> list[Put]:
         """Put records and markers in the order given.
 
         Args:
@@ -437,14 +437,14 @@ class Index:
 
     def _put(self, slot: Slot, doc: int, new: Record | Marker, base: Position | None) -> Put:
         old = slot.records.get(doc)
-        state = decide_put(old, new, self._rules)
+        state = decide_version(old, new, self._rules)
         if (
             base is not None
-            and state in (PutState.CREATED, PutState.REPLACED)
+            and state in (InsertState.CREATED, InsertState.REPLACED)
             and (old is None or old.position != base)
         ):
-            return Put(PutState.CONFLICT, old, ())
-        if state in (PutState.CREATED, PutState.REPLACED):
+            return Put(InsertState.CONFLICT, old, ())
+        if state in (InsertState.CREATED, InsertState.REPLACED):
             if isinstance(new, Marker) and not self._rules.deletion_marked:
                 slot.records.drop(doc)
             else:
@@ -452,7 +452,7 @@ class Index:
             if isinstance(old, Record) and self._rules.leaving_remembered:
                 slot.shed.set(doc, (*(slot.shed.get(doc) or ()), old.content))
         shed = slot.shed.get(doc) or ()
-        if isinstance(old, Record) and state is PutState.REPLACED and not self._rules.leaving_remembered:
+        if isinstance(old, Record) and state is InsertState.REPLACED and not self._rules.leaving_remembered:
             shed = (old.content,)
         return Put(state, old, shed)
 
@@ -469,7 +469,7 @@ class Index:
             if pair[0][0] in docs or pair[1][0] in docs:
                 slot.claims.drop(pair)
 
-    def enter_buckets(
+    def insert_and_look_up(
         self, slot: Slot, entries: Sequence[tuple[int, int, int]], add: bool, read: bool
     ) -> list[list[int]]:
         """Add documents (document, band, key) to buckets and return who was there before each."""
@@ -485,19 +485,19 @@ class Index:
                 slot.buckets.set((band, key), members)
         return found
 
-    def leave_buckets(self, slot: Slot, entries: Sequence[tuple[int, int, int]]) -> None:
+    def remove_from_buckets(self, slot: Slot, entries: Sequence[tuple[int, int, int]]) -> None:
         """Take documents (document, band, key) out of buckets."""
         for doc, band, key in entries:
             members = slot.buckets.get((band, key))
             if members is not None:
                 members.pop(doc, None)
 
-    def get_records(self, slot: Slot, docs: Sequence[int]) -> dict[int, Record | Marker]:
+    def get_entries(self, slot: Slot, docs: Sequence[int]) -> dict[int, Record | Marker]:
         """Return what stands at each document that there is."""
         found = ((doc, slot.records.get(doc)) for doc in docs)
         return {doc: standing for doc, standing in found if standing is not None}
 
-    def save_partners(
+    def save_pending_matches(
         self, slot: Slot, partners: Sequence[tuple[Position, frozenset[Pair | None]]]
     ) -> list[frozenset[Pair | None]]:
         """Add to what is saved for each position and return all of it."""
@@ -523,24 +523,24 @@ class Index:
         return owned
 
 
-def decide_put(old: Record | Marker | None, new: Record | Marker, rules: Rules) -> PutState:
-    """Decide by position order; where it differs from ``index.contract.decide_put`` the product has yet to follow."""
+def decide_version(old: Record | Marker | None, new: Record | Marker, rules: Rules) -> InsertState:
+    """Decide by position order, as ``index.documents.decide_version`` of the product does."""
     if old is None:
-        return PutState.UNKNOWN if isinstance(new, Marker) else PutState.CREATED
+        return InsertState.UNKNOWN if isinstance(new, Marker) else InsertState.CREATED
     if old.position == new.position:
-        return PutState.REPLAYED
+        return InsertState.REPLAYED
     same_partition = old.position.log == new.position.log
     if same_partition and new.position.offset < old.position.offset and rules.position_order:
-        return PutState.SUPERSEDED
+        return InsertState.SUPERSEDED
     if isinstance(old, Marker):
         if not same_partition and new.time <= old.time:
-            return PutState.SUPERSEDED
-        return PutState.REPLACED if isinstance(new, Marker) else PutState.CREATED
+            return InsertState.SUPERSEDED
+        return InsertState.REPLACED if isinstance(new, Marker) else InsertState.CREATED
     if isinstance(new, Record) and is_same_text(old, new, rules):
-        return PutState.REDELIVERED
+        return InsertState.REDELIVERED
     if not same_partition and new.time <= old.time:
-        return PutState.SUPERSEDED
-    return PutState.REPLACED
+        return InsertState.SUPERSEDED
+    return InsertState.REPLACED
 
 
 def is_same_text(old: Record, new: Record, rules: Rules) -> bool:

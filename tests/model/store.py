@@ -182,10 +182,10 @@ class Store:
             if any(last < (token or NO_TOKEN) for last, token in zip(announced, tokens, strict=True)):
                 raise IndexLost
 
-    def put_records(
+    def insert_entries(
         self, puts: Sequence[tuple[int, Record | Marker, Position | None]], rights: Rights
     ) -> Generator[Step, None, list[Put]]:
-        return (yield from self._spread(self._index.put_records, puts, lambda put: put[0] % SLOTS, rights))
+        return (yield from self._spread(self._index.insert_entries, puts, lambda put: put[0] % SLOTS, rights))
 
     def settle(self, docs: Sequence[tuple[int, Position]], rights: Rights) -> Generator[Step, None, None]:
         """Forget what is to be left, after a call that changes nothing.
@@ -193,7 +193,7 @@ class Store:
         Whoever forgets that buckets of another slot were left forgets this one too, and refuses the next.
         """
         for slot in sorted({doc % SLOTS for doc, _ in docs}):
-            yield from self._call(slot, rights, self._index.leave_buckets, [])
+            yield from self._call(slot, rights, self._index.remove_from_buckets, [])
         for slot in range(SLOTS):
             mine = [entry for entry in docs if entry[0] % SLOTS == slot]
             if mine:
@@ -203,7 +203,7 @@ class Store:
         for slot in range(SLOTS):
             yield from self._call(slot, rights, self._index.drop_claims, docs)
 
-    def enter_buckets(self, entries: Sequence[Entry], rights: Rights) -> Generator[Step, None, list[set[int]]]:
+    def insert_and_look_up(self, entries: Sequence[Entry], rights: Rights) -> Generator[Step, None, list[set[int]]]:
         """Enter every band's bucket; return for each document whom it met."""
         met: list[set[int]] = [set() for _ in entries]
         # Add and read in one step, unless the rule is off.
@@ -211,32 +211,34 @@ class Store:
         for band in range(BANDS):
             mine = [(doc, band, keys[band]) for doc, keys in entries]
             for add, read in calls:
-                members = yield from self._call(band, rights, self._index.enter_buckets, mine, add, read)
+                members = yield from self._call(band, rights, self._index.insert_and_look_up, mine, add, read)
                 for found, others in zip(met, members, strict=True):
                     found.update(others)
         return met
 
-    def leave_buckets(self, entries: Sequence[tuple[int, int, int]], rights: Rights) -> Generator[Step, None, None]:
+    def remove_from_buckets(
+        self, entries: Sequence[tuple[int, int, int]], rights: Rights
+    ) -> Generator[Step, None, None]:
         """Take documents (document, band, key) out of buckets."""
         for band in range(BANDS):
             mine = [entry for entry in entries if entry[1] == band]
             if mine:
-                yield from self._call(band, rights, self._index.leave_buckets, mine)
+                yield from self._call(band, rights, self._index.remove_from_buckets, mine)
 
-    def get_records(self, docs: Sequence[int]) -> Generator[Step, None, dict[int, Record | Marker]]:
+    def get_entries(self, docs: Sequence[int]) -> Generator[Step, None, dict[int, Record | Marker]]:
         found: dict[int, Record | Marker] = {}
         for slot in range(SLOTS):
             mine = [doc for doc in docs if doc % SLOTS == slot]
             if mine:
-                found |= yield from self._call(slot, (), self._index.get_records, mine)
+                found |= yield from self._call(slot, (), self._index.get_entries, mine)
         return found
 
-    def save_partners(
+    def save_pending_matches(
         self, partners: Sequence[tuple[Position, frozenset[Pair | None]]], rights: Rights
     ) -> Generator[Step, None, list[frozenset[Pair | None]]]:
         return (
             yield from self._spread(
-                self._index.save_partners, partners, lambda entry: entry[0].partition % SLOTS, rights
+                self._index.save_pending_matches, partners, lambda entry: entry[0].partition % SLOTS, rights
             )
         )
 
@@ -284,12 +286,12 @@ class Store:
         """Forget listed documents."""
         yield from self._call(partition % SLOTS, (right,), self._index.unlist, partition, entries)
 
-    def drop_records(self, entries: Sequence[Listed], right: Right) -> Generator[Step, None, None]:
+    def drop_entries(self, entries: Sequence[Listed], right: Right) -> Generator[Step, None, None]:
         """Drop records that stand at the listed position."""
         for slot in range(SLOTS):
             mine = [entry for entry in entries if entry.doc % SLOTS == slot]
             if mine:
-                yield from self._call(slot, (right,), self._index.drop_records, mine)
+                yield from self._call(slot, (right,), self._index.drop_entries, mine)
 
     def list_claims(self, entries: Sequence[ListedClaim], rights: Rights) -> Generator[Step, None, None]:
         """Note claims that were asked for, each in the slot of its partition."""

@@ -21,12 +21,12 @@ from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.loop import Loop
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.publisher import LoopOptions, Profile
-from streamdedup.daemon.rebuild import Rebuilder, Site
+from streamdedup.daemon.rebuild import Rebuilder, RebuildTarget
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import BatchRefused, BrokerUnavailable, StoreUnavailable
 from streamdedup.index.memory import MemoryBucketStore
-from streamdedup.index.memory_staging import MemoryDraft
+from streamdedup.index.memory_staging import MemoryStagingIndex
 from streamdedup.kafka.protocols import Batch
 from streamdedup.position import Position
 from streamdedup.similarity.lsh import Banding
@@ -54,16 +54,16 @@ STORE_METHODS = (
     "noted",
     "fence",
     "save_read_start",
-    "put_records",
-    "leave_buckets",
-    "leave_copies",
-    "replace_records",
-    "enter_buckets",
+    "insert_entries",
+    "remove_from_buckets",
+    "remove_copies",
+    "replace_entries",
+    "insert_and_look_up",
     "departures",
-    "enter_copies",
-    "get_records",
+    "insert_copies",
+    "get_entries",
     "read_entries",
-    "save_partners",
+    "save_pending_matches",
     "claim_pairs",
     "set_clusters",
     "announce",
@@ -79,7 +79,7 @@ FENCED_METHODS = frozenset(STORE_METHODS) - {
     "open",
     "noted",
     "departures",
-    "get_records",
+    "get_entries",
     "read_entries",
     "expired",
     "ping",
@@ -231,13 +231,13 @@ class Daemon:
             rebuilder=self.rebuilder,
         )
 
-    def _open_site(self, _name: str) -> Site:
-        inner = MemoryDraft(self.world.index)
+    def _open_site(self, _name: str) -> RebuildTarget:
+        inner = MemoryStagingIndex(self.world.index)
         draft = Watched(inner, self, ["begin", "keep", "complete"])
         detector = self.world.make_detector(OPTIONS, Watched(inner.store, self, STORE_METHODS))
         profile = Profile("articles", Decoder(), detector, FINGERPRINT, OPTIONS.threshold, 100)
         draft.store = detector.store
-        return Site(draft, profile, [INPUT], self.world.kept_ms)
+        return RebuildTarget(draft, profile, [INPUT], self.world.kept_ms)
 
     def open(self) -> tuple[Watched, Watched]:
         """Open clients, as the loop's transport."""

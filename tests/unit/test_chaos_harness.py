@@ -141,9 +141,9 @@ def test_requests_are_told_apart_however_they_are_cut(size):
     ("points", "ahead"),
     [
         ([], False),
-        (["before_poll", "after_poll", "after_put_records"], False),
+        (["before_poll", "after_poll", "after_insert_entries"], False),
         (["after_poll", "before_poll_ahead"], False),
-        (["after_poll", "after_poll_ahead", "after_put_records", "after_finish"], True),
+        (["after_poll", "after_poll_ahead", "after_insert_entries", "after_finish"], True),
         (["after_poll_ahead", "held after_finish", "before_poll", "after_poll"], False),
     ],
 )

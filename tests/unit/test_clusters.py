@@ -5,7 +5,7 @@ import pytest
 
 from streamdedup.detection.clusters import Stars
 from streamdedup.detection.content import Content
-from streamdedup.index.documents import StoredRecord
+from streamdedup.index.documents import IndexEntry
 from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.position import Position
 from streamdedup.similarity.minhash import HashFamily
@@ -20,7 +20,7 @@ def a_record(number, sketch, cluster=None):
     cluster = number if cluster is None else cluster
     digest = bytes([number]) * 16
     content = Content(sketch, sketch.count, sketch.count, np.empty(0, np.uint64)).encoded()
-    return StoredRecord(number, f"doc-{number}", digest, Position("t", 0, number), 0, cluster, content)
+    return IndexEntry(number, f"doc-{number}", digest, Position("t", 0, number), 0, cluster, content)
 
 
 FIRST = a_record(1, a_sketch(1, 2, 3, 4))

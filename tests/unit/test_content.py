@@ -115,8 +115,8 @@ def test_the_version_goes_with_the_document_and_costs_nothing_without():
     named = Content(plain.sketch, plain.token_count, plain.element_count, plain.tail, b"v" * 16)
     assert len(named.encoded()) == len(plain.encoded()) + 16
     (grown,) = content.grown(shingler, sketcher, [named], ["ember"])
-    assert content.version_and_life(grown.encoded()) == (b"v" * 16, None)
-    assert content.version_and_life(plain.encoded()) == (None, None)
+    assert content.version_and_incarnation(grown.encoded()) == (b"v" * 16, None)
+    assert content.version_and_incarnation(plain.encoded()) == (None, None)
     assert content.decode_sketch(grown.encoded()) == grown.sketch
 
 
@@ -126,7 +126,7 @@ def test_so_does_the_life(version):
     (plain,) = contents(shingler, sketcher, ["amber birch cedar delta"])
     again = replace(plain, version=version, life=b"l" * 8)
     (grown,) = content.grown(shingler, sketcher, [again], ["ember"])
-    assert content.version_and_life(grown.encoded()) == (version, b"l" * 8)
+    assert content.version_and_incarnation(grown.encoded()) == (version, b"l" * 8)
     assert content.decode(grown.encoded()).encoded() == grown.encoded()
     assert content.decode_sketch(grown.encoded()) == grown.sketch
 

@@ -74,8 +74,8 @@ def test_a_step_that_fails_has_no_end():
     passed = []
     store = Steps(passed.append).of_store(MemoryBucketStore())
     with pytest.raises(IndexLost):
-        store.put_records([], [Fence(Partition("t", 0), 1, 0)])
-    assert passed == ["before_put_records"]
+        store.insert_entries([], [Fence(Partition("t", 0), 1, 0)])
+    assert passed == ["before_insert_entries"]
 
 
 def test_a_watched_producer_does_the_same_and_takes_attributes():

@@ -12,10 +12,10 @@ from reference_pairs import expected_pairs
 
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.entry_chunks import weight_bytes
-from streamdedup.detection.model import DetectorOptions, Outcome, Skip, document_number
+from streamdedup.detection.model import DetectionResult, DetectorOptions, Skip, document_number
 from streamdedup.detection.verification import STORM_CANDIDATES, Verifier
 from streamdedup.errors import StoreMisconfigured
-from streamdedup.index.documents import PutResult, PutState
+from streamdedup.index.documents import InsertResult, InsertState
 from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.lsh import Banding
@@ -74,7 +74,7 @@ class Stream:
             partition = Partition("articles", number)
             self.fences[partition] = self.store.fence(partition, generation, committed)
 
-    def index(self, *documents: Document) -> Outcome:
+    def index(self, *documents: Document) -> DetectionResult:
         outcome = self.detector.index(self.detector.prepare(documents), self.fences)
         for detection in outcome.detections:
             self.pairs += [tuple(sorted((detection.document.id, match.id))) for match in detection.matches]
@@ -194,7 +194,7 @@ class TestReplays:
         text = a_text(random.Random(1))
         stream.index(a_document("a", text, 0))
         cut_short = stream.detector.prepare([a_document("b", text, 2, partition=1)])
-        stream.store.put_records(cut_short.records, list(stream.fences.values()))
+        stream.store.insert_entries(cut_short.records, list(stream.fences.values()))
         here, there = a_document("b", text, 4), a_document("b", text, 2, partition=1)
         outcome = stream.index(here)
         assert [(found.document, found.matches[0].id) for found in outcome.detections] == [(here, "a")]
@@ -255,7 +255,7 @@ class TestReplays:
         text = a_text(random.Random(1))
         stream.index(a_document("a", text, 0))
         outcome = stream.index(a_document("b", text, 1))
-        assert outcome.saved_positions == [Position("articles", 0, 1)]
+        assert outcome.pending_positions == [Position("articles", 0, 1)]
 
 
 class TestVersions:
@@ -317,12 +317,12 @@ class TestCandidates:
         stream = Stream()
         text = a_text(random.Random(1))
         stream.index(a_document("a", text, 0))
-        stranger = stream.store.get_records([document_number("articles", "a")])
+        stranger = stream.store.get_entries([document_number("articles", "a")])
 
         def collide(records, fences):
-            return [PutResult(PutState.COLLIDED, *stranger.values()) for _ in records]
+            return [InsertResult(InsertState.COLLIDED, *stranger.values()) for _ in records]
 
-        monkeypatch.setattr(stream.store, "put_records", collide)
+        monkeypatch.setattr(stream.store, "insert_entries", collide)
         outcome = stream.index(a_document("b", text, 1))
         ((document, error),) = outcome.refused
         assert (document.id, error.code) == ("b", "id_collision")
@@ -337,8 +337,8 @@ class Weighed(MemoryBucketStore):
         super().__init__(**options)
         self.weights = []
 
-    def get_records(self, numbers):
-        return self._noted(super().get_records(numbers))
+    def get_entries(self, numbers):
+        return self._noted(super().get_entries(numbers))
 
     def read_entries(self, numbers, limit_bytes):
         return self._noted(super().read_entries(numbers, limit_bytes))
@@ -386,7 +386,7 @@ def test_entries_of_candidates_are_held_in_chunks_of_the_budget():
     text = a_text(rng, 200)
     for at in range(40):
         stream.index(a_document(f"d{at}", edited(rng, text), at))
-    each = weight_bytes(store.get_records([document_number("articles", "d0")]).values())
+    each = weight_bytes(store.get_entries([document_number("articles", "d0")]).values())
     stream.detector._verifier = Verifier(OPTIONS, store, stream.detector._sketcher, budget_bytes=4 * each)
     store.weights.clear()
     outcome = stream.index(a_document("new", text, 99))
@@ -489,7 +489,7 @@ def test_a_document_that_is_deleted_while_others_enter_its_crowded_buckets_is_no
         stream.index(*[a_document(f"n{i}", text, i, partition=1) for i in range(4)])
         if store.at is not None:
             break
-        assert store.get_records([number])[number].deleted
+        assert store.get_entries([number])[number].deleted
         copies = [members for members, _ in store._copies._entries.values()]
         assert [members for members in copies if number in members] == [], f"before call {at}"
         assert [members for members, _ in store._buckets._entries.values() if number in members] == []
@@ -523,7 +523,7 @@ def test_a_record_that_somebody_has_damaged_is_a_fatal_error_that_says_so(damage
     stream = Stream()
     stream.index(a_document("a", TEXT, 0))
     number = document_number("articles", "a")
-    record = stream.store.get_records([number])[number]
+    record = stream.store.get_entries([number])[number]
     stream.store._records.amend(number, structs.replace(record, content=damage(record.content)))
     with pytest.raises(StoreMisconfigured, match=r"damaged: .*; another program writes to the index"):
         stream.index(a_document("b", TEXT, 1))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import structlog
 
-from streamdedup.daemon.publisher import Outbox
+from streamdedup.daemon.publisher import Publisher
 from streamdedup.detection.detector import Detector
 from tests.fuzz import stored
 from tests.fuzz.accounts import Accountant, Unaccounted
@@ -87,14 +87,14 @@ def test_a_mistake_of_ours_is_noticed_and_the_message_found_that_brings_it_to_li
 
 
 def test_a_dead_letter_that_is_not_sent_is_noticed(monkeypatch):
-    monkeypatch.setattr(Outbox, "_add_dead_letter", lambda *_: None)
+    monkeypatch.setattr(Publisher, "_add_dead_letter", lambda *_: None)
     with pytest.raises(Unaccounted, match=r"1 sent, 1 consumed, but \{\}"):
         Accountant().settle([replace(good(""), value=b"{")])
 
 
 @pytest.mark.parametrize("changed", [{"value": b"{ "}, {"key": b"other"}, {"headers": (("a", b"b"),)}])
 def test_a_dead_letter_that_is_not_as_it_was_sent_is_noticed(monkeypatch, changed):
-    add = Outbox._add_dead_letter
+    add = Publisher._add_dead_letter
 
     def add_changed(outbox, failed, work):
         add(outbox, failed, work)
@@ -102,7 +102,7 @@ def test_a_dead_letter_that_is_not_as_it_was_sent_is_noticed(monkeypatch, change
         headers = changed.get("headers", ()) + own
         work.messages[-1] = replace(work.messages[-1], **{**changed, "headers": headers})
 
-    monkeypatch.setattr(Outbox, "_add_dead_letter", add_changed)
+    monkeypatch.setattr(Publisher, "_add_dead_letter", add_changed)
     with pytest.raises(Unaccounted, match=r"another one|others"):
         Accountant().settle([replace(good(""), value=b"{")])
 

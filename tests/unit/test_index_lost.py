@@ -8,12 +8,12 @@ import pytest
 from loop_world import DUPLICATES, FINGERPRINT, GROUP, INPUT, OPTIONS, Act, Killed, Moment, Sent, World
 
 from streamdedup.daemon import rebuild
-from streamdedup.daemon.partitions import Attempts, Loss, announcement
+from streamdedup.daemon.partitions import AttemptIds, Loss, announced_attempt
 from streamdedup.daemon.publisher import Profile
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.errors import BatchRefused, IndexLost, Rejoin, StoreUnavailable
 from streamdedup.index.memory import MemoryBucketStore
-from streamdedup.index.memory_staging import MemoryDraft
+from streamdedup.index.memory_staging import MemoryStagingIndex
 from streamdedup.kafka.protocols import Batch, Bookmark
 from streamdedup.position import Partition
 from streamdedup.testing.memory_transport import MemoryHistory
@@ -345,7 +345,7 @@ class DraftsOfSeveral:
         self.world = World(BEFORE).run()
         self.world.stop_all()
         monkeypatch.setattr(rebuild, "time", self)
-        self.rebuilder = rebuild.Rebuilder(self.open_site, MemoryHistory(self.world.broker, 1), DUPLICATES)
+        self.rebuilder = rebuild.Rebuilder(self.open_target, MemoryHistory(self.world.broker, 1), DUPLICATES)
 
     def monotonic(self) -> float:
         return self.now_s
@@ -353,8 +353,8 @@ class DraftsOfSeveral:
     def step(self) -> None:
         self.now_s += 20
 
-    def open_site(self, name):
-        draft = MemoryDraft(MemoryBucketStore())
+    def open_target(self, name):
+        draft = MemoryStagingIndex(MemoryBucketStore())
         keep = draft.keep
 
         def note_and_keep():
@@ -364,7 +364,7 @@ class DraftsOfSeveral:
         draft.keep = note_and_keep
         detector = self.world.make_detector(OPTIONS, draft.store)
         profile = Profile(name, Decoder(), detector, FINGERPRINT, OPTIONS.threshold, 100)
-        return rebuild.Site(draft, profile, [INPUT], None)
+        return rebuild.RebuildTarget(draft, profile, [INPUT], None)
 
 
 def test_an_index_that_waits_to_be_built_stays_reserved_while_another_one_is_begun_and_built(monkeypatch):
@@ -433,7 +433,7 @@ def test_an_index_that_was_begun_and_that_somebody_else_has_built_meanwhile_is_u
 def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatch):
     several = DraftsOfSeveral(monkeypatch)
     several.rebuilder.begin("a")
-    store = several.rebuilder._sites["a"].draft.store
+    store = several.rebuilder._targets["a"].draft.store
     committed = {partition: Bookmark(end) for partition, end in several.world.ends.items()}
     progress = []
 
@@ -449,7 +449,7 @@ def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatc
 def test_an_index_that_somebody_else_builds_by_now_is_left_alone(monkeypatch):
     several = DraftsOfSeveral(monkeypatch)
     several.rebuilder.begin("a")
-    draft = several.rebuilder._sites["a"].draft
+    draft = several.rebuilder._targets["a"].draft
     draft.abandon()
     with pytest.raises(BatchRefused, match="somebody else"):
         several.rebuilder.rebuild("a", {Partition(INPUT, 0): Bookmark(1)}, 1, several.step)
@@ -467,14 +467,14 @@ def draft_expires_with_its_builder(world: World) -> None:
 
 
 def test_names_of_attempts_grow_with_the_generation_and_with_time():
-    attempts = Attempts()
+    attempts = AttemptIds()
     names = [attempts.name(generation) for generation in (1, 1, 2, 9, 10, 10, 1_000_000)]
     assert names == sorted(set(names))
-    assert all(announcement(Bookmark(7, name)) == name for name in names)
+    assert all(announced_attempt(Bookmark(7, name)) == name for name in names)
 
 
 @pytest.mark.parametrize("note", ["", "consumer-1", "1.2", "0000000001.00000000000000001 "])
 def test_what_others_commit_is_no_announcement(note):
-    assert announcement(Bookmark(7, note)) == ""
-    assert announcement(None) == ""
+    assert announced_attempt(Bookmark(7, note)) == ""
+    assert announced_attempt(None) == ""
     assert Partition(INPUT, 0)

@@ -6,9 +6,9 @@ import pytest
 from prometheus_client import generate_latest
 
 from streamdedup.daemon import decoding, statistics
-from streamdedup.daemon.batch_result import Work
+from streamdedup.daemon.batch_result import BatchResult
 from streamdedup.daemon.metrics import Metrics
-from streamdedup.daemon.statistics import Figures
+from streamdedup.daemon.statistics import Statistics
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
 from streamdedup.wire import Decoder
@@ -38,7 +38,7 @@ def a_batch(timestamp_ms):
     ],
 )
 def test_the_clock_stands_for_a_time_in_the_future_and_for_none(timestamp_ms, time_ms, future_count):
-    work = Work()
+    work = BatchResult()
     profile = SimpleNamespace(name="p", decoder=Decoder())
     decoding.decode_batch(a_batch(timestamp_ms), {"articles": profile}, work)
     (document,) = work.documents["p"]
@@ -51,7 +51,7 @@ def test_the_clock_stands_for_a_time_in_the_future_and_for_none(timestamp_ms, ti
 )
 def test_the_latency_of_a_record_without_a_time_is_not_counted(timestamp_ms, count, sum_s):
     metrics = Metrics()
-    Figures(metrics).count(a_batch(timestamp_ms), Work())
+    Statistics(metrics).count(a_batch(timestamp_ms), BatchResult())
     text = generate_latest(metrics.registry).decode()
     assert f'streamdedup_latency_seconds_count{{topic="articles"}} {float(count)}' in text
     assert f'streamdedup_latency_seconds_sum{{topic="articles"}} {float(sum_s)}' in text

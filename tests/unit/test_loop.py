@@ -47,7 +47,7 @@ from streamdedup.daemon import batch_limits
 from streamdedup.daemon import loop as loop_module
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.detection.detector import Detector
-from streamdedup.detection.model import Outcome
+from streamdedup.detection.model import DetectionResult
 from streamdedup.errors import (
     BatchRefused,
     BrokerMisconfigured,
@@ -338,7 +338,7 @@ def test_a_rebalance_brings_nothing_back_that_another_has_committed_meanwhile():
     world = World(records, partitions=1, names=("a", "b"))
     first = next(d for d in world.daemons if d.source.assigned())
     world.daemons.sort(key=lambda daemon: daemon is not first)
-    world.plan = plan_once("put_records", go_and_come_back)
+    world.plan = plan_once("insert_entries", go_and_come_back)
     world.run()
     for daemon in world.daemons:
         world.turn(daemon)
@@ -613,7 +613,7 @@ def test_while_kafka_does_not_answer_a_request_of_a_batch_the_daemon_says_so(eff
     assert (daemon.loop.problem(), daemon.figure("ready")) == (None, 1)
 
 
-@pytest.mark.parametrize("effect", ["put_records", "enter_buckets", "fence"])
+@pytest.mark.parametrize("effect", ["insert_entries", "insert_and_look_up", "fence"])
 def test_a_long_step_that_asks_nothing_of_kafka_is_no_wait_for_it(effect):
     world = World(TWINS)
     (daemon,) = world.daemons
@@ -825,7 +825,7 @@ class WithoutClaim(MemoryBucketStore):
 
 
 class WithoutPartners(MemoryBucketStore):
-    def save_partners(self, partners, fences):
+    def save_pending_matches(self, partners, fences):
         return [dict(pairs) for _, pairs in partners]
 
 
@@ -841,12 +841,12 @@ class ReadBeforeAdd(MemoryBucketStore):
         super().__init__()
         self._world = world
 
-    def enter_buckets(self, numbers, band_keys, fences):
+    def insert_and_look_up(self, numbers, band_keys, fences):
         before = copy.deepcopy(self._buckets._entries)
-        hits = super().enter_buckets(numbers, band_keys, fences)
+        hits = super().insert_and_look_up(numbers, band_keys, fences)
         self._buckets._entries = before
-        self._world.moment(Moment(self._world.active[-1], "enter_buckets", after=False))
-        super().enter_buckets(numbers, band_keys, fences)
+        self._world.moment(Moment(self._world.active[-1], "insert_and_look_up", after=False))
+        super().insert_and_look_up(numbers, band_keys, fences)
         return hits
 
 
@@ -855,7 +855,7 @@ class BucketsBeforeRecord(Detector):
 
     def index(self, prepared, fences):
         rows = list(range(len(prepared.records)))
-        self._met = super()._enter(prepared, rows, list(fences.values()), Outcome())
+        self._met = super()._enter(prepared, rows, list(fences.values()), DetectionResult())
         return super().index(prepared, fences)
 
     def _enter(self, prepared, entering, rights, outcome):

@@ -15,11 +15,11 @@ from structlog.testing import capture_logs
 
 import streamdedup
 from streamdedup.daemon import statistics as figures_module
-from streamdedup.daemon.batch_result import Work
+from streamdedup.daemon.batch_result import BatchResult
 from streamdedup.daemon.metrics import BatchHistogram, Metrics
 from streamdedup.daemon.readiness import Readiness
-from streamdedup.daemon.statistics import Figures, now_ms
-from streamdedup.detection.model import Detection, Outcome, Skip
+from streamdedup.daemon.statistics import Statistics, now_ms
+from streamdedup.detection.model import Detection, DetectionResult, Skip
 from streamdedup.errors import StoreUnavailable
 from streamdedup.index.contract import StoreStats
 from streamdedup.kafka.protocols import Batch, Record, SourceStats
@@ -130,9 +130,9 @@ def a_match(number: int) -> Match:
     return Match(f"m{number}", "", Position("articles", 0, number), 1.0, "exact", 0.0, 3)
 
 
-def a_batch_of_work() -> tuple[Batch, Work]:
+def a_batch_of_work() -> tuple[Batch, BatchResult]:
     batch = Batch(tuple(a_record(offset, now_ms() - 2_000) for offset in range(7)))
-    outcome = Outcome(
+    outcome = DetectionResult(
         detections=[
             Detection(a_document(0), b"", (a_match(1), a_match(2)), "c"),
             Detection(a_document(3), b"", (a_match(4),), "c"),
@@ -147,11 +147,11 @@ def a_batch_of_work() -> tuple[Batch, Work]:
         full_buckets_count=5,
     )
     kinds = [("articles", "upsert")] * 6 + [("articles", "invalid")]
-    return batch, Work(outcomes={"news": outcome}, dead_letter_codes=[("articles", "not_json")], kinds=kinds)
+    return batch, BatchResult(outcomes={"news": outcome}, dead_letter_codes=[("articles", "not_json")], kinds=kinds)
 
 
 def test_a_committed_batch_is_counted_once_under_the_right_labels(metrics):
-    Figures(metrics).count(*a_batch_of_work())
+    Statistics(metrics).count(*a_batch_of_work())
     expected = {
         ("records_total", "upsert"): (6, {"topic": "articles", "kind": "upsert"}),
         ("records_total", "invalid"): (1, {"topic": "articles", "kind": "invalid"}),
@@ -178,7 +178,7 @@ def test_a_committed_batch_is_counted_once_under_the_right_labels(metrics):
 
 def test_latency_is_in_seconds_and_a_clock_ahead_of_ours_counts_as_none(metrics):
     ahead = Batch((a_record(0, now_ms() + 3_600_000), a_record(1, now_ms() - 2_000)))
-    Figures(metrics).count(ahead, Work())
+    Statistics(metrics).count(ahead, BatchResult())
     assert 2.0 <= value(metrics, "latency_seconds_sum", topic="articles") < 3.0
 
 
@@ -206,7 +206,7 @@ def test_many_values_at_once_are_counted_as_the_client_counts_them_one_by_one(ba
 
 
 def test_a_stage_is_timed_only_when_it_succeeds(metrics):
-    figures = Figures(metrics)
+    figures = Statistics(metrics)
     with figures.timed("index"):
         pass
     with pytest.raises(StoreUnavailable), figures.timed("index"):
@@ -240,7 +240,7 @@ def test_the_lag_of_a_partition_that_went_is_shown_no_more(metrics):
         SourceStats(1, {Partition("a", 0): 5, Partition("a", 1): 7}),
         SourceStats(2, {Partition("a", 1): 6}),
     )
-    figures = Figures(metrics)
+    figures = Statistics(metrics)
     for _ in range(2):
         figures.look_at(source, {})
     assert value(metrics, "lag_records", topic="a", partition="0") is None
@@ -250,7 +250,7 @@ def test_the_lag_of_a_partition_that_went_is_shown_no_more(metrics):
 
 
 def test_rebalances_are_counted_on_over_new_clients(metrics):
-    figures = Figures(metrics)
+    figures = Statistics(metrics)
     figures.look_at(Stats(SourceStats(2)), {})
     figures.clients_closed()
     assert value(metrics, "partitions_assigned") == 0
@@ -276,7 +276,7 @@ def test_a_daemon_that_has_halted_is_not_ready(metrics):
     readiness = Readiness(metrics)
     readiness.noted = None
     readiness.halted = "too many dead letters"
-    Figures(metrics).halted()
+    Statistics(metrics).halted()
     assert (value(metrics, "ready"), value(metrics, "halted")) == (0, 1)
 
 
@@ -288,7 +288,7 @@ def test_the_process_shows_its_memory_and_its_open_files(metrics):
 
 def test_the_memory_of_the_store_is_looked_at_now_and_then(metrics):
     store = Stats(StoreStats(100, None))
-    figures = Figures(metrics)
+    figures = Statistics(metrics)
     for _ in range(50):
         figures.look_at(Stats(SourceStats()), {"news": store})
     assert store.asked_count == 1
@@ -298,7 +298,7 @@ def test_the_memory_of_the_store_is_looked_at_now_and_then(metrics):
 
 def test_a_store_that_does_not_answer_is_noticed_although_there_is_nothing_to_do(metrics, monkeypatch):
     monkeypatch.setattr(figures_module, "_STATS_S", 0.0)
-    figures = Figures(metrics)
+    figures = Statistics(metrics)
     store = Stats(StoreStats(100, None), StoreUnavailable("away"))
     figures.look_at(Stats(SourceStats()), {"news": store})
     with pytest.raises(StoreUnavailable):
@@ -306,7 +306,7 @@ def test_a_store_that_does_not_answer_is_noticed_although_there_is_nothing_to_do
 
 
 def test_while_it_is_not_at_work_no_lag_is_told(metrics):
-    figures = Figures(metrics)
+    figures = Statistics(metrics)
     figures.look_at(Stats(SourceStats(1, {Partition("a", 0): 0})), {})
     assert value(metrics, "lag_records", topic="a", partition="0") == 0
     figures.waiting()
@@ -318,7 +318,7 @@ def test_while_it_is_not_at_work_no_lag_is_told(metrics):
 
 
 def test_failures_are_counted(metrics):
-    figures = Figures(metrics)
+    figures = Statistics(metrics)
     figures.store_failed()
     figures.broker_failed()
     figures.batch_refused()
@@ -328,7 +328,7 @@ def test_failures_are_counted(metrics):
 
 
 def test_what_is_shown_can_be_read_back(metrics):
-    Figures(metrics).count(*a_batch_of_work())
+    Statistics(metrics).count(*a_batch_of_work())
     families = {family.name for family in text_string_to_metric_families(generate_latest(metrics.registry).decode())}
     # The build is an info metric, whose name is read back with its ending.
     assert {f"streamdedup_{name}" for name in declared() if name != "build"} <= families
@@ -339,7 +339,7 @@ def test_memory_that_is_nearly_full_is_said_once_until_there_was_room_again(metr
     monkeypatch.setattr(figures_module, "_STATS_S", 0.0)
     used = [84, 86, 100, 81, 86, 79, 86]
     store = Stats(*(StoreStats(used_bytes, 100) for used_bytes in used))
-    figures, said = Figures(metrics), []
+    figures, said = Statistics(metrics), []
     for _ in used:
         with capture_logs() as logs:
             figures.look_at(Stats(SourceStats(1)), {"news": store})
@@ -351,7 +351,7 @@ def test_memory_that_is_nearly_full_is_said_once_until_there_was_room_again(metr
 
 def test_without_a_limit_no_memory_is_full(metrics):
     with capture_logs() as logs:
-        Figures(metrics).look_at(Stats(SourceStats(1)), {"news": Stats(StoreStats(10**12, None))})
+        Statistics(metrics).look_at(Stats(SourceStats(1)), {"news": Stats(StoreStats(10**12, None))})
     assert [line["event"] for line in logs] == []
 
 

@@ -211,8 +211,10 @@ def test_effects_keep_their_order():
     world.turn(daemon)
     world.turn(daemon)
     effects = [moment.effect for moment in world.trace if not moment.after]
-    first = ["poll", "poll_ahead", "put_records"]
-    assert [effect for effect in effects if effect in {"poll", "poll_ahead", "put_records", "publish", "finish"}] == [
+    first = ["poll", "poll_ahead", "insert_entries"]
+    assert [
+        effect for effect in effects if effect in {"poll", "poll_ahead", "insert_entries", "publish", "finish"}
+    ] == [
         *first,
         "publish",
         "finish",
@@ -275,8 +277,8 @@ def raise_once(error: Exception) -> Act:
 
 #: What ends a batch at work -> where, and the act.
 FAILURES: dict[str, tuple[str, Act]] = {
-    "the store is away": ("enter_buckets", raise_once(StoreUnavailable("made to fail"))),
-    "the batch is refused": ("put_records", raise_once(BatchRefused("made to fail"))),
+    "the store is away": ("insert_and_look_up", raise_once(StoreUnavailable("made to fail"))),
+    "the batch is refused": ("insert_entries", raise_once(BatchRefused("made to fail"))),
     "the index is lost": ("announce", make_index_lost),
     "a rebalance": ("poll_ahead", rebalanced),
     "the publication fails": ("publish", raise_once(BrokerUnavailable("made to fail"))),
@@ -357,7 +359,7 @@ def test_a_rebalance_that_the_poll_ahead_joins_is_known_before_anything_is_index
     world.turn(daemon)
     effects = {moment.effect for moment in world.trace}
     assert world.broker.groups[GROUP].generation == generation + 1
-    assert effects.isdisjoint({"put_records", "publish", "open_clients"})
+    assert effects.isdisjoint({"insert_entries", "publish", "open_clients"})
     world.run()
     assert world.wrong() == []
     assert daemon.figure("broker_errors_total") == daemon.figure("batches_refused_total") == 0
@@ -474,7 +476,7 @@ def test_an_error_of_a_poll_ahead_opens_new_clients_although_the_batch_at_work_i
 
     monkeypatch.setattr(MemorySource, "poll_ahead", poll_ahead)
     if fails_too:
-        world.plan = once("put_records", raise_once(StoreUnavailable("made to fail")))
+        world.plan = once("insert_entries", raise_once(StoreUnavailable("made to fail")))
     world.run()
     assert daemon.source is not source
     assert world.wrong() == []

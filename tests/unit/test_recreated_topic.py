@@ -24,7 +24,16 @@ AFTER = [
 
 #: Calls that a daemon makes for a batch of partitions that are new to it.
 METHODS = [
-    *("poll", "committed", "noted", "fence", "put_records", "enter_buckets", "get_records", "save_partners"),
+    *(
+        "poll",
+        "committed",
+        "noted",
+        "fence",
+        "insert_entries",
+        "insert_and_look_up",
+        "get_entries",
+        "save_pending_matches",
+    ),
     *("claim_pairs", "set_clusters", "announce", "publish", "commit", "finish"),
 ]
 

@@ -12,7 +12,7 @@ from loop_world import Sent, World, batch_refused, broker_fails
 from structlog.testing import capture_logs
 
 from streamdedup.daemon.breaker import BreakerOptions
-from streamdedup.detection.model import Outcome
+from streamdedup.detection.model import DetectionResult
 from streamdedup.errors import FatalError
 from streamdedup.kafka import KafkaOptions
 from streamdedup.kafka import consumer as source_module
@@ -208,7 +208,7 @@ class FailsToPrepare:
         return []
 
     def index(self, *_arguments):
-        return Outcome()
+        return DetectionResult()
 
 
 def test_mistakes_of_ours_keep_level_and_position_and_are_limited_too():

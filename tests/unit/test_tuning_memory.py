@@ -49,14 +49,14 @@ class CountingStore(MemoryBucketStore):
         self.keys: set[tuple[int, int]] = set()
         self.members = self.claims = 0
 
-    def put_records(self, records, fences):
+    def insert_entries(self, records, fences):
         self.content |= {record.number: len(record.content) for record in records}
-        return super().put_records(records, fences)
+        return super().insert_entries(records, fences)
 
-    def enter_buckets(self, numbers, band_keys, fences):
+    def insert_and_look_up(self, numbers, band_keys, fences):
         self.keys |= {(band, key) for row in band_keys.tolist() for band, key in enumerate(row)}
         self.members += band_keys.size
-        return super().enter_buckets(numbers, band_keys, fences)
+        return super().insert_and_look_up(numbers, band_keys, fences)
 
     def claim_pairs(self, claims, fences, met=()):
         self.claims += len(claims)

@@ -46,7 +46,7 @@ _PARTITIONS_COUNT = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class KindFigures:
+class KindStatistics:
     """Keys of one kind.
 
     Attributes:
@@ -122,7 +122,7 @@ class IndexUpkeep:
         values: list[bytes | None] = self._servers.ask(keys[0], "MGET", *keys)
         return values
 
-    def survey(self, on_keys: Callable[[int], None] = lambda _count: None) -> dict[str, KindFigures]:
+    def survey(self, on_keys: Callable[[int], None] = lambda _count: None) -> dict[str, KindStatistics]:
         """Walk over all keys of the index.
 
         Args:
@@ -141,7 +141,7 @@ class IndexUpkeep:
                 _keep_some(sample, key, counts[kind])
             on_keys(len(keys))
         return {
-            kind: KindFigures(counts[kind], round(counts[kind] * self._mean_bytes(samples.get(kind, []))))
+            kind: KindStatistics(counts[kind], round(counts[kind] * self._mean_bytes(samples.get(kind, []))))
             for kind in (*KINDS.values(), OTHER_KIND)
         }
 
@@ -154,7 +154,7 @@ class IndexUpkeep:
         known = [size for size in sizes if size is not None]  # some have expired meanwhile
         return sum(known) / len(known) if known else 0.0
 
-    def is_draft(self) -> bool:
+    def is_staging(self) -> bool:
         """Tell whether the index is being rebuilt."""
         return bool(self._servers.ask(self._keys.draft, "EXISTS", self._keys.draft))
 

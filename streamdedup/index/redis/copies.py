@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from streamdedup.index.contract import COPIES_CAP, Fence, MetInCrowd
+from streamdedup.index.contract import COPIES_CAP, Fence, FoundNearCapacity
 from streamdedup.index.redis.keys import Keys, by_slot
 from streamdedup.index.redis.partitions import RedisPartitions
 from streamdedup.index.redis.runner import Call, ScriptRunner
@@ -31,12 +31,12 @@ class RedisCopies:
         self._lifetime = lifetime
 
     def leave(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.leave_copies``."""
+        """See ``BucketStore.remove_copies``."""
         calls: list[Call] = []
         for slot, members in by_slot(self._keys.copies_slot(digest) for _, digest in documents).items():
             arguments = [self._keys.copies(slot), self._keys.departures(slot)]
             pairs = chain.from_iterable((documents[index][1], documents[index][0]) for index in members)
-            calls.append(self._partitions.fenced_call("leave_copies", slot, fences, [*arguments, *pairs]))
+            calls.append(self._partitions.fenced_call("remove_copies", slot, fences, [*arguments, *pairs]))
         self._runner.run(calls)
 
     def departures(self) -> dict[int, int]:
@@ -46,9 +46,9 @@ class RedisCopies:
         return {slot: int(count or 0) for slot, count in enumerate(counts)}
 
     def enter(
-        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], met: MetInCrowd | None = None
+        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], met: FoundNearCapacity | None = None
     ) -> list[list[int]]:
-        """See ``BucketStore.enter_copies``."""
+        """See ``BucketStore.insert_copies``."""
         others = met.documents if met is not None else ()
         departures: Mapping[int, int] = met.departures if met is not None else {}
         groups = by_slot(self._keys.copies_slot(digest) for _, digest in documents)
@@ -61,7 +61,7 @@ class RedisCopies:
             entering = [*(others[index] for index in of_others), *(documents[index] for index in own)]
             pairs = chain.from_iterable((digest, number) for number, digest in entering)
             arguments = [*head, departures.get(slot, 0), len(of_others), *pairs]
-            calls.append(self._partitions.fenced_call("enter_copies", slot, fences, arguments))
+            calls.append(self._partitions.fenced_call("insert_copies", slot, fences, arguments))
             own_of_call.append(own)
         copies: list[list[int]] = [[] for _ in documents]
         for own, reply in zip(own_of_call, self._runner.run(calls), strict=True):

@@ -147,7 +147,7 @@ class RedisBacklog:
             for index in members:
                 number, position, time_ms = listed.documents[index]
                 arguments += (encode_number(number), encode_number(time_ms) + encode_place(position))
-            calls.append(self._fenced_call("drop_records", slot, [fence], arguments))
+            calls.append(self._fenced_call("drop_entries", slot, [fence], arguments))
         calls += self._claims.drop_calls(listed.claims, fence)
         self._runner.run(calls)
         # Only now: an entry of a list that names nothing does no harm, an index entry that no list names stays.

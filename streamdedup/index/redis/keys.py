@@ -62,7 +62,7 @@ class Keys:
         namespace: Prefix and profile, joined by a colon.
         bands: Bands of the banding.
         shards: Slots of each band.
-        in_draft: Whether these are the keys of an index that is being rebuilt.
+        in_staging: Whether these are the keys of an index that is being rebuilt.
 
     Attributes:
         slots_count: How many slots there are.
@@ -72,12 +72,12 @@ class Keys:
         watermarks: Key of the event-time watermarks of all partitions.
     """
 
-    def __init__(self, namespace: str, bands: int, shards: int = 1, *, in_draft: bool = False) -> None:
+    def __init__(self, namespace: str, bands: int, shards: int = 1, *, in_staging: bool = False) -> None:
         self.slots_count = bands * shards
         self._shards = shards
         self._tags = [f"{{{namespace}:{slot}}}".encode() for slot in range(self.slots_count)]
         self.draft = self._tags[0] + b"draft"
-        self.fingerprint = self.draft if in_draft else self._tags[0] + b"fingerprint"
+        self.fingerprint = self.draft if in_staging else self._tags[0] + b"fingerprint"
         self.dropping = self._tags[0] + b"dropping"
         self.watermarks = self._tags[0] + b"t"
 

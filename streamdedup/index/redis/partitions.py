@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from streamdedup.errors import IndexLost
-from streamdedup.index.contract import UNKNOWN_LOG, Fence, LogState, Noted
+from streamdedup.index.contract import UNKNOWN_LOG, Fence, LogState, PartitionState
 from streamdedup.index.entries import decode_mark, holding
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.runner import Call, ScriptRunner
@@ -99,10 +99,10 @@ class RedisPartitions:
             # ids, were not forgotten.
             log = Log(*partition, incarnation - recreated)
             end = before + _UNMARKED_RECORDS if recreated else mark
-            self.forget_partners(log.at(offset) for offset in range(max(before, end - _UNMARKED_RECORDS), end))
+            self.drop_pending_matches(log.at(offset) for offset in range(max(before, end - _UNMARKED_RECORDS), end))
         return Fence(partition, generation, mark, note, incarnation, bool(recreated))
 
-    def forget_partners(self, positions: Iterable[Position]) -> None:
+    def drop_pending_matches(self, positions: Iterable[Position]) -> None:
         """Forget the partners saved for positions."""
         keys = [
             self._keys.partners(self._keys.partner_slot(position)) + position.key.encode() for position in positions
@@ -123,7 +123,7 @@ class RedisPartitions:
         by_partition = {fence.partition: fence for fence in fences}
         self._runner.run([self._mark_call(by_partition[partition], offset) for partition, offset in committed.items()])
 
-    def noted(self, partitions: Sequence[Partition]) -> dict[Partition, Noted]:
+    def noted(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
         """See ``BucketStore.noted``."""
         keys = [
             [
@@ -137,13 +137,13 @@ class RedisPartitions:
         asked = [Command(key, ("GET", key)) for of_one in keys for key in of_one]
         exists, *values = self._servers.ask_all([Command(home, ("EXISTS", home)), *asked])
         if not exists:
-            return dict.fromkeys(partitions, Noted(None))
+            return dict.fromkeys(partitions, PartitionState(None))
         replies = iter(values)
         noted = {}
         for partition, of_one in zip(partitions, keys, strict=True):
             mark, read_start, *announced = islice(replies, len(of_one))
             least = min((stored or b"").decode() for stored in announced)
-            noted[partition] = Noted(
+            noted[partition] = PartitionState(
                 None if mark is None else decode_mark(mark)[0], least, (read_start or b"").decode()
             )
         return noted
@@ -162,7 +162,7 @@ class RedisPartitions:
         self._runner.run(calls)
 
     def settle(self, draft: str, notes: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
-        """See ``Draft.settle``."""
+        """See ``StagingIndex.settle``."""
         calls = []
         for slot in self._slots:
             wanted = [(self._keys.announced(slot, partition), note) for partition, note in notes.items()]

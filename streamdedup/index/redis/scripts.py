@@ -7,27 +7,27 @@ from importlib import resources
 #: Scripts in front of which the fence is checked.
 _FENCED = (
     "announce",
-    "drop_records",
-    "enter_copies",
-    "leave_copies",
+    "drop_entries",
+    "insert_copies",
+    "remove_copies",
     "insert_sets",
     "save_read_start",
     "list_expiring",
     "set_watermarks",
     "raise_mark",
     "remove_sets",
-    "save_partners",
+    "save_pending_matches",
     "set_clusters",
     "settle",
     "unlist",
 )
 #: Those in front of which position order is explained besides.
-_OF_RECORDS = ("put_records", "replace_records")
+_OF_RECORDS = ("insert_entries", "replace_entries")
 #: Those in front of which the pages of claims are explained besides.
 _OF_CLAIMS = ("claim_pairs", "drop_claims")
 #: Those in front of which bucket pages are explained besides.
 _OF_PAGES = ("insert_packed", "remove_packed")
-_UNFENCED = ("count_documents", "hold_draft", "oldest_slice", "read_entries", "set_fence")
+_UNFENCED = ("count_documents", "hold_staging", "oldest_slice", "read_entries", "set_fence")
 
 
 @dataclass(frozen=True, slots=True)

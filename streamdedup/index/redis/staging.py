@@ -21,8 +21,8 @@ LEASE_MS = 60_000
 logger = logging.getLogger(__name__)
 
 
-class RedisDraft:
-    """A ``Draft`` in Redis.
+class RedisStagingIndex:
+    """A ``StagingIndex`` in Redis.
 
     Args:
         servers: Where the index is.
@@ -50,7 +50,7 @@ class RedisDraft:
         self._runner = ScriptRunner(servers, self._keys.draft)
 
     def begin(self, is_lost: Callable[[], bool], tick: Callable[[], None] = lambda: None) -> bool:
-        """See ``Draft.begin``."""
+        """See ``StagingIndex.begin``."""
         draft = self._keys.draft
         if not self._servers.ask(draft, "SET", draft, self._name, "NX", "PX", LEASE_MS):
             self._keep_if_ours(f"the index of {self._namespace} is being rebuilt by somebody else")
@@ -78,32 +78,32 @@ class RedisDraft:
     def _hold(self, fingerprint: bytes) -> bool:
         """Prolong our hold, or end it by making the draft the index; return False when it is not ours."""
         keys = [self._keys.guard(0), self._keys.draft, self._keys.fingerprint]
-        (held,) = self._runner.run([Call("hold_draft", keys, [self._name, LEASE_MS, fingerprint])])
+        (held,) = self._runner.run([Call("hold_staging", keys, [self._name, LEASE_MS, fingerprint])])
         return bool(held)
 
     def take_over(self, partition: Partition, generation: int, committed: int) -> Fence:
-        """See ``Draft.take_over``."""
+        """See ``StagingIndex.take_over``."""
         fence = self.store.fence(partition, generation, committed)
         self.store.announce(self._note, [fence])
         return fence
 
     def settle(self, notes: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
-        """See ``Draft.settle``."""
+        """See ``StagingIndex.settle``."""
         self.store.settle(self._note, notes, fences)
 
     def keep(self) -> None:
-        """See ``Draft.keep``."""
+        """See ``StagingIndex.keep``."""
         if not self._hold(b""):
             raise BatchRefused("the rebuilding of the index was taken over by somebody else")
 
     def complete(self, fingerprint: Fingerprint) -> None:
-        """See ``Draft.complete``."""
+        """See ``StagingIndex.complete``."""
         # As RedisBucketStore.open writes it.
         if not self._hold(msgspec.json.encode(self.store.stored_fingerprint(fingerprint))):
             raise BatchRefused("the rebuilding of the index was taken over by somebody else")
 
     def abandon(self) -> None:
-        """See ``Draft.abandon``."""
+        """See ``StagingIndex.abandon``."""
         try:
             if self._hold(b""):
                 self._servers.ask(self._keys.draft, "UNLINK", self._keys.draft)

@@ -16,17 +16,17 @@ from streamdedup.index.contract import (
     UNKNOWN_LOG,
     Fence,
     Fingerprint,
+    FoundNearCapacity,
     Hits,
     Listed,
     LogState,
-    MetInCrowd,
-    Noted,
     Opening,
+    PartitionState,
     StoreStats,
     wall_clock_ms,
 )
-from streamdedup.index.documents import MARKER_LIFETIME_MS, PutResult, PutState, StoredRecord
-from streamdedup.index.entries import decode_record, encode_number, encode_place, encode_record
+from streamdedup.index.documents import MARKER_LIFETIME_MS, IndexEntry, InsertResult, InsertState
+from streamdedup.index.entries import decode_entry, encode_entry, encode_number, encode_place
 from streamdedup.index.fingerprints import compare_fingerprints, decode_fingerprint, in_redis
 from streamdedup.index.redis.buckets import LAYOUTS, BucketLayout, RedisBuckets
 from streamdedup.index.redis.claims import RedisClaims
@@ -52,7 +52,7 @@ class RedisBucketStore:
             live twice as long, at least.
         bucket_cap: Most members of a bucket; None for no limit.
         bucket_layout: How buckets are stored.
-        draft: Whether this is the store of a ``Draft``.
+        draft: Whether this is the store of a ``StagingIndex``.
         now_ms: The clock, in milliseconds.
     """
 
@@ -74,7 +74,7 @@ class RedisBucketStore:
         self._bucket_layout = bucket_layout
         self._lifetime_ms = lifetime_ms
         self._namespace = namespace
-        self._keys = Keys(namespace, bands, shards, in_draft=draft)
+        self._keys = Keys(namespace, bands, shards, in_staging=draft)
         self._documents = DocumentCount(self._keys, lifetime_ms, now_ms)
         self._lifetime = str(lifetime_ms or 0).encode()
         self._runner = ScriptRunner(servers, self._keys.fingerprint)
@@ -129,7 +129,7 @@ class RedisBucketStore:
         """See ``BucketStore.fence``."""
         return self._partitions.fence(partition, generation, committed, note, state)
 
-    def noted(self, partitions: Sequence[Partition]) -> dict[Partition, Noted]:
+    def noted(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
         """See ``BucketStore.noted``."""
         return self._partitions.noted(partitions)
 
@@ -142,76 +142,80 @@ class RedisBucketStore:
         self._partitions.announce(note, fences)
 
     def settle(self, draft: str, notes: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
-        """See ``Draft.settle``; ``draft`` names it."""
+        """See ``StagingIndex.settle``; ``draft`` names it."""
         self._partitions.settle(draft, notes, fences)
 
     def unfence(self, partition: Partition) -> None:
         """See ``BucketStore.unfence``."""
         self._partitions.unfence(partition)
 
-    def put_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> list[PutResult]:
-        """See ``BucketStore.put_records``."""
-        results = [PutResult(PutState.CREATED)] * len(records)
-        groups, replies = self._store_records("put_records", [self._lifetime], records, fences)
+    def insert_entries(self, records: Sequence[IndexEntry], fences: Sequence[Fence]) -> list[InsertResult]:
+        """See ``BucketStore.insert_entries``."""
+        results = [InsertResult(InsertState.CREATED)] * len(records)
+        groups, replies = self._store_records("insert_entries", [self._lifetime], records, fences)
         for members, (states, *stored) in zip(groups, replies, strict=True):
             if not any(states):
                 continue
             previous = dict(zip(stored[::2], stored[1::2], strict=True))
             for at, (index, state) in enumerate(zip(members.tolist(), states, strict=True), start=1):
-                if state != PutState.CREATED:
+                if state != InsertState.CREATED:
                     entry = previous.get(at)
                     number = records[index].number
-                    results[index] = PutResult(PutState(state), _decoded(number, entry) if entry else None)
+                    results[index] = InsertResult(InsertState(state), _decoded(number, entry) if entry else None)
         return results
 
-    def replace_records(self, records: Sequence[StoredRecord], fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.replace_records``."""
+    def replace_entries(self, records: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.replace_entries``."""
         marker_lifetime = self._lifetime if self._lifetime != b"0" else b"%d" % MARKER_LIFETIME_MS
         # First a call that changes nothing. A server that goes back in time now, and forgets in other slots that
         # documents have left their buckets, forgets this one too and refuses the records (rule 10).
         slots = by_slot(self._keys.record_slot(record.number) for record in records)
         self._buckets.removing_none(slots, fences)
-        self._store_records("replace_records", [self._lifetime, marker_lifetime], records, fences)
+        self._store_records("replace_entries", [self._lifetime, marker_lifetime], records, fences)
 
     def _store_records(
-        self, script: str, lifetimes: Sequence[bytes], records: Sequence[StoredRecord], fences: Sequence[Fence]
+        self, script: str, lifetimes: Sequence[bytes], records: Sequence[IndexEntry], fences: Sequence[Fence]
     ) -> tuple[list[NDArray[np.intp]], list[Any]]:
         """Call a script; return which of the records went into each call, and the replies."""
         numbers = np.array([record.number for record in records], np.int64)
         groups = self._keys.by_record_slot(numbers)
         calls = []
         for slot, members in groups:
-            entries = [encode_record(records[index]) for index in members.tolist()]
+            entries = [encode_entry(records[index]) for index in members.tolist()]
             lengths = np.array([len(entry) for entry in entries], ">u4")
             packed = (numbers[members].astype(">i8").tobytes(), lengths.tobytes(), b"".join(entries))
             call = self._fenced_call(script, slot, fences, [self._keys.records(slot), *lifetimes, *packed])
             calls.append(call._replace(documents_count=len(entries)))
         return [members for _, members in groups], self._runner.run(calls)
 
-    def enter_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> Hits:
-        """See ``BucketStore.enter_buckets``."""
+    def insert_and_look_up(
+        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
+    ) -> Hits:
+        """See ``BucketStore.insert_and_look_up``."""
         return self._buckets.insert(numbers, band_keys, fences, [self._documents.adding(numbers)])
 
-    def leave_buckets(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.leave_buckets``."""
+    def remove_from_buckets(
+        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
+    ) -> None:
+        """See ``BucketStore.remove_from_buckets``."""
         self._buckets.remove(numbers, band_keys, fences)
 
-    def leave_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.leave_copies``."""
+    def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.remove_copies``."""
         self._copies.leave(documents, fences)
 
     def departures(self) -> dict[int, int]:
         """See ``BucketStore.departures``."""
         return self._copies.departures()
 
-    def enter_copies(
-        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], met: MetInCrowd | None = None
+    def insert_copies(
+        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], met: FoundNearCapacity | None = None
     ) -> list[list[int]]:
-        """See ``BucketStore.enter_copies``."""
+        """See ``BucketStore.insert_copies``."""
         return self._copies.enter(documents, fences, met)
 
-    def get_records(self, numbers: Sequence[int]) -> dict[int, StoredRecord]:
-        """See ``BucketStore.get_records``."""
+    def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
+        """See ``BucketStore.get_entries``."""
         distinct = list(dict.fromkeys(numbers))
         groups = by_slot(self._keys.record_slot(number) for number in distinct)
         keys = [[self._keys.record(distinct[index]) for index in members] for members in groups.values()]
@@ -223,7 +227,7 @@ class RedisBucketStore:
                     found[distinct[index]] = _decoded(distinct[index], value)
         return found
 
-    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, StoredRecord | None]:
+    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
         """See ``BucketStore.read_entries``."""
         groups = by_slot(self._keys.record_slot(number) for number in numbers)
         limit = max(1, limit_bytes // max(1, len(groups)))
@@ -231,17 +235,17 @@ class RedisBucketStore:
             Call("read_entries", [self._keys.record(numbers[index]) for index in members], [limit])
             for members in groups.values()
         ]
-        read: dict[int, StoredRecord | None] = {}
+        read: dict[int, IndexEntry | None] = {}
         for members, reply in zip(groups.values(), self._runner.run(calls), strict=True):
             # The reply ends where the limit was reached.
             for index, value in zip(members, reply, strict=False):
                 read[numbers[index]] = None if value is None else _decoded(numbers[index], value)
         return read
 
-    def save_partners(
+    def save_pending_matches(
         self, partners: Sequence[tuple[Position, Mapping[bytes, bytes]]], fences: Sequence[Fence]
     ) -> list[dict[bytes, bytes]]:
-        """See ``BucketStore.save_partners``."""
+        """See ``BucketStore.save_pending_matches``."""
         groups = [
             (slot, part)
             for slot, members in by_slot(self._keys.partner_slot(position) for position, _ in partners).items()
@@ -255,7 +259,7 @@ class RedisBucketStore:
                 arguments += (position.key, len(pairs))
                 for pair_key, match in pairs.items():
                     arguments += (pair_key, match)
-            calls.append(self._fenced_call("save_partners", slot, fences, arguments))
+            calls.append(self._fenced_call("save_pending_matches", slot, fences, arguments))
         saved: list[dict[bytes, bytes]] = [{} for _ in partners]
         for (_, members), reply in zip(groups, self._runner.run(calls), strict=True):
             for index, entries in zip(members, reply, strict=True):
@@ -292,7 +296,7 @@ class RedisBucketStore:
     ) -> None:
         """See ``BucketStore.finish``."""
         # Partners first: whoever dies in between leaves a mark from which the next daemon knows where to look.
-        self._partitions.forget_partners(positions)
+        self._partitions.drop_pending_matches(positions)
         self._partitions.raise_marks(committed, fences)
 
     def is_late(self, time_ms: int) -> bool:
@@ -345,8 +349,8 @@ class RedisBucketStore:
         self._servers.close()
 
 
-def _decoded(number: int, data: bytes) -> StoredRecord:
+def _decoded(number: int, data: bytes) -> IndexEntry:
     try:
-        return decode_record(number, data)
+        return decode_entry(number, data)
     except ValueError as error:
         raise StoreMisconfigured(f"{error}; another program writes to the keys of this index") from error

@@ -1,4 +1,4 @@
--- Position order: what becomes of a record where another stands (store.documents.decide_put). Put in front of the scripts
+-- Position order: what becomes of a record where another stands (store.documents.decide_version). Put in front of the scripts
 -- that store records.
 local CREATED, REPLACED, REPLAYED, REDELIVERED, SUPERSEDED, COLLIDED = 0, 1, 2, 3, 4, 5
 local byte, sub = string.byte, string.sub

@@ -1,7 +1,7 @@
 -- Store index entries and markers of one slot, each where there is nothing or an earlier position.
 --
 -- After the fences: ARGV  prefix of the entries' keys, lifetimes of entries and of markers in milliseconds ('0' for ever), then as
---   for put_records: document numbers, lengths of the entries, the entries.
+--   for insert_entries: document numbers, lengths of the entries, the entries.
 local prefix, entry_lifetime, marker_lifetime = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
 for _, number, entry in entries(ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]) do
   local key = prefix .. number
