@@ -11,8 +11,8 @@ import numpy as np
 from experiments import source
 from experiments.findings import Findings, Scale, table
 from streamdedup.similarity.lsh import Banding
+from streamdedup.similarity.measures import MEASURES, intersection_size
 from streamdedup.similarity.minhash import estimate, merge
-from streamdedup.similarity.sketch import jaccard
 from streamdedup.text.shingles import ShingleOptions, Shingler, normalise
 
 #: The sets of the textbook over the rows 0 .. 4, and its two functions.
@@ -76,7 +76,9 @@ def bags() -> list[tuple[str, str, str]]:
     left, right = Counter("aaab"), Counter("aabbc")
     common, largest = (left & right).total(), (left | right).total()
     batch = Shingler(ShingleOptions(size=1, bag=True)).shingle(["a a a b", "a a b b c"])
-    own = jaccard(*np.split(batch.hashes, batch.offsets[1:-1]))
+    one, other = np.split(batch.hashes, batch.offsets[1:-1])
+    numbers = (np.array([n]) for n in (intersection_size(one, other), one.size, other.size))
+    own = float(MEASURES["bag"].exact(*numbers)[0])
     total = left.total() + right.total()
     return [
         ("bag similarity of {a a a b} and {a a b b c}, minimum over maximum", f"{common}/{largest}", "3/6"),

@@ -28,6 +28,7 @@ from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation import SetCollector, ShingleSets, Trial, Truth, document_at, gathered, join, score
 from streamdedup.index.contract import BucketStore
+from streamdedup.similarity.measures import MEASURES, Measure
 from streamdedup.wire import Document
 
 
@@ -82,12 +83,12 @@ def evaluate_documents(
     )
 
 
-def all_pairs(threshold: float) -> MakeTruth:
+def all_pairs(threshold: float, measure: Measure = MEASURES["set"]) -> MakeTruth:
     """Return what finds all pairs from a threshold on, with a bar on standard error."""
 
     def make(sets: ShingleSets, _ids: list[str]) -> GivenTruth:
         with steps("comparing all pairs", len(sets.sizes)) as progress:
-            pairs = gathered(join(sets.hashes, sets.offsets, threshold, progress))
+            pairs = gathered(join(sets.hashes, sets.offsets, threshold, progress, measure))
         return GivenTruth(Truth(pairs, computed=True), "all pairs, by an exact join")
 
     return make
@@ -140,7 +141,7 @@ def evaluate(  # noqa: PLR0913  a command line has as many options as it has
     collection = corpus.collection(chosen, "evaluate")
     with output_to(output) as target:
         with temporary_store(redis, chosen, chosen.bucket_cap) as store:
-            make_truth = all_pairs(chosen.threshold) if truth is None else _pairs_of(truth)
+            make_truth = all_pairs(chosen.threshold, MEASURES[chosen.similarity]) if truth is None else _pairs_of(truth)
             result = evaluate_documents(_documents(collection), detector_options("evaluate", chosen), store, make_truth)
         lines = [json.dumps(as_object(result), ensure_ascii=False)] if as_json else as_lines(result)
         target.write("".join(f"{line}\n" for line in lines))

@@ -19,6 +19,7 @@ from streamdedup.cli.completion import profile_names
 from streamdedup.corpora.detection import Format
 from streamdedup.errors import SettingsError
 from streamdedup.settings import Profile
+from streamdedup.similarity.measures import MEASURES
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class ShingleSettings:
 class TextSettings:
     """What counts of a text."""
 
-    similarity: Annotated[str | None, typer.Option(help="Jaccard similarity of: set, bag.")] = None
+    similarity: Annotated[str | None, typer.Option(help=f"Similarity measure: {', '.join(MEASURES)}.")] = None
     short_texts: Annotated[str | None, typer.Option(help="Texts shorter than a shingle: whole, skip.")] = None
     letters_only: Annotated[
         bool | None, typer.Option("--letters-only/--keep-digits", help="Drop digits, or keep them.")

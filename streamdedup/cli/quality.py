@@ -11,7 +11,6 @@ from streamdedup.cli.differences import printable
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation import ClusterQuality, FoundPairs, Rate, Scores
 from streamdedup.settings.units import counted
-from streamdedup.similarity.minhash import standard_error
 
 #: Heads and widths of the table of rates.
 _HEAD = f"{'':<28}{'hits':>12}{'of':>12}{'share':>9}   95 % within"
@@ -128,7 +127,7 @@ def as_lines(one: Evaluation) -> Iterator[str]:
 
 
 def _method(options: DetectorOptions) -> str:
-    error = float(standard_error(options.threshold, options.permutations))
+    error = options.measure.standard_error(options.threshold, options.permutations)
     estimates = f"estimates have a standard error of {error:.3f} there"
     if options.exact_limit is None:
         return "every pair is compared exactly"

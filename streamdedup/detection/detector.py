@@ -62,7 +62,7 @@ class Detector:
         self._store = store
         self._shingler = Shingler(options.shingles)
         family = HashFamily(options.permutations, options.seed)
-        self._sketcher = Sketcher(family, options.exact_limit, options.banding.permutations)
+        self._sketcher = Sketcher(family, options.exact_limit, options.banding.permutations, options.measure)
         self._verifier = Verifier(options, store, self._sketcher)
         self._changes = Changes(options, store, self._shingler, self._sketcher)
         self._stars = StarFinder(store, self._sketcher, options.threshold)

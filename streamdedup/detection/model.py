@@ -12,6 +12,7 @@ from streamdedup.errors import MessageError
 from streamdedup.index.documents import IndexEntry
 from streamdedup.position import Position
 from streamdedup.similarity.lsh import Banding
+from streamdedup.similarity.measures import MEASURES, Measure
 from streamdedup.similarity.sketch import Sketch, SketchBatch
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.wire import Alert, Document, Match
@@ -43,6 +44,7 @@ class DetectorOptions:
         permutations: Length of a signature; at least bands times rows.
         seed: Seed of the hash family.
         threshold: Least similarity of a pair that is reported, in (0, 1].
+        measure: Measure of similarity.
         min_shared_bands: Least number of band keys that a reported pair has in common.
         min_words: Documents with fewer tokens are skipped.
         exact_limit: Documents of at most so many shingles are kept as sets and compared exactly; None for all.
@@ -58,6 +60,7 @@ class DetectorOptions:
     permutations: int
     seed: int
     threshold: float
+    measure: Measure = MEASURES["set"]
     min_shared_bands: int = 1
     min_words: int = 0
     exact_limit: int | None = 8192

@@ -18,7 +18,6 @@ from streamdedup.detection.entry_chunks import BUDGET_BYTES, EntryReader
 from streamdedup.detection.model import DetectionResult, DetectorOptions, Prepared, pair_key, pair_side
 from streamdedup.index.contract import BucketStore, Fence, FoundNearCapacity
 from streamdedup.index.documents import IndexEntry
-from streamdedup.similarity.minhash import standard_error
 from streamdedup.similarity.sketch import Sketch, Sketcher
 from streamdedup.wire import Match
 
@@ -253,13 +252,14 @@ class Verifier:
         return shared
 
     def _match(self, other: IndexEntry, similarity: float, exact: bool, shared_bands: int) -> Match:
+        options = self._options
         return Match(
             id=other.id,
             digest=other.digest.hex(),
             position=other.position,
             similarity=similarity,
             method="exact" if exact else "estimated",
-            standard_error=0.0 if exact else float(standard_error(similarity, self._options.permutations)),
+            standard_error=0.0 if exact else options.measure.standard_error(similarity, options.permutations),
             shared_bands=shared_bands,
         )
 

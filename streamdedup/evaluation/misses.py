@@ -9,7 +9,7 @@ from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation.sets import ShingleSets, similarities
 from streamdedup.evaluation.trial import Findings
 from streamdedup.similarity.lsh import shared_bands
-from streamdedup.similarity.minhash import HashFamily, estimate
+from streamdedup.similarity.minhash import HashFamily
 
 #: Pairs whose signatures are made at once.
 _PAIRS_AT_ONCE = 1 << 9
@@ -72,7 +72,7 @@ class MissClassifier:
         ours, theirs = self._signatures(left), self._signatures(right)
         shared = shared_bands(options.banding.band_keys(ours), options.banding.band_keys(theirs))
         exact = compared_exactly(self._sets, options, left, right)
-        true = similarities(self._sets, left, right)
+        true = similarities(self._sets, left, right, options.measure)
         window = np.inf if options.window_ms is None else options.window_ms
         full = found.met_full[right] | (found.met_full[left] & ~found.over_candidates[right])
         conditions = (
@@ -80,7 +80,7 @@ class MissClassifier:
             (exact & (true < options.threshold), Miss.DISSIMILAR),
             (np.abs(self._times_ms[left] - self._times_ms[right]) > window, Miss.OUTSIDE_WINDOW),
             (shared < options.min_shared_bands, Miss.NO_SHARED_BAND),
-            (~exact & (estimate(ours, theirs) < options.threshold), Miss.ESTIMATE),
+            (~exact & (options.measure.estimate(ours, theirs) < options.threshold), Miss.ESTIMATE),
             (full, Miss.FULL_BUCKET),
             (found.over_candidates[right], Miss.CANDIDATE_CAP),
         )

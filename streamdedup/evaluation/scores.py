@@ -20,7 +20,6 @@ from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.sets import ShingleSets, similarities
 from streamdedup.evaluation.trial import Findings
 from streamdedup.evaluation.truth import Pairs, Truth
-from streamdedup.similarity.minhash import standard_error
 
 #: Standard errors by which estimated pairs may be off without being held against the method.
 TOLERANCE: Final = 3.0
@@ -87,7 +86,7 @@ class Scores(NamedTuple):
 
 def lowest_judged(options: DetectorOptions) -> float:
     """Return the similarity from which on an estimated pair may be reported without being held against the method."""
-    error = float(standard_error(options.threshold, options.permutations))
+    error = options.measure.standard_error(options.threshold, options.permutations)
     return max(options.threshold - TOLERANCE * error, 0.0)
 
 
@@ -145,7 +144,7 @@ class _Right(NamedTuple):
 def _right(truth: Truth, findings: Findings, options: DetectorOptions, sets: ShingleSets, ids: list[str]) -> _Right:
     pairs = findings.pairs
     if truth.computed:
-        true = similarities(sets, pairs.left, pairs.right)
+        true = similarities(sets, pairs.left, pairs.right, options.measure)
         return _Right(true >= options.threshold, true >= lowest_judged(options))
     counted = truth.pairs.similarities >= options.threshold
     keys, known = _keys(pairs.left, pairs.right, ids), _keys(truth.pairs.left, truth.pairs.right, ids)

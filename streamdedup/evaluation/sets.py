@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.similarity.measures import MEASURES, Measure, intersection_size
 from streamdedup.text.hashing import offsets_of
 from streamdedup.text.shingles import ShingleOptions, Shingler
 
@@ -60,23 +61,17 @@ class SetCollector:
         )
 
 
-def similarities(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the Jaccard similarities of pairs, each correctly rounded; 0 where a document has no shingles.
+def similarities(
+    sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64], measure: Measure = MEASURES["set"]
+) -> NDArray[np.float64]:
+    """Return the exact similarities of pairs; 0 where a document has no shingles.
 
     Args:
-        sets: Of all documents.
+        sets: Shingle sets of all documents.
         left: int64 (n,); documents.
-        right: int64 (n,); their partners.
+        right: int64 (n,); documents to compare them with.
+        measure: Measure of similarity.
     """
     pairs = zip(left.tolist(), right.tolist(), strict=True)
-    common = np.fromiter((_common(sets.of(a), sets.of(b)) for a, b in pairs), np.int64, len(left))
-    unions = sets.sizes[left] + sets.sizes[right] - common
-    result: NDArray[np.float64] = np.divide(common, unions, out=np.zeros(len(left)), where=unions > 0)
-    return result
-
-
-def _common(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> int:
-    """Return how many values two ascending arrays have in common."""
-    both = np.concatenate((left, right))
-    both.sort()
-    return int(np.count_nonzero(both[1:] == both[:-1]))
+    common = np.fromiter((intersection_size(sets.of(a), sets.of(b)) for a, b in pairs), np.int64, len(left))
+    return measure.exact(common, sets.sizes[left], sets.sizes[right])

@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.similarity.measures import MEASURES, Measure
 from streamdedup.text.hashing import offsets_of, ranges
 
 #: Elements that one step works on, so that its arrays stay some 100 MB however many pairs share an element.
@@ -48,7 +49,7 @@ class Pairs(NamedTuple):
     Attributes:
         left: int64 (n,).
         right: int64 (n,).
-        similarities: float64 (n,); the Jaccard similarity, one division of two whole numbers, correctly rounded.
+        similarities: float64 (n,); exact similarities.
     """
 
     left: NDArray[np.int64]
@@ -132,6 +133,7 @@ def join(
     offsets: NDArray[np.int64],
     threshold: float,
     progress: Callable[[int], None] = lambda _: None,
+    measure: Measure = MEASURES["set"],
 ) -> Iterator[Pairs]:
     """Yield all pairs of documents whose sets have at least the threshold's similarity, in blocks, each pair once.
 
@@ -142,6 +144,7 @@ def join(
         offsets: Document i owns hashes[offsets[i] : offsets[i + 1]]; int64, ascending from 0, shape (n + 1,).
         threshold: Least similarity, above 0, at most 1.
         progress: Told how many documents more are done; in the end of all but those that equal others.
+        measure: Measure of similarity.
 
     Raises:
         ValueError: The threshold is outside its range.
@@ -152,7 +155,7 @@ def join(
     if not groups.members.size:
         return
     sets = _ranked(hashes, offsets, groups)
-    yield from _in_blocks(_expanded(groups, _similar(sets, threshold, progress)))
+    yield from _in_blocks(_expanded(groups, _similar(sets, threshold, measure, progress)))
 
 
 def _grouped(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> _Groups:
@@ -186,27 +189,30 @@ def _ranked(hashes: NDArray[np.uint32], offsets: NDArray[np.int64], groups: _Gro
     return _Sets(ranks, own_offsets, int(np.count_nonzero(frequencies == 1)), distinct.size)
 
 
-def _similar(sets: _Sets, threshold: float, progress: Callable[[int], None]) -> Iterator[tuple[int, _Partners]]:
+def _similar(
+    sets: _Sets, threshold: float, measure: Measure, progress: Callable[[int], None]
+) -> Iterator[tuple[int, _Partners]]:
     """Yield for each set that has any its partners among the smaller and equally large ones."""
     sizes = np.diff(sets.offsets)
     lonely = _lonely_counts(sets)
-    least = _least(2 * threshold / (1 + threshold), sizes)
+    bounds = measure.bounds(threshold)
+    least = _least(bounds.of_smaller, sizes)
     needed = np.minimum(1 + sizes // _ELEMENTS_PER_NEED, least)
     postings = _postings(sets, sizes - least + needed, lonely)
     # A partner is no larger, so it needs no more.
-    prefixes = np.minimum(sizes - _least(threshold, sizes) + needed, sizes)
-    smallest = np.searchsorted(sizes, _least(threshold, sizes))
+    prefixes = np.minimum(sizes - _least(bounds.of_larger, sizes) + needed, sizes)
+    smallest = np.searchsorted(sizes, _least(bounds.size, sizes))
     present = np.zeros(sets.ranks_count, np.bool_)
     for low, high in _steps(sizes, _LOOKUP_SETS):
         counts = np.maximum(prefixes[low:high] - lonely[low:high], 0)
         keys = sets.ranks[ranges(sets.offsets[low:high] + lonely[low:high], counts)] << 32
         begins = np.searchsorted(postings, keys + np.repeat(smallest[low:high], counts))
         lengths = np.searchsorted(postings, keys + np.repeat(np.arange(low, high), counts)) - begins
-        bounds = offsets_of(counts)
-        for one in np.flatnonzero(np.add.reduceat(np.append(lengths, 0), bounds[:-1]) * (counts > 0)).tolist():
-            part = slice(bounds[one], bounds[one + 1])
+        borders = offsets_of(counts)
+        for one in np.flatnonzero(np.add.reduceat(np.append(lengths, 0), borders[:-1]) * (counts > 0)).tolist():
+            part = slice(borders[one], borders[one + 1])
             met = _met(postings, begins[part], lengths[part], needed)
-            partners = _partners(sets, low + one, met, threshold, present)
+            partners = _partners(sets, low + one, met, measure, threshold, present)
             if partners.places.size:
                 yield low + one, partners
         progress(high - low)
@@ -257,7 +263,12 @@ def _met(
 
 
 def _partners(
-    sets: _Sets, one: int, others: NDArray[np.int64], threshold: float, present: NDArray[np.bool_]
+    sets: _Sets,
+    one: int,
+    others: NDArray[np.int64],
+    measure: Measure,
+    threshold: float,
+    present: NDArray[np.bool_],
 ) -> _Partners:
     """Compare a set with others in full.
 
@@ -265,6 +276,7 @@ def _partners(
         sets: All.
         one: The set.
         others: Those to compare it with; none is empty.
+        measure: Measure of similarity.
         threshold: Least similarity.
         present: False for every rank; so it is left.
     """
@@ -279,7 +291,7 @@ def _partners(
         starts = offsets_of(sizes[low:high])[:-1]
         common[low:high] = np.add.reduceat(present[elements], starts, dtype=np.int64)
     present[own] = False
-    similarities = common / (len(own) + sizes - common)
+    similarities = measure.exact(common, np.full_like(sizes, len(own)), sizes)
     near = np.flatnonzero(similarities >= threshold)
     return _Partners(others[near], similarities[near])
 

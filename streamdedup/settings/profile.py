@@ -35,6 +35,7 @@ from streamdedup.settings.units import (
 )
 from streamdedup.similarity import minhash
 from streamdedup.similarity.lsh import Banding, choose_banding
+from streamdedup.similarity.measures import MEASURES, MeasureName
 from streamdedup.text import shingles
 from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, parse_stop_words
 from streamdedup.text.stop_shingles import differences, digest_of_hashes, digest_of_words, parse_stop_shingles
@@ -119,7 +120,7 @@ class Profile(Section):
     """Shingles to leave out because too many documents share them: a file written by `streamdedup stop-shingles`."""
     keep_white_space: Flag = True
     """For the unit `char`: whether the space between words belongs to the text."""
-    similarity: Literal["set", "bag"] = "set"
+    similarity: MeasureName = "set"
     """Jaccard similarity of sets of shingles, or of bags, which count repetitions."""
     short_texts: Literal["whole", "skip"] = "whole"
     """A text too short for one shingle becomes one shingle (`whole`), or is skipped."""
@@ -176,7 +177,7 @@ class Profile(Section):
             fold_marks=self.fold_marks,
             stop_words=self._stop_words,
             keep_white_space=self.keep_white_space,
-            bag=self.similarity == "bag",
+            bag=MEASURES[self.similarity].bag,
             short_texts=self.short_texts,
         )
 

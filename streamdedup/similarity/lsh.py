@@ -1,4 +1,4 @@
-"""Locality-sensitive hashing: which signatures meet in a bucket, how likely that is, and which banding is cheapest.
+"""Locality-sensitive hashing: signatures that share a bucket, the probability of that, and the cheapest banding.
 
 Source: J. Leskovec, A. Rajaraman, J. Ullman, "Mining of Massive Datasets", chapter 3.4. A signature is cut into b bands
 of r rows; documents that agree on a whole band share that band's bucket and become a candidate pair. A pair of
@@ -9,7 +9,7 @@ similarity s agrees on one row with probability s, on one band with s^r, and on 
 an S-shaped curve that is steepest near (1/b)^(1/r). Worked example: 20 bands of 5 rows turn s = 0.8 into
 1 - (1 - 0.32768)^20 = 0.9996 and s = 0.3 into 0.047.
 
-A band is known by its key, the CRC-32 of its r values as little-endian uint32: the same in every language, 4 bytes, and
+A band has a key, the CRC-32 of its r values as little-endian uint32: the same in every language, 4 bytes, and
 one pair in 2^32 collides by chance, which verification removes. The CRC register c takes in a value v as
 
     c  <-  T0[u & 255] ^ T1[(u >> 8) & 255] ^ T2[(u >> 16) & 255] ^ T3[u >> 24],    u = c ^ v
@@ -17,14 +17,14 @@ one pair in 2^32 collides by chance, which verification removes. The CRC registe
 because CRC is linear over XOR ("slicing by four"). So a batch needs four look-ups in 4 KiB of tables for each value,
 all documents and bands at once: 0.3 microseconds a document for 12 bands of 5 rows, against 2.2 for calls of zlib.
 
-Which banding? Among those whose P(threshold) reaches the wanted recall, the one that costs least, counted in bands:
+The chosen banding is the cheapest one whose P(threshold) reaches the wanted recall. The cost is counted in bands:
 
     cost(b, r) = b + w F(b, r),    F(b, r) = (N / 19,043) * sum over i of n_i (1 - (1 - s_i^r)^b)
 
-F is the number of false candidates that a document meets in an index of N others: n_i is how many neighbours of
+F is the number of false candidates that a document has in an index of N others: n_i is how many neighbours of
 similarity s_i below the threshold a Reuters-21578 article has among all 19,043 (word 3-shingles, every pair compared;
-the sum is within 6 % of the exact figure). One shared band makes a candidate, whatever m is, so m is not in F. w is the
-price of a false candidate: 4.5 microseconds to decode and compare its record and some 2.5 to fetch it, where a band
+the sum is within 6 % of the exact figure). One shared band makes a candidate for every m, so m is not in F. w is the
+price of a false candidate: 4.5 microseconds to decode and compare the entry and some 2.5 to fetch it, where a band
 takes 5.3 of look-up and insert (84 for 16 bands, Python and Redis together). That is 1.3; but F grows with the index
 and b does not, hence w = 2. At threshold 0.8 and recall 0.99, with the pairs that became candidates on Reuters (mean of
 five seeds; each counts in F of both its documents) and N = 300,000:
@@ -77,7 +77,7 @@ _CRC_POLYNOMIAL: Final = 0xEDB88320
 
 @dataclass(frozen=True, slots=True)
 class Banding:
-    """How a signature is cut into bands.
+    """The cut of a signature into bands.
 
     Attributes:
         bands: Number of bands b, at least 1.
@@ -105,7 +105,7 @@ class Banding:
         return float((1.0 / self.bands) ** (1.0 / self.rows))
 
     def probability(self, similarity: float, shared: int = 1) -> float:
-        """Return how likely a pair shares at least so many bands.
+        """Return the probability that a pair shares at least so many bands.
 
         Args:
             similarity: Jaccard similarity of the pair, 0 .. 1.
@@ -117,7 +117,7 @@ class Banding:
         return 1.0 - self.miss(similarity, shared)
 
     def miss(self, similarity: float, shared: int = 1) -> float:
-        """Return how likely a pair shares fewer bands than asked: 1 - probability, exact where it is tiny.
+        """Return the probability that a pair shares fewer bands: 1 - `probability`, exact where it is tiny.
 
         Args:
             similarity: Jaccard similarity of the pair, 0 .. 1.
@@ -165,12 +165,12 @@ class Banding:
 
 @dataclass(frozen=True, slots=True)
 class PricedBanding:
-    """A banding with what it brings and costs at one threshold.
+    """A banding with its recall and its cost at one threshold.
 
     Attributes:
         banding: Bands and rows.
         recall: Probability that a pair exactly at the threshold is found.
-        false_candidates: Expected candidates below the threshold that a new document meets (F in the module docstring).
+        false_candidates: Expected candidates below the threshold for a new document (F in the module docstring).
         cost: bands + FALSE_CANDIDATE_WEIGHT * false_candidates.
     """
 
@@ -185,7 +185,7 @@ def shared_bands(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray
 
     Args:
         left: Band keys, uint32, shape (n, bands).
-        right: Band keys of the partners, uint32, shape (n, bands).
+        right: Band keys of the other sides, uint32, shape (n, bands).
 
     Returns:
         int64, shape (n,).
@@ -200,11 +200,11 @@ def shared_bands(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray
 
 
 def false_candidates(banding: Banding, threshold: float, documents: int = REFERENCE_DOCUMENTS) -> float:
-    """Estimate how many candidates below the threshold a new document meets, as on Reuters-21578.
+    """Estimate the number of candidates below the threshold for a new document, as on Reuters-21578.
 
     Args:
         banding: Bands and rows.
-        threshold: Similarity from which a candidate is a true one, 0 .. 1.
+        threshold: Least similarity of a true candidate, 0 .. 1.
         documents: Documents in the index.
     """
     total = 0.0
@@ -270,7 +270,7 @@ def choose_banding(
         documents: Documents in the index, for the expected false candidates.
 
     Raises:
-        ValueError: If an argument is outside its range, or no banding reaches the recall (with what would help).
+        ValueError: If an argument is outside its range, or no banding reaches the recall (the text names remedies).
     """
     priced = price_bandings(threshold, min_recall, max_permutations, shared, documents)
     if not priced:
@@ -283,7 +283,7 @@ def choose_banding(
 
 
 def _crc_tables() -> NDArray[np.uint32]:
-    """Return what an octet at place 0 .. 3 of a 4-octet value adds to the register, uint32, shape (4, 256)."""
+    """Return the contribution of an octet at place 0 .. 3 of a 4-octet value to the register, uint32, (4, 256)."""
     last = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         last = (last >> np.uint32(1)) ^ (last & np.uint32(1)) * np.uint32(_CRC_POLYNOMIAL)

@@ -17,7 +17,7 @@ only permutes, so x must be well mixed already. (The textbook's (a x + b) mod p,
 
 Worked example, with the textbook's h_1 = (x + 1) mod 5, h_2 = (3 x + 1) mod 5 and S1 = {0, 3}, S4 = {0, 2, 3}: S1
 hashes to {1, 4} and {1, 0}, S4 to {1, 3, 4} and {1, 2, 0}. Both signatures are (1, 0), the estimate is 1, the true
-similarity 2/3. A minimum needs no second look at what is known: the signature of a union is the elementwise minimum.
+similarity 2/3. Signatures can be merged: the signature of a union is the elementwise minimum.
 
     of a document with s shingles         cost
     multiply and add                      2 K s operations on vectors of 8 (AVX2) or 16 (AVX-512) values
@@ -31,16 +31,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-#: Name of the hash family. An index signed under another name holds other values and cannot be continued.
+#: Name of the hash family. An index of another family holds other values and cannot be continued.
 ALGORITHM: Final = "affine32-splitmix64-1"
 #: Every value of a document without shingles: the neutral element of the minimum.
 EMPTY: Final = 2**32 - 1
-#: The first 64 bits of pi's fraction: a number that nobody can have picked for its results.
+#: The first 64 bits of pi's fraction: a number that was not picked for its results.
 DEFAULT_SEED: Final = 0x243F6A8885A308D3
 #: Shingles taken at once: 256 KiB, which with the products below stays in a second-level cache of 1 MiB (measured: 2^16
 #: takes 1.8 microseconds a document, 2^14 takes 2.7, and 2^17 gains nothing).
 _CHUNK_SHINGLES: Final = 1 << 16
-#: Products held at once. In a small batch one call does several functions, because starting a call is what costs there.
+#: Products held at once. In a small batch one call does several functions, because starting a call costs most there.
 _BLOCK_PRODUCTS: Final = 1 << 16
 
 _MASK_64: Final = 2**64 - 1
@@ -54,7 +54,7 @@ class HashFamily:
 
     Attributes:
         permutations: Number of functions K.
-        seed: What the factors are drawn from.
+        seed: Seed from which the factors are drawn.
         a: Factors, odd, uint32, shape (K,), read-only.
         b: Summands, uint32, shape (K,), read-only.
     """
@@ -120,8 +120,8 @@ class HashFamily:
         """Add shingles to documents that are already signed.
 
         Args:
-            signatures: What is known of each document, uint32, shape (n, p), of this family's first p functions.
-            hashes: Hashes of the additional shingles, as for `sign`; known ones may be among them.
+            signatures: Signature of each document, uint32, shape (n, p), of this family's first p functions.
+            hashes: Hashes of the additional shingles, as for `sign`; shingles of the document may be among them.
             offsets: Shape (n + 1,), as for `sign`.
 
         Returns:
@@ -228,6 +228,6 @@ def _check_batch(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> None
 
 
 def _check_same_shape(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> None:
-    """Raise ValueError unless two arrays of signatures belong together."""
+    """Raise ValueError unless two arrays of signatures have one shape."""
     if left.shape != right.shape:
         raise ValueError(f"signatures of shapes {left.shape} and {right.shape} cannot be compared")

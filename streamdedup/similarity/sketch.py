@@ -1,17 +1,15 @@
-"""What is kept of a document: its set of shingle hashes while that is small, its MinHash signature beyond.
+"""Sketches: the set of shingle hashes of a document while that is small, its MinHash signature beyond.
 
-Half of the Reuters articles have fewer than 90 shingles, less than a signature of 128 values takes; and short texts are
-where an estimate is worst. So a document within `exact_limit` shingles keeps all of their hashes and is compared
-exactly,
+Half of the Reuters articles have fewer than 90 shingles, fewer than a signature of 128 values has; and an estimate is
+worst for short texts. So a document within `exact_limit` shingles keeps all of their hashes and is compared exactly,
 
     J(A, B) = |A and B| / |A or B|,    |A or B| = |A| + |B| - |A and B|
 
-(Broder 1997; Leskovec/Rajaraman/Ullman, chapter 3.1), and a longer one keeps K values and is estimated (`minhash`). A
-set and a signature compare through the set's signature, computed on demand. Worked example: {1, 2, 3, 4} and
-{1, 2, 3, 4, 5} share 4 of 5 elements. 4/5 is one division of two integers, correctly rounded, so it is the very double
-that 0.8 is and passes `>= 0.8`. Two documents without shingles have nothing in common: similarity 0.
+(Broder 1997; Leskovec/Rajaraman/Ullman, chapter 3.1; other measures: `measures`), and a longer one keeps K values and
+its similarities are estimated (`minhash`). A set and a signature are compared by the signature of the set, computed on
+demand. Worked example: {1, 2, 3, 4} and {1, 2, 3, 4, 5} share 4 of 5 elements, similarity 0.8.
 
-Similarity is symmetric and depends on nothing but the two sketches, so any two daemons agree about a pair.
+Similarity is symmetric and depends only on the two sketches, so any two daemons agree about a pair.
 
 Binary form, version 1 (little-endian):
 
@@ -21,7 +19,7 @@ Binary form, version 1 (little-endian):
 
     microseconds (AVX-512)                                      100 hashes   400 hashes   signature of 128
     compare a pair: merge, sort, count equal neighbours         1.8          2.6          1.3
-    the same by sets of Python                                  6            23
+    the same with Python sets                                   6            23
     the same, 1,000 pairs in one sort of 64-bit keys            2.8          9
     encode                                                      0.2          0.3          0.2
     decode and validate                                         2.2          2.4          1.5
@@ -36,7 +34,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.similarity.minhash import HashFamily, estimate
+from streamdedup.similarity.measures import MEASURES, Measure, intersection_size
+from streamdedup.similarity.minhash import HashFamily
 
 #: Version of the binary form, in the upper half of the first octet.
 _VERSION: Final = 1
@@ -52,13 +51,13 @@ _VALUE: Final = np.dtype("<u4")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sketch:
-    """What is kept of one document; exactly one of `hashes` and `signature` is set.
+    """The comparable content of one document; exactly one of `hashes` and `signature` is set.
 
     Attributes:
-        count: Number of distinct shingles of the document; of more than `exact_limit` just that there are more, as
-            `exact_limit` + 1, for no number can be kept up when the document grows.
-        hashes: All of its shingle hashes, strictly ascending, uint32, shape (count,); or None.
-        signature: All K values of its signature, uint32, shape (K,); or None.
+        count: Number of distinct shingles; `exact_limit` + 1 for a document with more than `exact_limit`, because the
+            number cannot be kept up to date when such a document is appended to.
+        hashes: All shingle hashes, strictly ascending, uint32, shape (count,); or None.
+        signature: All K values of the signature, uint32, shape (K,); or None.
     """
 
     count: int
@@ -81,12 +80,12 @@ class Sketch:
 
 
 class SketchBatch:
-    """The sketches of a batch of documents. Most are only encoded, so a `Sketch` is made when it is asked for.
+    """The sketches of a batch of documents. Most are only encoded, so a `Sketch` is made on access.
 
     Args:
         hashes: Shingle hashes of all documents, uint32, shape (n_total,).
         offsets: Document i owns hashes[offsets[i] : offsets[i + 1]]; int64, shape (n + 1,).
-        estimated: The sketches by signature, by document.
+        estimated: The sketches that hold a signature, by row.
     """
 
     def __init__(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64], estimated: Mapping[int, Sketch]) -> None:
@@ -101,14 +100,14 @@ class SketchBatch:
         return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, row: int) -> Sketch:
-        """Return the sketch of a document, 0 .. n - 1; it shares no memory with the batch."""
+        """Return the sketch of document 0 .. n - 1; it shares no memory with the batch."""
         if row in self._estimated:
             return self._estimated[row]
         first, last = self._bounds[row], self._bounds[row + 1]
         return Sketch(last - first, hashes=self._hashes[first:last].copy())
 
     def encoded(self) -> list[bytes]:
-        """Return what `encode` returns of each sketch."""
+        """Return the binary form of each sketch, as `encode` does."""
         size = _VALUE.itemsize
         values = self._hashes.astype(_VALUE, copy=False).tobytes()
         heads = np.empty(len(self), _HEADERS)
@@ -128,7 +127,7 @@ class Similarities:
 
     Attributes:
         values: 0 .. 1, float64, shape (n,).
-        exact: Whether the value is the true Jaccard similarity rather than an estimate, bool, shape (n,).
+        exact: Whether the value is exact, not an estimate, bool, shape (n,).
     """
 
     values: NDArray[np.float64]
@@ -140,14 +139,17 @@ class Sketcher:
 
     Args:
         family: The hash functions; signatures kept in sketches have all of their values.
-        exact_limit: Documents up to so many distinct shingles keep them all; 0: none does, None: every one does.
-        banded: How many values of a signature the bands use, 1 .. K.
+        exact_limit: Documents up to so many distinct shingles keep them all; 0: no document, None: every document.
+        banded: Number of signature values that the bands use, 1 .. K.
+        measure: Measure of similarity.
 
     Raises:
         ValueError: If a number is outside its range.
     """
 
-    def __init__(self, family: HashFamily, exact_limit: int | None, banded: int) -> None:
+    def __init__(
+        self, family: HashFamily, exact_limit: int | None, banded: int, measure: Measure = MEASURES["set"]
+    ) -> None:
         if exact_limit is not None and exact_limit < 0:
             raise ValueError(f"exact_limit must be at least 0, or None for no limit, not {exact_limit}")
         if not 1 <= banded <= family.permutations:
@@ -155,6 +157,7 @@ class Sketcher:
         self.family = family
         self.exact_limit = exact_limit
         self.banded = banded
+        self._measure = measure
 
     def make(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> tuple[SketchBatch, NDArray[np.uint32]]:
         """Sketch a batch of documents.
@@ -182,11 +185,11 @@ class Sketcher:
         return SketchBatch(hashes.copy(), offsets, by_signature), prefixes
 
     def signatures(self, sketches: Sequence[Sketch], permutations: int) -> NDArray[np.uint32]:
-        """Return the first so many signature values of each sketch, computing those that are not kept.
+        """Return the first so many signature values of each sketch, computed for sketches that hold hashes.
 
         Args:
             sketches: n sketches of this family.
-            permutations: How many values, 1 .. K.
+            permutations: Number of values, 1 .. K.
 
         Returns:
             uint32, shape (n, permutations).
@@ -216,58 +219,66 @@ class Sketcher:
             result[unsigned] = self.family.sign(np.concatenate(sets), offsets, permutations=permutations)
         return result
 
-    def similarities(self, left: Sequence[Sketch], right: Sequence[Sketch]) -> Similarities:
-        """Compare left[i] with right[i] for every i; swapping the sides or cutting the batch changes no value.
+    def similarities(
+        self, left: Sequence[Sketch], right: Sequence[Sketch], pairs: Sequence[tuple[int, int]] | None = None
+    ) -> Similarities:
+        """Compare pairs of sketches; to swap the sides or to split the batch changes no value.
 
         Args:
-            left: n sketches of this family.
-            right: Their n partners; the same sketch may occur in many pairs and is signed once.
+            left: Sketches of this family.
+            right: Sketches of this family.
+            pairs: Positions in left and in right of each pair; each sketch is signed at most once, however many pairs
+                it belongs to. None compares left[i] with right[i] for every i.
 
         Returns:
             Exact where both sketches have hashes, otherwise estimated from all K values.
 
         Raises:
-            ValueError: If the lengths differ or a kept signature is not of this family's length.
+            ValueError: If the lengths differ, or a stored signature is not of this family's length.
         """
-        values = np.zeros(len(left), dtype=np.float64)
-        exact = np.ones(len(left), dtype=np.bool_)
+        if pairs is None:
+            if len(left) != len(right):
+                raise ValueError(f"{len(left)} sketches cannot be compared with {len(right)} one by one")
+            pairs = [(i, i) for i in range(len(left))]
+        common = [0] * len(pairs)
+        exact = np.ones(len(pairs), dtype=np.bool_)
         estimated: list[int] = []
-        for i, (one, other) in enumerate(zip(left, right, strict=True)):
+        for i, (a, b) in enumerate(pairs):
+            one, other = left[a], right[b]
             if one.hashes is not None and other.hashes is not None:
-                values[i] = jaccard(one.hashes, other.hashes)
+                common[i] = intersection_size(one.hashes, other.hashes)
             else:
                 exact[i] = False
                 if one.count and other.count:
                     estimated.append(i)
+        left_sizes, right_sizes = [left[a].count for a, _ in pairs], [right[b].count for _, b in pairs]
+        values = self._measure.exact(*(np.array(numbers, np.int64) for numbers in (common, left_sizes, right_sizes)))
         if estimated:
-            values[estimated] = self._estimates([left[i] for i in estimated], [right[i] for i in estimated])
+            values[estimated] = self._estimates(left, right, [pairs[i] for i in estimated])
         return Similarities(values, exact)
 
-    def _estimates(self, left: list[Sketch], right: list[Sketch]) -> NDArray[np.float64]:
-        """Estimate the similarity of each pair, signing every distinct sketch once."""
-        row_of: dict[int, int] = {}
-        distinct: list[Sketch] = []
-        for sketch in (*left, *right):
-            if id(sketch) not in row_of:
-                row_of[id(sketch)] = len(distinct)
-                distinct.append(sketch)
-        signatures = self.signatures(distinct, self.family.permutations)
-        return estimate(
-            signatures[[row_of[id(sketch)] for sketch in left]], signatures[[row_of[id(sketch)] for sketch in right]]
-        )
+    def _estimates(
+        self, left: Sequence[Sketch], right: Sequence[Sketch], pairs: Sequence[tuple[int, int]]
+    ) -> NDArray[np.float64]:
+        """Estimate the similarity of each pair from signatures; each sketch is signed once."""
+        left_rows, left_of = np.unique([a for a, _ in pairs], return_inverse=True)
+        right_rows, right_of = np.unique([b for _, b in pairs], return_inverse=True)
+        sketches = [*(left[a] for a in left_rows.tolist()), *(right[b] for b in right_rows.tolist())]
+        signatures = self.signatures(sketches, self.family.permutations)
+        return self._measure.estimate(signatures[left_of], signatures[len(left_rows) + right_of])
 
     def estimated(self, count: int, signature: NDArray[np.uint32]) -> Sketch:
         """Return the sketch of a document beyond `exact_limit`.
 
         Args:
-            count: Its distinct shingles, or any number beyond the limit.
-            signature: All of its values, uint32, shape (K,).
+            count: Number of distinct shingles, or any number beyond the limit.
+            signature: All values of the signature, uint32, shape (K,).
         """
         most = count if self.exact_limit is None else min(count, self.exact_limit + 1)
         return Sketch(most, signature=signature)
 
     def _is_estimated(self, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Tell which documents keep a signature instead of their hashes."""
+        """Return a mask of the documents that keep a signature instead of their hashes."""
         if self.exact_limit is None:
             return np.zeros(len(counts), dtype=np.bool_)
         if self.exact_limit == 0:
@@ -291,22 +302,6 @@ class Sketcher:
         return np.concatenate((prefixes[chosen], rest), axis=1)
 
 
-def jaccard(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> float:
-    """Return the Jaccard similarity of two sets, correctly rounded; 0.0 if both are empty.
-
-    Sorting both together beats a set intersection and a binary search, and one pair at a time beats all pairs in one
-    array, whose keys would need 64 bits (module docstring).
-
-    Args:
-        left: Distinct values, uint32, shape (m,).
-        right: Distinct values, uint32, shape (n,).
-    """
-    both = np.concatenate((left, right))
-    both.sort()
-    common = int(np.count_nonzero(both[1:] == both[:-1]))
-    return common / (len(both) - common) if len(both) else 0.0
-
-
 def encode(sketch: Sketch) -> bytes:
     """Encode a sketch (binary form: module docstring)."""
     if sketch.hashes is not None:
@@ -318,10 +313,10 @@ def encode(sketch: Sketch) -> bytes:
 
 
 def decode(data: bytes) -> Sketch:
-    """Decode what `encode` made; the result owns its memory.
+    """Decode the binary form; the result owns its memory.
 
     Raises:
-        ValueError: If the octets are not a sketch of this version; the text says why.
+        ValueError: If the octets are not a sketch of this version; the text gives the reason.
     """
     if len(data) < _HEADER.size:
         raise ValueError(f"a sketch has at least {_HEADER.size} octets, not {len(data)}")

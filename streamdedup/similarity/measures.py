@@ -1,0 +1,99 @@
+"""Similarity measures: the exact similarity of two sets, and its estimate from two signatures.
+
+An exact measure is a function of three numbers, the sizes |A| and |B| and the size c of the intersection:
+
+    Jaccard    c / (|A| + |B| - c)
+
+One division of two integers is correctly rounded: sets that share 4 of 5 elements have the similarity 0.8, the very
+double of a threshold of 0.8. Two sets without elements have the similarity 0. Measures are symmetric.
+
+A new measure is one entry of `MEASURES` with its functions and a value of `MeasureName`; settings, detection and
+evaluation take measures from here. The bands of `lsh` find pairs by their Jaccard similarity, also for
+another measure: `Profile._banding` in `settings/profile.py` has to choose bands for the least Jaccard
+similarity of a pair at the threshold.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.similarity import minhash
+
+#: Values of the setting `similarity`: names of measures.
+MeasureName = Literal["set", "bag"]
+
+
+class OverlapBounds(NamedTuple):
+    """What two sets x and y with |y| <= |x| have at least when they reach a similarity; shares in 0 .. 1.
+
+    Attributes:
+        size: |y| as a share of |x|.
+        of_larger: The size of the intersection as a share of |x|.
+        of_smaller: The size of the intersection as a share of |y|.
+    """
+
+    size: float
+    of_larger: float
+    of_smaller: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A similarity of two sets of shingles, in 0 .. 1.
+
+    Attributes:
+        bag: Whether a shingle that occurs n times counts as n elements, not as one.
+        exact: Computes similarities from sizes of intersections, sizes of left sets and sizes of right sets; each
+            int64 (n,).
+        estimate: Estimates similarities from left and right signatures, each uint32 (n, K).
+        standard_error: Standard error of an estimate, from the similarity and the length K of the signatures.
+        bounds: Bounds for pairs that reach a similarity in (0, 1]; the exact join of an evaluation skips other pairs.
+    """
+
+    bag: bool
+    exact: Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
+    estimate: Callable[[NDArray[np.uint32], NDArray[np.uint32]], NDArray[np.float64]]
+    standard_error: Callable[[float, int], float]
+    bounds: Callable[[float], OverlapBounds]
+
+
+def intersection_size(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> int:
+    """Return the number of values that two sets have in common.
+
+    Sorting both together is faster than a set intersection and a binary search, and one pair at a time is faster than
+    all pairs in one array, whose keys would need 64 bits (table in `sketch`).
+
+    Args:
+        left: Distinct values, uint32, shape (m,).
+        right: Distinct values, uint32, shape (n,).
+    """
+    both = np.concatenate((left, right))
+    both.sort()
+    return int(np.count_nonzero(both[1:] == both[:-1]))
+
+
+def jaccard(common: NDArray[np.int64], left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return c / (|A| + |B| - c), and 0 where both sets are empty."""
+    unions = left + right - common
+    similarities: NDArray[np.float64] = np.divide(common, unions, out=np.zeros(len(unions)), where=unions > 0)
+    return similarities
+
+
+def _jaccard_bounds(similarity: float) -> OverlapBounds:
+    """Return the bounds of Xiao, Wang, Lin, Yu, "Efficient similarity joins for near duplicate detection" (2008)."""
+    return OverlapBounds(similarity, similarity, 2 * similarity / (1 + similarity))
+
+
+_JACCARD: Final = Measure(
+    bag=False,
+    exact=jaccard,
+    estimate=minhash.estimate,
+    standard_error=minhash.standard_error,
+    bounds=_jaccard_bounds,
+)
+
+#: All measures by name.
+MEASURES: Final[Mapping[MeasureName, Measure]] = {"set": _JACCARD, "bag": replace(_JACCARD, bag=True)}
