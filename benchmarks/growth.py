@@ -97,7 +97,7 @@ class CopyShingler:
             all_of.element_counts[articles],
             all_of.tails[ranges(all_of.tail_offsets[articles], tail_counts)],
             offsets_of(tail_counts),
-            all_of.frame_only[articles],
+            all_of.stop_only[articles],
         )
 
 

@@ -1,20 +1,20 @@
-"""Every error of the project, sorted by what the service does about it, not by who raised it.
+"""All errors of the project, sorted by the reaction of the daemon, not by their source.
 
     StreamdedupError
     ├── SettingsError            refuse to start, exit 2
-    ├── MessageError             this record becomes a dead letter, the rest goes on
+    ├── MessageError             this record becomes a dead letter, the others are processed
     │   ├── DecodeError
     │   └── DocumentTooLarge
-    ├── CorpusError              a file that cannot be read as a corpus; commands report it, exit 1
-    ├── OutputError              a file or a stream that cannot be written; commands report it, exit 1
-    ├── TransientError           undo the batch, back off, try again
+    ├── CorpusError              a file cannot be read as a corpus; commands report it, exit 1
+    ├── OutputError              a file or a stream cannot be written; commands report it, exit 1
+    ├── TransientError           undo the batch, back off, repeat it
     │   ├── StoreUnavailable
     │   ├── BrokerUnavailable    with new clients
     │   │   └── BrokerSilent     with the same clients
     │   └── Rejoin               as a new member of the group
     ├── DeadLetterBurst          publish nothing further, hold the partitions until a restart
-    ├── BatchRefused             somebody else owns the partition by now: drop the batch, go on
-    └── FatalError               exit, and let the supervisor or the operator decide
+    ├── BatchRefused             another daemon owns the partition: drop the batch, go on
+    └── FatalError               exit; the supervisor or the operator decides
         ├── IndexMismatch
         ├── IndexLost
         ├── StaleFence
@@ -23,46 +23,46 @@
         ├── CodecMissing
         └── ProducerFenced
 
-The text of an error is written for the operator: what was wrong, where, and what to do. No error text contains a
-secret or the text of a document.
+The text of an error is written for the operator: the cause, the place and the remedy. No error text contains a secret
+or the text of a document.
 """
 
-#: Exit code: stopped because it was asked to.
+#: Exit code: stopped on request.
 EXIT_OK = 0
-#: Exit code: a command could not do what it was asked for (unreadable file, server absent).
+#: Exit code: a command failed (unreadable file, server absent).
 EXIT_FAILED = 1
-#: Exit code: the reader of the output has gone, as in ``| head``; what shells count: 128 and the number of SIGPIPE.
+#: Exit code: the reader of the output has gone, as in ``| head``; 128 plus the number of SIGPIPE, as in shells.
 EXIT_PIPE = 141
 #: Exit code: wrong settings or wrong use of the command line.
 EXIT_USAGE = 2
-#: Exit code of ``index status``: offsets are committed, and the index does not know them.
+#: Exit code of ``index status``: offsets are committed that the index does not know.
 EXIT_INDEX_LOST = 3
-#: Exit code: the watchdog saw no progress and ended the process; safe to restart.
+#: Exit code: the watchdog ended the process because the loop made no progress; safe to restart.
 EXIT_STALLED = 70
-#: Exit code: a fatal error that a restart alone does not cure; the message says what does.
+#: Exit code: a fatal error that a restart alone does not cure; the message names the remedy.
 EXIT_FATAL = 78
-#: Exit code: asked to stop, but a server did not answer in time; the batch in flight is replayed at the next start.
+#: Exit code: stopped on request, but a server did not answer in time; the next start replays the batch in flight.
 EXIT_FORCED = 75
 
 
 class StreamdedupError(Exception):
-    """Root of all errors that the project raises on purpose."""
+    """Base class of all errors that the project raises on purpose."""
 
 
 class SettingsError(StreamdedupError):
-    """Settings that are unknown, of a wrong kind or contradict each other; one line of text for each mistake."""
+    """Settings are unknown, of a wrong kind or contradictory; one line of text for each mistake."""
 
 
 class CorpusError(StreamdedupError):
-    """A file that is not the corpus it was said to be; the text names the file and, where there is one, the line."""
+    """A file cannot be read in the expected format; the text names the file and, if known, the line."""
 
 
 class OutputError(StreamdedupError):
-    """A file or a stream that a command cannot write to: unwritable, or its disk is full; the text names it."""
+    """A command cannot write to a file or a stream: unwritable, or the disk is full; the text names it."""
 
 
 class MessageError(StreamdedupError):
-    """A record that can never be processed, however often it is tried.
+    """A record can never be processed, in this or any later attempt.
 
     Attributes:
         code: Stable, machine-readable name of the reason, for headers and metric labels.
@@ -74,63 +74,63 @@ class MessageError(StreamdedupError):
 
 
 class DecodeError(MessageError):
-    """A value that is not the JSON object it should be."""
+    """The value of a record is not a valid document."""
 
 
 class DocumentTooLarge(MessageError):
-    """A document beyond the configured size."""
+    """The text of a document is longer than the configured limit."""
 
 
 class TransientError(StreamdedupError):
-    """A server that may come back: undo the batch, back off, try again."""
+    """A server is unavailable for a while: undo the batch, back off, repeat it."""
 
 
 class StoreUnavailable(TransientError):
-    """The index's server is away, full, loading or failing over."""
+    """The server of the index is unreachable, full, loading or failing over."""
 
 
 class BrokerUnavailable(TransientError):
-    """Kafka did not answer, or a transaction ended in a state that only new clients resolve."""
+    """Kafka did not answer, or a transaction ended in a state that needs new clients."""
 
 
 class BrokerSilent(BrokerUnavailable):
-    """Kafka has stopped answering while nothing was under way; the same clients go on when it is back."""
+    """Kafka stopped answering outside a transaction; the same clients can be used when it answers again."""
 
 
 class Rejoin(TransientError):
-    """The group must be joined anew, so that it refuses what was indexed before."""
+    """The daemon must rejoin the consumer group, so that commits of the generation before are refused."""
 
 
 class BatchRefused(StreamdedupError):
-    """A write was refused because a later generation owns the partition; the batch must be dropped."""
+    """The index refused a write because a later generation owns the partition; the batch must be dropped."""
 
 
 class DeadLetterBurst(StreamdedupError):
-    """More of a topic's last records than allowed would become dead letters; the batch must not be published."""
+    """More of the last records of a topic than allowed would become dead letters; the batch must not be published."""
 
 
 class FatalError(StreamdedupError):
-    """Going on would lose or double pairs, or cannot succeed without an operator."""
+    """Going on would lose or repeat pairs, or needs an operator."""
 
 
 class IndexMismatch(FatalError):
-    """The stored index was built with other parameters than this daemon's."""
+    """The index was built with other parameters than those of this daemon."""
 
 
 class IndexLost(FatalError):
-    """Offsets are committed, but the index that they were written to is gone."""
+    """Offsets are committed, but the index of these records is gone."""
 
 
 class StaleFence(FatalError):
-    """The index is fenced by a generation that this consumer group has never reached."""
+    """The index is fenced by a later generation than this consumer group has reached."""
 
 
 class StoreMisconfigured(FatalError):
-    """The server refuses us, or is set up so that it loses keys."""
+    """The server of the index denies access, or its configuration loses keys."""
 
 
 class BrokerMisconfigured(FatalError):
-    """A topic is missing, a right is missing, or a size limit is too small."""
+    """Kafka lacks a topic or a permission, or a size limit is too small."""
 
 
 class CodecMissing(FatalError):
@@ -138,7 +138,7 @@ class CodecMissing(FatalError):
 
 
 class ProducerFenced(FatalError):
-    """Two live daemons share one transactional.id."""
+    """Another daemon uses the same transactional.id."""
 
 
 def exit_code(error: StreamdedupError) -> int:

@@ -1,4 +1,4 @@
-"""Results of checks: what is fine, what deserves a warning, and what keeps the daemon from working, each with its cure.
+"""Findings: results of checks, each with a remedy: ok, a warning, or a failure that keeps the daemon from working.
 
 A check yields findings instead of raising, so that one failure does not hide the next. ``streamdedup check`` prints all
 of them; ``streamdedup run`` raises the first failure and logs the warnings.
@@ -13,7 +13,7 @@ from streamdedup.errors import FatalError, StreamdedupError
 
 
 class Level(StrEnum):
-    """How a check ended."""
+    """Outcome of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -26,11 +26,11 @@ class Finding:
 
     Attributes:
         check: Stable name of the check, such as ``topic_retention``.
-        subject: What was checked: a topic, a server, a profile.
-        level: How the check ended.
-        text: A sentence for the operator; names the subject and, for a problem, what to change. Holds no secret.
-        command: A command line that cures the problem and can be pasted into a shell, or None.
-        error: What ``run`` raises for a failure; None for the other levels.
+        subject: Checked object: a topic, a server, a profile.
+        level: Outcome.
+        text: A sentence for the operator; names the subject and, for a problem, the remedy. Contains no secret.
+        command: Command line of the remedy, to be pasted into a shell, or None.
+        error: Class of the error that ``run`` raises for a failure; None for the other levels.
     """
 
     check: str
@@ -42,17 +42,17 @@ class Finding:
 
     @classmethod
     def ok(cls, check: str, subject: str, text: str) -> Self:
-        """Return a finding without a problem."""
+        """Return a finding of level ok."""
         return cls(check, subject, Level.OK, text)
 
     @classmethod
     def warning(cls, check: str, subject: str, text: str, command: str | None = None) -> Self:
-        """Return a problem with which the daemon works."""
+        """Return a finding of a problem that lets the daemon work."""
         return cls(check, subject, Level.WARNING, text, command)
 
     @classmethod
     def failure(cls, check: str, subject: str, error: StreamdedupError, command: str | None = None) -> Self:
-        """Return a problem with which the daemon does not work, from the error that it ends with or waits for."""
+        """Return a finding of a problem that keeps the daemon from working, from its error."""
         return cls(check, subject, Level.FAILED, str(error), command, type(error))
 
     @property
@@ -65,7 +65,8 @@ def warnings_of(findings: Iterable[Finding]) -> list[Finding]:
     """Return the warnings among findings.
 
     Raises:
-        StreamdedupError: For failures: the error of one that no waiting cures, else of the first; a line for each.
+        StreamdedupError: There are failures: one line for each. The class is that of the first fatal one, else of the
+            first.
     """
     found = list(findings)
     failures = [(finding.error, finding.sentence) for finding in found if finding.error is not None]

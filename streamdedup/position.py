@@ -1,4 +1,4 @@
-"""Where a record stands in Kafka: the names that every layer shares, and nothing else."""
+"""Partitions, logs and positions: the coordinates of Kafka records, used by all layers."""
 
 from functools import lru_cache
 from typing import NamedTuple, Self
@@ -15,15 +15,15 @@ class Partition(NamedTuple):
 
 
 class Log(NamedTuple):
-    """The records of a partition in one incarnation of its topic: the identity of a partition in the index.
+    """A partition in one incarnation of its topic: the identity of a partition in the index.
 
-    A topic that is deleted and created again counts its offsets from 0 again. The index counts the incarnations that it
-    has seen of each partition. Topic names contain neither a colon nor an at sign, so the text form can be read back.
+    A topic that is deleted and created again begins at offset 0 again. The index counts the incarnations of each
+    partition. Topic names contain neither a colon nor an at sign, so the text form can be parsed.
 
     Attributes:
         topic: Name of the topic.
         partition: Number of the partition.
-        incarnation: 0 for the first incarnation that the index has seen, and for everything outside an index.
+        incarnation: 0 for the first incarnation that the index knows, and everywhere outside an index.
     """
 
     topic: str
@@ -36,10 +36,10 @@ class Log(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Return the log of a text form.
+        """Parse the text form.
 
         Raises:
-            ValueError: The text is none.
+            ValueError: The text is no log.
         """
         name, _, partition = text.rpartition(":")
         topic, _, incarnation = name.partition("@")
@@ -51,7 +51,7 @@ class Log(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The place of one record; unique for ever, so it names the record in every retry and replay.
+    """The position of one record; unique for ever, so it identifies the record in every retry and replay.
 
     Attributes:
         topic: Name of the topic.
@@ -67,24 +67,24 @@ class Position(NamedTuple):
 
     @property
     def of(self) -> Partition:
-        """The partition that this position lies in."""
+        """The partition of this position."""
         return _partition(self.topic, self.partition)
 
     @property
     def log(self) -> Log:
-        """The partition, and the incarnation of its topic."""
+        """The partition and the incarnation of its topic."""
         return _log(self.topic, self.partition, self.incarnation)
 
     @property
     def key(self) -> str:
-        """The text by which the index knows this position; Kafka knows it by ``str()``, without the incarnation."""
+        """Text form in the index, with the incarnation; ``str()`` is the text form of Kafka, without it."""
         return f"{self.log}:{self.offset}"
 
     def __str__(self) -> str:
         return f"{self.topic}:{self.partition}:{self.offset}"
 
 
-# Each record asks for its partition several times; to make a named tuple takes five times as long as to look one up.
+# Called several times for each record; to construct a named tuple takes five times as long as the look-up.
 @lru_cache(maxsize=4096)
 def _partition(topic: str, number: int) -> Partition:
     return Partition(topic, number)

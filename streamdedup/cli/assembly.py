@@ -19,9 +19,10 @@ from streamdedup.index.redis.staging import RedisStagingIndex
 from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.kafka import KafkaHistory, KafkaOptions
 from streamdedup.settings import Profile, Settings, crash_point
+from streamdedup.similarity.measures import MEASURES
 from streamdedup.testing.crash_points import CrashPoint, Steps
 from streamdedup.wire import Decoder
-from streamdedup.wire.dead_letters import Daemon
+from streamdedup.wire.dead_letters import DaemonInfo
 
 #: What part of the transaction's time the sending of its messages may take.
 _DELIVERY_SHARE = 5 / 6
@@ -120,6 +121,7 @@ def detector_options(name: str, profile: Profile) -> DetectorOptions:
         permutations=profile.permutations,
         seed=profile.seed,
         threshold=profile.threshold,
+        measure=MEASURES[profile.similarity],
         min_shared_bands=profile.min_shared_bands,
         min_words=profile.min_words,
         exact_limit=profile.exact_limit,
@@ -212,7 +214,7 @@ def loop_options(settings: Settings) -> LoopOptions:
         duplicates_topic=settings.kafka.duplicates_topic,
         dead_letter_topic=settings.kafka.dead_letter_topic,
         max_message_bytes=settings.kafka.max_message_bytes,
-        daemon=Daemon(settings.kafka.group_id, settings.kafka.instance_id, __version__),
+        daemon=DaemonInfo(settings.kafka.group_id, settings.kafka.instance_id, __version__),
         breaker=BreakerOptions(settings.service.dead_letter_limit, settings.service.dead_letter_window),
         on_index_lost=settings.service.on_index_lost,
         batch_records=settings.kafka.batch_records,

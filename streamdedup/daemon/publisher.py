@@ -13,7 +13,7 @@ from streamdedup.index.contract import Fence, Fingerprint
 from streamdedup.kafka.protocols import Batch, Message, Record
 from streamdedup.position import Partition
 from streamdedup.wire import Alert, Decoder, encode_alert
-from streamdedup.wire.dead_letters import Daemon, Failure, Stage, dead_letter
+from streamdedup.wire.dead_letters import DaemonInfo, Failure, Stage, dead_letter
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class LoopOptions:
     duplicates_topic: str
     dead_letter_topic: str
     max_message_bytes: int
-    daemon: Daemon
+    daemon: DaemonInfo
     on_index_lost: Literal["fail", "continue", "rebuild"] = "fail"
     breaker: BreakerOptions = field(default_factory=BreakerOptions)
     batch_records: int = 2_000

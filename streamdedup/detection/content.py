@@ -159,7 +159,7 @@ def contents_of(shingles: ShingleBatch, made: SketchBatch) -> list[Content]:
             shingles.element_counts.tolist(),
             bounds[:-1],
             bounds[1:],
-            shingles.frame_only.tolist(),
+            shingles.stop_only.tolist(),
             strict=True,
         )
     ]
@@ -173,7 +173,7 @@ def encoded_contents(shingles: ShingleBatch, made: SketchBatch) -> list[bytes]:
         made: The sketch of each.
     """
     heads = np.empty(len(made), _HEADERS)
-    heads["flags"] = np.where(shingles.frame_only, _FORMAT | _FRAME_ONLY, _FORMAT)
+    heads["flags"] = np.where(shingles.stop_only, _FORMAT | _FRAME_ONLY, _FORMAT)
     heads["tokens"] = np.minimum(shingles.token_counts, _MOST)
     heads["elements"] = np.minimum(shingles.element_counts, _MOST)
     heads["tail"] = np.diff(shingles.tail_offsets)
@@ -212,7 +212,7 @@ def grown(shingler: Shingler, sketcher: Sketcher, contents: Sequence[Content], t
         hashes = more.hashes[bounds[at] : bounds[at + 1]]
         # A tail of all elements so far was joined to the text, and whatever single shingle it made is one no more.
         before = content.sketch if content.element_count >= shingler.options.size else None
-        frame_only = bool(more.frame_only[at])
+        frame_only = bool(more.stop_only[at])
         if before is not None and before.count and content.frame_only != frame_only:
             # Stop shingles count no more, on whichever side of the seam they are.
             before, hashes = (None, hashes) if content.frame_only else (before, hashes[:0])

@@ -1,17 +1,17 @@
-"""From elements (tokens or characters) to 32-bit shingle hashes: the arithmetic behind `text`.
+"""Hashes of tokens, characters and shingles.
 
-    hash64(bytes)   = sum over j of MULTIPLIER^j * mix(w_j), where w_j are the bytes' 8-byte little-endian words, the
-                      last one padded with zeros (no token contains a NUL, so padding is unambiguous)
-    token           = hash64(its ASCII); of one beyond ASCII hash64(its UTF-16, little-endian) + WIDE
-    character       = mix(mix(its code point))
-    shingle         = finish(sum over j of COMBINER^j * hash of its element j)
+    hash64(bytes)   = sum over j of MULTIPLIER^j * mix(w_j), where w_j are the 8-byte little-endian words of the bytes,
+                      the last one padded with zeros (no token contains a NUL, so padding is unambiguous)
+    token           = hash64(ASCII bytes); for a token beyond ASCII hash64(UTF-16, little-endian) + WIDE
+    character       = mix(mix(code point))
+    shingle         = finish(sum over j of COMBINER^j * hash of element j)
     mix(x)          = y ^ (y >> 29), y = (x ^ (x >> 32)) * MIX
     finish(x)       = ((y ^ (y >> 32)) * FINISH_2 mod 2^64) >> 32, y = x * FINISH_1
 
 all modulo 2^64. Multiplication carries upwards only and the shifts carry downwards, so that every input bit reaches
-every output bit; a sum of element hashes alone would be linear, which MinHash does not forgive.
+every output bit; a sum of element hashes alone would be linear, and MinHash needs hashes without structure.
 
-Nothing here knows what a text is. A change to any formula needs a new `text.ALGORITHM`.
+A change to any formula needs a new `shingles.ALGORITHM`.
 """
 
 import functools
@@ -29,29 +29,30 @@ _FINISH_2 = 0x510E527FADE682D1
 _REPETITION = 0x9B05688C2B3E6C1F
 _WIDE = 0x1F83D9ABFB41BD6B
 
-#: Words of a token beyond the first that are hashed in a pass of their own, for all tokens that have them. Few tokens
-#: have more.
-_WORD_PASSES = 4
-#: Elements of a document from which on it is sorted by itself; below, the calls would cost more than they save.
+#: Words of a token beyond the first that are hashed word by word for all tokens at once; further words of the few
+#: longer tokens are hashed together.
+_WORD_STEPS = 4
+#: Mean number of elements of a document from which on each document is sorted by itself, not the batch as a whole.
 _SORTED_ALONE = 256
 
 #: Last code point that is one unit of UTF-16.
 _LAST_UNIT = 0xFFFF
-#: Zero bytes that must follow the last slice, so that a word can be read at every position.
+#: Zero bytes behind the last slice, so that a word can be read at every position.
 PADDING = bytes(16)
-#: Mask of the first n bytes of a little-endian word, by n from 0 to 8.
+#: Mask of the first n bytes of a little-endian word, for n from 0 to 8.
 _MASKS = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
-#: Sorts behind every key of a document.
+#: Sort key greater than those of all shingles.
 _NO_SHINGLE = np.uint64(2**64 - 1)
 
 
 class Elements(NamedTuple):
-    """The elements of some documents, one document behind the other.
+    """The elements (tokens or characters) of a batch of documents.
 
     Attributes:
-        hashes: uint64 (sum of stored,).
+        hashes: uint64 (sum of stored,); hash of each element, one document behind the other.
         stored: int64 (n_docs,); elements of each document in `hashes`.
-        used: int64 (n_docs,); how many of them, the first ones, are part of the text.
+        used: int64 (n_docs,); the first so many of them belong to the text. The character unit stores one separator
+            more at the end.
         token_counts: int64 (n_docs,); tokens of each document.
     """
 
@@ -62,7 +63,7 @@ class Elements(NamedTuple):
 
 
 def offsets_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where each of some runs starts, and where the last one ends."""
+    """Return the start of each of n consecutive runs and the end of the last one, int64 (n + 1,)."""
     offsets = np.zeros(counts.size + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
     return offsets
@@ -82,7 +83,7 @@ def token_hashes(
 
     Args:
         data: The bytes or units, PADDING behind them.
-        starts: int64 (n,); where each slice starts, in units.
+        starts: int64 (n,); start of each slice, in units.
         lengths: int64 (n,); units of each slice, at least 1.
     """
     size = 1 if isinstance(data, bytes) else data.itemsize
@@ -95,7 +96,7 @@ def token_hashes(
     _mix(hashes)
     nth, power = 0, 1
     long = np.flatnonzero(lengths > per_word)
-    while long.size and nth < _WORD_PASSES:
+    while long.size and nth < _WORD_STEPS:
         nth, power = nth + 1, power * _MULTIPLIER & (1 << 64) - 1
         left = lengths.take(long) - per_word * nth
         word = words.take(starts.take(long) + per_word * nth)
@@ -112,10 +113,10 @@ def token_hashes(
 def _further_words(
     words: NDArray[np.uint64], masks: NDArray[np.uint64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return what the words after the first `_WORD_PASSES` + 1 of long tokens add to their hashes."""
+    """Return the terms of long tokens for the words after the first `_WORD_STEPS` + 1."""
     per_word = masks.size - 1
-    more = (lengths - 1) // per_word - _WORD_PASSES
-    nth = ranges(np.full_like(more, _WORD_PASSES + 1), more)
+    more = (lengths - 1) // per_word - _WORD_STEPS
+    nth = ranges(np.full_like(more, _WORD_STEPS + 1), more)
     rest = words.take(np.repeat(starts, more) + per_word * nth)
     rest &= masks.take(np.repeat(lengths, more) - per_word * nth, mode="clip")
     _mix(rest)
@@ -126,11 +127,11 @@ def _further_words(
 def wide_token_hashes(
     points: NDArray[np.uint32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return the hashes of tokens of any characters.
+    """Return the hashes of tokens in any script.
 
     Args:
         points: uint32; code points, a separator before the first token.
-        starts: int64 (n,), ascending; where each token starts.
+        starts: int64 (n,), ascending; start of each token.
         lengths: int64 (n,); code points of each token, at least 1.
     """
     singles = _single_hashes()
@@ -176,7 +177,7 @@ def _utf16(points: NDArray[np.uint32], *, astral: bool) -> NDArray[np.uint16]:
 
 @functools.cache
 def _single_hashes() -> NDArray[np.uint64]:
-    """Return the hash of each token of one code point, for those that UTF-16 writes in one unit."""
+    """Return the hash of the token of each single code point that is one unit of UTF-16."""
     hashes = _mix(np.arange(_LAST_UNIT + 1, dtype=np.uint64))
     hashes[0x80:] += np.uint64(_WIDE)
     return hashes
@@ -190,13 +191,16 @@ def character_hashes(points: NDArray[np.uint32]) -> NDArray[np.uint64]:
 def sorted_hashes(
     elements: Elements, documents: NDArray[np.int64], size: int, *, whole: bool
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Return the hashes of all shingles, ascending within each document, repetitions included, and their numbers.
+    """Return the hashes of all shingles, repetitions included, ascending within each document, and their counts.
 
     Args:
         elements: The elements of all documents.
-        documents: int64 (n_docs,); the number of each document, of 0 ... n_docs - 1; so they are ordered.
+        documents: int64 (n_docs,); place of each document in the result, a permutation of 0 ... n_docs - 1.
         size: Elements of one shingle, at least 1.
         whole: A document with fewer elements is one shingle of all of them; otherwise it has none.
+
+    Returns:
+        Hashes, uint32 (n_total,), and their number in each document of the result, int64 (n_docs,).
     """
     hashes, stored, used, _ = elements
     first = offsets_of(stored)[:-1]
@@ -221,7 +225,7 @@ def sorted_hashes(
 def _sorted_alone(
     hashes: NDArray[np.uint32], first: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
-    """Return the runs of hashes that start at `first`, each sorted, one behind the other."""
+    """Sort each document by itself: runs of hashes that start at `first`, one behind the other."""
     offsets = offsets_of(counts)
     result = np.empty(int(offsets[-1]), np.uint32)
     for start, count, target in zip(first.tolist(), counts.tolist(), offsets.tolist(), strict=False):
@@ -232,7 +236,7 @@ def _sorted_alone(
 
 
 def distinct(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Return the hashes without repetitions, and how many each document has, of runs that ascend."""
+    """Return ascending runs of hashes without repetitions, and the length of each run."""
     first = np.ones(hashes.size, np.bool_)
     np.not_equal(hashes[1:], hashes[:-1], out=first[1:])
     offsets = offsets_of(counts)
@@ -244,16 +248,16 @@ def distinct(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[NDA
 def without_stops(
     hashes: NDArray[np.uint32], counts: NDArray[np.int64], stops: NDArray[np.uint32], maybe: NDArray[np.bool_]
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.bool_]]:
-    """Leave stop shingles out of runs of hashes; a document of which nothing would be left keeps them all.
+    """Leave stop shingles out of runs of hashes; a document of stop shingles only keeps them all.
 
     Args:
         hashes: uint32 (n_total,); one document behind the other.
         counts: int64 (n_docs,); hashes of each document.
         stops: uint32 (n_stops,), ascending, at least one.
-        maybe: bool (a power of two,), by the top bits of a hash; whether a stop shingle has these.
+        maybe: bool (a power of two,); whether a stop shingle begins with these top bits, a quick first test.
 
     Returns:
-        The hashes that are left; how many each document has; which documents consist of stop shingles only.
+        The hashes that are left; their number in each document; a mask of documents of stop shingles only.
     """
     bits = maybe.size.bit_length() - 1
     keep = ~maybe.take(hashes >> np.uint32(32 - bits))
@@ -262,15 +266,15 @@ def without_stops(
     keep[at] = stops.take(nearest, mode="clip") != hashes.take(at)
     offsets = offsets_of(counts)
     left = np.diff(np.searchsorted(np.flatnonzero(keep), offsets))
-    frame_only = (left == 0) & (counts > 0)
-    if frame_only.any():
-        keep |= np.repeat(frame_only, counts)
-        left = np.where(frame_only, counts, left)
-    return hashes.take(np.flatnonzero(keep)), left, frame_only
+    stop_only = (left == 0) & (counts > 0)
+    if stop_only.any():
+        keep |= np.repeat(stop_only, counts)
+        left = np.where(stop_only, counts, left)
+    return hashes.take(np.flatnonzero(keep)), left, stop_only
 
 
 def numbered_repetitions(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Return hashes of which the second, third ... of equal ones have hashes of their own, runs ascending again."""
+    """Replace the second, third ... of equal hashes by hashes of their own, in ascending runs that ascend again."""
     keys = np.repeat(np.arange(counts.size, dtype=np.uint64) << np.uint64(32), counts)
     keys |= hashes
     first = np.ones(keys.size, np.bool_)
@@ -284,13 +288,13 @@ def numbered_repetitions(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) 
 
 
 def repetitions(hashes: NDArray[np.uint64], numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the hashes of the second (1), third (2) ... occurrences of shingles; the first has the shingle's own."""
+    """Return the hashes of occurrences of shingles: 0 is the first, whose hash is that of the shingle; 1 the second."""
     again: NDArray[np.uint64] = _finish(_mix(hashes + numbers.astype(np.uint64) * np.uint64(_REPETITION)))
     return np.where(numbers == 0, hashes, again)
 
 
 def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix in place."""
+    """Apply `mix` in place."""
     words ^= words >> 32
     words *= np.uint64(_MIX)
     words ^= words >> 29
@@ -298,7 +302,7 @@ def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _finish(sums: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix in place and keep the 32 bits of the shingle hash."""
+    """Apply `finish` in place; the result fits 32 bits."""
     sums *= np.uint64(_FINISH_1)
     sums ^= sums >> 32
     sums *= np.uint64(_FINISH_2)
@@ -316,8 +320,8 @@ def _powers(base: int, count: int) -> NDArray[np.uint64]:
 def _window_sums(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
     """Return sum over j < size of COMBINER^j * hashes[i + j] for each i, in log2(size) steps.
 
-    Binary method: `block` holds the sums over runs of `length` elements, `sums` those over the `done` first ones of
-    each window. Sums that would reach beyond the end lack what lies there; no shingle uses them.
+    Binary method: `block` holds the sums over runs of `length` elements, `sums` those over the first `done` elements of
+    each window. Sums of windows that reach beyond the end are incomplete; no shingle uses them.
     """
     sums, done = np.zeros_like(hashes), 0
     block, length = hashes, 1

@@ -1,16 +1,17 @@
-"""From texts to sets of 32-bit shingle hashes, a whole batch at a time.
+"""Shingles: sets of 32-bit hashes of the runs of k tokens or characters of texts, a batch at a time.
 
-A shingle is a run of k consecutive tokens or of k consecutive characters of the normalised text. What is computed is
-said again, slowly and plainly, in `tests/unit/reference_shingles.py`; for any Unicode text both agree exactly.
+1. `normalise` removes invisible characters (soft hyphen, zero-width, variation selectors, tatweel), with `fold_marks`
+   accents and vowel signs as well, and brings the text to NFKC with case folding, to a fixed point.
+2. `tokens` cuts it into elements. Runs of letters, combining marks and digits are tokens; in scripts without spaces
+   each character is a token, with the marks that follow it; everything else separates. Or every character is an
+   element. Each element gets a 64-bit hash.
+3. Stop words are left out.
+4. `hashing` computes the 32-bit hash of each run of k elements, the shingle.
+5. Stop shingles are left out. Repetitions are removed or, in a bag, numbered.
 
-1. Characters that are not to be seen (soft hyphen, zero-width, variation selectors, tatweel) are removed, with
-   `fold_marks` accents and vowel signs as well; the rest is put into NFKC and case-folded, to a fixed point.
-2. Runs of letters, combining marks and digits are tokens. In scripts without spaces each character is a token, with
-   the marks that follow it. Everything else separates.
-3. Tokens or characters get 64-bit hashes (`elements`), runs of them 32-bit hashes (`shingle_hashes`).
-
-ASCII documents are handled as bytes, the others as code points through `folding`; which of the two ways a
-document takes can never be seen in its hashes, nor can what else is in its batch. This module does no input or output.
+The hashes of a document do not depend on the other documents of the batch. `tests/unit/reference_shingles.py` is the
+specification: one character at a time, in plain Python, with the same result for any Unicode text. No input or output
+happens here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,15 +34,15 @@ from streamdedup.text.normalise import fold
 from streamdedup.text.tokens import SPACE_HASH, ElementReader, utf8
 from streamdedup.text.unicode_tables import LETTER, NUMBER
 
-#: Version of everything that decides what a text hashes to; part of the fingerprint of an index.
+#: Version of the steps from a text to hashes; part of the fingerprint of an index.
 ALGORITHM = 2
 
-#: Characters that one pass works on, so that its arrays stay in the second-level cache. Measured on Reuters.
-_PASS_CHARACTERS = 1 << 17
-#: Top bits of a token hash that index the first, coarse test for stop words.
-_STOP_BITS = 12
-#: Top bits of a shingle hash that index the first test for stop shingles, of which there may be tens of thousands.
-_FRAME_BITS = 20
+#: Characters in one chunk of texts, so that the arrays stay in the second-level cache. Measured on Reuters.
+_CHUNK_CHARACTERS = 1 << 17
+#: Top bits of a token hash that index the first, quick test for stop words.
+_STOP_WORD_BITS = 12
+#: Top bits of a shingle hash that index the first, quick test for stop shingles; there may be tens of thousands.
+_STOP_SHINGLE_BITS = 20
 
 _ENGLISH = """
 a about above after again against all also am among an and any are as at be because been before being below between
@@ -52,26 +53,26 @@ she should since so some such than that the their theirs them themselves then th
 through thus to too under until up upon us very was we were what when where whether which while who whom whose why
 will with within without would yet you your yours yourself yourselves
 """
-#: English function words, for articles: they carry style, not content.
+#: English function words: they carry style, not content.
 ENGLISH_STOP_WORDS = frozenset(_ENGLISH.split())
 
 
 @dataclass(frozen=True, slots=True)
 class ShingleOptions:
-    """What counts as a shingle.
+    """Definition of a shingle.
 
     Attributes:
-        unit: Shingles are made of words (tokens) or of characters.
+        unit: Element of a shingle: a word (token) or a character.
         size: Number of tokens or characters in one shingle, at least 1.
         letters_only: Only letters and marks make tokens; digits separate.
         fold_marks: Accents (Latin, Greek, Cyrillic) and vowel signs (Arabic, Hebrew, Syriac) are left out.
-        stop_words: Tokens to leave out, word unit only. Normalised like the text; an entry of several tokens
-            ("don't") stands for each of them.
-        keep_white_space: Character unit: separators count as one space between words; otherwise not at all.
+        stop_words: Tokens to leave out, word unit only. Normalised like the text; an entry of several tokens ("don't")
+            leaves out each of them.
+        keep_white_space: Character unit: a run of separators is one space; otherwise separators are left out.
         bag: A shingle that occurs n times counts as n elements (multiset Jaccard), not as one.
         short_texts: A text with fewer than `size` tokens or characters is one shingle as a whole, or none.
-        stop_shingles: Hashes of shingles that are left out, in a bag every occurrence. A text of which nothing would be
-            left keeps them all.
+        stop_shingles: Hashes of shingles to leave out, in a bag every occurrence. A text of stop shingles only keeps
+            them all.
 
     Raises:
         ValueError: A size below 1, or stop words with the character unit.
@@ -101,12 +102,12 @@ class ShingleBatch:
     Attributes:
         hashes: uint32 (n_total,); within a document sorted ascending and distinct.
         offsets: int64 (n_docs + 1,); document i has hashes[offsets[i]:offsets[i + 1]].
-        token_counts: int64 (n_docs,); tokens (words) of each document, stop words not counted.
-        element_counts: int64 (n_docs,); tokens or characters of each document, whatever its shingles are made of.
-        tails: uint64 (n_tails,); of each document the hashes of its last `size` - 1 elements, of all while it has
-            fewer: what a text that continues it needs to know.
+        token_counts: int64 (n_docs,); tokens of each document without stop words, also for the character unit.
+        element_counts: int64 (n_docs,); elements of each document, tokens or characters.
+        tails: uint64 (n_tails,); hashes of the last `size` - 1 elements of each document, of all elements of a shorter
+            one. An appended text makes shingles with them.
         tail_offsets: int64 (n_docs + 1,); document i has tails[tail_offsets[i]:tail_offsets[i + 1]].
-        frame_only: bool (n_docs,); documents that consist of stop shingles only, and so keep them.
+        stop_only: bool (n_docs,); whether a document consists of stop shingles only, and so keeps them.
     """
 
     hashes: NDArray[np.uint32]
@@ -115,11 +116,11 @@ class ShingleBatch:
     element_counts: NDArray[np.int64]
     tails: NDArray[np.uint64]
     tail_offsets: NDArray[np.int64]
-    frame_only: NDArray[np.bool_]
+    stop_only: NDArray[np.bool_]
 
 
-class _Pass(NamedTuple):
-    """Shingles of texts that are worked on together; the attributes are those of `ShingleBatch`, with counts."""
+class _Chunk(NamedTuple):
+    """`ShingleBatch` of one chunk of texts, with counts in the place of offsets."""
 
     hashes: NDArray[np.uint32]
     counts: NDArray[np.int64]
@@ -127,70 +128,69 @@ class _Pass(NamedTuple):
     element_counts: NDArray[np.int64]
     tails: NDArray[np.uint64]
     tail_counts: NDArray[np.int64]
-    frame_only: NDArray[np.bool_]
+    stop_only: NDArray[np.bool_]
 
 
 class Shingler:
-    """Makes shingle hashes of texts, always the same way."""
+    """Computes the shingles of texts under fixed options. Threads may share it."""
 
     def __init__(self, options: ShingleOptions) -> None:
         self.options = options
         self._reader = ElementReader(options.unit, options.letters_only, options.keep_white_space, options.fold_marks)
-        self._stop_hashes = np.empty(0, np.uint64)
-        self._maybe_stop = np.zeros(1 << _STOP_BITS, np.bool_)
+        self._stop_words = np.empty(0, np.uint64)
+        self._maybe_stop_word = np.zeros(1 << _STOP_WORD_BITS, np.bool_)
         if options.stop_words:
-            self._stop_hashes = np.unique(self._reader.tokens(sorted(options.stop_words)).hashes)
-            self._maybe_stop[self._stop_hashes >> (64 - _STOP_BITS)] = True
-        self._stops = np.array(sorted(options.stop_shingles), np.uint32)
-        self._maybe_frame = np.zeros(1 << _FRAME_BITS, np.bool_)
-        self._maybe_frame[self._stops >> np.uint32(32 - _FRAME_BITS)] = True
+            self._stop_words = np.unique(self._reader.tokens(sorted(options.stop_words)).hashes)
+            self._maybe_stop_word[self._stop_words >> (64 - _STOP_WORD_BITS)] = True
+        self._stop_shingles = np.array(sorted(options.stop_shingles), np.uint32)
+        self._maybe_stop_shingle = np.zeros(1 << _STOP_SHINGLE_BITS, np.bool_)
+        self._maybe_stop_shingle[self._stop_shingles >> np.uint32(32 - _STOP_SHINGLE_BITS)] = True
 
     def shingle(self, texts: Sequence[str]) -> ShingleBatch:
         """Return the distinct shingle hashes of each text.
 
-        Memory needed beside the result: some 100 bytes for each character of the longest text or of 128 Ki characters,
-        whichever is more.
+        Memory beside the result: about 100 bytes for each character of the longest text, or of 128 Ki characters if
+        that is more.
 
         Args:
             texts: Any number of texts, any Unicode, lone surrogates included.
         """
-        passes = [self._pass(texts[first:last]) for first, last in _passes(texts)]
-        if not passes:
-            none, nobody = np.empty(0, np.int64), np.zeros(1, np.int64)
-            no_tail, no_frame = np.empty(0, np.uint64), np.empty(0, np.bool_)
-            return ShingleBatch(np.empty(0, np.uint32), nobody, none, none, no_tail, nobody, no_frame)
-        joined = passes[0] if len(passes) == 1 else _Pass(*map(np.concatenate, zip(*passes, strict=True)))
+        chunks = [self._chunk(texts[first:last]) for first, last in _chunks(texts)]
+        if not chunks:
+            no_counts, offsets = np.empty(0, np.int64), np.zeros(1, np.int64)
+            no_tails, no_flags = np.empty(0, np.uint64), np.empty(0, np.bool_)
+            return ShingleBatch(np.empty(0, np.uint32), offsets, no_counts, no_counts, no_tails, offsets, no_flags)
+        batch = chunks[0] if len(chunks) == 1 else _Chunk(*map(np.concatenate, zip(*chunks, strict=True)))
         return ShingleBatch(
-            joined.hashes,
-            offsets_of(joined.counts),
-            joined.token_counts,
-            joined.element_counts,
-            joined.tails,
-            offsets_of(joined.tail_counts),
-            joined.frame_only,
+            batch.hashes,
+            offsets_of(batch.counts),
+            batch.token_counts,
+            batch.element_counts,
+            batch.tails,
+            offsets_of(batch.tail_counts),
+            batch.stop_only,
         )
 
     def continued(
         self, tails: Sequence[NDArray[np.uint64]], empty: Sequence[bool], texts: Sequence[str]
     ) -> ShingleBatch:
-        """Return the shingles that texts gain when each is continued on a new line.
+        """Return the shingles that n texts gain when a further text is appended to each on a new line.
 
-        Together with those of the text so far they are the shingles of the whole. If that had fewer elements than a
-        shingle takes, so that its tail is all of it, they are the shingles of the whole by themselves.
+        The shingles of the whole text are these and the shingles of the text before. Where the text before had fewer
+        elements than one shingle, its tail is all of it, and these alone are the shingles of the whole.
 
         Args:
-            tails: n tails, as in `ShingleBatch.tails`.
-            empty: Whether each text so far has no element at all.
-            texts: What follows each.
+            tails: Tails of the n texts, as in `ShingleBatch.tails`.
+            empty: Whether each text before has no elements.
+            texts: The texts to append.
 
         Returns:
-            Hashes ascending, and in a bag as often as they occur, stop shingles among them only where there is nothing
-            else; the tails of the whole; of tokens those that were added, of elements those that were added and the
-            tail's.
+            Hashes ascending, in a bag with repetitions; stop shingles only in a text of nothing else. Tails of the
+            whole texts. Token counts of the appended texts. Element counts of the appended texts and the tails.
         """
         added = self._elements(texts, ascii_only=False)
         elements = self._joined(tails, empty, added)
-        hashes, counts, frame_only = self._sorted(elements, np.arange(len(texts)))
+        hashes, counts, stop_only = self._sorted(elements, np.arange(len(texts)))
         if not self.options.bag:
             hashes, counts = distinct(hashes, counts)
         ends, tail_counts = _tails(elements, self.options.size)
@@ -202,11 +202,11 @@ class Shingler:
             elements.used,
             new_tails,
             offsets_of(tail_counts),
-            frame_only,
+            stop_only,
         )
 
     def _joined(self, tails: Sequence[NDArray[np.uint64]], empty: Sequence[bool], added: Elements) -> Elements:
-        """Put each tail before the elements that follow it, and a space between where white space counts."""
+        """Join each tail and the elements appended to it, with a space between where white space counts."""
         spaced = self.options.unit == "char" and self.options.keep_white_space
         parts: list[NDArray[np.uint64]] = []
         lengths = []
@@ -224,15 +224,15 @@ class Shingler:
     def _sorted(
         self, elements: Elements, documents: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.bool_]]:
-        """Return sorted hashes, how many each document has, and which consist of stop shingles only."""
+        """Return sorted hashes without stop shingles, their counts, and a mask of documents of stop shingles only."""
         whole = self.options.short_texts == "whole"
         hashes, counts = sorted_hashes(elements, documents, self.options.size, whole=whole)
-        if not self._stops.size:
+        if not self._stop_shingles.size:
             return hashes, counts, np.zeros(counts.size, np.bool_)
-        return without_stops(hashes, counts, self._stops, self._maybe_frame)
+        return without_stops(hashes, counts, self._stop_shingles, self._maybe_stop_shingle)
 
-    def _pass(self, texts: Sequence[str]) -> "_Pass":
-        """Return what a batch is made of, for texts that are worked on together."""
+    def _chunk(self, texts: Sequence[str]) -> _Chunk:
+        """Shingle one cache-sized chunk of texts."""
         plain = [i for i, text in enumerate(texts) if text.isascii()]
         other = [i for i, text in enumerate(texts) if not text.isascii()]
         groups = []
@@ -242,29 +242,29 @@ class Shingler:
             groups.append(self._elements([texts[i] for i in other], ascii_only=False))
         documents = np.array(plain + other, np.int64)
         elements = groups[0] if len(groups) == 1 else Elements(*map(np.concatenate, zip(*groups, strict=True)))
-        hashes, counts, frame_only = self._sorted(elements, documents)
+        hashes, counts, stop_only = self._sorted(elements, documents)
         if self.options.bag:
             hashes = numbered_repetitions(hashes, counts)
         hashes, counts = distinct(hashes, counts)
-        # From the order in which the documents were worked on back to their own.
+        # Back from the order of the work, ASCII documents first, to the order of the texts.
         place = np.empty(len(texts), np.int64)
         place[documents] = np.arange(len(texts))
         ends, tail_counts = _tails(elements, self.options.size, place)
         tails = elements.hashes[ends]
         tokens, used = elements.token_counts[place], elements.used[place]
-        return _Pass(hashes, counts, tokens, used, tails, tail_counts, frame_only)
+        return _Chunk(hashes, counts, tokens, used, tails, tail_counts, stop_only)
 
     def _elements(self, texts: Sequence[str], *, ascii_only: bool) -> Elements:
-        """Return the elements of texts that are all ASCII, or handled as any Unicode."""
+        """Return the elements of texts without stop words."""
         elements = self._reader.read(texts, ascii_only=ascii_only)
-        return self._without_stop_words(elements) if self._stop_hashes.size else elements
+        return self._without_stop_words(elements) if self._stop_words.size else elements
 
     def _without_stop_words(self, tokens: Elements) -> Elements:
-        """Leave out the tokens that have the hash of a stop word."""
-        keep = ~self._maybe_stop.take(tokens.hashes >> (64 - _STOP_BITS))
+        """Leave out the tokens whose hash is that of a stop word."""
+        keep = ~self._maybe_stop_word.take(tokens.hashes >> (64 - _STOP_WORD_BITS))
         maybe = np.flatnonzero(~keep)
-        nearest = np.searchsorted(self._stop_hashes, tokens.hashes[maybe]).clip(max=self._stop_hashes.size - 1)
-        keep[maybe] = self._stop_hashes[nearest] != tokens.hashes[maybe]
+        nearest = np.searchsorted(self._stop_words, tokens.hashes[maybe]).clip(max=self._stop_words.size - 1)
+        keep[maybe] = self._stop_words[nearest] != tokens.hashes[maybe]
         kept = np.flatnonzero(keep)
         counts = np.diff(np.searchsorted(kept, offsets_of(tokens.stored)))
         return Elements(tokens.hashes.take(kept), counts, counts, counts)
@@ -273,16 +273,16 @@ class Shingler:
 def _tails(
     elements: Elements, size: int, order: NDArray[np.int64] | slice = slice(None)
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where the last elements of each document stand, documents in `order`, and how many there are of each."""
+    """Return the places of the last `size` - 1 elements of each document in `order`, and their counts."""
     counts = np.minimum(elements.used, size - 1)[order]
     ends = (offsets_of(elements.stored)[:-1] + elements.used)[order]
     return ranges(ends - counts, counts), counts
 
 
 def normalise(text: str, *, letters_only: bool = False, fold_marks: bool = False) -> str:
-    """Return the text that shingles are made of: folded tokens, each run of separators one space, none at the ends.
+    """Return the folded text with one space for each run of separators and none at the ends.
 
-    No space is put between the characters of scripts that are written without. Applying it twice changes nothing.
+    The characters of scripts without spaces stay together. The function is idempotent.
     """
     folded = fold([text], fold_marks=fold_marks)
     inside = (folded.packed & (LETTER if letters_only else LETTER | NUMBER)) != 0
@@ -290,16 +290,16 @@ def normalise(text: str, *, letters_only: bool = False, fold_marks: bool = False
 
 
 def parse_stop_words(text: str) -> frozenset[str]:
-    """Return the words of a list with one word a line; what follows a # is a comment, empty lines do not count."""
+    """Return the words of a list with one word a line; # begins a comment, empty lines are skipped."""
     words = (line.partition("#")[0].strip() for line in text.splitlines())
     return frozenset(word for word in words if word)
 
 
-def _passes(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield (first, last) of runs of texts that are worked on together."""
+def _chunks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of chunks of texts: as many as `_CHUNK_CHARACTERS` allow, at least one."""
     first = characters = 0
     for i, text in enumerate(texts):
-        if characters and characters + len(text) > _PASS_CHARACTERS:
+        if characters and characters + len(text) > _CHUNK_CHARACTERS:
             yield first, i
             first, characters = i, 0
         characters += len(text) + 1

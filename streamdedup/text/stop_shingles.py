@@ -1,17 +1,18 @@
-"""Stop shingles: what so many documents share that it says nothing about any two of them. Learning, writing, reading.
+"""Stop shingles: shingles of boilerplate that many documents share. Learns them from a sample, writes and reads files.
 
-A frame that many texts have in common (an earnings table, a licence, a cookie notice) makes different texts similar.
-Shingles that stand in more than a share of the documents of a sample are such frames; they are written to a file, a
-profile names the file, and its shingles are left out before anything is computed. Because the file is fixed before
-the first document, what is found does not depend on the order of arrival.
+Boilerplate (an earnings table, a licence, a cookie notice) makes different texts similar. Shingles that occur in at
+least a given share of the documents of a sample are boilerplate. They are written to a file, a profile names the file,
+and its shingles are left out of every document. The file is fixed before the first document, so the pairs do not depend
+on the order of arrival.
 
-Not meant for `unit = "char"`: what many texts share of a few characters is the language.
+Not meant for `unit = "char"`: runs of a few characters that many texts share belong to the language, not to
+boilerplate.
 
-Format, UTF-8, version 1: a first line that names it; lines `key = value` that say which shingles these are and what
-they were learnt from; an empty line; then a line for each shingle, ascending: its hash as eight hexadecimal digits, a
-space, and in how many documents it stood. The text of the shingles is not kept.
+Format, UTF-8, version 1: a first line with the name of the format; lines `key = value` with the options of the shingles
+and the size of the sample; an empty line; then one line for each shingle, ascending: the hash as eight hexadecimal
+digits, a space, and the number of documents it occurred in. The text of the shingles is not stored.
 
-This module does no input or output.
+No input or output happens here.
 """
 
 import hashlib
@@ -28,12 +29,11 @@ from streamdedup.text.shingles import ALGORITHM, ShingleOptions, Shingler, norma
 
 #: First line of a file.
 HEADER = "streamdedup stop shingles, version 1"
-#: Shingles that are counted at the same time; when there are more, the rarest are forgotten. Some
-#: 350 MB at most were measured.
+#: Most shingles that are counted at the same time, 350 MB at most (measured). Beyond it the rarest are forgotten.
 MOST_COUNTED = 4_000_000
-#: Share of the documents where nothing else is asked for; `docs/templates.md` has the figures.
+#: Default share of the documents; measurements are in `docs/templates.md`.
 DEFAULT_SHARE = 0.05
-#: A stop shingle stands in at least so many documents, however small the sample is.
+#: Least number of documents with a stop shingle, for a sample of any size.
 LEAST_DOCUMENTS = 3
 #: Documents that are counted at once.
 _BATCH_DOCUMENTS = 2_000
@@ -43,13 +43,13 @@ _SETTING = re.compile(r"([a-z_]+) = (\S+)")
 
 @dataclass(frozen=True, slots=True)
 class StopShingles:
-    """Stop shingles and what they were learnt from.
+    """Stop shingles and the sample that they were learnt from.
 
     Attributes:
-        counts: By hash, in how many documents it stood.
-        documents: Different documents of the sample.
-        share: Share of them from which on a shingle is a stop shingle, above 0, up to 1.
-        shingles: What kind of shingles they are, as `described` says it.
+        counts: Number of documents with the shingle, by hash.
+        documents: Number of documents in the sample, copies counted once.
+        share: Least share of the documents with a stop shingle, above 0, up to 1.
+        shingles: Options of the shingles, as `described` returns them.
     """
 
     counts: dict[int, int]
@@ -64,7 +64,7 @@ class StopShingles:
 
     @property
     def least_documents(self) -> int:
-        """In how many documents a stop shingle stands at least."""
+        """Least number of documents with a stop shingle."""
         return max(LEAST_DOCUMENTS, math.ceil(self.share * self.documents - 1e-9))
 
     def encoded(self) -> str:
@@ -75,7 +75,7 @@ class StopShingles:
 
 
 def described(options: ShingleOptions) -> dict[str, str]:
-    """Return what decides which hash a shingle has, as texts; equal for options whose shingles are the same."""
+    """Return the options that decide on the hash of a shingle, as texts."""
     return {
         "algorithm": str(ALGORITHM),
         "unit": options.unit,
@@ -92,14 +92,14 @@ def _flag(value: bool) -> str:
 
 
 def digest_of_words(words: frozenset[str]) -> str:
-    """Return 16 bytes of BLAKE2b, in hexadecimal, of a stop list as it works; "none" for an empty one."""
+    """Return 16 bytes of BLAKE2b, in hexadecimal, of the normalised tokens of a stop list; "none" for an empty one."""
     if not words:
         return "none"
     return _digest("\n".join(sorted({token for word in words for token in normalise(word).split(" ")})))
 
 
 def digest_of_hashes(hashes: frozenset[int]) -> str:
-    """Return 16 bytes of BLAKE2b, in hexadecimal, of stop shingles; "none" for none at all."""
+    """Return 16 bytes of BLAKE2b, in hexadecimal, of stop shingles; "none" for no shingles."""
     return _digest("\n".join(f"{value:08x}" for value in sorted(hashes))) if hashes else "none"
 
 
@@ -111,7 +111,8 @@ def parse_stop_shingles(text: str) -> StopShingles:
     """Read the content of a file.
 
     Raises:
-        ValueError: It is no such file; the text says which line is wrong, in words that follow the file's name.
+        ValueError: The text is not such a file. The error names the wrong line and continues a sentence that begins
+            with the name of the file.
     """
     lines = text.split("\n")
     if lines[0] != HEADER:
@@ -142,7 +143,7 @@ def parse_stop_shingles(text: str) -> StopShingles:
 
 
 def _sample(settings: dict[str, str]) -> tuple[int, float]:
-    """Take the size of the sample and the share out of the settings of a file."""
+    """Remove the size of the sample and the share from the settings of a file and return both."""
     try:
         documents, share = int(settings.pop("documents")), float(settings.pop("share"))
     except ValueError as error:
@@ -153,30 +154,29 @@ def _sample(settings: dict[str, str]) -> tuple[int, float]:
 
 
 def differences(stops: StopShingles, options: ShingleOptions) -> list[str]:
-    """Return in what the shingles of a file are not those of a profile, each as a text; empty if they are."""
+    """Return the options in which a file and a profile differ, each as a text; empty if there are none."""
     wanted = described(options)
     return [f"{key} {stops.shingles[key]}, not {wanted[key]}" for key in wanted if stops.shingles[key] != wanted[key]]
 
 
 def learn_stop_shingles(texts: Iterable[str], options: ShingleOptions, share: float) -> StopShingles:
-    """Find the shingles that stand in at least a share of the different documents of a sample.
+    """Find the shingles that occur in at least a share of the documents of a sample.
 
-    Documents with the same shingles count once, or a text that was copied often would be a frame. The counts are exact
-    while there are no more than `MOST_COUNTED` different shingles. Beyond that the rarest are forgotten now and then
-    (lossy counting; Manku and Motwani, 2002): a shingle may then be taken for more frequent than it is, by as much as
-    may have been forgotten of it, never for less, so that none is missed.
+    Documents with the same shingles count once, so that a text with many copies is no boilerplate. The counts are exact
+    up to `MOST_COUNTED` different shingles. Beyond that the rarest are forgotten (lossy counting; Manku and Motwani,
+    2002): the count of a shingle may then be too high by the number of forgotten occurrences, never too low, so that no
+    stop shingle is missed.
 
     Args:
         texts: Any number of texts; they are read once.
-        options: Which shingles; what is left out by `stop_shingles` is not.
+        options: Options of the shingles; `bag` and `stop_shingles` are ignored.
         share: Above 0, up to 1.
 
     Raises:
-        ValueError: A share outside that range, or too small for what can be counted.
+        ValueError: A share outside that range, or too small for the number of shingles that can be counted.
     """
     if not 0 < share <= 1:
         raise ValueError(f"the share must be above 0 and at most 1, not {share}")
-    # Sets of shingles are what counts, with all that is common in them.
     plain = replace(options, bag=False, stop_shingles=frozenset())
     shingler, counter = Shingler(plain), Counter(MOST_COUNTED)
     seen: set[bytes] = set()
@@ -197,7 +197,7 @@ def learn_stop_shingles(texts: Iterable[str], options: ShingleOptions, share: fl
 
 
 def _different(shingler: Shingler, texts: Sequence[str], seen: set[bytes]) -> list[NDArray[np.uint32]]:
-    """Return the shingles of those texts whose shingles were not seen before."""
+    """Return the shingle sets of texts that are not in `seen`, and add them to it."""
     shingles = shingler.shingle(texts)
     different = []
     for first, last in itertools.pairwise(shingles.offsets.tolist()):
@@ -210,23 +210,23 @@ def _different(shingler: Shingler, texts: Sequence[str], seen: set[bytes]) -> li
 
 
 class Counter:
-    """Counts in how many documents shingles stand, in bounded memory.
+    """Counts the documents that contain each shingle, in bounded memory (lossy counting).
 
     Args:
-        most: Shingles to count at the same time.
+        most: Most shingles to count at the same time.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._hashes = np.empty(0, np.uint32)
         self._counts = np.empty(0, np.int64)
-        #: Most that may have been forgotten of a shingle before it was counted.
+        #: Upper bound of the documents with each shingle before its count began.
         self._missed = np.empty(0, np.int64)
-        #: In how many documents a shingle may have stood that is not counted, at most.
+        #: Upper bound of the documents with a shingle that is not counted.
         self.forgotten = 0
 
     def add(self, documents: Sequence[NDArray[np.uint32]]) -> None:
-        """Count the shingles of some documents, each document's distinct."""
+        """Count the shingles of documents, distinct within each."""
         if not documents:
             return
         new, times = np.unique(np.concatenate(documents), return_counts=True)
@@ -235,7 +235,7 @@ class Counter:
         both = both[order]
         counts = np.concatenate([self._counts, times])[order]
         missed = np.concatenate([self._missed, np.full(new.size, self.forgotten)])[order]
-        # A shingle that was counted before stands first of the two, with what may have been missed of it then.
+        # Of two equal shingles the first is the one with the earlier count, and its upper bound holds for both.
         first = np.flatnonzero(np.concatenate(([True], both[1:] != both[:-1])))
         self._hashes, self._missed = both[first], missed[first]
         self._counts = np.add.reduceat(counts, first)
@@ -250,7 +250,7 @@ class Counter:
             self._hashes, self._counts, self._missed = self._hashes[kept], self._counts[kept], self._missed[kept]
 
     def at_least(self, least: int, most: int) -> dict[int, int]:
-        """Return the shingles that may stand in `least` documents or more, and how many that may be, up to `most`."""
+        """Return the shingles that may occur in `least` documents or more, with the upper bound, at most `most`."""
         upper = self._counts + self._missed
         at = np.flatnonzero(upper >= least)
         return dict(zip(self._hashes[at].tolist(), np.minimum(upper[at], most).tolist(), strict=True))

@@ -1,7 +1,7 @@
-"""From texts to the hashed elements that shingles are made of: tokens, or characters.
+"""From texts to elements: tokens or characters, each as a 64-bit hash.
 
-ASCII texts are read as bytes, any others as code points through `folding`. For an ASCII text both ways come to
-the same elements.
+ASCII texts are read as bytes, other texts as code points folded by `normalise`. Both ways give an ASCII text the same
+elements.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from streamdedup.text.unicode_tables import CODE_POINT, LETTER, MARK, NUMBER, SO
 
 
 def _ascii_table(*, letters_only: bool) -> bytes:
-    """Return the table for `bytes.translate`: folded letters and digits, a space for everything else."""
+    """Return a table for `bytes.translate`: lower-case letters and digits, a space for all other bytes."""
     table = bytearray(b" " * 256)
     for point in range(128):
         character = chr(point)
@@ -29,11 +29,10 @@ def _ascii_table(*, letters_only: bool) -> bytes:
 _ASCII = _ascii_table(letters_only=False)
 _ASCII_LETTERS = _ascii_table(letters_only=True)
 _ASCII_HASHES = character_hashes(np.arange(128, dtype=np.uint32))
-
-
-#: Marks in a row that are passed over one step at a time, each step being for the whole batch.
+#: Consecutive marks that are attached to their base one at a time, for the whole batch at once; longer runs are
+#: attached base by base.
 _MARK_STEPS = 4
-#: Hash of the one space that stands for what separates words, where characters are the elements.
+#: Hash of the space that replaces a run of separators, where the elements are characters.
 SPACE_HASH = _ASCII_HASHES[SPACE : SPACE + 1]
 
 
@@ -44,7 +43,7 @@ class ElementReader:
     Attributes:
         unit: Elements are tokens, or characters.
         letters_only: Digits separate.
-        keep_white_space: Character unit: separators count as one space between words; otherwise not at all.
+        keep_white_space: Character unit: a run of separators is one space; otherwise separators are left out.
         fold_marks: Accents and vowel signs are left out.
     """
 
@@ -58,14 +57,14 @@ class ElementReader:
 
         Args:
             texts: Texts.
-            ascii_only: All of them are ASCII; otherwise they are handled as any Unicode.
+            ascii_only: Whether all texts are ASCII; otherwise they are handled as any Unicode.
         """
         if self.unit == "char":
             return self._ascii_characters(texts) if ascii_only else self._general_characters(texts)
         return self._ascii_tokens(texts) if ascii_only else self.tokens(texts)
 
     def _ascii_bytes(self, texts: Sequence[str]) -> tuple[bytes, NDArray[np.int64]]:
-        """Return folded bytes with a separator before each text and at the end, and where each text starts."""
+        """Return folded bytes, a separator before each text and at the end, and the start of each text."""
         starts = np.fromiter(map(len, texts), np.int64, len(texts)) + 1
         data = "\n".join(["", *texts, ""]).encode("ascii").translate(_ASCII_LETTERS if self.letters_only else _ASCII)
         return data + PADDING, offsets_of(starts) + 1
@@ -87,7 +86,7 @@ class ElementReader:
         return Elements(hashes, stored, used, np.diff(np.searchsorted(starts, documents)))
 
     def tokens(self, texts: Sequence[str]) -> Elements:
-        """Return the tokens of any texts, whatever the unit."""
+        """Return the tokens of any texts, also for the character unit."""
         folded = fold(texts, fold_marks=self.fold_marks)
         inside = (folded.packed & self._token_bits()) != 0
         starts, lengths = _token_places(folded, inside)
@@ -106,10 +105,10 @@ class ElementReader:
     def _kept(
         self, inside: NDArray[np.bool_], documents: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return which characters are stored, how many for each document, and how many of these are its text.
+        """Return the places of the characters to store, and `Elements.stored` and `Elements.used`.
 
-        With white space, the first separator of each run is stored. The one behind the last token of a document is
-        stored as well, but is no part of its text.
+        With white space, the first separator of each run is stored. The separator behind the last token of a document
+        is stored as well, but does not belong to the text.
         """
         if not self.keep_white_space:
             kept = np.flatnonzero(inside)
@@ -126,14 +125,17 @@ class ElementReader:
 
 
 def _ascii_inside(data: bytes) -> NDArray[np.bool_]:
-    """Return which bytes are part of a token; the padding is not."""
+    """Return a mask of the bytes that belong to a token; the padding does not."""
     inside: NDArray[np.bool_] = np.frombuffer(data, np.uint8) != SPACE
     inside[-len(PADDING) :] = False
     return inside
 
 
 def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return where tokens begin: after a separator; at and after characters that are tokens of their own."""
+    """Return a mask of the first characters of tokens.
+
+    A token begins after a separator, at a character that is a token of its own, and after such a character.
+    """
     begins = inside.copy()
     begins[1:] &= ~inside[:-1]
     if not folded.bits & SOLO:
@@ -151,7 +153,7 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
 
 
 def _continued_by_marks(solo: NDArray[np.bool_], mark: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which characters are in `solo`, or marks that follow one of these."""
+    """Return a mask of the characters in `solo` and of the marks that follow them."""
     reached = solo.copy()
     for _ in range(_MARK_STEPS):
         further = reached[:-1] & mark[1:]
@@ -166,13 +168,13 @@ def _continued_by_marks(solo: NDArray[np.bool_], mark: NDArray[np.bool_]) -> NDA
 
 
 def _token_places(folded: Folded, inside: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where tokens begin, and how many code points each has."""
+    """Return the start of each token and its length in code points."""
     if not folded.bits & SOLO:
         edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
         return edges[::2].copy(), edges[1::2] - edges[::2]
     begins = _token_begins(folded, inside)
     starts = np.flatnonzero(begins)
-    # A token ends where another begins or a separator stands, behind a character that is part of one.
+    # A token ends before a separator and before the first character of another token.
     end = begins[1:] | ~inside[1:]
     end &= inside[:-1]
     lengths = np.flatnonzero(end)
@@ -182,7 +184,7 @@ def _token_places(folded: Folded, inside: NDArray[np.bool_]) -> tuple[NDArray[np
 
 
 def _points(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> NDArray[np.uint32]:
-    """Return folded code points, spaces for what separates."""
+    """Return folded code points, with spaces as separators."""
     points = packed & CODE_POINT
     points -= SPACE
     points *= inside
@@ -191,5 +193,5 @@ def _points(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> NDArray[np
 
 
 def utf8(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> bytes:
-    """Return folded code points as UTF-8, spaces for what separates."""
+    """Return folded code points as UTF-8, with spaces as separators."""
     return str(_points(packed, inside).astype("<u4", copy=False).data, "utf-32-le").encode("utf-8")

@@ -1,8 +1,9 @@
-"""Documents in, alerts out: the only package besides ``dead_letters`` that knows the wire format.
+"""The wire format: documents in (``documents``), alerts out (``alerts``), dead letters out (``dead_letters``).
 
-A record's value becomes a ``Document`` or a ``DecodeError`` with a stable code; what a document was found to resemble
-becomes one or more JSON messages. The formats are promised to users in ``docs/messages.md`` and as JSON Schemas in
-``streamdedup/schemas``. Texts go nowhere but into ``Document.text``: no error and no alert contains any of it.
+The value of a record is decoded to a ``Document`` or a ``DecodeError`` with a stable code. An ``Alert`` is encoded to
+one or more JSON messages. The formats are specified in ``docs/messages.md`` and in the JSON Schemas of
+``streamdedup/wire/schemas``. The text of a document is in ``Document.text`` alone: no error, alert or header contains
+any part of it.
 """
 
 from importlib import resources

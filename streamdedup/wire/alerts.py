@@ -1,4 +1,4 @@
-"""Alerts out: what a document was found to resemble, as one or more JSON messages, and back."""
+"""Alerts: a document and its matches, encoded to one or more JSON messages and decoded from them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from streamdedup.wire.documents import ErrorCode
 
 Method = Literal["exact", "estimated"]
 
-#: Version of the alert format; a change that old subscribers would misread raises it.
+#: Version of the alert format; it is raised by a change that subscribers of the version before would misread.
 ALERT_VERSION: Final = 1
-#: Matches in one alert message; further ones follow in further messages.
+#: Most matches in one alert message; a further message holds the rest.
 DEFAULT_MAX_MATCHES: Final = 100
 #: Bytes of one alert message, key and framing included; well below Kafka's default limit of 1,048,576.
 DEFAULT_MAX_ALERT_BYTES: Final = 900_000
-#: Smallest limit on an alert message: ids, source and publication time fit it however many of their bytes are escaped.
+#: Smallest limit on an alert message: ids, source and publication time fit even with every byte escaped.
 MIN_ALERT_BYTES: Final = 65_536
 
-# What a record takes in a batch beside key and value: lengths, time, offset and the frame of the batch.
-_RECORD_FRAME_BYTES = 96
+# Bytes of a record in a batch beside key and value: lengths, time, offset and the header of the batch.
+_RECORD_OVERHEAD_BYTES = 96
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _MIN_TIME_MS = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
@@ -32,18 +32,18 @@ _MAX_TIME_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One document that another one resembles.
+    """A near-duplicate of a document.
 
     Attributes:
-        id: What its sender calls it.
-        digest: Content digest of the version that was compared, as hexadecimal text.
-        position: Where that version stands.
-        similarity: Jaccard similarity, 0 to 1.
-        method: Computed from the shingles, or estimated from signatures.
-        standard_error: Of the estimate; 0 when exact.
-        shared_bands: How many band keys the two have in common.
-        pair: Name of the pair of versions, whichever of the two is alerted: 32 hexadecimal digits; empty in alerts of
-            before there were such names.
+        id: Document id.
+        digest: Content digest of the compared version, as hexadecimal text.
+        position: Position of the record of that version.
+        similarity: Similarity, 0 to 1.
+        method: Whether the similarity was computed from the shingles or estimated from signatures.
+        standard_error: Standard error of an estimate; 0 when exact.
+        shared_bands: Number of band keys that the two documents have in common.
+        pair: Pair key of the two versions as 32 hexadecimal digits, the same for both documents; empty in alerts from
+            versions without pair keys.
     """
 
     id: str
@@ -58,16 +58,20 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A document and all that it resembles.
+    """A document and its matches.
 
     Attributes:
-        profile: Name of the profile under which they were compared.
-        document_id: The document's id; its position, record time, source and so on follow as in ``Document``.
-        digest: Its content digest, as hexadecimal text.
-        matches: What it resembles; the most similar first, then by id.
-        cluster_id: The cluster that it belongs to.
-        threshold: Similarity from which on the profile reports a pair.
-        detected_at_ms: When the matches were found, in milliseconds since the epoch.
+        profile: Name of the profile.
+        document_id: Document id.
+        digest: Content digest, as hexadecimal text.
+        position: Position of the record of the document.
+        time_ms: Record time in milliseconds since the epoch.
+        published_at: Time of publication, as in ``Document``.
+        source: Source, as in ``Document``.
+        matches: Near-duplicates, the most similar first, then by id.
+        cluster_id: Id of the first document of the cluster.
+        threshold: Least similarity of a pair in the profile.
+        detected_at_ms: Time of the detection, in milliseconds since the epoch.
     """
 
     profile: str
@@ -88,9 +92,9 @@ class AlertPart:
     """One message of an alert.
 
     Attributes:
-        alert: The alert with this part's matches only.
+        alert: The alert with the matches of this part only.
         part: Number of the part, from 1.
-        parts: How many there are.
+        parts: Number of parts.
     """
 
     alert: Alert
@@ -141,34 +145,34 @@ _alert_decoder = msgspec.json.Decoder(_WireAlert[_WireMatch])
 def encode_alert(
     alert: Alert, max_matches: int = DEFAULT_MAX_MATCHES, max_bytes: int = DEFAULT_MAX_ALERT_BYTES
 ) -> list[bytes]:
-    """Return the messages of an alert, in order; none when it has no match.
+    """Return the messages of an alert, in order; no message without matches.
 
-    The same alert always gives the same bytes. A limit on bytes may leave fewer than ``max_matches`` in a message.
+    Equal alerts give equal bytes. The limit on bytes may leave fewer than ``max_matches`` in a message.
 
     Args:
-        alert: What was found; its matches are sorted here.
-        max_matches: Greatest number of matches in a message.
-        max_bytes: Limit on a message, its key (the document's id) and framing included; at least ``MIN_ALERT_BYTES``.
+        alert: The alert; its matches are sorted here.
+        max_matches: Most matches in a message, at least 1.
+        max_bytes: Limit on a message, with its key (the document id) and framing; at least ``MIN_ALERT_BYTES``.
 
     Raises:
-        ValueError: A limit below its least sensible value.
+        ValueError: A limit is below its minimum.
     """
     if max_matches < 1 or max_bytes < MIN_ALERT_BYTES:
         raise ValueError(f"an alert needs room for one match and {MIN_ALERT_BYTES:,} bytes: {max_matches}, {max_bytes}")
     matches = sorted(alert.matches, key=_order)
     encoded = [_encode_match(match) for match in matches]
-    # All but the matches, at its longest: no part number has more digits than the number of matches.
+    # The longest message without matches: no part number has more digits than the number of matches.
     rest_bytes = len(_encode_part(alert, [], len(encoded), len(encoded)))
-    rest_bytes += len(alert.document_id.encode()) + _RECORD_FRAME_BYTES
+    rest_bytes += len(alert.document_id.encode()) + _RECORD_OVERHEAD_BYTES
     groups = list(_grouped(encoded, max_matches, max_bytes - rest_bytes))
     return [_encode_part(alert, group, part, len(groups)) for part, group in enumerate(groups, 1)]
 
 
 def decode_alert(value: bytes) -> AlertPart:
-    """Read one message of an alert; fields that later versions may add are ignored.
+    """Decode one message of an alert; unknown fields are ignored.
 
     Raises:
-        DecodeError: It is no alert message of this version.
+        DecodeError: The value is no alert message of this version.
     """
     try:
         wire = _alert_decoder.decode(value)
@@ -200,7 +204,7 @@ def _position(place: _Place) -> Position:
 
 
 def _order(match: Match) -> tuple[object, ...]:
-    """Most similar first, then by id; the rest makes it an order of any matches, so that the bytes never vary."""
+    """Sort key: most similar first, then by id; total, so that equal alerts give equal bytes."""
     place = (match.id, match.digest, match.position)
     return (-match.similarity, *place, match.method, match.standard_error, match.shared_bands, match.pair)
 
@@ -232,7 +236,7 @@ def _encode_part(alert: Alert, matches: list[msgspec.Raw], part: int, parts: int
 
 
 def _grouped(encoded: Sequence[bytes], max_count: int, max_bytes: int) -> Iterator[list[msgspec.Raw]]:
-    """Cut ``encoded`` into runs within both limits; a run has one member at least."""
+    """Cut ``encoded`` into groups within both limits; a group has at least one match."""
     group: list[msgspec.Raw] = []
     room = max_bytes
     for match in encoded:
@@ -247,16 +251,16 @@ def _grouped(encoded: Sequence[bytes], max_count: int, max_bytes: int) -> Iterat
 
 
 def _to_text(time_ms: int) -> str:
-    """Write a time as RFC 3339 in UTC with milliseconds; beyond the years 1 to 9999 the nearest that can be written."""
+    """Format a time as RFC 3339 in UTC with milliseconds, clamped to the years 1 to 9999."""
     time = _EPOCH + min(max(time_ms, _MIN_TIME_MS), _MAX_TIME_MS) * _MILLISECOND
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _to_ms(text: str) -> int:
-    """Read a time; the reverse of ``_to_text``.
+    """Parse a time; the reverse of ``_to_text``.
 
     Raises:
-        ValueError: It is no time, or one without a time zone.
+        ValueError: The text is no time, or has no time zone.
     """
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:

@@ -1,8 +1,8 @@
-"""Dead letters: a record that can never be processed, as it came, with headers that say why.
+"""Dead letters: records that can never be processed, unchanged, with the reason in headers.
 
-Key, value, headers and record time stay as they were, so that a mended daemon can be given the record again; the
-headers ``streamdedup.dlq.*`` name the reason and the place. What could not be kept is said there too. Nothing here
-decides what becomes of a record, and no text of a document gets into a header. Promised in ``docs/messages.md``.
+Key, value, headers and record time stay as they were, so that the record can be replayed to a corrected daemon. The
+headers ``streamdedup.dlq.*`` name the reason and the position, and any part of the record that was cut off. No header
+contains text of a document. The format is specified in ``docs/messages.md``.
 """
 
 import json
@@ -17,21 +17,21 @@ from typing import Final, Protocol
 from streamdedup.errors import MessageError
 from streamdedup.position import Position
 
-#: Start of the name of every header of ours.
+#: Prefix of the names of all headers of a dead letter that are not the record's.
 PREFIX: Final = "streamdedup.dlq."
-#: Greatest length of the value of one header of ours, in bytes of UTF-8.
+#: Greatest length of the value of one such header, in bytes of UTF-8.
 MAX_HEADER_BYTES: Final = 1_024
-#: Bytes of one dead letter unless the caller says otherwise: Kafka's default limit of 1,048,576 less room for framing.
+#: Default limit on a dead letter in bytes: Kafka's default limit of 1,048,576 less room for framing.
 DEFAULT_MAX_BYTES: Final = 1_000_000
-#: Smallest limit: our own headers fit it at their longest.
+#: Smallest limit on a dead letter in bytes: the headers ``streamdedup.dlq.*`` fit it at their longest.
 MIN_BYTES: Final = 24_576
-#: Error code of an exception that is not one of the project's own: a mistake of ours.
+#: Error code of an unexpected exception: a defect of this program.
 INTERNAL: Final = "internal"
 
-# What a record and each of its headers take beside their bytes: lengths, time and offset as variable-length numbers.
-_RECORD_FRAME_BYTES = 96
-_HEADER_FRAME_BYTES = 10
-# Facts about the bytes, not about the failure: they stay true when a dead letter is replayed and fails again.
+# Bytes of a record and of each header beside their contents: lengths, time and offset as variable-length numbers.
+_RECORD_OVERHEAD_BYTES = 96
+_HEADER_OVERHEAD_BYTES = 10
+# Headers about the bytes, not about the failure: they stay true when a dead letter is replayed and fails again.
 _LASTING = (
     "null-headers",
     "null-value",
@@ -46,7 +46,7 @@ _LASTING = (
 
 
 class Stage(StrEnum):
-    """How far the record came."""
+    """Stage of processing at which a record failed."""
 
     READ = "read"
     DECODE = "decode"
@@ -55,15 +55,15 @@ class Stage(StrEnum):
 
 
 class Origin(Protocol):
-    """A record as it came in; ``kafka.protocols.Record`` is one."""
+    """An input record; ``kafka.protocols.Record`` implements it."""
 
     @property
     def position(self) -> Position:
-        """Where it stands."""
+        """Position of the record."""
 
     @property
     def timestamp_ms(self) -> int:
-        """Record time in milliseconds since the epoch; negative when it has none."""
+        """Record time in milliseconds since the epoch; negative when the record has none."""
 
     @property
     def key(self) -> bytes | None:
@@ -79,13 +79,13 @@ class Origin(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Daemon:
-    """Who writes the dead letter.
+class DaemonInfo:
+    """The daemon that writes a dead letter.
 
     Attributes:
         group: Consumer group.
         instance: Name of the process within the group.
-        version: Of the software.
+        version: Version of streamdedup.
     """
 
     group: str
@@ -95,13 +95,13 @@ class Daemon:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a record cannot be processed.
+    """The reason why a record cannot be processed.
 
     Attributes:
-        stage: How far it came.
-        code: Stable name of the reason, an ``ErrorCode`` of ``messages``.
-        error_class: Name of the exception's class.
-        message: For the operator; never contains the text of a document.
+        stage: Stage of processing.
+        code: Stable name of the reason, an ``ErrorCode``.
+        error_class: Name of the class of the exception.
+        message: Text for the operator; contains no text of a document.
     """
 
     stage: Stage
@@ -111,7 +111,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: Exception, stage: Stage) -> "Failure":
-        """Describe ``error``; of an unexpected one only the place is told, for its message may quote the document."""
+        """Describe an error; an unexpected one by its place in the code alone: its message may quote the text."""
         name = type(error).__name__
         if isinstance(error, MessageError):
             return cls(stage, str(error.code), name, str(error))
@@ -127,7 +127,7 @@ class DeadLetter:
     Attributes:
         key: Key bytes, or None.
         value: Value bytes; None (a tombstone) only together with a key.
-        headers: The record's own headers, then ours.
+        headers: Headers of the record, then ``streamdedup.dlq.*``.
         timestamp_ms: Record time to set, in milliseconds since the epoch; None for the time of sending.
     """
 
@@ -140,27 +140,29 @@ class DeadLetter:
 def dead_letter(
     record: Origin,
     failure: Failure,
-    daemon: Daemon,
+    daemon: DaemonInfo,
     *,
     time_ms: int,
     max_bytes: int = DEFAULT_MAX_BYTES,
     unread: bool = False,
 ) -> DeadLetter:
-    """Make the dead letter of ``record``; it always fits ``max_bytes``.
+    """Return the dead letter of a record; its size is at most ``max_bytes``.
 
-    Headers of an earlier dead letter of the same record are replaced and ``attempts`` counts on. Its facts about the
-    bytes (a value that was cut, say) are kept: they have to be removed when the bytes are restored. Headers of these
-    names that name no earlier place in the partition of the record are a producer's own and say nothing.
+    Headers of an earlier dead letter of the same record are replaced, and ``attempts`` is incremented. Headers about
+    the bytes (a truncated value for example) are kept; they have to be removed when the bytes are restored. Headers
+    with these names that do not name an earlier position in the partition of the record come from its producer and are
+    ignored.
 
     Args:
-        record: The record, or of one that could not be read its coordinates with everything else empty.
-        failure: Why.
-        daemon: Who says so.
-        time_ms: Now, in milliseconds since the epoch. A record time beyond it is set back to it, because brokers refuse
-            records from the future; the header ``timestamp`` keeps the original.
+        record: The record; for an unreadable one the position with everything else empty.
+        failure: Reason of the failure.
+        daemon: The daemon that writes the dead letter.
+        time_ms: Current time in milliseconds since the epoch. A later record time is set back to it, because brokers
+            refuse records from the future; the header ``timestamp`` keeps the original.
         max_bytes: Limit on key, value and headers with their framing; at least ``MIN_BYTES``. Beyond it the value is
-            cut, then the record's own headers are dropped, then the key is cut, as far as needed and always said.
-        unread: The Kafka client itself could not read the record.
+            truncated, then the headers of the record are dropped, then the key is truncated, as far as needed; headers
+            name each of these.
+        unread: Whether the Kafka client could not read the record.
 
     Raises:
         ValueError: ``max_bytes`` is below ``MIN_BYTES``.
@@ -187,7 +189,7 @@ def dead_letter(
 
 
 def read_headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
-    """Return our headers of a dead letter, by name without the prefix; of a repeated name the last value counts."""
+    """Return the headers ``streamdedup.dlq.*`` by name without the prefix; the last value of a repeated name counts."""
     return {
         name.removeprefix(PREFIX): (value or b"").decode(errors="replace")
         for name, value in headers
@@ -195,7 +197,7 @@ def read_headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
     }
 
 
-def _reason(record: Origin, failure: Failure, daemon: Daemon, time_ms: int) -> dict[str, str]:
+def _reason(record: Origin, failure: Failure, daemon: DaemonInfo, time_ms: int) -> dict[str, str]:
     topic, partition, offset, _ = record.position
     time = datetime.fromtimestamp(time_ms // 1_000, UTC).replace(microsecond=time_ms % 1_000 * 1_000, tzinfo=None)
     return {
@@ -215,10 +217,10 @@ def _reason(record: Origin, failure: Failure, daemon: Daemon, time_ms: int) -> d
 
 
 def _earlier(record: Origin) -> dict[str, str]:
-    """Return our headers of a record that is a replayed dead letter, and nothing for any other record.
+    """Return the headers ``streamdedup.dlq.*`` of a replayed dead letter, and none for any other record.
 
-    A replay goes to the partition in which the record failed, so its headers name an earlier place in that partition. A
-    producer may write headers of any name: believed, they would keep the record from being replayed.
+    A replay goes to the partition in which the record failed, so its headers name an earlier position in that
+    partition. Headers of these names from a producer would otherwise prevent the replay of the record.
     """
     earlier, (topic, partition, offset, _) = read_headers(record.headers), record.position
     place = (earlier.get("topic"), earlier.get("partition"))
@@ -228,18 +230,18 @@ def _earlier(record: Origin) -> dict[str, str]:
 
 
 def whole_number(text: str) -> int | None:
-    """Read a whole number that is not negative and fits 63 bits; None for anything else."""
+    """Parse a whole number that is not negative and fits 63 bits; None for any other text."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
 def _attempts(earlier: dict[str, str]) -> int:
-    """Return how often the record failed before; what is no sensible number counts as never."""
+    """Return the number of earlier failures; 0 where the header is no number."""
     text = earlier.get("attempts", "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
 
 def _name_list(names: Sequence[str]) -> str:
-    """Write header names as a JSON array; the last ones are left out when they do not fit one header."""
+    """Format header names as a JSON array, without the last ones if they do not fit one header."""
     while len((text := json.dumps(names)).encode()) > MAX_HEADER_BYTES:
         names = [*names[: len(names) // 2], "..."]
     return text
@@ -250,20 +252,20 @@ def _encoded(own: dict[str, str]) -> list[tuple[str, bytes]]:
 
 
 def _clipped(text: str) -> bytes:
-    """Encode ``text``, cut between two characters where it is too long."""
+    """Encode a text, truncated between two characters to the limit of a header."""
     return text.encode(errors="replace")[:MAX_HEADER_BYTES].decode(errors="ignore").encode()
 
 
 def _size_bytes(key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes]]) -> int:
-    """Return an upper bound of what a record takes in a batch."""
-    header_bytes = sum(len(name.encode()) + len(content) + _HEADER_FRAME_BYTES for name, content in headers)
-    return _RECORD_FRAME_BYTES + len(key or b"") + len(value or b"") + header_bytes
+    """Return an upper bound for the size of a record in a batch."""
+    header_bytes = sum(len(name.encode()) + len(content) + _HEADER_OVERHEAD_BYTES for name, content in headers)
+    return _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + header_bytes
 
 
 def _fit(
     key: bytes | None, value: bytes | None, kept: list[tuple[str, bytes]], own: dict[str, str], max_bytes: int
 ) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]:
-    """Cut value, headers and key, in this order, until all fits; what was cut is written into ``own``."""
+    """Truncate the value, drop the headers and truncate the key, in this order, until all fits; name it in ``own``."""
     if _size_bytes(key, value, [*kept, *_encoded(own)]) <= max_bytes:
         return key, value, kept
     whole = value or b""
@@ -271,14 +273,14 @@ def _fit(
         if len(headers) < len(kept):
             own["dropped-headers"] = str(len(kept))
         if whole:
-            # An earlier cut knows the original better than this one.
+            # The headers of an earlier truncation describe the original value.
             own.setdefault("truncated", "true")
             own.setdefault("original-length", str(len(whole)))
             own.setdefault("sha256", sha256(whole).hexdigest())
         room = max_bytes - _size_bytes(key, None, [*headers, *_encoded(own)])
         if room >= 0:
             return key, value and value[:room], headers
-    assert key is not None, "our own headers fit MIN_BYTES, so only a key can be in the way"
+    assert key is not None, "the headers fit MIN_BYTES, so only a key can be too long"
     own["truncated-key"] = "true"
     own.setdefault("original-key-length", str(len(key)))
     room = max_bytes - _size_bytes(None, None, _encoded(own))

@@ -1,4 +1,4 @@
-"""Records in: bytes become a ``Document``, or a ``DecodeError`` that says why not."""
+"""Documents: decodes the key and value of a record to a ``Document``, or raises a ``DecodeError``."""
 
 import re
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ from streamdedup.position import Position
 
 Op = Literal["upsert", "append", "delete"]
 
-#: UTF-8 bytes of an id, a source or a publication time. A message of 100 matches stays far below Kafka's usual 1 MB so.
+#: Most UTF-8 bytes of an id, a source or a publication time: a message of 100 matches stays far below 1 MB.
 MAX_ID_BYTES: Final = 1_024
-#: UTF-8 bytes of a document's text unless the caller says otherwise; Kafka's default record limit is about the same.
+#: Default limit on the text of a document in UTF-8 bytes; Kafka's default record limit is about the same.
 DEFAULT_MAX_TEXT_BYTES: Final = 1_000_000
-#: Levels of nesting in a value. Far above any sensible message and far below what an interpreter's stack bears, so that
-#: the same record has the same outcome on every Python.
+#: Most levels of nesting in a value: far above any sensible message and far below the stack of any interpreter, so that
+#: a record has the same outcome on every Python.
 MAX_DEPTH: Final = 256
 
 _BOM = b"\xef\xbb\xbf"
-# How an object begins in UTF-16, with a byte order mark or without.
+# First bytes of an object in UTF-16, with a byte order mark or without.
 _UTF16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{")
 _OPS: dict[str | None, Op] = {None: "upsert", "upsert": "upsert", "append": "append", "delete": "delete"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -36,7 +36,7 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class ErrorCode(StrEnum):
-    """Why a record became a dead letter; stable names for headers, metric labels and ``docs/messages.md``."""
+    """Reason of a dead letter; stable names for headers, metric labels and ``docs/messages.md``."""
 
     NOT_UTF8 = "not_utf8"
     NOT_JSON = "not_json"
@@ -49,15 +49,15 @@ class ErrorCode(StrEnum):
     UNKNOWN_OP = "unknown_op"
     NULL_WITHOUT_KEY = "null_without_key"
     TOO_LARGE = "too_large"
-    #: Something is to be appended to a document that is not there.
+    #: An append to a document that is not in the index.
     UNKNOWN_DOCUMENT = "unknown_document"
-    #: A bag that is kept by its signature cannot be continued.
+    #: An append to a bag that is stored as a signature.
     BAG_TOO_LARGE = "bag_too_large"
     #: Two ids share one 64-bit document number.
     ID_COLLISION = "id_collision"
-    #: The Kafka client itself could not read the record; only its coordinates are known.
+    #: The Kafka client could not read the record; only its position is known.
     UNREADABLE = "unreadable"
-    #: A mistake of ours that this record brings to light.
+    #: A defect of this program that the record triggers.
     INTERNAL = "internal"
 
 
@@ -65,13 +65,13 @@ class Document(msgspec.Struct, frozen=True, gc=False):
     """One decoded record.
 
     Attributes:
-        id: What the sender calls it; 1 to 1,024 bytes of UTF-8 without control characters.
-        text: What is compared; empty for a deletion. Never contains half of a surrogate pair.
-        position: Where its record stands.
+        id: Document id; 1 to 1,024 bytes of UTF-8 without control characters.
+        text: The text; empty for a deletion. Contains no half of a surrogate pair.
+        position: Position of the record.
         time_ms: Record time in milliseconds since the epoch.
-        op: What to do with it.
-        source: The sender's name of the source, as given.
-        published_at: The sender's time of publication, as given and not interpreted.
+        op: Operation.
+        source: Source of the document, as given.
+        published_at: Time of publication, as given and not interpreted.
     """
 
     id: str
@@ -84,29 +84,29 @@ class Document(msgspec.Struct, frozen=True, gc=False):
 
 
 def content_digest(text: str) -> bytes:
-    """Return the 16 bytes that stand for ``text``: BLAKE2b of its UTF-8 form (half surrogate pairs included)."""
+    """Return the content digest of a text: 16 bytes of BLAKE2b of its UTF-8 form, half surrogate pairs included."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 class Decoder:
-    """Turns the bytes of a record into a ``Document``; deterministic, so a replay always has the same outcome.
+    """Decodes records to documents; deterministic, so that a replay has the same outcome.
 
-    Fields other than the named ones are skipped and not looked into. Of a name that occurs twice the last value counts.
+    Other fields are skipped without validation. The last value of a repeated field counts.
 
     Args:
-        id_field: Where the id stands; without it the record's key is the id.
-        text_fields: Where the text stands; several are joined by a newline, missing ones left out.
-        published_at_field: Where the time of publication stands.
-        source_field: Where the source stands.
-        op_field: Where the operation stands.
+        id_field: Field with the id; without it the key of the record is the id.
+        text_fields: Fields with the text; several are joined by a newline, missing ones are left out.
+        published_at_field: Field with the time of publication.
+        source_field: Field with the source.
+        op_field: Field with the operation.
         max_text_bytes: Greatest length of a text in bytes of UTF-8.
 
     Attributes:
-        id_field: As given; so are the others.
-        text_fields: The first is where a text is to be put that has no field of its own.
-        published_at_field: See above.
-        source_field: See above.
-        op_field: See above.
+        id_field: As given.
+        text_fields: As given.
+        published_at_field: As given.
+        source_field: As given.
+        op_field: As given.
 
     Raises:
         ValueError: No text field, a field used twice, or a name with quotes, backslashes or control characters.
@@ -129,7 +129,7 @@ class Decoder:
             raise ValueError(f"every field needs a name of its own, and a text at least one: {list(names.values())}")
         kinds: dict[str, Any] = dict.fromkeys(names, str | int | None) | dict.fromkeys((*self._texts, "op"), str | None)
         fields = [(attribute, kind, None) for attribute, kind in kinds.items()]
-        # Collecting cycles is pointless work here: the fields are plain strings and numbers.
+        # gc=False: strings and numbers form no reference cycles.
         struct: Any = msgspec.defstruct("Fields", fields, rename=names, gc=False)
         self._fields = msgspec.json.Decoder(struct)
         self._names = names
@@ -144,10 +144,10 @@ class Decoder:
         """Decode one record.
 
         Args:
-            position: Where it stands.
+            position: Position of the record.
             timestamp_ms: Record time in milliseconds since the epoch.
-            key: Its key bytes; the id, where the value names none.
-            value: Its value bytes; None (a tombstone) deletes the document that the key names.
+            key: Key bytes; the id of a document whose value has none.
+            value: Value bytes; None (a tombstone) deletes the document whose id is the key.
 
         Raises:
             DecodeError: The record is no document; ``code`` is an ``ErrorCode``.
@@ -172,7 +172,7 @@ class Decoder:
         return Document(document_id, text, position, timestamp_ms, op, source, published_at)
 
     def _parse(self, value: bytes) -> Any:
-        """Return the fields of ``value``; what senders in good faith get wrong is mended first."""
+        """Return the fields of a value; a byte order mark and half surrogate pairs are repaired first."""
         if value.count(b"{") + value.count(b"[") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
             raise DecodeError(ErrorCode.TOO_DEEP, f"the value is nested deeper than {MAX_DEPTH} levels")
         try:
@@ -180,18 +180,18 @@ class Decoder:
         except msgspec.ValidationError as error:
             raise self._wrong_type(error) from None
         except ValueError as error:
-            mended = _mend(value, b"ufffd")
-            if mended == value:
+            repaired = _repaired(value, b"ufffd")
+            if repaired == value:
                 raise _malformed(value, error) from None
         try:
-            fields = self._fields.decode(mended)
-            other = self._fields.decode(_mend(value, b"u0000"))
+            fields = self._fields.decode(repaired)
+            other = self._fields.decode(_repaired(value, b"u0000"))
         except msgspec.ValidationError as error:
             raise self._wrong_type(error) from None
         except ValueError as error:
             raise _malformed(value, error) from None
         if fields.id != other.id:
-            # Two ids must not become one.
+            # The repair must not make two ids equal.
             raise self._bad_id("contains half of a surrogate pair")
         return fields
 
@@ -217,7 +217,7 @@ class Decoder:
             names = ", ".join(f"`{self._names[name]}`" for name in self._texts)
             raise DecodeError(ErrorCode.MISSING_TEXT, f"no text: {names} missing or null")
         text = "\n".join(texts)
-        # A text is never longer than the JSON that spells it: most are known to be short enough without being encoded.
+        # A text is never longer than its JSON, so most texts need not be encoded to be measured.
         if len(value) > self._max_text_bytes and (length := len(text.encode())) > self._max_text_bytes:
             limit = f"{self._max_text_bytes:,}"
             raise DocumentTooLarge(ErrorCode.TOO_LARGE, f"the text is {length:,} bytes long; the limit is {limit}")
@@ -234,7 +234,7 @@ class Decoder:
         return DecodeError(ErrorCode.INVALID_ID, f"the id (field `{self._names['id']}` or the key) {reason}")
 
     def _wrong_type(self, error: msgspec.ValidationError) -> DecodeError:
-        """Say which field is of a wrong type; msgspec's text holds type names and a path, nothing of the value."""
+        """Name the field of a wrong type; the text of msgspec holds type names and a path, nothing of the value."""
         reason, _, path = str(error).partition(" - at `$.")
         if not path:
             return DecodeError(ErrorCode.NOT_AN_OBJECT, f"the value is no JSON object: {reason}")
@@ -244,20 +244,20 @@ class Decoder:
 
 
 def _depth(value: bytes) -> int:
-    """Return how deep ``value`` is nested, well-formed or not."""
+    """Return the depth of nesting of a value, well-formed or not."""
     brackets = _STRING.sub(b"", value).translate(None, _NO_BRACKETS)
     return max(accumulate((1 if bracket in b"[{" else -1 for bracket in brackets), initial=0))
 
 
-def _mend(value: bytes, replacement: bytes) -> bytes:
-    """Blank a byte order mark and replace halves of surrogate pairs; no byte changes its place."""
+def _repaired(value: bytes, replacement: bytes) -> bytes:
+    """Blank a byte order mark and replace half surrogate pairs; all other bytes keep their positions."""
     if value.startswith(_BOM):
         value = b"   " + value[len(_BOM) :]
     return _ESCAPE.sub(lambda escape: b"\\" + replacement if escape[1] else escape[0], value)
 
 
 def _malformed(value: bytes, error: ValueError) -> DecodeError:
-    """Find the most helpful name for what is not JSON; msgspec's text holds a position, nothing of the value."""
+    """Return the most helpful error for malformed JSON; the text of msgspec holds a position, nothing of the value."""
     code, reason = ErrorCode.NOT_JSON, f"the value is not JSON: {error}" if value else "the value is empty"
     if value.startswith(_UTF16):
         code, reason = ErrorCode.NOT_UTF8, "the value is UTF-16; UTF-8 is wanted"

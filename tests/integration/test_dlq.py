@@ -21,7 +21,7 @@ from streamdedup.kafka import KafkaOptions
 from streamdedup.kafka.protocols import Record
 from streamdedup.kafka.reader import RecordFetcher
 from streamdedup.position import Position
-from streamdedup.wire.dead_letters import PREFIX, Daemon, Failure, Stage, dead_letter
+from streamdedup.wire.dead_letters import PREFIX, DaemonInfo, Failure, Stage, dead_letter
 from tests import servers
 from tests.raw_batches import SNAPPY, RawRecord, record_batch, send_batch
 
@@ -73,7 +73,7 @@ class World:
                 made = dead_letter(
                     record,
                     failure,
-                    Daemon("g", "a", "1"),
+                    DaemonInfo("g", "a", "1"),
                     time_ms=TIME_MS + number * 1000,
                     unread=code == "unreadable",
                 )

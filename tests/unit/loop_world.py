@@ -33,8 +33,7 @@ from streamdedup.similarity.lsh import Banding
 from streamdedup.testing.memory_transport import MemoryBroker, MemoryHistory, MemorySource, MemoryTransport
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.wire import Decoder, content_digest, decode_alert
-from streamdedup.wire.dead_letters import Daemon as DaemonName
-from streamdedup.wire.dead_letters import read_headers
+from streamdedup.wire.dead_letters import DaemonInfo, read_headers
 
 INPUT, DUPLICATES, DEAD_LETTERS = "articles", "duplicates", "duplicates.dlq"
 GROUP = "dedup"
@@ -221,7 +220,7 @@ class Daemon:
                 DUPLICATES,
                 DEAD_LETTERS,
                 1_000_000,
-                DaemonName(GROUP, name, "1"),
+                DaemonInfo(GROUP, name, "1"),
                 on_index_lost=world.on_index_lost,
                 breaker=world.breaker,
                 batch_records=world.batch_size,

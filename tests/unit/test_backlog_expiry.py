@@ -22,7 +22,7 @@ from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.position import Partition
 from streamdedup.testing.memory_transport import MemoryBroker, MemorySource, MemoryTransport
 from streamdedup.wire import Decoder
-from streamdedup.wire.dead_letters import Daemon
+from streamdedup.wire.dead_letters import DaemonInfo
 from tests.unit.loop_world import CLOCK, FINGERPRINT, OPTIONS, WORDS, Fate, Sent, World
 
 #: Window and lifetime, in milliseconds; the backlog has ten windows, and all of it is long past.
@@ -330,7 +330,7 @@ def test_of_two_profiles_in_a_batch_each_lists_its_own():
     loop = Loop(
         transport=MemoryTransport(broker, "group", ["x", "y"], transactional_id="a", max_poll_records=4),
         profiles=profiles,
-        options=LoopOptions("duplicates", "dlq", 10**6, Daemon("group", "a", "1")),
+        options=LoopOptions("duplicates", "dlq", 10**6, DaemonInfo("group", "a", "1")),
         metrics=Metrics(),
         stop=SimpleNamespace(stopping=False, wait=pass_time),
     )

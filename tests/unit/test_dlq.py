@@ -26,9 +26,9 @@ from streamdedup.cli.pace import Pace
 from streamdedup.errors import SettingsError, StreamdedupError
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
-from streamdedup.wire.dead_letters import MIN_BYTES, PREFIX, Daemon, Failure, Stage, dead_letter, read_headers
+from streamdedup.wire.dead_letters import MIN_BYTES, PREFIX, DaemonInfo, Failure, Stage, dead_letter, read_headers
 
-DAEMON = Daemon("group", "a", "1.0")
+DAEMON = DaemonInfo("group", "a", "1.0")
 ORIGIN = Position("articles", 2, 1042)
 TIME_MS = 1_777_618_931_612
 

@@ -32,13 +32,13 @@ from streamdedup.wire import (
     encode_alert,
     schema,
 )
-from streamdedup.wire.dead_letters import MIN_BYTES, PREFIX, Daemon, Failure, Stage, dead_letter, read_headers
+from streamdedup.wire.dead_letters import MIN_BYTES, PREFIX, DaemonInfo, Failure, Stage, dead_letter, read_headers
 from tests.thoroughness import examples
 
 AT = Position("articles", 3, 1042)
 TIME_MS = 1_777_618_931_480
 NOW_MS = TIME_MS + 132
-DAEMON = Daemon("streamdedup", "0", "0.1.0")
+DAEMON = DaemonInfo("streamdedup", "0", "0.1.0")
 FAILURE = Failure(Stage.DECODE, ErrorCode.MISSING_TEXT, "DecodeError", "no text")
 VALIDATORS = {
     name: Draft202012Validator(json.loads(schema(name)), format_checker=Draft202012Validator.FORMAT_CHECKER)
@@ -746,7 +746,7 @@ def test_a_key_that_does_not_fit_is_cut():
     max_bytes=st.integers(MIN_BYTES, 80_000),
 )
 def test_a_dead_letter_always_fits(key, value, extra, message, max_bytes):
-    daemon = Daemon("g" * 2_000, "i" * 2_000, "v" * 2_000)
+    daemon = DaemonInfo("g" * 2_000, "i" * 2_000, "v" * 2_000)
     record = Record(AT, TIME_MS, key, value, (*extra, ("n" * 2_000, None)))
     letter = dead_letter(
         record, Failure(Stage.SIZE, "too_large", "E" * 2_000, message), daemon, time_ms=NOW_MS, max_bytes=max_bytes
@@ -757,7 +757,7 @@ def test_a_dead_letter_always_fits(key, value, extra, message, max_bytes):
 
 def test_our_own_headers_at_their_longest_fit_the_smallest_limit():
     forged = tuple((PREFIX + name, b"x" * 5_000) for name in dead_letters._LASTING)
-    daemon = Daemon("g" * 2_000, "i" * 2_000, "v" * 2_000)
+    daemon = DaemonInfo("g" * 2_000, "i" * 2_000, "v" * 2_000)
     record = Record(Position("t" * 249, 1, 1), TIME_MS, b"k" * 30_000, b"v" * 30_000, forged)
     letter = dead_letter(
         record, Failure(Stage.SIZE, "c" * 2_000, "E" * 2_000, "m" * 2_000), daemon, time_ms=NOW_MS, max_bytes=MIN_BYTES

@@ -56,7 +56,7 @@ def test_texts_that_share_a_frame_only_have_nothing_in_common_without_it_and_cop
 def test_a_document_that_is_nothing_but_frame_is_compared_by_it():
     without = replace(OPTIONS, stop_shingles=frozenset(hashes(FRAME)))
     batch = Shingler(without).shingle([FRAME, "A text. " + FRAME, FRAME.upper(), ""])
-    assert batch.frame_only.tolist() == [True, False, True, False]
+    assert batch.stop_only.tolist() == [True, False, True, False]
     assert hashes(FRAME, without) == hashes(FRAME)
     assert jaccard(FRAME, FRAME.upper(), without) == 1
     assert jaccard(FRAME, "A text. " + FRAME, without) == 0
