@@ -26,6 +26,7 @@ from streamdedup.settings import Settings
 from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.wire import Document
+from tests.entries import content_of
 
 RETENTION_MS, SLACK_MS = 3_600_000, 1_800_000
 #: For how long everything is kept that is written once.
@@ -109,7 +110,7 @@ def check_lifetimes(index: Index) -> None:
 
 def _a_record(number: int, offset: int, content: bytes = b"a") -> IndexEntry:
     position = Position(*PARTITION, offset)
-    return IndexEntry(number, f"doc-{number}", content.ljust(16, b"\0"), position, 1000, number, content)
+    return IndexEntry(number, f"doc-{number}", content.ljust(16, b"\0"), position, 1000, number, content_of(content))
 
 
 def _check_entries(index: Index) -> None:

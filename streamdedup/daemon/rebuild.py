@@ -23,7 +23,6 @@ from streamdedup.daemon.preparation import Preparer
 from streamdedup.daemon.publisher import Profile
 from streamdedup.daemon.rebuild_window import RebuildWindow, rebuild_window
 from streamdedup.daemon.statistics import now_ms
-from streamdedup.detection.content import version_and_incarnation
 from streamdedup.detection.model import document_number, published_pair_key
 from streamdedup.errors import DecodeError, StoreUnavailable
 from streamdedup.index.contract import BucketStore, Fence
@@ -308,8 +307,7 @@ class _Building:
                 if not record.deleted
                 for alert in [alerts[number]]
                 # What was appended since leaves a document in its cluster, a new version does not.
-                if alert.position == record.position
-                or alert.digest == (version_and_incarnation(record.content)[0] or record.digest).hex()
+                if alert.position == record.position or alert.digest == record.version.hex()
             ],
             rights,
         )

@@ -10,11 +10,10 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from streamdedup.detection.content import decode_sketch
 from streamdedup.index.contract import BucketStore, Fence
 from streamdedup.index.documents import IndexEntry
 from streamdedup.position import Position
-from streamdedup.similarity.sketch import Sketch, Sketcher
+from streamdedup.similarity.sketch import Sketcher
 
 
 class Stars:
@@ -34,12 +33,11 @@ class Stars:
         self._known = known
         self._joined: list[tuple[int, Position, int]] = []
 
-    def join(self, record: IndexEntry, own: Sketch, best: int, near: Collection[tuple[str, str]] = ()) -> IndexEntry:
+    def join(self, record: IndexEntry, best: int, near: Collection[tuple[str, str]] = ()) -> IndexEntry:
         """Place a document in a cluster and return the first document of it, perhaps the document itself.
 
         Args:
             record: The document.
-            own: Its sketch.
             best: Number of its best match.
             near: Id and digest (as hexadecimal digits) of documents known to be similar enough, which are not compared
                 again.
@@ -48,14 +46,14 @@ class Stars:
         first = self._known.get(best_match.cluster) if best_match is not None else None
         if first is None or first.deleted or first.number == record.number:
             return record
-        if (first.id, first.digest.hex()) not in near and not self._alike(own, first):
+        if (first.id, first.digest.hex()) not in near and not self._alike(record, first):
             return record
         self._joined.append((record.number, record.position, first.number))
         self._known[record.number] = replace(record, cluster=first.number)
         return first
 
-    def _alike(self, own: Sketch, first: IndexEntry) -> bool:
-        similarity = self._sketcher.similarities([own], [decode_sketch(first.content)]).values[0]
+    def _alike(self, record: IndexEntry, first: IndexEntry) -> bool:
+        similarity = self._sketcher.similarities([record.content.sketch], [first.content.sketch]).values[0]
         return bool(similarity >= self._threshold)
 
     def save(self, rights: Sequence[Fence]) -> None:

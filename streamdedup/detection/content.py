@@ -1,237 +1,93 @@
-"""What the index keeps of a document's content, and how it grows when the document is continued.
+"""The content of an index entry: made from a text, and extended by an append.
 
-Beside the sketch that is compared these are the hashes of the last elements (words or characters), from which the
-shingles across a seam are made; no text. A document that is continued comes to exactly the content of the whole text.
-
-Binary form, version 1 (little-endian):
-
-    octet 0       0x10, plus 1 with a version, plus 2 with a life, plus 4 if it consists of stop shingles only
-    octets 1-2    tokens, at most 65,535, uint16
-    octets 3-4    elements, at most 65,535, uint16
-    octet 5       number of values of the tail
-    then          the tail, uint64 each; the version, 16 octets, and the life, 8, if any; the sketch (`sketch`)
+An append yields exactly the content that the whole text would have. The shingles across the seam are made from the
+hashes of the last elements (``Content.tail``), so no text is stored.
 """
 
-import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from streamdedup.errors import StoreMisconfigured
-from streamdedup.similarity import sketch as sketches
-from streamdedup.similarity.sketch import Sketch, SketchBatch, Sketcher
+from streamdedup.index.documents import MAX_COUNT, Content
+from streamdedup.similarity.sketch import Sketch, Sketcher
 from streamdedup.text.hashing import repetitions
 from streamdedup.text.shingles import ShingleBatch, Shingler
 
-#: Version of the binary form, that of the sketch within included; part of the fingerprint of an index.
-FORMAT: Final = 1
-_FORMAT: Final = FORMAT << 4
-_WITH_VERSION: Final = 0x01
-_WITH_INCARNATION: Final = 0x02
-_FRAME_ONLY: Final = 0x04
-_WITH_NEITHER: Final = bytes([_FORMAT])
-_HEADER: Final = struct.Struct("<BHHB")
-#: The same of many contents.
-_HEADERS: Final = np.dtype([("flags", "u1"), ("tokens", "<u2"), ("elements", "<u2"), ("tail", "u1")])
-#: Most that is told of a number of tokens or elements.
-_MOST: Final = 65_535
-#: Octets of a version and of a life.
-_VERSION_SIZE: Final = 16
-_INCARNATION_SIZE: Final = 8
-
-
-class ContentDamaged(StoreMisconfigured, ValueError):
-    """What the index keeps of a document is not what we have written; going on would miss its pairs."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"what is kept of a document is damaged: {reason}; another program writes to the index")
-
 
 class BagTooLarge(ValueError):
-    """A bag beyond `exact_limit`: how often each shingle occurs is not known any more, so it cannot grow."""
+    """A bag beyond `exact_limit` cannot be extended: its signature does not tell how often each shingle occurs."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Content:
-    """What is kept of a document's content.
-
-    Attributes:
-        sketch: What is compared.
-        token_count: Tokens, 65,535 for more.
-        element_count: Tokens or characters, whatever shingles are made of; 65,535 for more.
-        tail: Hashes of the last elements, one fewer than a shingle has, uint64; of all while there are fewer.
-        version: Digest of the text under which the document was first placed, if it has been continued since: pairs
-            are known by it, so that those alerted before are not alerted again.
-        life: Tells a document that was deleted and placed again from the one before: its pairs are alerted anew.
-        frame_only: It consists of stop shingles only, so that these are what is compared, until something else is
-            added.
-    """
-
-    sketch: Sketch
-    token_count: int
-    element_count: int
-    tail: NDArray[np.uint64]
-    version: bytes | None = None
-    life: bytes | None = None
-    frame_only: bool = False
-
-    def encoded(self) -> bytes:
-        """Return the binary form (module docstring)."""
-        flags = _FORMAT | (_WITH_VERSION if self.version is not None else 0) | (_WITH_INCARNATION if self.life else 0)
-        flags |= _FRAME_ONLY if self.frame_only else 0
-        head = _HEADER.pack(flags, min(self.token_count, _MOST), min(self.element_count, _MOST), len(self.tail))
-        tail = self.tail.astype("<u8", copy=False).tobytes()
-        return b"".join((head, tail, self.version or b"", self.life or b"", sketches.encode(self.sketch)))
-
-
-#: The content of a document without elements.
-NOTHING: Final = Content(Sketch(0, hashes=np.empty(0, np.uint32)), 0, 0, np.empty(0, np.uint64))
-
-
-def decode(data: bytes) -> Content:
-    """Decode what `Content.encoded` made; the result owns its memory.
-
-    Raises:
-        ContentDamaged: The octets are no content of this version; the text says why.
-    """
-    tokens, elements, tail, version, life, sketch = _split(data)
-    values = np.frombuffer(tail, "<u8").astype(np.uint64)
-    return Content(_sketch(sketch), tokens, elements, values, version, life, bool(data[0] & _FRAME_ONLY))
-
-
-def decode_sketch(data: bytes) -> Sketch:
-    """Decode the sketch alone, for comparing.
-
-    Raises:
-        ContentDamaged: As `decode`.
-    """
-    return _sketch(_split(data)[-1])
-
-
-def version_and_incarnation(data: bytes) -> tuple[bytes | None, bytes | None]:
-    """Return version and life alone; None for the many without.
-
-    Raises:
-        ContentDamaged: As `decode`.
-    """
-    return (None, None) if data[:1] == _WITH_NEITHER else _split(data)[3:5]
-
-
-def _sketch(data: bytes) -> Sketch:
-    try:
-        return sketches.decode(data)
-    except ValueError as error:
-        raise ContentDamaged(str(error)) from error
-
-
-def _split(data: bytes) -> tuple[int, int, bytes, bytes | None, bytes | None, bytes]:
-    if len(data) < _HEADER.size:
-        raise ContentDamaged(f"a content has at least {_HEADER.size} octets, not {len(data)}")
-    flags, tokens, elements, tail_count = _HEADER.unpack_from(data)
-    if flags & 0xF0 != _FORMAT:
-        raise ContentDamaged(f"a content of version {flags >> 4}; this program reads version {_FORMAT >> 4}")
-    tail_end = _HEADER.size + 8 * tail_count
-    version_end = tail_end + (_VERSION_SIZE if flags & _WITH_VERSION else 0)
-    sketch_start = version_end + (_INCARNATION_SIZE if flags & _WITH_INCARNATION else 0)
-    if len(data) < sketch_start:
-        raise ContentDamaged(f"a content of {len(data)} octets is cut off")
-    version, life = data[tail_end:version_end] or None, data[version_end:sketch_start] or None
-    return tokens, elements, data[_HEADER.size : tail_end], version, life, data[sketch_start:]
-
-
-def contents_of(shingles: ShingleBatch, made: SketchBatch) -> list[Content]:
+def contents_of(shingles: ShingleBatch, sketches: Sequence[Sketch]) -> list[Content]:
     """Return the contents of a batch of texts.
 
     Args:
-        shingles: Of each text.
-        made: The sketch of each.
+        shingles: Shingles of the texts.
+        sketches: Sketch of each text.
     """
-    bounds = shingles.tail_offsets.tolist()
+    tails: list[int] = shingles.tails.tolist()
     return [
-        Content(sketch, tokens, elements, shingles.tails[first:last].copy(), frame_only=frame_only)
-        for sketch, tokens, elements, first, last, frame_only in zip(
-            made,
-            shingles.token_counts.tolist(),
-            shingles.element_counts.tolist(),
-            bounds[:-1],
-            bounds[1:],
+        Content(sketch, token_count, element_count, tuple(tails[first:last]), stop_only)
+        for sketch, token_count, element_count, (first, last), stop_only in zip(
+            sketches,
+            np.minimum(shingles.token_counts, MAX_COUNT).tolist(),
+            np.minimum(shingles.element_counts, MAX_COUNT).tolist(),
+            pairwise(shingles.tail_offsets.tolist()),
             shingles.stop_only.tolist(),
             strict=True,
         )
     ]
 
 
-def encoded_contents(shingles: ShingleBatch, made: SketchBatch) -> list[bytes]:
-    """Return the binary forms of `contents_of`, made for the whole batch at once.
-
-    Args:
-        shingles: Of each text.
-        made: The sketch of each.
-    """
-    heads = np.empty(len(made), _HEADERS)
-    heads["flags"] = np.where(shingles.stop_only, _FORMAT | _FRAME_ONLY, _FORMAT)
-    heads["tokens"] = np.minimum(shingles.token_counts, _MOST)
-    heads["elements"] = np.minimum(shingles.element_counts, _MOST)
-    heads["tail"] = np.diff(shingles.tail_offsets)
-    head_octets, size = heads.tobytes(), _HEADER.size
-    tails = shingles.tails.astype("<u8", copy=False).tobytes()
-    bounds = pairwise((8 * shingles.tail_offsets).tolist())
-    return [
-        b"".join((head_octets[size * row : size * (row + 1)], tails[first:last], sketch))
-        for row, ((first, last), sketch) in enumerate(zip(bounds, made.encoded(), strict=True))
-    ]
-
-
 def grown(shingler: Shingler, sketcher: Sketcher, contents: Sequence[Content], texts: Sequence[str]) -> list[Content]:
-    """Continue documents, each with a text on a new line.
+    """Append a text to each of some documents, on a new line.
 
     Args:
         shingler: Makes the shingles of the profile.
-        sketcher: Makes its sketches.
-        contents: n contents so far.
-        texts: What follows each.
+        sketcher: Makes the sketches of the profile.
+        contents: n contents before the append.
+        texts: n texts to append.
 
     Returns:
-        What `contents_of` returns of the whole texts, with versions and lives kept.
+        The contents that the whole texts have, with the versions and incarnations of ``contents``.
 
     Raises:
-        BagTooLarge: One of them is a bag beyond `exact_limit`.
+        BagTooLarge: One of the documents is a bag beyond `exact_limit`.
     """
     empty = [not content.element_count for content in contents]
-    more = shingler.continued([content.tail for content in contents], empty, texts)
-    bounds, tails = more.offsets.tolist(), more.tail_offsets.tolist()
+    more = shingler.continued([np.array(content.tail, np.uint64) for content in contents], empty, texts)
+    bounds, tails, ends = more.offsets.tolist(), more.tails.tolist(), more.tail_offsets.tolist()
     results = []
     for at, content in enumerate(contents):
         if not more.element_counts[at]:
             results.append(content)
             continue
         hashes = more.hashes[bounds[at] : bounds[at + 1]]
-        # A tail of all elements so far was joined to the text, and whatever single shingle it made is one no more.
+        # A text with fewer elements than a shingle was one shingle as a whole, which the longer text does not have.
         before = content.sketch if content.element_count >= shingler.options.size else None
-        frame_only = bool(more.stop_only[at])
-        if before is not None and before.count and content.frame_only != frame_only:
-            # Stop shingles count no more, on whichever side of the seam they are.
-            before, hashes = (None, hashes) if content.frame_only else (before, hashes[:0])
-            frame_only = False
+        stop_only = bool(more.stop_only[at])
+        if before is not None and before.count and content.stop_only != stop_only:
+            # One side of the seam has other shingles, so the stop shingles of the other side do not count.
+            before, hashes = (None, hashes) if content.stop_only else (before, hashes[:0])
+            stop_only = False
         results.append(
             replace(
                 content,
                 sketch=_joined(shingler, sketcher, before, hashes),
-                token_count=content.token_count + int(more.token_counts[at]),
-                element_count=content.element_count + int(more.element_counts[at]) - len(content.tail),
-                tail=more.tails[tails[at] : tails[at + 1]].copy(),
-                frame_only=frame_only,
+                token_count=min(content.token_count + int(more.token_counts[at]), MAX_COUNT),
+                element_count=min(content.element_count + int(more.element_counts[at]) - len(content.tail), MAX_COUNT),
+                tail=tuple(tails[ends[at] : ends[at + 1]]),
+                stop_only=stop_only,
             )
         )
     return results
 
 
 def _joined(shingler: Shingler, sketcher: Sketcher, before: Sketch | None, hashes: NDArray[np.uint32]) -> Sketch:
-    """Return the sketch of the union, in a bag of the sum."""
+    """Return the sketch of the union of shingles; in a bag, of the sum."""
     family, limit = sketcher.family, sketcher.exact_limit
     if before is not None and before.hashes is None:
         if shingler.options.bag:
@@ -250,7 +106,7 @@ def _joined(shingler: Shingler, sketcher: Sketcher, before: Sketch | None, hashe
 
 
 def _numbered(known: NDArray[np.uint32], hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Give each occurrence of a shingle the number that follows those in a bag."""
+    """Number the occurrences of each shingle, beginning after those that the bag has; return their hashes."""
     there = set(known.tolist())
     elements: set[int] = set()
     for shingle, count in zip(*(part.tolist() for part in np.unique(hashes, return_counts=True)), strict=True):

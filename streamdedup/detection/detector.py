@@ -18,8 +18,7 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from streamdedup.detection.clusters import StarFinder
-from streamdedup.detection.content import decode as decode_content
-from streamdedup.detection.content import encoded_contents
+from streamdedup.detection.content import contents_of
 from streamdedup.detection.lifecycle import UNKNOWN, Changes, collision, in_its_incarnation
 from streamdedup.detection.model import (
     Detection,
@@ -31,7 +30,7 @@ from streamdedup.detection.model import (
 )
 from streamdedup.detection.verification import MatchCodec, Met, Verifier
 from streamdedup.index.contract import BucketStore, Fence, Listed, ListedClaim, ListedDocument
-from streamdedup.index.documents import IndexEntry, InsertResult, InsertState, decide_version
+from streamdedup.index.documents import Content, IndexEntry, InsertResult, InsertState, decide_version
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import Sketcher
@@ -40,6 +39,9 @@ from streamdedup.wire import Document, Match, content_digest
 
 #: States of a record that is not indexed, without being a mistake.
 _PASSED_OVER = {InsertState.REDELIVERED: Skip.REDELIVERED, InsertState.SUPERSEDED: Skip.SUPERSEDED}
+
+#: States of a record whose version is in the index afterwards.
+_INDEXED = (InsertState.CREATED, InsertState.REPLACED, InsertState.REPLAYED)
 
 #: States of a record whose document may have had an index entry before, and so claims.
 _RENEWED = (InsertState.REPLACED, InsertState.REPLAYED)
@@ -83,12 +85,12 @@ class Detector:
         """
         placed = [document for document in documents if document.op != "append"]
         shingles = self._shingler.shingle([document.text for document in placed])
-        made, signatures = self._sketcher.make(shingles.hashes, shingles.offsets)
-        contents = encoded_contents(shingles, made)
+        sketches, signatures = self._sketcher.make(shingles.hashes, shingles.offsets)
+        contents = contents_of(shingles, sketches)
         records = [self._record(document, content) for document, content in zip(placed, contents, strict=True)]
         skips = self._skips(shingles.token_counts, np.diff(shingles.offsets))
         appends = [document for document in documents if document.op == "append"]
-        return Prepared(placed, records, made, self._options.banding.band_keys(signatures), skips, appends)
+        return Prepared(placed, records, self._options.banding.band_keys(signatures), skips, appends)
 
     def _skips(self, token_counts: NDArray[np.int64], shingle_counts: NDArray[np.int64]) -> dict[int, Skip]:
         """Return by row why a document enters no bucket.
@@ -102,7 +104,7 @@ class Detector:
         few = {True: Skip.TOO_FEW_WORDS, False: Skip.TOO_SHORT}
         return {row: few[bool(token_counts[row] < least)] if token_counts[row] else Skip.EMPTY for row in rows}
 
-    def _record(self, document: Document, content: bytes) -> IndexEntry:
+    def _record(self, document: Document, content: Content) -> IndexEntry:
         number = document_number(self._options.profile, document.id)
         return IndexEntry(
             number=number,
@@ -198,7 +200,7 @@ class Detector:
         _take_first_attempts(prepared.records, results)
         again = _take_what_stands_elsewhere(prepared, results)
         # 2. Add before read.
-        placed = [row for row, state in enumerate(states) if state <= InsertState.REPLAYED or row in again]
+        placed = [row for row, state in enumerate(states) if state in _INDEXED or row in again]
         entering = [row for row in placed if row not in prepared.skips]
         met = self._enter(prepared, entering, rights, outcome)
         emitting = self._count_states(prepared, states, results, fences, outcome)
@@ -232,14 +234,13 @@ class Detector:
         if not prepared.appends:
             return prepared, results
         continued = self._changes.continued(prepared.appends, rights, outcome)
-        contents = [decode_content(record.content) for record in continued.records]
+        contents = [record.content for record in continued.records]
         sketches = [content.sketch for content in contents]
         token_counts = np.array([content.token_count for content in contents], np.int64)
         skips = self._skips(token_counts, np.array([sketch.count for sketch in sketches], np.int64))
         whole = Prepared(
             [*prepared.documents, *continued.documents],
             [*prepared.records, *continued.records],
-            [*prepared.sketches, *sketches],
             np.concatenate([prepared.band_keys, self._changes.band_keys(sketches)]),
             {**prepared.skips, **{len(prepared.records) + row: why for row, why in skips.items()}},
         )
@@ -367,7 +368,7 @@ class Detector:
         for row, matches in sorted(owned.items()):
             record = prepared.records[row]
             near = {(match.id, match.digest) for match in matches}
-            first = stars.join(record, prepared.sketches[row], best[row], near)
+            first = stars.join(record, best[row], near)
             outcome.detections.append(Detection(prepared.documents[row], record.digest, matches, first.id))
         stars.save(rights)
 

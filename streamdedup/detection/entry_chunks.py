@@ -6,8 +6,8 @@ from itertools import islice
 from streamdedup.index.contract import BucketStore
 from streamdedup.index.documents import IndexEntry
 
-#: Weight of the index entries that are held at once, in bytes of their content. An entry is held about three times: in
-#: the reply, as an entry and as a decoded sketch. The candidates of an ordinary chunk of 500 documents weigh less than
+#: Weight of the index entries that are held at once, in bytes of their hashes. An entry is held about twice: in the
+#: reply and decoded. The candidates of an ordinary chunk of 500 documents weigh less than
 #: 1 MB, so that they are read in one round trip; 3,000 candidates of 24 kB are read in nine.
 BUDGET_BYTES = 8 * 1_048_576
 #: Most entries that are asked for at once: a reply ends where the budget does, and the request names each entry again
@@ -53,4 +53,4 @@ class EntryReader:
 
 def weight_bytes(entries: Iterable[IndexEntry]) -> int:
     """Return what entries count for in the budget, in bytes."""
-    return sum(len(entry.content) for entry in entries)
+    return sum(entry.content.size_bytes for entry in entries)

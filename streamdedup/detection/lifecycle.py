@@ -5,19 +5,25 @@ in between, the record still tells which buckets are to be left (rule 9 of ``ind
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from streamdedup.detection import content as contents
-from streamdedup.detection.content import BagTooLarge, Content
+from streamdedup.detection.content import BagTooLarge, grown
 from streamdedup.detection.model import DetectionResult, DetectorOptions, document_number
 from streamdedup.errors import MessageError
 from streamdedup.index.contract import BucketStore, Fence, Listed, ListedDocument
-from streamdedup.index.documents import IndexEntry, InsertResult, InsertState, decide_version, deletion_marker
+from streamdedup.index.documents import (
+    Content,
+    IndexEntry,
+    InsertResult,
+    InsertState,
+    decide_version,
+    deletion_marker,
+)
 from streamdedup.similarity.sketch import Sketch, Sketcher
 from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document, ErrorCode, content_digest
@@ -132,13 +138,12 @@ class Changes:
         self, growing: Sequence[tuple[Document, IndexEntry]], continued: Continued, outcome: DetectionResult
     ) -> None:
         for document, stored in growing:
-            before = contents.decode(stored.content)
             try:
-                (after,) = contents.grown(self._shingler, self._sketcher, [before], [document.text])
+                (content,) = grown(self._shingler, self._sketcher, [stored.content], [document.text])
             except BagTooLarge as error:
                 outcome.refused.append((document, MessageError(ErrorCode.BAG_TOO_LARGE, str(error))))
             else:
-                record = _continued_record(document, stored, before, after)
+                record = _continued_record(document, stored, content)
                 continued.add(document, record, InsertResult(InsertState.REPLACED, stored))
 
     # Take out
@@ -153,7 +158,7 @@ class Changes:
         """
         if not records:
             return
-        keys = self.band_keys([contents.decode_sketch(record.content) for record in records])
+        keys = self.band_keys([record.content.sketch for record in records])
         self._store.remove_from_buckets([record.number for record in records], keys, rights)
         self._store.remove_copies([(record.number, record.digest) for record in records], rights)
 
@@ -212,12 +217,12 @@ def in_its_incarnation(record: IndexEntry, before: IndexEntry) -> IndexEntry:
         before: What stands in its place: the version before, or the marker of the deletion.
     """
     if before.deleted:
-        life: bytes | None = blake2b(before.position.key.encode(), digest_size=8).digest()
+        incarnation: bytes | None = blake2b(before.position.key.encode(), digest_size=8).digest()
     else:
-        _, life = contents.version_and_incarnation(before.content)
-    if life is None:
+        incarnation = before.content.incarnation
+    if incarnation is None:
         return record
-    return structs.replace(record, content=replace(contents.decode(record.content), life=life).encoded())
+    return structs.replace(record, content=structs.replace(record.content, incarnation=incarnation))
 
 
 def collision(result: InsertResult) -> MessageError:
@@ -236,10 +241,7 @@ def _unknown() -> MessageError:
 
 def _at(document: Document, stored: IndexEntry) -> IndexEntry:
     """Return a record in the place of a later one, by the position of the document that it was overtaken by."""
-    content = contents.NOTHING.encoded() if stored.deleted else stored.content
-    return IndexEntry(
-        stored.number, document.id, stored.digest, document.position, document.time_ms, stored.cluster, content
-    )
+    return structs.replace(stored, id=document.id, position=document.position, time_ms=document.time_ms)
 
 
 def _state(document: Document, stored: IndexEntry | None) -> InsertState:
@@ -248,20 +250,15 @@ def _state(document: Document, stored: IndexEntry | None) -> InsertState:
         return InsertState.CREATED
     if not stored.deleted and stored.position == document.position:
         return InsertState.COLLIDED if stored.id != document.id else InsertState.REPLAYED
-    new = IndexEntry(stored.number, document.id, b"", document.position, document.time_ms, stored.cluster, b"")
-    return decide_version(stored, new)
+    return decide_version(stored, structs.replace(_at(document, stored), digest=b""))
 
 
-def _continued_record(document: Document, stored: IndexEntry, before: Content, after: Content) -> IndexEntry:
-    version = before.version or stored.digest
-    whole = replace(after, version=version)
+def _continued_record(document: Document, stored: IndexEntry, content: Content) -> IndexEntry:
     digest = blake2b(stored.digest + content_digest(document.text), digest_size=16).digest()
-    return IndexEntry(
-        number=stored.number,
-        id=stored.id,
+    return structs.replace(
+        stored,
         digest=digest,
         position=document.position,
         time_ms=document.time_ms,
-        cluster=stored.cluster,
-        content=whole.encoded(),
+        content=structs.replace(content, version=stored.version),
     )

@@ -7,13 +7,11 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.detection.content import version_and_incarnation
 from streamdedup.errors import MessageError
 from streamdedup.index.documents import IndexEntry
 from streamdedup.position import Position
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.measures import MEASURES, Measure
-from streamdedup.similarity.sketch import Sketch, SketchBatch
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.wire import Alert, Document, Match
 
@@ -76,7 +74,6 @@ class Prepared:
     Attributes:
         documents: The documents that come with their whole text, in order; the following are aligned with it.
         records: What the store is to keep of each.
-        sketches: Their sketches.
         band_keys: (documents, bands) their band keys.
         skips: By place in ``documents``, why that one enters no bucket.
         appends: Those that continue a document; what comes of them is known once it is.
@@ -84,7 +81,6 @@ class Prepared:
 
     documents: list[Document]
     records: list[IndexEntry]
-    sketches: SketchBatch | list[Sketch]
     band_keys: NDArray[np.uint32]
     skips: dict[int, Skip]
     appends: list[Document] = field(default_factory=list)
@@ -162,13 +158,11 @@ def document_number(profile: str, document_id: str) -> int:
 
 
 def pair_side(record: IndexEntry) -> bytes:
-    """Return what a document contributes to the keys of its pairs: its number and version.
+    """Return the part of a pair key that one document contributes: its number, version and incarnation.
 
-    A document that was continued goes by the version under which it was first placed, one that was placed again after
-    its deletion by its life besides.
+    The version is that of the text before the first append; the first incarnation has no name.
     """
-    version, life = version_and_incarnation(record.content)
-    return record.number.to_bytes(8, "big", signed=True) + (version or record.digest) + (life or b"")
+    return record.number.to_bytes(8, "big", signed=True) + record.version + (record.content.incarnation or b"")
 
 
 def pair_key(a: bytes, b: bytes) -> bytes:

@@ -13,12 +13,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.detection.content import decode_sketch
 from streamdedup.detection.entry_chunks import BUDGET_BYTES, EntryReader
 from streamdedup.detection.model import DetectionResult, DetectorOptions, Prepared, pair_key, pair_side
 from streamdedup.index.contract import BucketStore, Fence, FoundNearCapacity
 from streamdedup.index.documents import IndexEntry
-from streamdedup.similarity.sketch import Sketch, Sketcher
+from streamdedup.similarity.sketch import Sketcher
 from streamdedup.wire import Match
 
 #: Candidates of a document that met a full bucket, exact copies included. With so few a document in a storm costs about
@@ -212,7 +211,7 @@ class Verifier:
         compared = self._compare(prepared, [pairs.rows[at] for at in first], [pairs.others[at] for at in first])
         made: dict[tuple[int, int], Match] = {}
         sides = {row: pair_side(records[row]) for row in set(pairs.rows)}
-        sides_of_others = {id(other): pair_side(other) for other in pairs.others}
+        sides_of_others = {other.number: pair_side(other) for other in pairs.others}
         for row, other, content in zip(pairs.rows, pairs.others, contents, strict=True):
             at = place[content]
             outcome = compared[at]
@@ -221,7 +220,7 @@ class Verifier:
             match = made.get((other.number, at))
             if match is None:
                 match = made[other.number, at] = self._match(other, *outcome)
-            key = pair_key(sides[row], sides_of_others[id(other)])
+            key = pair_key(sides[row], sides_of_others[other.number])
             verified.setdefault(row, {})[other.number] = key, match
 
     def _compare(
@@ -229,25 +228,29 @@ class Verifier:
     ) -> list[tuple[float, bool, int] | None]:
         """Return for each pair similarity, whether it is exact, and shared bands; None for one that is not near."""
         options = self._options
-        distinct = {id(other): other for other in others}
-        theirs = {key: decode_sketch(other.content) for key, other in distinct.items()}
-        own = {row: prepared.sketches[row] for row in set(rows)}
-        similarities = self._sketcher.similarities([own[row] for row in rows], [theirs[id(other)] for other in others])
+        own, distinct = list(dict.fromkeys(rows)), {other.number: other.content.sketch for other in others}
+        row_at = {row: at for at, row in enumerate(own)}
+        other_at = {number: at for at, number in enumerate(distinct)}
+        similarities = self._sketcher.similarities(
+            [prepared.records[row].content.sketch for row in own],
+            list(distinct.values()),
+            [(row_at[row], other_at[other.number]) for row, other in zip(rows, others, strict=True)],
+        )
         near = np.flatnonzero(similarities.values >= options.threshold).tolist()
-        shared = self._shared_bands(prepared, [rows[at] for at in near], [theirs[id(others[at])] for at in near])
+        shared = self._shared_bands(prepared, [rows[at] for at in near], [others[at] for at in near])
         compared: list[tuple[float, bool, int] | None] = [None] * len(rows)
         for at, shared_bands in zip(near, shared.tolist(), strict=True):
             if shared_bands >= options.min_shared_bands:
                 compared[at] = float(similarities.values[at]), bool(similarities.exact[at]), shared_bands
         return compared
 
-    def _shared_bands(self, prepared: Prepared, rows: Sequence[int], others: Sequence[Sketch]) -> NDArray[np.int64]:
+    def _shared_bands(self, prepared: Prepared, rows: Sequence[int], others: Sequence[IndexEntry]) -> NDArray[np.int64]:
         """Count the band keys that the sides of each pair share."""
         banding = self._options.banding
-        distinct = {id(other): other for other in others}
-        place = {key: at for at, key in enumerate(distinct)}
+        distinct = {other.number: other.content.sketch for other in others}
+        place = {number: at for at, number in enumerate(distinct)}
         keys = banding.band_keys(self._sketcher.signatures(list(distinct.values()), banding.permutations))
-        theirs = [place[id(other)] for other in others]
+        theirs = [place[other.number] for other in others]
         shared: NDArray[np.int64] = (keys[theirs] == prepared.band_keys[list(rows)]).sum(axis=1)
         return shared
 

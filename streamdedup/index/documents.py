@@ -1,52 +1,89 @@
-"""What is kept of a document, and which of two versions of it stands: plain data and the rule of position order."""
+"""Index entries as values, and the rule that decides which of two versions of a document the index keeps."""
 
 from dataclasses import dataclass
 from enum import IntEnum
 
 import msgspec
+import numpy as np
 
 from streamdedup.position import Position
+from streamdedup.similarity.sketch import Sketch
 
-#: How long the marker of a deletion stands where records live for ever, in milliseconds: 30 days. Offsets set back
-#: further than that may bring a deleted document back for a while, until its deletion is read again too.
+#: Time to live of a deletion marker where index entries never expire, in milliseconds: 30 days. When offsets are set
+#: back further than that, a deleted document is in the index until its deletion is read again.
 MARKER_LIFETIME_MS = 30 * 86_400_000
 
 
 class InsertState(IntEnum):
-    """What became of a record that was put."""
+    """What the index did with a version; the numbers are those of ``redis/lua/_entries.lua``."""
 
-    #: There was none of this number.
+    #: The index had no entry of this number; the version was stored.
     CREATED = 0
-    #: A later version of what stands there, or of what was deleted; that is returned and stands until
-    #: ``replace_entries``.
+    #: An earlier version or a deletion marker is stored. It is returned, and stays until ``replace_entries``.
     REPLACED = 1
-    #: The same position with the same content stands there already; it is returned, with the time first stored.
+    #: The same position with the same content is stored already. The stored entry is returned.
     REPLAYED = 2
-    #: The same content stands there from another position; nothing was changed, and its record is returned.
+    #: The same content is stored already, from another position. The stored entry is returned.
     REDELIVERED = 3
-    #: A later version stands there already; nothing was changed.
+    #: A later version is stored already.
     SUPERSEDED = 4
-    #: A document with another id has this number; nothing was changed, and its record is returned.
+    #: The number belongs to a document with another id. The stored entry is returned.
     COLLIDED = 5
 
 
-#: States in which the record that stands or stood there is returned.
+#: States in which the stored entry is returned.
 RETURNING_STATES = frozenset(
     {InsertState.REPLACED, InsertState.REPLAYED, InsertState.REDELIVERED, InsertState.COLLIDED}
 )
 
 
-class IndexEntry(msgspec.Struct, frozen=True, gc=False):
-    """What is kept of one document; never its text.
+class Content(msgspec.Struct, frozen=True, gc=False):
+    """The part of an index entry that is computed from the text. The text itself is not stored.
 
     Attributes:
-        number: Document number, the signed 64-bit name by which buckets know it.
-        id: The full id, which tells two documents with one number apart.
+        sketch: Shingle hashes or signature, for comparing.
+        token_count: Tokens of the text, at most ``MAX_COUNT``.
+        element_count: Tokens or characters, whichever shingles consist of, at most ``MAX_COUNT``.
+        tail: 64-bit hashes of the last elements, one fewer than a shingle has; of all elements of a shorter text. An
+            append makes the shingles across the seam from them.
+        stop_only: Whether the text has no shingle besides stop shingles, which the sketch then consists of.
+        version: Digest of the text before the first append, 16 bytes; None without an append. Pairs are named by it, so
+            an append does not repeat alerts.
+        incarnation: Names a document that was deleted and inserted again, 8 bytes; None for the first incarnation.
+            Pairs are named by it, so a new incarnation is alerted anew.
+    """
+
+    sketch: Sketch
+    token_count: int
+    element_count: int
+    tail: tuple[int, ...] = ()
+    stop_only: bool = False
+    version: bytes | None = None
+    incarnation: bytes | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the hashes in bytes: nearly all of a stored entry."""
+        return self.sketch.size_bytes + 8 * len(self.tail)
+
+
+#: Largest stored number of tokens and elements; a greater one is stored as this.
+MAX_COUNT = 65_535
+#: The content of an empty text, and of deletion markers.
+EMPTY_CONTENT = Content(Sketch(0, hashes=np.empty(0, np.uint32)), 0, 0)
+
+
+class IndexEntry(msgspec.Struct, frozen=True, gc=False):
+    """The entry of one document in the index.
+
+    Attributes:
+        number: Document number, signed 64 bits; the members of buckets are document numbers.
+        id: The full id, which distinguishes two documents with one number.
         digest: Digest of the content, 16 bytes.
-        position: Where this version came from.
+        position: Position of the record with this version.
         time_ms: Record time of this version, milliseconds since the epoch.
-        cluster: Number of the first document of its cluster; its own number when it starts one.
-        content: What is kept of the content, encoded.
+        cluster: Document number of the first document of the cluster; the own number in a cluster of one.
+        content: What was computed from the text.
     """
 
     number: int
@@ -55,29 +92,34 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
     position: Position
     time_ms: int
     cluster: int
-    content: bytes
+    content: Content
 
     @property
     def deleted(self) -> bool:
-        """Whether this is only a marker of a deletion: a number, a position and a time, without an id."""
+        """Whether this is a deletion marker: a number, a position and a time, without an id."""
         return not self.id
+
+    @property
+    def version(self) -> bytes:
+        """The digest that names the version in pair keys, 16 bytes: that of the text before the first append."""
+        return self.content.version or self.digest
 
 
 def deletion_marker(number: int, position: Position, time_ms: int) -> IndexEntry:
-    """Return what stands in the place of a document that was deleted, for as long as its record would have.
+    """Return the entry that replaces the one of a deleted document, for one lifetime of index entries.
 
-    Where records live for ever it stands for ``MARKER_LIFETIME_MS``.
+    Where index entries never expire, the marker expires after ``MARKER_LIFETIME_MS``.
     """
-    return IndexEntry(number, "", bytes(16), position, time_ms, number, b"")
+    return IndexEntry(number, "", bytes(16), position, time_ms, number, EMPTY_CONTENT)
 
 
 @dataclass(frozen=True, slots=True)
 class InsertResult:
-    """Outcome of one put.
+    """Result of inserting one version.
 
     Attributes:
-        state: What happened.
-        previous: The record that is to be replaced or was met, in ``RETURNING_STATES``; else None.
+        state: What the index did.
+        previous: The stored entry, in ``RETURNING_STATES``; else None.
     """
 
     state: InsertState
@@ -85,15 +127,16 @@ class InsertResult:
 
 
 def decide_version(stored: IndexEntry | None, new: IndexEntry) -> InsertState:  # noqa: PLR0911  one return a case
-    """Decide by the rule of position order what becomes of ``new`` where ``stored`` stands.
+    """Decide what the index does with the version ``new`` of a document of which it has the entry ``stored`` (rule 3).
 
-    Within a partition the later offset is the later version. Across partitions the greater record time is: a producer
-    that keys its records by id needs that only where a topic was created again.
+    Within a partition the greater offset is the later version. Across partitions it is the greater record time, which
+    matters only where a topic was created again or where producers do not key records by id.
+    ``redis/lua/_entries.lua`` has the same rule; ``tests/versions.py`` has the cases that both must pass.
     """
     if stored is None:
         return InsertState.CREATED
-    marks = stored.deleted or new.deleted
-    if not marks and stored.id != new.id:
+    is_deletion = stored.deleted or new.deleted
+    if not is_deletion and stored.id != new.id:
         return InsertState.COLLIDED
     same_content = stored.digest == new.digest
     if stored.position == new.position:
@@ -101,7 +144,7 @@ def decide_version(stored: IndexEntry | None, new: IndexEntry) -> InsertState:  
     same_partition = stored.position.log == new.position.log
     if same_partition and new.position.offset < stored.position.offset:
         return InsertState.SUPERSEDED
-    if same_content and not marks:
+    if same_content and not is_deletion:
         return InsertState.REDELIVERED
     if not same_partition and new.time_ms <= stored.time_ms:
         return InsertState.SUPERSEDED

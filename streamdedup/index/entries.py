@@ -1,47 +1,76 @@
-"""The stored form of an index entry, which the Lua scripts read in part. A marker of a deletion has no id.
+"""The stored form of everything in the index that is not plain text: the only module that knows it besides the scripts.
 
-======  ======  ==========================================================
-byte    length  what (numbers big-endian)
-======  ======  ==========================================================
-0       1       version of this layout in the upper half, 1 in the lower
-                half where the entry names a cluster
+An index entry, of which the scripts read the first five fields (``redis/lua/_entries.lua``) and ``set_clusters.lua``
+the last:
+
+======  ======  ==============================================================
+byte    length  content (numbers big-endian)
+======  ======  ==============================================================
+0       1       layout: 0x30, or 0x31 where the entry names a cluster
 1       16      digest of the content
 17      8       record time, milliseconds since the epoch
 25      8       offset
 33      2       length p of the partition
 35      p       partition as text, ``topic:number`` (``position.Log``)
 35+p    2       length i of the id
-37+p    i       id, UTF-8
-37+p+i  rest    the encoded content (``content``)
-end-8   8       number of the first document of the cluster, signed; absent
-                where that is the document itself
-======  ======  ==========================================================
+37+p    i       id, UTF-8; empty in a deletion marker
+37+p+i  ...     what was computed from the text, see below
+end-8   8       document number of the first document of the cluster, signed;
+                absent where that is the document itself
+======  ======  ==============================================================
+
+What was computed from the text (``documents.Content``):
+
+======  ==============================================================
+length  content (numbers little-endian, the order of the processor)
+======  ==============================================================
+1       flags: 1 version, 2 incarnation, 4 stop shingles only, 8 the sketch
+        is a signature
+2       tokens
+2       elements
+1       number n of hashes in the tail
+4       distinct shingles
+8n      tail, 8 bytes for each hash
+16, 8   version and incarnation, where the flags name them
+rest    shingle hashes, strictly ascending, or signature; 4 bytes for each
+======  ==============================================================
+
+Microseconds of a document with 100 shingles: 1.9 for ``encode_entry``, 4.4 for ``decode_entry`` (AVX-512).
 """
 
 import struct
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Final
 
-from streamdedup.index.documents import IndexEntry
+import numpy as np
+
+from streamdedup.index.documents import Content, IndexEntry
 from streamdedup.position import Log, Position
+from streamdedup.similarity.sketch import Sketch
 
-_VERSION = 2
-#: First byte of an entry without a cluster and with one; `lua/set_clusters.lua` turns the first into the second.
-_ALONE, _IN_CLUSTER = _VERSION << 4, _VERSION << 4 | 1
+#: Version of the layout of an entry; part of the fingerprint of an index.
+ENTRY_LAYOUT: Final = 3
+#: First byte of an entry without a cluster and with one; ``set_clusters.lua`` replaces the first by the second.
+_ALONE, _IN_CLUSTER = ENTRY_LAYOUT << 4, ENTRY_LAYOUT << 4 | 1
+#: First byte, digest, record time, offset, length of the partition.
 _HEAD = struct.Struct(">B16sqqH")
 _NUMBER = struct.Struct(">q")
 _LENGTH = struct.Struct(">H")
 _PLACE = struct.Struct(">qH")
+#: Flags, tokens, elements, hashes in the tail, distinct shingles.
+_CONTENT = struct.Struct("<BHHBI")
+#: Tails by number of hashes.
+_TAILS = [struct.Struct(f"<{count}Q") for count in range(256)]
+_HAS_VERSION, _HAS_INCARNATION, _STOP_SHINGLES_ONLY, _IS_SIGNATURE, _KNOWN_FLAGS = 1, 2, 4, 8, 15
+_VERSION_BYTES, _INCARNATION_BYTES = 16, 8
+#: One hash or signature value.
+_VALUE = np.dtype("<u4")
 
 
 def encode_number(number: int) -> bytes:
-    """Encode a document number as the 8 bytes that keys and records hold."""
+    """Encode a document number as the 8 bytes in keys and entries."""
     return _NUMBER.pack(number)
-
-
-def decode_number(member: bytes) -> int:
-    """Return the document number in the last 8 bytes of a member of a bucket."""
-    return int.from_bytes(member[-8:], "big", signed=True)
 
 
 def encode_place(position: Position) -> bytes:
@@ -51,9 +80,9 @@ def encode_place(position: Position) -> bytes:
 
 
 def position_token(position: Position) -> bytes:
-    """Return the 8 bytes by which a claim knows a position: BLAKE2b of all that tells it from others.
+    """Return the 8 bytes that name a position in a claim: BLAKE2b of topic, partition, offset and incarnation.
 
-    Claims only compare positions, and a digest takes less room than the text.
+    Claims only compare positions, and a digest is shorter than the text.
     """
     return blake2b(":".join(map(str, position)).encode(), digest_size=8).digest()
 
@@ -63,51 +92,104 @@ def _encode_log(log: Log) -> bytes:
     return str(log).encode()
 
 
-def encode_entry(record: IndexEntry) -> bytes:
-    """Encode an index entry; the document number is not part of it but of its key."""
-    log = _encode_log(record.position.log)
-    document_id = record.id.encode("utf-8", "surrogatepass")
-    is_alone = record.cluster == record.number
-    first = _ALONE if is_alone else _IN_CLUSTER
-    head = _HEAD.pack(first, record.digest, record.time_ms, record.position.offset, len(log))
-    cluster = b"" if is_alone else _NUMBER.pack(record.cluster)
-    return b"".join((head, log, _LENGTH.pack(len(document_id)), document_id, record.content, cluster))
+@lru_cache(maxsize=4096)
+def _decode_log(data: bytes) -> Log:
+    return Log.read(data.decode())
+
+
+def encode_entry(entry: IndexEntry) -> bytes:
+    """Encode an index entry; the document number is part of its key only."""
+    content, position = entry.content, entry.position
+    sketch = content.sketch
+    log = _encode_log(position.log)
+    document_id = entry.id.encode("utf-8", "surrogatepass")
+    is_alone = entry.cluster == entry.number
+    flags, values = (_IS_SIGNATURE, sketch.signature) if sketch.hashes is None else (0, sketch.hashes)
+    assert values is not None
+    flags |= (_STOP_SHINGLES_ONLY if content.stop_only else 0) | (_HAS_VERSION if content.version else 0)
+    flags |= _HAS_INCARNATION if content.incarnation else 0
+    tail = content.tail
+    return b"".join(
+        (
+            _HEAD.pack(_ALONE if is_alone else _IN_CLUSTER, entry.digest, entry.time_ms, position.offset, len(log)),
+            log,
+            _LENGTH.pack(len(document_id)),
+            document_id,
+            _CONTENT.pack(flags, content.token_count, content.element_count, len(tail), sketch.count),
+            _TAILS[len(tail)].pack(*tail),
+            content.version or b"",
+            content.incarnation or b"",
+            values.astype(_VALUE, copy=False).tobytes(),
+            b"" if is_alone else _NUMBER.pack(entry.cluster),
+        )
+    )
 
 
 def decode_entry(number: int, data: bytes) -> IndexEntry:
-    """Decode a record that ``encode_entry`` made.
+    """Decode an index entry; the result shares no memory with ``data``.
 
     Raises:
-        ValueError: It was not.
+        ValueError: The bytes are no entry of this layout; the text says why.
     """
+    if data and data[0] >> 4 != ENTRY_LAYOUT:
+        raise ValueError(f"index entry {number} is damaged: layout {data[0] >> 4}, expected {ENTRY_LAYOUT}")
     try:
-        first, digest, time_ms, offset, length = _HEAD.unpack_from(data)
-        if first not in (_ALONE, _IN_CLUSTER):
-            raise ValueError(f"document record {number} has layout {first >> 4}, expected {_VERSION}")
-        at = _HEAD.size + length
-        partition = data[_HEAD.size : at].decode()
-        (id_length,) = _LENGTH.unpack_from(data, at)
-        id_end = at + _LENGTH.size + id_length
-        content_end = len(data) if first == _ALONE else len(data) - _NUMBER.size
-        if id_end > content_end:
-            raise ValueError(f"document record {number} is damaged: cut off within the id")
-        document_id = data[at + _LENGTH.size : id_end].decode("utf-8", "surrogatepass")
-        position = Log.read(partition).at(offset)
-        cluster = number if first == _ALONE else _NUMBER.unpack_from(data, content_end)[0]
-    except (struct.error, UnicodeDecodeError) as error:
-        raise ValueError(f"document record {number} is damaged: {error}") from error
-    return IndexEntry(number, document_id, digest, position, time_ms, cluster, data[id_end:content_end])
+        first, digest, time_ms, offset, log_length = _HEAD.unpack_from(data)
+        id_start = _HEAD.size + log_length + _LENGTH.size
+        (id_length,) = _LENGTH.unpack_from(data, id_start - _LENGTH.size)
+        id_end = id_start + id_length
+        cluster, end = number, len(data)
+        if first != _ALONE:
+            end -= _NUMBER.size
+            (cluster,) = _NUMBER.unpack_from(data, end)
+        position = _decode_log(data[_HEAD.size : id_start - _LENGTH.size]).at(offset)
+        document_id = data[id_start:id_end].decode("utf-8", "surrogatepass")
+        content = _decode_content(data, id_end, end)
+    except (struct.error, ValueError) as error:
+        raise ValueError(f"index entry {number} is damaged: {error}") from error
+    return IndexEntry(number, document_id, digest, position, time_ms, cluster, content)
+
+
+def _decode_content(data: bytes, start: int, end: int) -> Content:
+    flags, token_count, element_count, tail_count, shingle_count = _CONTENT.unpack_from(data, start)
+    tail_start = start + _CONTENT.size
+    version_start = tail_start + _TAILS[tail_count].size
+    incarnation_start = version_start + (_VERSION_BYTES if flags & _HAS_VERSION else 0)
+    values_start = incarnation_start + (_INCARNATION_BYTES if flags & _HAS_INCARNATION else 0)
+    if flags & ~_KNOWN_FLAGS:
+        raise ValueError(f"unknown flags {flags:#x}")
+    if values_start > end or (end - values_start) % _VALUE.itemsize:
+        raise ValueError(f"{len(data)} bytes, cut off or too long")
+    values = np.frombuffer(data[values_start:end], _VALUE).astype(np.uint32)
+    if flags & _IS_SIGNATURE:
+        if not len(values):
+            raise ValueError("a signature without values")
+        sketch = Sketch(shingle_count, signature=values)
+    else:
+        # Strictly ascending, which every comparison relies on.
+        if shingle_count > 1 and not (values[1:] > values[:-1]).all():
+            raise ValueError("shingle hashes out of order")
+        sketch = Sketch(shingle_count, values)
+    return Content(
+        sketch,
+        token_count,
+        element_count,
+        _TAILS[tail_count].unpack_from(data, tail_start),
+        bool(flags & _STOP_SHINGLES_ONLY),
+        data[version_start:incarnation_start] or None,
+        data[incarnation_start:values_start] or None,
+    )
 
 
 def decode_mark(stored: bytes) -> tuple[int, str]:
-    """Return the offset of a mark that ``lua/raise_mark.lua`` stored, and the id of the topic, empty when unknown."""
+    """Return the offset of a high-water mark (``lua/raise_mark.lua``) and the id of the topic, empty when unknown."""
     offset, _, rest = stored.decode().partition(" ")
     ids = rest.partition(" ")[2]
     return int(offset), ids.partition(" ")[0]
 
 
 def holding(generation: int, store: bytes) -> str:
-    """Return what a fence holds: the generation, and which store has set it."""
+    """Return the value of a fence: the generation, and the store that has set it."""
     return f"{generation}:{store.hex()}"
 
 

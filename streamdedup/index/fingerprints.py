@@ -4,18 +4,17 @@ import msgspec
 
 from streamdedup.errors import IndexMismatch, StoreMisconfigured
 from streamdedup.index.contract import Fingerprint, Opening
+from streamdedup.index.entries import ENTRY_LAYOUT
 
 #: Parameters of a fingerprint in which two indexes may differ and still be compared: a newer Unicode changes the class
 #: of few characters, so few texts get other shingles than before.
 ADVISORY_PARAMETERS = frozenset({"unicode"})
-#: Parameters that are those of the program, not of the settings.
+#: Parameters of the program, not of the settings. Indexes of versions up to 1.x have a ``content_format``.
 VERSION_PARAMETERS = frozenset(
     {"shingle_algorithm", "signature_algorithm", "content_format", "claim_layout", "entry_layout"}
 )
 #: How claims are stored in Redis: `lua/_claims.lua`. An index without a number has a string for each.
 _CLAIM_LAYOUT = 2
-#: How index entries are stored in Redis: `index.entries`. An index without a number has entries of layout 1.
-_ENTRY_LAYOUT = 2
 
 
 def in_redis(
@@ -30,7 +29,7 @@ def in_redis(
         lifetime_ms: Lifetime of index entries in milliseconds, which is the length of a page generation; None for ever.
     """
     generation = {"page_generation_ms": lifetime_ms or 0} if bucket_layout == "packed" else {}
-    layouts = {"bucket_layout": bucket_layout, "claim_layout": _CLAIM_LAYOUT, "entry_layout": _ENTRY_LAYOUT}
+    layouts = {"bucket_layout": bucket_layout, "claim_layout": _CLAIM_LAYOUT, "entry_layout": ENTRY_LAYOUT}
     return {**fingerprint, "shards": shards, **layouts, **generation}
 
 

@@ -333,7 +333,7 @@ class MemoryBucketStore:
         weight_bytes = 0
         for number in numbers:
             read[number] = entry = self._records.get(number)
-            weight_bytes += 0 if entry is None else len(entry.content)
+            weight_bytes += 0 if entry is None else entry.content.size_bytes
             if weight_bytes >= limit_bytes:
                 break
         return read

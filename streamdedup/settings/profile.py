@@ -14,7 +14,6 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from streamdedup.detection import content
 from streamdedup.settings.base import Check, Section
 from streamdedup.settings.kafka import Topic
 from streamdedup.settings.units import (
@@ -198,7 +197,6 @@ class Profile(Section):
         return {
             "shingle_algorithm": shingles.ALGORITHM,
             "signature_algorithm": minhash.ALGORITHM,
-            "content_format": content.FORMAT,
             "unicode": unicodedata.unidata_version,
             "shingle_unit": self.shingle_unit,
             "shingle_size": self.shingle_size,

@@ -11,46 +11,25 @@ demand. Worked example: {1, 2, 3, 4} and {1, 2, 3, 4, 5} share 4 of 5 elements, 
 
 Similarity is symmetric and depends only on the two sketches, so any two daemons agree about a pair.
 
-Binary form, version 1 (little-endian):
-
-    octet 0      0x10 + kind; kind 0: hashes, kind 1: signature
-    octets 1-4   `count`, uint32
-    then         the hashes, uint32 each, strictly ascending; or the signature's values, uint32 each
-
     microseconds (AVX-512)                                      100 hashes   400 hashes   signature of 128
     compare a pair: merge, sort, count equal neighbours         1.8          2.6          1.3
     the same with Python sets                                   6            23
     the same, 1,000 pairs in one sort of 64-bit keys            2.8          9
-    encode                                                      0.2          0.3          0.2
-    decode and validate                                         2.2          2.4          1.5
 """
 
-import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.similarity.measures import MEASURES, Measure, intersection_size
 from streamdedup.similarity.minhash import HashFamily
 
-#: Version of the binary form, in the upper half of the first octet.
-_VERSION: Final = 1
-_KIND_HASHES: Final = 0
-_KIND_SIGNATURE: Final = 1
-#: First octet and number of distinct shingles.
-_HEADER: Final = struct.Struct("<BI")
-#: The same of many sketches.
-_HEADERS: Final = np.dtype([("first", "u1"), ("count", "<u4")])
-#: One hash or signature value.
-_VALUE: Final = np.dtype("<u4")
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sketch:
+class Sketch(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The comparable content of one document; exactly one of `hashes` and `signature` is set.
 
     Attributes:
@@ -70,6 +49,12 @@ class Sketch:
         if self.hashes is not None and len(self.hashes) != self.count:
             raise ValueError(f"a sketch of {self.count} shingles cannot hold {len(self.hashes)} hashes")
 
+    @property
+    def size_bytes(self) -> int:
+        """Size of the hashes or of the signature, in bytes."""
+        values = self.signature if self.hashes is None else self.hashes
+        return 0 if values is None else values.nbytes
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sketch):
             return NotImplemented
@@ -77,48 +62,6 @@ class Sketch:
 
     #: Holds arrays, so it cannot be a key.
     __hash__ = None  # type: ignore[assignment]
-
-
-class SketchBatch:
-    """The sketches of a batch of documents. Most are only encoded, so a `Sketch` is made on access.
-
-    Args:
-        hashes: Shingle hashes of all documents, uint32, shape (n_total,).
-        offsets: Document i owns hashes[offsets[i] : offsets[i + 1]]; int64, shape (n + 1,).
-        estimated: The sketches that hold a signature, by row.
-    """
-
-    def __init__(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64], estimated: Mapping[int, Sketch]) -> None:
-        self._hashes = hashes
-        self._bounds: list[int] = offsets.tolist()
-        self._estimated = estimated
-
-    def __len__(self) -> int:
-        return len(self._bounds) - 1
-
-    def __iter__(self) -> Iterator[Sketch]:
-        return map(self.__getitem__, range(len(self)))
-
-    def __getitem__(self, row: int) -> Sketch:
-        """Return the sketch of document 0 .. n - 1; it shares no memory with the batch."""
-        if row in self._estimated:
-            return self._estimated[row]
-        first, last = self._bounds[row], self._bounds[row + 1]
-        return Sketch(last - first, hashes=self._hashes[first:last].copy())
-
-    def encoded(self) -> list[bytes]:
-        """Return the binary form of each sketch, as `encode` does."""
-        size = _VALUE.itemsize
-        values = self._hashes.astype(_VALUE, copy=False).tobytes()
-        heads = np.empty(len(self), _HEADERS)
-        heads["first"], heads["count"] = _VERSION << 4 | _KIND_HASHES, np.diff(self._bounds)
-        octets, head = heads.tobytes(), _HEADER.size
-        return [
-            encode(self._estimated[row])
-            if row in self._estimated
-            else octets[head * row : head * (row + 1)] + values[size * first : size * last]
-            for row, (first, last) in enumerate(pairwise(self._bounds))
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +102,7 @@ class Sketcher:
         self.banded = banded
         self._measure = measure
 
-    def make(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> tuple[SketchBatch, NDArray[np.uint32]]:
+    def make(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> tuple[list[Sketch], NDArray[np.uint32]]:
         """Sketch a batch of documents.
 
         Args:
@@ -182,7 +125,11 @@ class Sketcher:
             i: self.estimated(int(counts[i]), signature.copy())
             for i, signature in zip(estimated.tolist(), signatures, strict=True)
         }
-        return SketchBatch(hashes.copy(), offsets, by_signature), prefixes
+        sketches = [
+            by_signature[i] if i in by_signature else Sketch(last - first, hashes[first:last].copy())
+            for i, (first, last) in enumerate(pairwise(offsets.tolist()))
+        ]
+        return sketches, prefixes
 
     def signatures(self, sketches: Sequence[Sketch], permutations: int) -> NDArray[np.uint32]:
         """Return the first so many signature values of each sketch, computed for sketches that hold hashes.
@@ -300,44 +247,6 @@ class Sketcher:
         np.cumsum([len(part) for part in parts], out=own_offsets[1:])
         rest = self.family.sign(np.concatenate(parts), own_offsets, skip=self.banded)
         return np.concatenate((prefixes[chosen], rest), axis=1)
-
-
-def encode(sketch: Sketch) -> bytes:
-    """Encode a sketch (binary form: module docstring)."""
-    if sketch.hashes is not None:
-        kind, values = _KIND_HASHES, sketch.hashes
-    else:
-        assert sketch.signature is not None
-        kind, values = _KIND_SIGNATURE, sketch.signature
-    return _HEADER.pack(_VERSION << 4 | kind, sketch.count) + values.astype(_VALUE, copy=False).tobytes()
-
-
-def decode(data: bytes) -> Sketch:
-    """Decode the binary form; the result owns its memory.
-
-    Raises:
-        ValueError: If the octets are not a sketch of this version; the text gives the reason.
-    """
-    if len(data) < _HEADER.size:
-        raise ValueError(f"a sketch has at least {_HEADER.size} octets, not {len(data)}")
-    first, count = _HEADER.unpack_from(data)
-    version, kind = first >> 4, first & 0xF
-    if version != _VERSION:
-        raise ValueError(f"a sketch of version {version}; this program reads version {_VERSION}")
-    if (len(data) - _HEADER.size) % _VALUE.itemsize:
-        raise ValueError(f"a sketch of {len(data)} octets is cut off or too long")
-    values = np.frombuffer(data, _VALUE, offset=_HEADER.size).astype(np.uint32)
-    if kind == _KIND_HASHES:
-        if len(values) != count:
-            raise ValueError(f"a sketch of {count} shingles with {len(values)} hashes")
-        if count and np.count_nonzero(values[1:] > values[:-1]) != count - 1:
-            raise ValueError("the hashes of a sketch must ascend strictly")
-        return Sketch(count, hashes=values)
-    if kind == _KIND_SIGNATURE:
-        if len(values) == 0:
-            raise ValueError("a sketch by signature without values")
-        return Sketch(count, signature=values)
-    raise ValueError(f"a sketch of unknown kind {kind}")
 
 
 def _check_ascending(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> None:

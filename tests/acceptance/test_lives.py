@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
-import numpy as np
 import pytest
 import redis
 
 from streamdedup.detection.content import contents_of
 from streamdedup.detection.model import document_number
+from streamdedup.index.documents import EMPTY_CONTENT
 from streamdedup.index.entries import decode_entry, encode_number
 from streamdedup.settings import Settings
 from streamdedup.similarity.minhash import DEFAULT_SEED, HashFamily
@@ -312,7 +312,7 @@ class TestWhatIsLeftOfADeletedDocument:
             # A sketch holds its hashes in order: two neighbours are eight bytes that nothing else comes to.
             values = content.sketch.hashes.astype("<u4")
             telling |= {values[at : at + 2].tobytes() for at in range(len(values) - 1)}
-            telling |= {tail.tobytes() for tail in content.tail.astype(np.dtype("<u8"))}
+            telling |= {element.to_bytes(8, "little") for element in content.tail}
         everywhere = [bytes(part) for key, (_, held, _) in told.contents.items() for part in parts(key, held)]
         assert len(everywhere) > 500
         assert [(part, what) for part in everywhere for what in telling if what in part] == []
@@ -335,7 +335,7 @@ class TestWhatIsLeftOfADeletedDocument:
                 item for item in told.contents.items() if item[0].endswith(b"}r" + encode_number(number))
             ]
             marker = decode_entry(number, held)
-            assert (kind, marker.id, marker.digest, marker.content) == (b"string", "", bytes(16), b"")
+            assert (kind, marker.id, marker.digest, marker.content) == (b"string", "", bytes(16), EMPTY_CONTENT)
             assert marker.position.topic == told.installation.topic
             assert 0 < ttl_ms <= 1000 * (profile.retention_s + profile.retention_slack_s), key
 

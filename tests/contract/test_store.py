@@ -36,6 +36,7 @@ from streamdedup.index.redis.servers import OneServer, Servers
 from streamdedup.index.redis.staging import RedisStagingIndex
 from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.position import Log, Partition, Position
+from tests.entries import content_of
 from tests.servers import wait_until
 from tests.thoroughness import examples
 
@@ -106,7 +107,7 @@ def a_record(
         position=Position(*partition, offset),
         time_ms=time_ms,
         cluster=number,
-        content=b"content of " + content,
+        content=content_of(content),
     )
 
 
@@ -246,7 +247,7 @@ class TestPutRecords:
     def test_two_ids_with_one_number_are_told_apart(self, store, fence):
         first = a_record()
         put(store, fence, first)
-        stranger = IndexEntry(7, "stranger", b"x" * 16, Position(*PARTITION, 1), 0, 7, b"")
+        stranger = IndexEntry(7, "stranger", b"x" * 16, Position(*PARTITION, 1), 0, 7, content_of())
         (result,) = store.insert_entries([stranger], [fence])
         assert (result.state, result.previous) == (InsertState.COLLIDED, first)
 
@@ -272,7 +273,7 @@ class TestReadingEntries:
         assert read == dict.fromkeys(range(-5, 45)) | {record.number: record for record in records}
 
     def test_no_more_is_read_than_the_limit_and_one_entry_for_each_part(self, store, fence):
-        heavy = [structs.replace(a_record(n, offset=n), content=bytes(10_000)) for n in range(60)]
+        heavy = [structs.replace(a_record(n, offset=n), content=content_of(hashes_count=2_500)) for n in range(60)]
         put(store, fence, *heavy)
         parts = 1 if isinstance(store, MemoryBucketStore) else 4 * BANDS
         few, most = store.read_entries(range(60), 50_000), store.read_entries(range(60), 10**9)

@@ -21,6 +21,7 @@ from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.position import Log, Partition, Position
 from tests import redis_sets
 from tests.canaries import KEY_PASSWORD, TLS
+from tests.entries import content_of
 from tests.servers import make_redis, unavailable, wait_until
 
 BANDS = 4
@@ -32,7 +33,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
 
 def a_record(number, offset=None):
     offset = number if offset is None else offset
-    return IndexEntry(number, f"doc-{number}", b"d" * 16, Position(*PARTITION, offset), 1000, number, b"sketch")
+    return IndexEntry(number, f"doc-{number}", b"d" * 16, Position(*PARTITION, offset), 1000, number, content_of())
 
 
 def keys_of(number):

@@ -11,6 +11,7 @@ from streamdedup.index.redis.admin import IndexUpkeep, PartitionFacts
 from streamdedup.index.redis.connection import connect, connect_cluster
 from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.position import Partition, Position
+from tests.entries import content_of
 
 BANDS = 3
 PARTITION = Partition("articles", 0)
@@ -38,8 +39,12 @@ def fill(connection, namespace="sd:articles", documents_count=3):
     fence = store.fence(PARTITION, 7, 0)
     numbers = list(range(1, documents_count + 1))
     # Sizes from 1 to 1,000 bytes, so that a sample must be a fair one.
+    contents = [content_of(hashes_count=n % 250) for n in numbers]
     store.insert_entries(
-        [IndexEntry(n, f"doc-{n}", b"d" * 16, Position(*PARTITION, n), 1000, n, bytes(n % 1000 + 1)) for n in numbers],
+        [
+            IndexEntry(n, f"doc-{n}", b"d" * 16, Position(*PARTITION, n), 1000, n, content)
+            for n, content in zip(numbers, contents, strict=True)
+        ],
         [fence],
     )
     store.insert_and_look_up(numbers, np.array([[n] * BANDS for n in numbers], dtype=np.uint32), [fence])

@@ -5,9 +5,11 @@ import pytest
 
 from streamdedup.cli.assembly import connect_store, index_upkeep, redis_store
 from streamdedup.errors import StoreMisconfigured
+from streamdedup.index.documents import IndexEntry
 from streamdedup.index.redis.keys import Keys
-from streamdedup.position import Partition
+from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
+from tests.entries import content_of
 
 PARTITION = Partition("articles", 0)
 
@@ -58,3 +60,17 @@ def test_the_key_of_a_single_command_is_named(opened):
     settings = settings_with("redis://h", {"profiles.other.topics": "other"})
     with pytest.raises(StoreMisconfigured, match=r"the key \{sd:other:0\}fingerprint holds a value of another"):
         index_upkeep(settings, "other", servers).fingerprint()
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-3], lambda data: b"\xff" + data[1:], lambda _data: b""])
+def test_a_damaged_index_entry_is_a_fatal_error(opened, damage):
+    client, _, store, keys = opened
+    fence = store.fence(PARTITION, 1, 0)
+    entry = IndexEntry(7, "doc-7", b"d" * 16, Position(*PARTITION, 1), 1000, 7, content_of())
+    store.insert_entries([entry], [fence])
+    client.set(keys.record(7), damage(client.get(keys.record(7))))
+    for read in (lambda: store.get_entries([7]), lambda: store.read_entries([7], 1)):
+        with pytest.raises(
+            StoreMisconfigured, match="index entry 7 is damaged: .*; another program writes to the keys"
+        ):
+            read()

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from streamdedup.detection.clusters import Stars
-from streamdedup.detection.content import Content
-from streamdedup.index.documents import IndexEntry
+from streamdedup.index.documents import Content, IndexEntry
 from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.position import Position
 from streamdedup.similarity.minhash import HashFamily
@@ -19,7 +18,7 @@ def a_sketch(*hashes):
 def a_record(number, sketch, cluster=None):
     cluster = number if cluster is None else cluster
     digest = bytes([number]) * 16
-    content = Content(sketch, sketch.count, sketch.count, np.empty(0, np.uint64)).encoded()
+    content = Content(sketch, sketch.count, sketch.count)
     return IndexEntry(number, f"doc-{number}", digest, Position("t", 0, number), 0, cluster, content)
 
 
@@ -34,19 +33,15 @@ def stars():
 
 class TestStars:
     def test_a_document_like_the_first_of_its_best_match_joins(self, stars):
-        own = a_sketch(1, 2, 3)
-        assert stars.join(a_record(3, own), own, best=2) is FIRST
+        assert stars.join(a_record(3, a_sketch(1, 2, 3)), best=2) is FIRST
 
     def test_a_document_unlike_the_first_stays_alone(self, stars):
-        own = a_sketch(1, 5, 6)
-        record = a_record(3, own)
-        assert stars.join(record, own, best=2) is record
+        record = a_record(3, a_sketch(1, 5, 6))
+        assert stars.join(record, best=2) is record
 
     def test_what_is_known_to_be_near_is_not_compared(self, stars):
-        own = a_sketch(7, 8, 9)
-        assert stars.join(a_record(3, own), own, best=2, near={(FIRST.id, FIRST.digest.hex())}) is FIRST
+        assert stars.join(a_record(3, a_sketch(7, 8, 9)), best=2, near={(FIRST.id, FIRST.digest.hex())}) is FIRST
 
     def test_another_version_of_what_was_near_is_compared(self, stars):
-        own = a_sketch(7, 8, 9)
-        record = a_record(3, own)
-        assert stars.join(record, own, best=2, near={(FIRST.id, BEST.digest.hex())}) is record
+        record = a_record(3, a_sketch(7, 8, 9))
+        assert stars.join(record, best=2, near={(FIRST.id, BEST.digest.hex())}) is record

@@ -1,16 +1,17 @@
-"""What is kept of a content: its binary form, and that a continued document comes to the content of the whole text."""
-
-from dataclasses import replace
+"""The content of an index entry: an append yields the content of the whole text, and no text is stored."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from streamdedup.detection import content
-from streamdedup.detection.content import BagTooLarge, Content
+from streamdedup.detection.content import BagTooLarge, contents_of, grown
+from streamdedup.index.documents import MAX_COUNT, Content, IndexEntry
+from streamdedup.index.entries import encode_entry
+from streamdedup.position import Position
 from streamdedup.similarity.minhash import HashFamily
-from streamdedup.similarity.sketch import Sketch, Sketcher
+from streamdedup.similarity.sketch import Sketcher
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from tests.thoroughness import examples
 
@@ -67,10 +68,8 @@ OPTIONS |= st.builds(
 
 def contents(shingler: Shingler, sketcher: Sketcher, texts: list[str]) -> list[Content]:
     shingles = shingler.shingle(texts)
-    made, _ = sketcher.make(shingles.hashes, shingles.offsets)
-    found = content.contents_of(shingles, made)
-    assert content.encoded_contents(shingles, made) == [one.encoded() for one in found]
-    return found
+    sketches, _ = sketcher.make(shingles.hashes, shingles.offsets)
+    return contents_of(shingles, sketches)
 
 
 @settings(max_examples=examples(600))
@@ -85,15 +84,14 @@ def test_a_document_that_is_continued_has_the_content_of_the_whole(options, limi
     for step in range(1, max(map(len, documents))):
         going = [at for at, parts in enumerate(documents) if step < len(parts)]
         try:
-            more = content.grown(shingler, sketcher, [kept[at] for at in going], [documents[at][step] for at in going])
+            more = grown(shingler, sketcher, [kept[at] for at in going], [documents[at][step] for at in going])
         except BagTooLarge:
             assert options.bag
             assert any(kept[at].sketch.hashes is None for at in going)
             return
-        for at, grown in zip(going, more, strict=True):
-            kept[at] = content.decode(grown.encoded())
-    whole = contents(shingler, sketcher, ["\n".join(parts) for parts in documents])
-    assert [one.encoded() for one in kept] == [one.encoded() for one in whole]
+        for at, content in zip(going, more, strict=True):
+            kept[at] = content
+    assert kept == contents(shingler, sketcher, ["\n".join(parts) for parts in documents])
 
 
 def test_a_long_article_in_three_parts_keeps_the_signature_of_the_whole():
@@ -103,54 +101,32 @@ def test_a_long_article_in_three_parts_keeps_the_signature_of_the_whole():
     (kept,) = contents(shingler, sketcher, parts[:1])
     assert kept.sketch.hashes is not None
     for part in parts[1:]:
-        (kept,) = content.grown(shingler, sketcher, [kept], [part])
+        (kept,) = grown(shingler, sketcher, [kept], [part])
     (whole,) = contents(shingler, sketcher, ["\n".join(parts)])
     assert kept.sketch.signature is not None
-    assert kept.encoded() == whole.encoded()
-
-
-def test_the_version_goes_with_the_document_and_costs_nothing_without():
-    shingler, sketcher = Shingler(ShingleOptions()), Sketcher(FAMILY, 512, 8)
-    (plain,) = contents(shingler, sketcher, ["amber birch cedar delta"])
-    named = Content(plain.sketch, plain.token_count, plain.element_count, plain.tail, b"v" * 16)
-    assert len(named.encoded()) == len(plain.encoded()) + 16
-    (grown,) = content.grown(shingler, sketcher, [named], ["ember"])
-    assert content.version_and_incarnation(grown.encoded()) == (b"v" * 16, None)
-    assert content.version_and_incarnation(plain.encoded()) == (None, None)
-    assert content.decode_sketch(grown.encoded()) == grown.sketch
+    assert kept == whole
 
 
 @pytest.mark.parametrize("version", [None, b"v" * 16])
-def test_so_does_the_life(version):
+@pytest.mark.parametrize("incarnation", [None, b"i" * 8])
+def test_an_append_keeps_version_and_incarnation(version, incarnation):
     shingler, sketcher = Shingler(ShingleOptions()), Sketcher(FAMILY, 512, 8)
     (plain,) = contents(shingler, sketcher, ["amber birch cedar delta"])
-    again = replace(plain, version=version, life=b"l" * 8)
-    (grown,) = content.grown(shingler, sketcher, [again], ["ember"])
-    assert content.version_and_incarnation(grown.encoded()) == (version, b"l" * 8)
-    assert content.decode(grown.encoded()).encoded() == grown.encoded()
-    assert content.decode_sketch(grown.encoded()) == grown.sketch
+    (content,) = grown(shingler, sketcher, [replace(plain, version=version, incarnation=incarnation)], ["ember"])
+    assert (content.version, content.incarnation) == (version, incarnation)
 
 
-def test_no_text_is_kept():
+def test_counts_of_long_texts_stay_storable():
+    shingler, sketcher = Shingler(ShingleOptions()), Sketcher(FAMILY, 512, 8)
+    (content,) = contents(shingler, sketcher, ["amber birch " * 40_000])
+    assert (content.token_count, content.element_count) == (MAX_COUNT, MAX_COUNT)
+    (content,) = grown(shingler, sketcher, [replace(content, token_count=MAX_COUNT - 1)], ["ember fjord grove"])
+    assert (content.token_count, content.element_count) == (MAX_COUNT, MAX_COUNT)
+
+
+def test_no_text_is_stored():
     shingler, sketcher = Shingler(ShingleOptions(unit="char", size=5)), Sketcher(FAMILY, 512, 8)
     (kept,) = contents(shingler, sketcher, ["zqxj"])
-    data = kept.encoded()
+    data = encode_entry(IndexEntry(1, "1", bytes(16), Position("t", 0, 0), 0, 1, kept))
     assert not any(part in data for part in (b"z", b"q", b"x", b"j") if data.count(part) >= 4)
     assert b"zq" not in data
-
-
-@given(st.binary(max_size=80))
-def test_octets_that_are_no_content_are_refused(data):
-    try:
-        decoded = content.decode(data)
-    except ValueError:
-        return
-    assert content.decode(decoded.encoded()).encoded() == decoded.encoded()
-
-
-@pytest.mark.parametrize("cut", range(1, 40))
-def test_a_content_that_is_cut_off_is_refused(cut):
-    whole = Content(Sketch(4, hashes=np.arange(4, dtype=np.uint32)), 5, 5, np.arange(2, dtype=np.uint64), b"v" * 16)
-    data = whole.encoded()
-    with pytest.raises(ValueError, match=r"cut off|at least|hashes"):
-        content.decode(data[: len(data) - cut])

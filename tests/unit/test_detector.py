@@ -14,7 +14,6 @@ from streamdedup.detection.detector import Detector
 from streamdedup.detection.entry_chunks import weight_bytes
 from streamdedup.detection.model import DetectionResult, DetectorOptions, Skip, document_number
 from streamdedup.detection.verification import STORM_CANDIDATES, Verifier
-from streamdedup.errors import StoreMisconfigured
 from streamdedup.index.documents import InsertResult, InsertState
 from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.position import Partition, Position
@@ -514,16 +513,3 @@ def test_what_a_storm_hides_is_counted_as_dropped_or_full():
     outcome = stream.index(a_document("x", TEXT, 20))
     assert outcome.full_buckets_count == OPTIONS.banding.bands
     assert outcome.verified_count <= STORM_CANDIDATES
-
-
-@pytest.mark.parametrize(
-    "damage", [lambda content: content[:-3], lambda content: b"\xff" + content[1:], lambda _c: b""]
-)
-def test_a_record_that_somebody_has_damaged_is_a_fatal_error_that_says_so(damage):
-    stream = Stream()
-    stream.index(a_document("a", TEXT, 0))
-    number = document_number("articles", "a")
-    record = stream.store.get_entries([number])[number]
-    stream.store._records.amend(number, structs.replace(record, content=damage(record.content)))
-    with pytest.raises(StoreMisconfigured, match=r"damaged: .*; another program writes to the index"):
-        stream.index(a_document("b", TEXT, 1))

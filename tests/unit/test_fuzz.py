@@ -155,9 +155,9 @@ def test_stored_forms_are_refused_as_documented_or_read_whole():
 
 
 def test_a_reader_that_raises_something_else_is_noticed(monkeypatch):
-    form = replace(stored.FORMS["sketch"], error=KeyError)
-    monkeypatch.setitem(stored.FORMS, "sketch", form)
-    with pytest.raises(Undocumented, match="sketch: ValueError"):
+    form = replace(stored.FORMS["entry"], error=KeyError)
+    monkeypatch.setitem(stored.FORMS, "entry", form)
+    with pytest.raises(Undocumented, match="entry: ValueError"):
         fuzz_stored(SEED, 50)
 
 

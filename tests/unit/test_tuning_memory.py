@@ -50,7 +50,7 @@ class CountingStore(MemoryBucketStore):
         self.members = self.claims = 0
 
     def insert_entries(self, records, fences):
-        self.content |= {record.number: len(record.content) for record in records}
+        self.content |= {record.number: record.content.size_bytes for record in records}
         return super().insert_entries(records, fences)
 
     def insert_and_look_up(self, numbers, band_keys, fences):

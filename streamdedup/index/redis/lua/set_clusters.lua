@@ -3,7 +3,7 @@
 -- After the fences: ARGV  prefix of the entries' keys, then for each document its number (8 bytes), bytes 25 to the end of the
 --   partition of its entry (offset, length, partition: the position), and the cluster (8 bytes).
 local prefix = ARGV[at + 1]
-local ALONE, IN_CLUSTER = '\32', '\33'
+local ALONE, IN_CLUSTER = '\48', '\49'
 at = at + 1
 for i = 1, (#ARGV - at) / 3 do
   local key, position, cluster = prefix .. ARGV[at + 3 * i - 2], ARGV[at + 3 * i - 1], ARGV[at + 3 * i]

@@ -1,0 +1,160 @@
+"""The stored form of index entries and fingerprints: damaged bytes are refused and never taken for a whole entry."""
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from streamdedup.errors import StoreMisconfigured
+from streamdedup.index.documents import Content, IndexEntry, deletion_marker
+from streamdedup.index.entries import decode_entry, encode_entry
+from streamdedup.index.fingerprints import decode_fingerprint
+from streamdedup.position import Log, Position
+from streamdedup.similarity.sketch import Sketch
+from tests.thoroughness import examples
+
+POSITION = Position("articles", 2, 1_041)
+
+
+def by_hashes(*hashes: int) -> Sketch:
+    return Sketch(len(hashes), np.array(sorted(hashes), np.uint32))
+
+
+ENTRY = IndexEntry(
+    3, "article-42", b"d" * 16, POSITION, 1_777_618_931_480, 3, Content(by_hashes(1, 0x01020304), 5, 6, (7, 2**64 - 1))
+)
+#: Bytes of ``ENTRY`` before what was computed from the text.
+HEAD = b"\x30" + b"d" * 16 + struct.pack(">qqH", 1_777_618_931_480, 1_041, 10) + b"articles:2"
+HEAD += b"\0\x0aarticle-42"
+
+uint32 = st.integers(0, 2**32 - 1)
+sketches = st.frozensets(uint32, max_size=9).map(lambda hashes: by_hashes(*hashes)) | st.builds(
+    lambda count, values: Sketch(count, signature=np.array(values, np.uint32)),
+    uint32,
+    st.lists(uint32, min_size=1, max_size=9),
+)
+contents = st.builds(
+    Content,
+    sketches,
+    st.integers(0, 65_535),
+    st.integers(0, 65_535),
+    st.lists(st.integers(0, 2**64 - 1), max_size=4).map(tuple),
+    st.booleans(),
+    st.none() | st.binary(min_size=16, max_size=16),
+    st.none() | st.binary(min_size=8, max_size=8),
+)
+int64 = st.integers(-(2**63), 2**63 - 1)
+entries = st.builds(
+    IndexEntry,
+    int64,
+    st.text(min_size=1, max_size=9),
+    st.binary(min_size=16, max_size=16),
+    st.builds(Log, st.sampled_from(["articles", "a-b_c.d"]), st.integers(0, 99), st.integers(0, 3)).flatmap(
+        lambda log: st.integers(0, 2**53).map(log.at)
+    ),
+    st.integers(-1, 2**53),
+    int64,
+    contents,
+)
+
+
+@settings(max_examples=examples(300))
+@given(entries)
+def test_decoding_returns_what_was_encoded(entry):
+    assert decode_entry(entry.number, encode_entry(entry)) == entry
+
+
+def test_the_bytes_of_layout_3_never_change():
+    content = bytes.fromhex("00 0500 0600 02 02000000 0700000000000000 ffffffffffffffff 01000000 04030201")
+    assert encode_entry(ENTRY) == HEAD + content
+    in_cluster = structs.replace(ENTRY, cluster=-2)
+    assert encode_entry(in_cluster) == b"\x31" + HEAD[1:] + content + bytes.fromhex("fffffffffffffffe")
+    signed = Content(Sketch(700, signature=np.array([5, 2**32 - 1], np.uint32)), 5, 6, (), True, b"v" * 16, b"i" * 8)
+    content = bytes.fromhex("0f 0500 0600 00 bc020000") + b"v" * 16 + b"i" * 8 + bytes.fromhex("05000000 ffffffff")
+    assert encode_entry(structs.replace(ENTRY, content=signed)) == HEAD + content
+
+
+def test_a_deletion_marker_names_neither_id_nor_hashes():
+    data = encode_entry(deletion_marker(3, POSITION, 1_777_618_931_480))
+    assert data[1:17] == bytes(16)
+    assert data.endswith(b"articles:2" + bytes(2 + 10))
+    assert decode_entry(3, data).deleted
+
+
+def test_decoded_hashes_own_aligned_memory_of_native_order():
+    values = decode_entry(3, encode_entry(ENTRY)).content.sketch.hashes
+    assert values.dtype == np.uint32
+    assert values.dtype.isnative
+    assert values.flags.aligned
+    assert values.flags.owndata
+
+
+@pytest.mark.parametrize("cluster", [3, 4, -(2**63)])
+@pytest.mark.parametrize("content", [ENTRY.content, structs.replace(ENTRY.content, version=b"v" * 16)])
+def test_an_entry_cut_off_anywhere_is_damaged(cluster, content):
+    data = encode_entry(structs.replace(ENTRY, cluster=cluster, content=content))
+    for length in range(len(data)):
+        with pytest.raises(ValueError, match="index entry 3 is damaged"):
+            decode_entry(3, data[:length])
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("00 0500 0600 00", "requires a buffer"),
+        ("10 0500 0600 00 00000000", "unknown flags 0x10"),
+        ("00 0500 0600 00 01000000 010000", "cut off or too long"),
+        ("00 0500 0600 02 00000000", "cut off or too long"),
+        ("01 0500 0600 00 00000000 01000000", "cut off or too long"),
+        ("00 0500 0600 00 02000000 01000000", "a sketch of 2 shingles cannot hold 1 hashes"),
+        ("00 0500 0600 00 00000000 01000000", "a sketch of 0 shingles cannot hold 1 hashes"),
+        ("00 0500 0600 00 02000000 02000000 01000000", "out of order"),
+        ("00 0500 0600 00 02000000 02000000 02000000", "out of order"),
+        ("08 0500 0600 00 05000000", "without values"),
+    ],
+)
+def test_damage_is_told_with_the_reason(content, text):
+    with pytest.raises(ValueError, match=f"index entry 3 is damaged: .*{text}"):
+        decode_entry(3, HEAD + bytes.fromhex(content))
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"\x20" + HEAD[1:], "layout 2, expected 3"),
+        (HEAD.replace(b"articles:2", b"articles:x"), "invalid literal"),
+        (HEAD.replace(b"article-42", b"article-\xff2"), "can't decode"),
+    ],
+)
+def test_another_layout_and_damaged_texts_are_refused(data, text):
+    with pytest.raises(ValueError, match=f"index entry 3 is damaged: .*{text}"):
+        decode_entry(3, data + bytes(10))
+
+
+@settings(max_examples=examples(300))
+@given(st.binary(max_size=40), entries, st.data())
+@example(bytes.fromhex("00 0500 0600 ff ffffffff"), ENTRY, None)
+def test_damaged_bytes_are_an_entry_or_a_value_error(tail, entry, data):
+    for damaged in (HEAD + tail, encode_entry(entry)):
+        octets = bytearray(damaged)
+        if data is not None:
+            octets[data.draw(st.integers(0, len(octets) - 1))] = data.draw(st.integers(0, 255))
+        assert _read_or_refused(bytes(octets))
+
+
+def _read_or_refused(data: bytes) -> bool:
+    """Tell whether bytes are refused with the reason, or are an entry that is read again from its own bytes."""
+    try:
+        found = decode_entry(3, data)
+    except ValueError as error:
+        return str(error).startswith("index entry 3 is damaged: ")
+    return decode_entry(3, encode_entry(found)) == found
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"bands": 9, "\xff": 1}', b'{"bands": %s}' % (b"[" * 100_000)])
+def test_what_is_no_fingerprint_is_said_to_be_somebody_elses(data):
+    with pytest.raises(StoreMisconfigured, match="the key somewhere holds no fingerprint"):
+        decode_fingerprint(b"somewhere", data)
