@@ -1,9 +1,13 @@
 """Index entries for tests that look at the index and not at texts."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
-from streamdedup.index.documents import Content
+from streamdedup.index.documents import Content, PendingMatches
+from streamdedup.position import Position
 from streamdedup.similarity.sketch import Sketch
+from streamdedup.wire import Match
 
 
 def content_of(name: bytes = b"a", hashes_count: int = 4) -> Content:
@@ -11,3 +15,9 @@ def content_of(name: bytes = b"a", hashes_count: int = 4) -> Content:
     first = int.from_bytes(name[-3:], "big")
     hashes = np.arange(first, first + hashes_count, dtype=np.uint32)
     return Content(Sketch(hashes_count, hashes), 3, 3, (first, 2**64 - 1))
+
+
+def pending_of(pair_keys: Iterable[bytes] = (), name: str = "m") -> PendingMatches:
+    """Return pending matches of pairs, which differ from those of another name."""
+    match = Match(name, "ab" * 16, Position("articles", 0, 1), 0.9, "exact", 0.0, 3)
+    return PendingMatches(dict.fromkeys(pair_keys, match))

@@ -16,8 +16,8 @@ from streamdedup.cli import assembly
 from streamdedup.detection import lifecycle
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
-from streamdedup.index.contract import BucketStore
-from streamdedup.index.documents import IndexEntry
+from streamdedup.index.contract import BucketStore, Fence
+from streamdedup.index.documents import IndexEntry, PendingMatches
 from streamdedup.index.redis import claims as claims_module
 from streamdedup.index.redis import scripts
 from streamdedup.index.redis.store import RedisBucketStore
@@ -26,7 +26,7 @@ from streamdedup.settings import Settings
 from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.wire import Document
-from tests.entries import content_of
+from tests.entries import content_of, pending_of
 
 RETENTION_MS, SLACK_MS = 3_600_000, 1_800_000
 #: For how long everything is kept that is written once.
@@ -113,21 +113,26 @@ def _a_record(number: int, offset: int, content: bytes = b"a") -> IndexEntry:
     return IndexEntry(number, f"doc-{number}", content.ljust(16, b"\0"), position, 1000, number, content_of(content))
 
 
+def _saved(store: BucketStore, fence: Fence) -> PendingMatches:
+    (saved,) = store.save_pending_matches([(FIRST, PendingMatches())], [fence])
+    return saved
+
+
 def _check_entries(index: Index) -> None:
     """What is written once lives for a lifetime, and a replaced index entry for one from then on."""
     store = index.open()
     fence = store.fence(PARTITION, 1, 0)
     store.insert_entries([_a_record(1, 1), _a_record(2, 2)], [fence])
     store.insert_and_look_up([1], np.full((1, BANDS), 7, np.uint32), [fence])
-    store.save_pending_matches([(FIRST, {PAIR: b"match"})], [fence])
+    store.save_pending_matches([(FIRST, pending_of([PAIR]))], [fence])
     index.pass_time(LIFETIME_MS * 6 // 10)
-    assert store.save_pending_matches([(FIRST, {})], [fence]) == [{PAIR: b"match"}], "pending matches: gone too early"
+    assert _saved(store, fence) == pending_of([PAIR]), "pending matches: gone too early"
     # Half a lifetime and a lifetime without the slack are over for the first at the second look.
     assert set(store.get_entries([1, 2])) == {1, 2}, "index entries: gone too early"
     store.replace_entries([_a_record(2, 3, b"b")], [fence])
     index.pass_time(LIFETIME_MS * 3 // 10)
     assert set(store.get_entries([1, 2])) == {1, 2}, "index entries: gone before retention and slack are over"
-    assert store.save_pending_matches([(FIRST, {})], [fence]) == [{PAIR: b"match"}], "pending matches: gone too early"
+    assert _saved(store, fence) == pending_of([PAIR]), "pending matches: gone too early"
     hits = store.insert_and_look_up([3], np.full((1, BANDS), 7, np.uint32), [fence])
     assert hits.candidates == [{1: BANDS}], "buckets: members gone too early"
     index.pass_time(LIFETIME_MS * 5 // 10)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from streamdedup.detection.clusters import StarFinder
 from streamdedup.detection.content import contents_of
-from streamdedup.detection.lifecycle import UNKNOWN, Changes, collision, in_its_incarnation
+from streamdedup.detection.lifecycle import Changes, collision, in_its_incarnation
 from streamdedup.detection.model import (
     Detection,
     DetectionResult,
@@ -28,9 +28,16 @@ from streamdedup.detection.model import (
     Skip,
     document_number,
 )
-from streamdedup.detection.verification import MatchCodec, Met, Verifier
+from streamdedup.detection.verification import Met, Verifier
 from streamdedup.index.contract import BucketStore, Fence, Listed, ListedClaim, ListedDocument
-from streamdedup.index.documents import Content, IndexEntry, InsertResult, InsertState, decide_version
+from streamdedup.index.documents import (
+    Content,
+    IndexEntry,
+    InsertResult,
+    InsertState,
+    PendingMatches,
+    decide_version,
+)
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import Sketcher
@@ -45,10 +52,6 @@ _INDEXED = (InsertState.CREATED, InsertState.REPLACED, InsertState.REPLAYED)
 
 #: States of a record whose document may have had an index entry before, and so claims.
 _RENEWED = (InsertState.REPLACED, InsertState.REPLAYED)
-
-#: Stands among the pair keys of an addition's saved partners for the digest that the document had then: once it has a
-#: later version nobody could tell.
-_OWN_DIGEST = b"digest of itself"
 
 
 class Detector:
@@ -321,19 +324,16 @@ class Detector:
         rows = [row for row in emitting if row in verified or states[row] is not InsertState.CREATED]
         if not rows:
             return {}
-        codec = MatchCodec()
-        entries = [(prepared.documents[row].position, codec.encoded(verified.get(row, {}))) for row in rows]
-        for row, (_, encoded) in zip(rows, entries, strict=True):
-            if encoded and prepared.documents[row].op == "append":
-                encoded[_OWN_DIGEST] = prepared.records[row].digest
-        saved = self._store.save_pending_matches(entries, rights)
-        for row, partners in zip(rows, saved, strict=True):
-            # Of an addition that met no document at first: meanwhile another partition has placed one.
-            partners.pop(UNKNOWN, None)
-            own_digest = partners.pop(_OWN_DIGEST, None)
-            if own_digest is not None:
-                prepared.records[row] = structs.replace(prepared.records[row], digest=own_digest)
-        return {row: codec.decoded(partners) for row, partners in zip(rows, saved, strict=True)}
+        found = []
+        for row in rows:
+            matches, document = verified.get(row, {}), prepared.documents[row]
+            digest = prepared.records[row].digest if matches and document.op == "append" else None
+            found.append((document.position, PendingMatches(matches, digest)))
+        saved = self._store.save_pending_matches(found, rights)
+        for row, pending in zip(rows, saved, strict=True):
+            if pending.digest is not None:
+                prepared.records[row] = structs.replace(prepared.records[row], digest=pending.digest)
+        return {row: pending.matches for row, pending in zip(rows, saved, strict=True)}
 
     def _claim(
         self,

@@ -21,16 +21,13 @@ from streamdedup.index.documents import (
     IndexEntry,
     InsertResult,
     InsertState,
+    PendingMatches,
     decide_version,
     deletion_marker,
 )
 from streamdedup.similarity.sketch import Sketch, Sketcher
 from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document, ErrorCode, content_digest
-
-#: Stands among the saved partners of an addition that met no document: the batch done again may find one that a later
-#: record has placed.
-UNKNOWN = b"unknown document"
 
 
 @dataclass(slots=True)
@@ -129,10 +126,10 @@ class Changes:
         documents = [*unknown, *overtaken]
         if not documents:
             return []
-        notes = [{UNKNOWN: b""}] * len(unknown) + [{}] * len(overtaken)
+        notes = [PendingMatches(document_missing=True)] * len(unknown) + [PendingMatches()] * len(overtaken)
         positions = [document.position for document in documents]
         saved = self._store.save_pending_matches(list(zip(positions, notes, strict=True)), rights)
-        return [document for document, notes in zip(documents, saved, strict=True) if UNKNOWN in notes]
+        return [document for document, pending in zip(documents, saved, strict=True) if pending.document_missing]
 
     def _grow(
         self, growing: Sequence[tuple[Document, IndexEntry]], continued: Continued, outcome: DetectionResult

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -265,32 +264,6 @@ class Verifier:
             standard_error=0.0 if exact else options.measure.standard_error(similarity, options.permutations),
             shared_bands=shared_bands,
         )
-
-
-class MatchCodec:
-    """Matches of one batch as the store keeps them; each is encoded once, and what was encoded here is not decoded."""
-
-    _decoder = msgspec.json.Decoder(Match)
-
-    def __init__(self) -> None:
-        self._texts: dict[int, bytes] = {}
-        self._matches: dict[bytes, Match] = {}
-
-    def encoded(self, partners: Mapping[bytes, Match]) -> dict[bytes, bytes]:
-        """Encode the partners of a position."""
-        return {key: self._encoded(match) for key, match in partners.items()}
-
-    def _encoded(self, match: Match) -> bytes:
-        # By identity: a match is made once for all documents that it is a match of, and outlives this codec.
-        text = self._texts.get(id(match))
-        if text is None:
-            text = self._texts[id(match)] = msgspec.json.encode(match)
-            self._matches[text] = match
-        return text
-
-    def decoded(self, partners: Mapping[bytes, bytes]) -> dict[bytes, Match]:
-        """Decode what is saved for a position."""
-        return {key: self._matches.get(text) or self._decoder.decode(text) for key, text in partners.items()}
 
 
 def _add_others(

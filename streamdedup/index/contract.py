@@ -65,7 +65,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.index.documents import IndexEntry, InsertResult
+from streamdedup.index.documents import IndexEntry, InsertResult, PendingMatches
 from streamdedup.position import Log, Partition, Position
 
 #: Members of a full bucket that are shown to a document which could not enter it.
@@ -428,13 +428,13 @@ class BucketStore(Protocol):
         """
 
     def save_pending_matches(
-        self, partners: Sequence[tuple[Position, Mapping[bytes, bytes]]], fences: Sequence[Fence]
-    ) -> list[dict[bytes, bytes]]:
-        """Add partners to what is saved for each position and return all that is saved for it.
+        self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
+    ) -> list[PendingMatches]:
+        """Save pending matches of positions; return everything that is saved for each of the positions.
 
         Args:
-            partners: Position and, by pair key, what to remember of the pair. What was saved first for a pair stays.
-            fences: Rights to write.
+            pending: Matches by position. The match that was saved first for a pair is kept, and so is the digest.
+            fences: Fences of the partitions.
         """
 
     def claim_pairs(

@@ -8,6 +8,7 @@ import numpy as np
 
 from streamdedup.position import Position
 from streamdedup.similarity.sketch import Sketch
+from streamdedup.wire import Match
 
 #: Time to live of a deletion marker where index entries never expire, in milliseconds: 30 days. When offsets are set
 #: back further than that, a deleted document is in the index until its deletion is read again.
@@ -103,6 +104,26 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
     def version(self) -> bytes:
         """The digest that names the version in pair keys, 16 bytes: that of the text before the first append."""
         return self.content.version or self.digest
+
+
+class PendingMatches(msgspec.Struct, frozen=True):
+    """Matches that were found for one position and are not committed yet.
+
+    Attributes:
+        matches: Matches by pair key.
+        digest: Digest of the document with these matches, 16 bytes, where the record is an append: the next append
+            changes the digest of the index entry. None otherwise.
+        document_missing: Whether the record is an append to a document that the index does not have. A later record of
+            the batch may insert the document, and a replay must not find it.
+    """
+
+    matches: dict[bytes, Match] = {}
+    digest: bytes | None = None
+    document_missing: bool = False
+
+    def __bool__(self) -> bool:
+        """Tell whether there is anything to store."""
+        return bool(self.matches) or self.digest is not None or self.document_missing
 
 
 def deletion_marker(number: int, position: Position, time_ms: int) -> IndexEntry:

@@ -39,15 +39,19 @@ Microseconds of a document with 100 shingles: 1.9 for ``encode_entry``, 4.4 for 
 """
 
 import struct
+from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import numpy as np
 
-from streamdedup.index.documents import Content, IndexEntry
-from streamdedup.position import Log, Position
+from streamdedup.index.contract import ListedClaim, ListedDocument
+from streamdedup.index.documents import Content, IndexEntry, PendingMatches
+from streamdedup.position import Log, Partition, Position
 from streamdedup.similarity.sketch import Sketch
+from streamdedup.wire import Match
 
 #: Version of the layout of an entry; part of the fingerprint of an index.
 ENTRY_LAYOUT: Final = 3
@@ -66,6 +70,12 @@ _HAS_VERSION, _HAS_INCARNATION, _STOP_SHINGLES_ONLY, _IS_SIGNATURE, _KNOWN_FLAGS
 _VERSION_BYTES, _INCARNATION_BYTES = 16, 8
 #: One hash or signature value.
 _VALUE = np.dtype("<u4")
+#: Entries of the lists for backlog expiry.
+_LISTED_DOCUMENT, _LISTED_CLAIM = struct.Struct(">qqq"), struct.Struct(">16sqq")
+#: First bytes of the fields of pending matches.
+_MATCH, _DIGEST, _MISSING = b"m", b"d", b"u"
+_encode_json = msgspec.json.Encoder().encode
+_decode_match = msgspec.json.Decoder(Match).decode
 
 
 def encode_number(number: int) -> bytes:
@@ -179,6 +189,92 @@ def _decode_content(data: bytes, start: int, end: int) -> Content:
         data[version_start:incarnation_start] or None,
         data[incarnation_start:values_start] or None,
     )
+
+
+def encode_pending(pending: PendingMatches) -> dict[bytes, bytes]:
+    """Encode pending matches as the fields of a hash; the first byte of a field tells its kind.
+
+    ======  =============================  ================================
+    byte    rest of the field              value
+    ======  =============================  ================================
+    ``m``   pair key, 16 bytes             the match, JSON
+    ``d``   -                              digest of the document
+    ``u``   -                              empty: the document is missing
+    ======  =============================  ================================
+    """
+    fields = {_MATCH + key: _encode_json(match) for key, match in pending.matches.items()}
+    if pending.digest is not None:
+        fields[_DIGEST] = pending.digest
+    if pending.document_missing:
+        fields[_MISSING] = b""
+    return fields
+
+
+def decode_pending(fields: Mapping[bytes, bytes]) -> PendingMatches:
+    """Decode the fields of a hash of pending matches.
+
+    Raises:
+        ValueError: A field or a match is damaged; the text says why.
+    """
+    try:
+        matches = {field[1:]: _decode_match(value) for field, value in fields.items() if field[:1] == _MATCH}
+    except ValueError as error:  # msgspec's errors are ValueErrors
+        raise ValueError(f"pending matches are damaged: {error}") from error
+    return PendingMatches(matches, fields.get(_DIGEST), _MISSING in fields)
+
+
+def encode_listed_document(document: ListedDocument) -> bytes:
+    """Encode a document in a list for backlog expiry: number, offset, record time; 8 bytes for each, big-endian.
+
+    The topic and the partition are part of the key of the list.
+    """
+    return _LISTED_DOCUMENT.pack(document.number, document.position.offset, document.time_ms)
+
+
+def encode_listed_claim(claim: ListedClaim) -> bytes:
+    """Encode a claim in a list for backlog expiry: 16 bytes of pair key, then as ``encode_listed_document``."""
+    return _LISTED_CLAIM.pack(claim.pair_key, claim.position.offset, claim.time_ms)
+
+
+def listed_time(data: bytes) -> int:
+    """Return the record time of an entry of either list, milliseconds since the epoch."""
+    return int.from_bytes(data[-8:], "big", signed=True)
+
+
+def decode_listed_document(log: Log, data: bytes) -> ListedDocument:
+    """Decode a listed document.
+
+    Raises:
+        ValueError: The bytes are no listed document.
+    """
+    number, offset, time_ms = _unpack_listed(_LISTED_DOCUMENT, log, data)
+    return ListedDocument(number, log.at(offset), time_ms)
+
+
+def decode_listed_claim(log: Log, data: bytes) -> ListedClaim:
+    """Decode a listed claim.
+
+    Raises:
+        ValueError: The bytes are no listed claim.
+    """
+    pair_key, offset, time_ms = _unpack_listed(_LISTED_CLAIM, log, data)
+    return ListedClaim(pair_key, log.at(offset), time_ms)
+
+
+def _unpack_listed(layout: struct.Struct, log: Log, data: bytes) -> tuple[Any, ...]:
+    try:
+        return layout.unpack(data)
+    except struct.error as error:
+        raise ValueError(f"the list of {log} is damaged: {error}") from error
+
+
+def decode_watermarks(fields: Mapping[bytes, bytes]) -> dict[Partition, int]:
+    """Return the event-time watermark of each partition, milliseconds since the epoch."""
+    watermarks = {}
+    for name, time_ms in fields.items():
+        topic, _, number = name.decode().rpartition(":")
+        watermarks[Partition(topic, int(number))] = int(time_ms)
+    return watermarks
 
 
 def decode_mark(stored: bytes) -> tuple[int, str]:

@@ -40,6 +40,7 @@ from streamdedup.index.documents import (
     IndexEntry,
     InsertResult,
     InsertState,
+    PendingMatches,
     decide_version,
 )
 from streamdedup.index.expiry_lists import MemoryExpiryLists
@@ -138,7 +139,7 @@ class MemoryBucketStore:
         self._departures_count = 0
         self._last_departures: dict[bytes, int] = {}
         self._claims: _Expiring[bytes, _Claim] = _Expiring(claim_lifetime(lifetime_ms), now_ms)
-        self._partners: _Expiring[Position, dict[bytes, bytes]] = _Expiring(lifetime_ms, now_ms)
+        self._pending_matches: _Expiring[Position, PendingMatches] = _Expiring(lifetime_ms, now_ms)
         self._documents_listed: MemoryExpiryLists[ListedDocument] = MemoryExpiryLists(lifetime_ms, now_ms)
         self._claims_listed: MemoryExpiryLists[ListedClaim] = MemoryExpiryLists(lifetime_ms, now_ms)
         self._watermarks: _Expiring[None, dict[Partition, int]] = _Expiring(lifetime_ms, now_ms)
@@ -186,9 +187,9 @@ class MemoryBucketStore:
         recreated = self._note_incarnation(partition, state)
         self._marks[partition] = max(self._marks.get(partition, 0), committed)
         incarnation, _ = self._incarnations[partition]
-        for position in self._partners.all_keys():
+        for position in self._pending_matches.all_keys():
             if position.of == partition and (position.incarnation != incarnation or position.offset < committed):
-                self._partners.drop(position)
+                self._pending_matches.drop(position)
         return Fence(partition, generation, self._marks[partition], note, incarnation, recreated)
 
     def _note_incarnation(self, partition: Partition, state: LogState) -> bool:
@@ -339,17 +340,21 @@ class MemoryBucketStore:
         return read
 
     def save_pending_matches(
-        self, partners: Sequence[tuple[Position, Mapping[bytes, bytes]]], fences: Sequence[Fence]
-    ) -> list[dict[bytes, bytes]]:
+        self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
+    ) -> list[PendingMatches]:
         """See ``BucketStore.save_pending_matches``."""
         self._check(fences)
         saved = []
-        for position, pairs in partners:
-            known = self._partners.get(position) or {}
-            if pairs:
-                known = {**pairs, **known}
-                self._partners.set(position, known)
-            saved.append(dict(known))
+        for position, new in pending:
+            known = self._pending_matches.get(position) or PendingMatches()
+            if new:
+                known = PendingMatches(
+                    {**new.matches, **known.matches},
+                    known.digest or new.digest,
+                    known.document_missing or new.document_missing,
+                )
+                self._pending_matches.set(position, known)
+            saved.append(known)
         return saved
 
     def claim_pairs(
@@ -392,7 +397,7 @@ class MemoryBucketStore:
         for partition, offset in committed.items():
             self._marks[partition] = max(self._marks.get(partition, 0), offset)
         for position in positions:
-            self._partners.drop(position)
+            self._pending_matches.drop(position)
 
     def is_late(self, time_ms: int) -> bool:
         """See ``BucketStore.is_late``."""

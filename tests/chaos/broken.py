@@ -13,6 +13,7 @@ from kafka.errors import KafkaError
 from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.errors import StoreUnavailable
 from streamdedup.index.contract import Hits
+from streamdedup.index.documents import PendingMatches
 from streamdedup.index.redis.partitions import RedisPartitions
 from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.kafka import connect, producer
@@ -122,8 +123,8 @@ def no_fence(_passing: Passing) -> None:
 def no_partners(_passing: Passing) -> None:
     """Remember no partners: a replay has only those that it finds again."""
 
-    def save_pending_matches(_self: Any, partners: Any, _fences: Any) -> list[dict[bytes, bytes]]:
-        return [dict(pairs) for _, pairs in partners]
+    def save_pending_matches(_self: Any, pending: Any, _fences: Any) -> list[PendingMatches]:
+        return [new for _, new in pending]
 
     RedisBucketStore.save_pending_matches = save_pending_matches
 

@@ -27,7 +27,7 @@ from streamdedup.index.contract import (
     Opening,
     PartitionState,
 )
-from streamdedup.index.documents import MARKER_LIFETIME_MS, IndexEntry, InsertState, deletion_marker
+from streamdedup.index.documents import MARKER_LIFETIME_MS, IndexEntry, InsertState, PendingMatches, deletion_marker
 from streamdedup.index.expiry_lists import SLICES_PER_LIFETIME
 from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.index.redis.buckets import LAYOUTS
@@ -36,7 +36,7 @@ from streamdedup.index.redis.servers import OneServer, Servers
 from streamdedup.index.redis.staging import RedisStagingIndex
 from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.position import Log, Partition, Position
-from tests.entries import content_of
+from tests.entries import content_of, pending_of
 from tests.servers import wait_until
 from tests.thoroughness import examples
 
@@ -161,7 +161,9 @@ class TestFence:
         [
             lambda store, fences: store.insert_entries([a_record()], fences),
             lambda store, fences: store.insert_and_look_up([7], keys((1, 2, 3)), fences),
-            lambda store, fences: store.save_pending_matches([(Position(*PARTITION, 0), {b"k" * 16: b"m"})], fences),
+            lambda store, fences: store.save_pending_matches(
+                [(Position(*PARTITION, 0), pending_of([b"k" * 16]))], fences
+            ),
             lambda store, fences: store.claim_pairs([(b"k" * 16, Position(*PARTITION, 0))], fences),
             lambda store, fences: store.set_clusters([(7, Position(*PARTITION, 0), 8)], fences),
             lambda store, fences: store.finish({PARTITION: 1}, [], fences),
@@ -511,23 +513,36 @@ class TestPartnersAndClaims:
     def test_partners_are_joined_with_those_saved_before(self, store, fence):
         position = Position(*PARTITION, 3)
         first, second = b"1" * 16, b"2" * 16
-        assert store.save_pending_matches([(position, {first: b"x"})], [fence]) == [{first: b"x"}]
-        assert store.save_pending_matches([(position, {first: b"later", second: b"y"})], [fence]) == [
-            {first: b"x", second: b"y"}
-        ]
-        assert store.save_pending_matches([(position, {})], [fence]) == [{first: b"x", second: b"y"}]
+        one, two = pending_of([first], "x"), pending_of([first, second], "y")
+        assert store.save_pending_matches([(position, one)], [fence]) == [one]
+        both = PendingMatches({**two.matches, **one.matches})
+        assert store.save_pending_matches([(position, two)], [fence]) == [both]
+        assert store.save_pending_matches([(position, PendingMatches())], [fence]) == [both]
+
+    def test_digest_and_missing_document_are_saved_along_and_what_was_saved_first_is_kept(self, store, fence):
+        first, second = Position(*PARTITION, 3), Position(*PARTITION, 4)
+        matches = pending_of([b"1" * 16]).matches
+        pending = [(first, PendingMatches(matches, b"d" * 16)), (second, PendingMatches(document_missing=True))]
+        saved = [new for _, new in pending]
+        assert store.save_pending_matches(pending, [fence]) == saved
+        later = [(first, PendingMatches({}, b"e" * 16)), (second, PendingMatches())]
+        assert store.save_pending_matches(later, [fence]) == saved
 
     def test_partners_that_a_daemon_did_not_live_to_forget_are_forgotten_with_the_next_fence(self, store, fence):
         committed, open_still = Position(*PARTITION, 3), Position(*PARTITION, 4)
-        store.save_pending_matches([(committed, {b"1" * 16: b"x"}), (open_still, {b"2" * 16: b"y"})], [fence])
+        store.save_pending_matches(
+            [(committed, pending_of([b"1" * 16])), (open_still, pending_of([b"2" * 16]))], [fence]
+        )
         later = store.fence(PARTITION, 2, 4)
-        assert store.save_pending_matches([(committed, {}), (open_still, {})], [later]) == [{}, {b"2" * 16: b"y"}]
+        asked = [(committed, PendingMatches()), (open_still, PendingMatches())]
+        assert store.save_pending_matches(asked, [later]) == [PendingMatches(), pending_of([b"2" * 16])]
 
     def test_partners_are_forgotten_after_the_commit(self, store, fence):
         position = Position(*PARTITION, 3)
-        store.save_pending_matches([(position, {b"1" * 16: b"x"})], [fence])
+        store.save_pending_matches([(position, pending_of([b"1" * 16]))], [fence])
         store.finish({PARTITION: 4}, [position], [fence])
-        assert store.save_pending_matches([(position, {}), (Position(*PARTITION, 4), {})], [fence]) == [{}, {}]
+        asked = [(position, PendingMatches()), (Position(*PARTITION, 4), PendingMatches())]
+        assert store.save_pending_matches(asked, [fence]) == [PendingMatches(), PendingMatches()]
         assert store.fence(PARTITION, 1, 0).mark == 4
 
     def test_a_pair_belongs_to_the_position_that_asked_first(self, store, fence):
@@ -539,8 +554,8 @@ class TestPartnersAndClaims:
     def test_thousands_of_pairs_of_one_call_are_saved_and_claimed_in_their_order(self, store, fence):
         pairs = [n.to_bytes(16, "little") for n in range(5000)]
         many, few = Position(*PARTITION, 1), Position(*PARTITION, 2)
-        saved = store.save_pending_matches([(many, dict.fromkeys(pairs, b"m")), (few, {pairs[0]: b"f"})], [fence])
-        assert [len(found) for found in saved] == [5000, 1]
+        saved = store.save_pending_matches([(many, pending_of(pairs)), (few, pending_of(pairs[:1]))], [fence])
+        assert [len(found.matches) for found in saved] == [5000, 1]
         claims = [(pair, many) for pair in pairs] + [(pairs[0], few), (pairs[-1], few)]
         assert store.claim_pairs(claims, [fence]) == [True] * 5000 + [False, False]
 
@@ -644,7 +659,7 @@ class TestExpiry:
         fence = store.fence(PARTITION, 1, 0)
         put(store, fence, a_record())
         store.insert_and_look_up([7], keys((1, 2, 3)), [fence])
-        store.save_pending_matches([(Position(*PARTITION, 0), {b"k" * 16: b"m"})], [fence])
+        store.save_pending_matches([(Position(*PARTITION, 0), pending_of([b"k" * 16]))], [fence])
         store.claim_pairs([(b"k" * 16, Position(*PARTITION, 0))], [fence])
         assert client.dbsize() > BANDS + 3
         # What stays: the fingerprint, the mark, a fence and the number of the last call in each slot.
@@ -700,9 +715,7 @@ def _apply(store: BucketStore, fence: Fence, operation: tuple) -> object:
         case ("enter", number, row):
             return store.insert_and_look_up([number], keys(row), [fence])
         case ("save", offset, pairs):
-            return store.save_pending_matches(
-                [(Position(*PARTITION, offset), dict.fromkeys(pairs, b"%d" % offset))], [fence]
-            )
+            return store.save_pending_matches([(Position(*PARTITION, offset), pending_of(pairs, str(offset)))], [fence])
         case ("claim", pair, offset):
             return store.claim_pairs([(pair, Position(*PARTITION, offset))], [fence])
         case ("cluster", number, offset, cluster):
@@ -1019,10 +1032,11 @@ class TestIncarnations:
 
     def test_partners_of_the_incarnation_before_are_forgotten_and_nobody_elses(self, store):
         old = store.fence(PARTITION, 1, 0, state=LogState(TOPIC_ID))
-        store.save_pending_matches([(old.log.at(5), {PAIRS[0]: b"old"})], [old])
+        store.save_pending_matches([(old.log.at(5), pending_of([PAIRS[0]], "old"))], [old])
         new = store.fence(PARTITION, 1, 0, state=LogState(NEXT_TOPIC_ID))
-        assert store.save_pending_matches([(new.log.at(5), {PAIRS[1]: b"new"})], [new]) == [{PAIRS[1]: b"new"}]
-        assert store.save_pending_matches([(old.log.at(5), {})], [new]) == [{}]
+        found = pending_of([PAIRS[1]], "new")
+        assert store.save_pending_matches([(new.log.at(5), found)], [new]) == [found]
+        assert store.save_pending_matches([(old.log.at(5), PendingMatches())], [new]) == [PendingMatches()]
 
     def test_watermarks_and_lists_are_those_of_one_incarnation(self, make_store):
         store = make_store(**LATE)

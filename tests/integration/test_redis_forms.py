@@ -21,7 +21,7 @@ from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.position import Log, Partition, Position
 from tests import redis_sets
 from tests.canaries import KEY_PASSWORD, TLS
-from tests.entries import content_of
+from tests.entries import content_of, pending_of
 from tests.servers import make_redis, unavailable, wait_until
 
 BANDS = 4
@@ -51,9 +51,10 @@ def exercise(store, numbers, generation=1):
     hits = store.insert_and_look_up(numbers, band_keys, [fence])
     assert store.get_entries(numbers) == {record.number: record for record in records}
     store.insert_copies([(record.number, record.digest) for record in records], [fence])
-    pairs = {bytes([number]) * 16: b"match" for number in numbers}
+    pairs = [bytes([number]) * 16 for number in numbers]
+    pending = pending_of(pairs)
     positions = [record.position for record in records]
-    assert store.save_pending_matches([(positions[0], pairs)], [fence]) == [pairs]
+    assert store.save_pending_matches([(positions[0], pending)], [fence]) == [pending]
     assert all(store.claim_pairs([(pair, positions[0]) for pair in pairs], [fence]))
     store.set_clusters(
         [(number, position, number) for number, position in zip(numbers, positions, strict=True)], [fence]

@@ -11,7 +11,7 @@ from streamdedup.index.redis.admin import IndexUpkeep, PartitionFacts
 from streamdedup.index.redis.connection import connect, connect_cluster
 from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.position import Partition, Position
-from tests.entries import content_of
+from tests.entries import content_of, pending_of
 
 BANDS = 3
 PARTITION = Partition("articles", 0)
@@ -52,7 +52,7 @@ def fill(connection, namespace="sd:articles", documents_count=3):
     store.remove_copies([(9, b"d" * 16)], [fence])
     store.save_read_start("7 0 process", fence)
     store.claim_pairs([(b"p" * 16, Position(*PARTITION, 1)), (b"q" * 16, Position(*PARTITION, 2))], [fence])
-    store.save_pending_matches([(Position(*PARTITION, 3), {b"p" * 16: b"match"})], [fence])
+    store.save_pending_matches([(Position(*PARTITION, 3), pending_of([b"p" * 16]))], [fence])
     old = Position(*PARTITION, 1)
     store.list_expiring(Listed([ListedDocument(1, old, 1000)], [ListedClaim(b"p" * 16, old, 1000)]), [fence])
     store.set_watermarks({PARTITION: 1000}, [fence], extend=True)

@@ -71,6 +71,6 @@ def test_a_damaged_index_entry_is_a_fatal_error(opened, damage):
     client.set(keys.record(7), damage(client.get(keys.record(7))))
     for read in (lambda: store.get_entries([7]), lambda: store.read_entries([7], 1)):
         with pytest.raises(
-            StoreMisconfigured, match="index entry 7 is damaged: .*; another program writes to the keys"
+            StoreMisconfigured, match=r"index entry 7 is damaged: .*; another program writes to the keys"
         ):
             read()

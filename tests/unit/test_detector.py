@@ -369,7 +369,7 @@ def test_whatever_the_budget_of_a_chunk_the_outcome_is_the_same(seed, budget_byt
             ids = [f"d{rng.randrange(60)}" for _ in sent]
             batch = {i: a_document(i, sent[at], first + at, time_ms=first + at) for at, i in enumerate(ids)}
             outcomes[-1].append(stream.index(*batch.values()))
-        outcomes[-1].append((stream.store._copies, stream.store._partners, stream.store._claims))
+        outcomes[-1].append((stream.store._copies, stream.store._pending_matches, stream.store._claims))
     small, large = ([*map(_comparable, each)] for each in outcomes)
     assert small == large
 

@@ -825,8 +825,8 @@ class WithoutClaim(MemoryBucketStore):
 
 
 class WithoutPartners(MemoryBucketStore):
-    def save_pending_matches(self, partners, fences):
-        return [dict(pairs) for _, pairs in partners]
+    def save_pending_matches(self, pending, fences):
+        return [new for _, new in pending]
 
 
 class WithoutMark(MemoryBucketStore):

@@ -82,6 +82,19 @@ def wrong_type(key: str) -> StoreMisconfigured:
     )
 
 
+@contextmanager
+def damage_translated() -> Iterator[None]:
+    """Turn the errors of the codec into errors for the operator.
+
+    Raises:
+        StoreMisconfigured: Stored bytes are damaged.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise StoreMisconfigured(f"{error}; another program writes to the keys of this index") from error
+
+
 def _translate(error: BaseException, key: bytes | None = None) -> Exception:
     if key is not None and str(error).startswith("WRONGTYPE"):
         return wrong_type(shown_key(key))

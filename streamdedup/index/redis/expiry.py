@@ -1,39 +1,34 @@
 """Backlog expiry in Redis: lists of what was inserted late, and the event-time watermarks of the partitions.
 
 Two lists for each partition, in the slot of its pending matches: documents, and the claims that they asked for. A list
-is cut into slices of time, one key each (``index.expiry_lists``). An entry of either list, numbers big-endian:
-
-=======  ==================================================
-bytes    content
-=======  ==================================================
-8 or 16  document number, or pair key
-8        offset
-8        record time, milliseconds since the epoch
-=======  ==================================================
+is cut into slices of time, one key each (``index.expiry_lists``). Layout of the list entries: ``index.entries``.
 
 And one hash for all partitions: their event-time watermarks.
 """
 
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, TypeVar
 
-from streamdedup.errors import StoreMisconfigured
-from streamdedup.index.contract import Fence, Listed, ListedClaim, ListedDocument, by_log, is_late
-from streamdedup.index.entries import encode_number, encode_place
+from streamdedup.index.contract import Fence, Listed, by_log, is_late
+from streamdedup.index.entries import (
+    decode_listed_claim,
+    decode_listed_document,
+    decode_watermarks,
+    encode_listed_claim,
+    encode_listed_document,
+    encode_number,
+    encode_place,
+    listed_time,
+)
 from streamdedup.index.expiry_lists import readable_slices, slice_at
 from streamdedup.index.redis.claims import RedisClaims
+from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.keys import Keys, by_slot
 from streamdedup.index.redis.partitions import RedisPartitions
 from streamdedup.index.redis.runner import Call, ScriptRunner, pairs_of
 from streamdedup.index.redis.servers import Command, Servers
-from streamdedup.position import Log, Partition, Position
+from streamdedup.position import Log, Partition
 
-T = TypeVar("T")
-
-#: An entry of either list.
-_DOCUMENT, _CLAIM = struct.Struct(">qqq"), struct.Struct(">16sqq")
 #: Names the key of a list: log, slice of time.
 _KeyOf = Callable[[Log, int], bytes]
 
@@ -77,10 +72,10 @@ class RedisBacklog:
         """See ``BucketStore.list_expiring``."""
         at = slice_at(self._now_ms(), self._lifetime_ms)
         lists = [
-            (log, self._keys.documents_listed(log, at), [_document_entry(each) for each in documents])
+            (log, self._keys.documents_listed(log, at), [encode_listed_document(each) for each in documents])
             for log, documents in by_log(listed.documents).items()
         ] + [
-            (log, self._keys.claims_listed(log, at), [_claim_entry(each) for each in claims])
+            (log, self._keys.claims_listed(log, at), [encode_listed_claim(each) for each in claims])
             for log, claims in by_log(listed.claims).items()
         ]
         calls = []
@@ -94,7 +89,7 @@ class RedisBacklog:
 
     def watermarks(self) -> dict[Partition, int]:
         """See ``BucketStore.watermarks``."""
-        return _watermarks(pairs_of(self._servers.ask(self._keys.watermarks, "HGETALL", self._keys.watermarks)))
+        return decode_watermarks(pairs_of(self._servers.ask(self._keys.watermarks, "HGETALL", self._keys.watermarks)))
 
     def set_watermarks(
         self, watermarks: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
@@ -104,7 +99,7 @@ class RedisBacklog:
         for partition, time_ms in watermarks.items():
             arguments += (str(partition), time_ms)
         (reply,) = self._runner.run([self._fenced_call("set_watermarks", 0, fences, arguments)])
-        return _watermarks(pairs_of(reply))
+        return decode_watermarks(pairs_of(reply))
 
     def expired(self, logs: Sequence[Log], watermark_ms: int, count: int) -> list[Listed]:
         """See ``BucketStore.expired``."""
@@ -112,13 +107,14 @@ class RedisBacklog:
         limit_of_claims_ms = limit_ms - (self._lifetime_ms or 0)
         documents = self._older(self._keys.documents_listed, logs, limit_ms, count)
         claims = self._older(self._keys.claims_listed, logs, limit_of_claims_ms, count)
-        return [
-            Listed(
-                [_read(log, _DOCUMENT, entry, ListedDocument) for entry in of_documents],
-                [_read(log, _CLAIM, entry, ListedClaim) for entry in of_claims],
-            )
-            for log, of_documents, of_claims in zip(logs, documents, claims, strict=True)
-        ]
+        with damage_translated():
+            return [
+                Listed(
+                    [decode_listed_document(log, data) for data in of_documents],
+                    [decode_listed_claim(log, data) for data in of_claims],
+                )
+                for log, of_documents, of_claims in zip(logs, documents, claims, strict=True)
+            ]
 
     def _older(self, key_of: _KeyOf, logs: Sequence[Log], limit_ms: int, count: int) -> list[list[bytes]]:
         """Return the first entries of each log's oldest slice, each up to the first that is not older."""
@@ -129,11 +125,11 @@ class RedisBacklog:
         heads = self._runner.run(
             [Call("oldest_slice", [guard, *keys], []) for guard, keys in zip(guards, slices, strict=True)]
         )
-        due = [(at, slices[at][head[0]]) for at, head in enumerate(heads) if head and _time_of(head[1]) < limit_ms]
+        due = [(at, slices[at][head[0]]) for at, head in enumerate(heads) if head and listed_time(head[1]) < limit_ms]
         if due:
             found = self._servers.ask_all([Command(key, ("LRANGE", key, 0, count - 1)) for _, key in due])
             for (at, _), entries in zip(due, found, strict=True):
-                older[at] = list(takewhile(lambda entry: _time_of(entry) < limit_ms, entries))
+                older[at] = list(takewhile(lambda entry: listed_time(entry) < limit_ms, entries))
         return older
 
     def _slices(self, key_of: _KeyOf, log: Log) -> list[bytes]:
@@ -153,8 +149,10 @@ class RedisBacklog:
         # Only now: an entry of a list that names nothing does no harm, an index entry that no list names stays.
         self._runner.run(
             [
-                self._unlist(fence, self._keys.documents_listed, [_document_entry(each) for each in listed.documents]),
-                self._unlist(fence, self._keys.claims_listed, [_claim_entry(each) for each in listed.claims]),
+                self._unlist(
+                    fence, self._keys.documents_listed, [encode_listed_document(each) for each in listed.documents]
+                ),
+                self._unlist(fence, self._keys.claims_listed, [encode_listed_claim(each) for each in listed.claims]),
             ]
         )
 
@@ -162,33 +160,3 @@ class RedisBacklog:
         slices = self._slices(key_of, fence.log)
         arguments = [len(slices), *slices, *entries]
         return self._fenced_call("unlist", self._keys.log_slot(fence.log), [fence], arguments)
-
-
-def _document_entry(document: ListedDocument) -> bytes:
-    return _DOCUMENT.pack(document.number, document.position.offset, document.time_ms)
-
-
-def _claim_entry(claim: ListedClaim) -> bytes:
-    return _CLAIM.pack(claim.pair_key, claim.position.offset, claim.time_ms)
-
-
-def _time_of(entry: bytes) -> int:
-    return int.from_bytes(entry[-8:], "big", signed=True)
-
-
-def _read(log: Log, layout: struct.Struct, entry: bytes, make: Callable[[Any, Position, int], T]) -> T:
-    try:
-        what, offset, time_ms = layout.unpack(entry)
-    except struct.error as error:
-        raise StoreMisconfigured(
-            f"the list of {log} is damaged: {error}; another program writes to the keys of this index"
-        ) from error
-    return make(what, log.at(offset), time_ms)
-
-
-def _watermarks(stored: Mapping[bytes, bytes]) -> dict[Partition, int]:
-    watermarks = {}
-    for name, time_ms in stored.items():
-        topic, _, number = name.decode().rpartition(":")
-        watermarks[Partition(topic, int(number))] = int(time_ms)
-    return watermarks

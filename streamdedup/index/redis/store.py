@@ -5,13 +5,14 @@ layouts: ``index.redis.buckets``. Scripts: ``index/redis/lua``.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.errors import IndexMismatch, StoreMisconfigured, StoreUnavailable
+from streamdedup.errors import IndexMismatch, StoreUnavailable
 from streamdedup.index.contract import (
     UNKNOWN_LOG,
     Fence,
@@ -25,12 +26,20 @@ from streamdedup.index.contract import (
     StoreStats,
     wall_clock_ms,
 )
-from streamdedup.index.documents import MARKER_LIFETIME_MS, IndexEntry, InsertResult, InsertState
-from streamdedup.index.entries import decode_entry, encode_entry, encode_number, encode_place
+from streamdedup.index.documents import MARKER_LIFETIME_MS, IndexEntry, InsertResult, InsertState, PendingMatches
+from streamdedup.index.entries import (
+    decode_entry,
+    decode_pending,
+    encode_entry,
+    encode_number,
+    encode_pending,
+    encode_place,
+)
 from streamdedup.index.fingerprints import compare_fingerprints, decode_fingerprint, in_redis
 from streamdedup.index.redis.buckets import LAYOUTS, BucketLayout, RedisBuckets
 from streamdedup.index.redis.claims import RedisClaims
 from streamdedup.index.redis.copies import RedisCopies
+from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.expiry import RedisBacklog
 from streamdedup.index.redis.keys import Keys, by_slot
 from streamdedup.index.redis.partitions import RedisPartitions
@@ -159,9 +168,10 @@ class RedisBucketStore:
             previous = dict(zip(stored[::2], stored[1::2], strict=True))
             for at, (index, state) in enumerate(zip(members.tolist(), states, strict=True), start=1):
                 if state != InsertState.CREATED:
-                    entry = previous.get(at)
-                    number = records[index].number
-                    results[index] = InsertResult(InsertState(state), _decoded(number, entry) if entry else None)
+                    data, number = previous.get(at), records[index].number
+                    with damage_translated():
+                        stored_entry = None if data is None else decode_entry(number, data)
+                    results[index] = InsertResult(InsertState(state), stored_entry)
         return results
 
     def replace_entries(self, records: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
@@ -221,10 +231,11 @@ class RedisBucketStore:
         keys = [[self._keys.record(distinct[index]) for index in members] for members in groups.values()]
         replies = self._servers.ask_all([Command(of_slot[0], ("MGET", *of_slot)) for of_slot in keys])
         found = {}
-        for members, values in zip(groups.values(), replies, strict=True):
-            for index, value in zip(members, values, strict=True):
-                if value is not None:
-                    found[distinct[index]] = _decoded(distinct[index], value)
+        with damage_translated():
+            for members, values in zip(groups.values(), replies, strict=True):
+                for index, value in zip(members, values, strict=True):
+                    if value is not None:
+                        found[distinct[index]] = decode_entry(distinct[index], value)
         return found
 
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
@@ -236,34 +247,39 @@ class RedisBucketStore:
             for members in groups.values()
         ]
         read: dict[int, IndexEntry | None] = {}
-        for members, reply in zip(groups.values(), self._runner.run(calls), strict=True):
-            # The reply ends where the limit was reached.
-            for index, value in zip(members, reply, strict=False):
-                read[numbers[index]] = None if value is None else _decoded(numbers[index], value)
+        replies = self._runner.run(calls)
+        with damage_translated():
+            for members, reply in zip(groups.values(), replies, strict=True):
+                # The reply ends where the limit was reached.
+                for index, value in zip(members, reply, strict=False):
+                    read[numbers[index]] = None if value is None else decode_entry(numbers[index], value)
         return read
 
     def save_pending_matches(
-        self, partners: Sequence[tuple[Position, Mapping[bytes, bytes]]], fences: Sequence[Fence]
-    ) -> list[dict[bytes, bytes]]:
+        self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
+    ) -> list[PendingMatches]:
         """See ``BucketStore.save_pending_matches``."""
+        encoded = [encode_pending(new) for _, new in pending]
         groups = [
             (slot, part)
-            for slot, members in by_slot(self._keys.partner_slot(position) for position, _ in partners).items()
-            for part in portions(members, [len(partners[index][1]) for index in members])
+            for slot, members in by_slot(self._keys.partner_slot(position) for position, _ in pending).items()
+            for part in portions(members, [len(encoded[index]) for index in members])
         ]
         calls = []
         for slot, members in groups:
             arguments: list[Any] = [self._keys.partners(slot), self._lifetime]
             for index in members:
-                position, pairs = partners[index]
-                arguments += (position.key, len(pairs))
-                for pair_key, match in pairs.items():
-                    arguments += (pair_key, match)
+                arguments += (pending[index][0].key, len(encoded[index]), *chain.from_iterable(encoded[index].items()))
             calls.append(self._fenced_call("save_pending_matches", slot, fences, arguments))
-        saved: list[dict[bytes, bytes]] = [{} for _ in partners]
-        for (_, members), reply in zip(groups, self._runner.run(calls), strict=True):
-            for index, entries in zip(members, reply, strict=True):
-                saved[index] = pairs_of(entries)
+        saved = [new for _, new in pending]
+        replies = self._runner.run(calls)
+        with damage_translated():
+            for (_, members), reply in zip(groups, replies, strict=True):
+                for index, flat in zip(members, reply, strict=True):
+                    fields = pairs_of(flat)
+                    # Decoded only where an earlier attempt has saved more.
+                    if fields != encoded[index]:
+                        saved[index] = decode_pending(fields)
         return saved
 
     def claim_pairs(
@@ -347,10 +363,3 @@ class RedisBucketStore:
     def close(self) -> None:
         """See ``BucketStore.close``."""
         self._servers.close()
-
-
-def _decoded(number: int, data: bytes) -> IndexEntry:
-    try:
-        return decode_entry(number, data)
-    except ValueError as error:
-        raise StoreMisconfigured(f"{error}; another program writes to the keys of this index") from error
