@@ -9,10 +9,10 @@ from streamdedup.index.entries import ENTRY_LAYOUT
 #: Parameters of a fingerprint in which two indexes may differ and still be compared: a newer Unicode changes the class
 #: of few characters, so few texts get other shingles than before.
 ADVISORY_PARAMETERS = frozenset({"unicode"})
-#: Parameters of the program, not of the settings. Indexes of versions up to 1.x have a ``content_format``.
-VERSION_PARAMETERS = frozenset(
-    {"shingle_algorithm", "signature_algorithm", "content_format", "claim_layout", "entry_layout"}
-)
+#: Parameters of the program, not of the settings.
+VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "claim_layout", "entry_layout"})
+#: Version parameters of earlier versions.
+_FORMER_PARAMETERS = frozenset({"content_format"})
 #: How claims are stored in Redis: `lua/_claims.lua`. An index without a number has a string for each.
 _CLAIM_LAYOUT = 2
 
@@ -43,8 +43,8 @@ def differences(stored: Fingerprint, ours: Fingerprint) -> dict[str, str]:
 
 
 def _difference(name: str, stored: Fingerprint, ours: Fingerprint) -> str:
-    if name in VERSION_PARAMETERS:
-        return f"{name} is {stored.get(name, 'older')} in the index and {ours.get(name, 'older')} in this version"
+    if name in VERSION_PARAMETERS | _FORMER_PARAMETERS:
+        return f"{name} is {stored.get(name, 'older')} in the index and {ours.get(name, 'newer')} in this version"
     return f"{name} is {stored.get(name)!r} in the index and {ours.get(name)!r} in the settings"
 
 
@@ -65,7 +65,9 @@ def compare_fingerprints(stored: Fingerprint, ours: Fingerprint) -> Opening:
     mismatches = [text for name, text in found.items() if name not in ADVISORY_PARAMETERS]
     if mismatches:
         restore = (
-            "the version of streamdedup" if found.keys() <= VERSION_PARAMETERS | ADVISORY_PARAMETERS else "the settings"
+            "the version of streamdedup"
+            if found.keys() <= VERSION_PARAMETERS | _FORMER_PARAMETERS | ADVISORY_PARAMETERS
+            else "the settings"
         )
         raise IndexMismatch(
             f"{'; '.join(mismatches)}. Restore {restore}, or build a new index: another redis.key_prefix or profile "

@@ -6,7 +6,7 @@ from streamdedup.errors import IndexMismatch
 from streamdedup.index.fingerprints import ADVISORY_PARAMETERS, VERSION_PARAMETERS, compare_fingerprints, in_redis
 from streamdedup.settings import Settings
 
-OURS = {"seed": 1, "unicode": "15.0.0", "content_format": 1, "shingle_algorithm": 2}
+OURS = {"seed": 1, "unicode": "15.0.0", "signature_algorithm": 1, "shingle_algorithm": 2}
 
 
 def test_an_index_of_the_same_parameters_is_continued():
@@ -14,11 +14,11 @@ def test_an_index_of_the_same_parameters_is_continued():
 
 
 def test_an_index_of_an_older_version_is_refused_and_the_version_is_what_differs():
-    older = {name: value for name, value in OURS.items() if name != "content_format"}
+    older = {name: value for name, value in OURS.items() if name != "signature_algorithm"}
     with pytest.raises(IndexMismatch) as caught:
         compare_fingerprints({**older, "unicode": "14.0.0"}, OURS)
     text = str(caught.value)
-    assert text.startswith("content_format is older in the index and 1 in this version. Restore the version")
+    assert text.startswith("signature_algorithm is older in the index and 1 in this version. Restore the version")
     assert "or build a new index" in text
 
 
