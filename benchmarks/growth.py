@@ -7,7 +7,10 @@ shingle hashes of the first, each exclusive-or a number of its own: the similari
 articles, and no two copies resemble each other. Signatures, band keys, index entries, candidates and claims follow
 from the hashes as they do for any text. The last documents before each size are measured, the others only fill the
 index. ``--large`` goes on to 10,000,000 documents. Sizes for which the memory of the machine is too small are left
-out. The usual sizes take some eight minutes on two cores, and 7 GB.
+out. The usual sizes take some ten minutes on two cores, and 7 GB.
+
+Beside the layouts: *bare commands*, the two of layout "sets" alone (SADD and PEXPIREAT for each band), pipelined, with
+keys of equal length. Their cost grows with the index as well: more keys than the caches of the processor hold.
 """
 
 import argparse
@@ -35,6 +38,10 @@ LARGE = 10_000_000
 MEASURED = 20_000
 #: Documents that are prepared at once, while those before are indexed.
 PORTION = 10_000
+#: Name of the rows without an index.
+BARE = "bare commands"
+#: Documents of one pipeline of bare commands.
+BARE_DOCUMENTS = 500
 #: Share of the available memory that an index may take.
 MEMORY_SHARE = 0.8
 #: Makes a number of its own for each copy: an odd factor, so that no two numbers below 2^32 come to the same.
@@ -107,7 +114,7 @@ def main() -> None:
     texts = corpus.load()
     options = settings_for().profiles["articles"].shingle_options()
     shingler = CopyShingler(Shingler(options).shingle(texts.texts))
-    points: list[Point] = []
+    points = measured_bare(arguments)
     for layout in LAYOUTS:
         with ExitStack() as stack:
             server = stack.enter_context(servers.make_redis(arguments.redis))
@@ -129,6 +136,18 @@ def main() -> None:
     report.Report("growth", arguments.quick, setting, results, {"costs": costs(points)}).show(arguments.output)
 
 
+def measured_bare(arguments: argparse.Namespace) -> list[Point]:
+    """Measure the two commands of layout "sets" alone."""
+    points = []
+    with servers.make_redis(arguments.redis) as server, redis.Redis.from_url(server.url) as client:
+        bands = settings_for().profiles["articles"].banding().bands
+        growth = BareGrowth(client, server.pid, bands)
+        for point in growth.points(arguments.sizes):
+            points.append(point)
+            print(point, file=sys.stderr, flush=True)
+    return points
+
+
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = report.parser(__doc__ or "")
@@ -140,6 +159,55 @@ def parse_arguments() -> argparse.Namespace:
     if arguments.large and not arguments.quick:
         arguments.sizes.append(LARGE)
     return arguments
+
+
+class BareGrowth:
+    """Fills one server with sets of one member each, without scripts.
+
+    Args:
+        client: A client of the server, empty.
+        pid: Process id of the server.
+        bands: Sets for each document.
+    """
+
+    def __init__(self, client: "redis.Redis", pid: int, bands: int) -> None:
+        self._client = client
+        self._pid = pid
+        self._bands = bands
+        self._empty_bytes = servers.used_bytes(client)
+        self._filled = 0
+        self._keys = np.random.default_rng(1)
+
+    def points(self, sizes: Sequence[int]) -> Iterator[Point]:
+        """Measure at each size."""
+        for size in sizes:
+            measured = min(MEASURED, min(sizes) // 2)
+            self._fill(size - measured)
+            yield self._measure(size)
+
+    def _measure(self, size: int) -> Point:
+        count = size - self._filled
+        server_s, client_s, begun_s = servers.cpu_s(self._pid), time.process_time(), time.monotonic()
+        self._fill(size)
+        seconds = time.monotonic() - begun_s
+        client_us = 1e6 * (time.process_time() - client_s) / count
+        server_us = 1e6 * (servers.cpu_s(self._pid) - server_s) / count
+        used = servers.used_bytes(self._client) - self._empty_bytes
+        return Point(BARE, size, server_us, client_us, count / seconds, used / size)
+
+    def _fill(self, size: int) -> None:
+        """Insert documents until there are so many."""
+        expiry = int(time.time() * 1000) + 86_400_000
+        for first in range(self._filled, size, BARE_DOCUMENTS):
+            last = min(first + BARE_DOCUMENTS, size)
+            pipeline = self._client.pipeline(transaction=False)
+            for number in range(first, last):
+                for band, key in enumerate(self._keys.integers(0, 2**32, self._bands, np.uint32)):
+                    name = b"sd:{0}:b:%d:%s" % (band, key.tobytes())
+                    pipeline.sadd(name, number)
+                    pipeline.pexpireat(name, expiry)
+            pipeline.execute()
+        self._filled = size
 
 
 class Growth:
@@ -224,7 +292,7 @@ def available_bytes() -> float:
 def left_out(points: Sequence[Point], sizes: Sequence[int]) -> list[str]:
     """Return the sizes that were not measured."""
     done = {(point.layout, point.documents) for point in points}
-    return [f"{layout} at {size:,}" for layout in LAYOUTS for size in sizes if (layout, size) not in done]
+    return [f"{layout} at {size:,}" for layout in (BARE, *LAYOUTS) for size in sizes if (layout, size) not in done]
 
 
 def costs(points: Sequence[Point]) -> report.Table:
@@ -235,7 +303,8 @@ def costs(points: Sequence[Point]) -> report.Table:
         of = first.setdefault(point.layout, point)
         values = [f"{point.redis_us:.1f}", f"{point.redis_us / of.redis_us:.2f}", f"{point.client_us:.1f}"]
         rates = [f"{point.documents_per_s:,.0f}", f"{point.bytes_a_document:,.0f}"]
-        rows.append([f'"{point.layout}"', f"{point.documents:,}", *values, *rates])
+        name = BARE if point.layout == BARE else f'"{point.layout}"'
+        rows.append([name, f"{point.documents:,}", *values, *rates])
     columns = [
         "bucket_layout",
         "documents",

@@ -143,11 +143,14 @@ class TestGrowth:
             growth.Point("packed", 10, 40.0, 9.0, 9_000.0, 1_000.0),
         ]
         points.append(growth.Point("sets", 20, 60.0, 9.0, 7_000.0, 2_000.0))
+        points += [growth.Point(growth.BARE, size, 20.0, 60.0, 4_000.0, 1_300.0) for size in (10, 20)]
         assert growth.left_out(points, [10, 20]) == ["packed at 20"]
         assert [row[:4] for row in growth.costs(points).rows] == [
             ['"sets"', "10", "50.0", "1.00"],
             ['"packed"', "10", "40.0", "1.00"],
             ['"sets"', "20", "60.0", "1.20"],
+            ["bare commands", "10", "20.0", "1.00"],
+            ["bare commands", "20", "20.0", "1.00"],
         ]
 
     @staticmethod
