@@ -1,11 +1,11 @@
-"""Builds the parts of the daemon from settings: the only place that knows which implementations exist."""
+"""Builds the parts of the daemon from settings: the only module that chooses implementations."""
 
 from collections.abc import Callable
 
 from streamdedup import __version__
+from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.publisher import LoopOptions
-from streamdedup.daemon.publisher import Profile as LoopProfile
 from streamdedup.daemon.rebuild import Rebuilder, RebuildTarget
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
@@ -24,7 +24,7 @@ from streamdedup.testing.crash_points import CrashPoint, Steps
 from streamdedup.wire import Decoder
 from streamdedup.wire.dead_letters import DaemonInfo
 
-#: What part of the transaction's time the sending of its messages may take.
+#: Share of the transaction timeout that sending the messages may take.
 _DELIVERY_SHARE = 5 / 6
 
 
@@ -57,7 +57,7 @@ def kafka_options(settings: Settings) -> KafkaOptions:
 
 
 def connect_store(settings: Settings) -> Servers:
-    """Return a connection to the servers of the store; nothing is sent yet."""
+    """Return the connections to the servers of the index; nothing is sent yet."""
     redis = settings.redis
     times = {"timeout_s": redis.timeout_s, "connect_timeout_s": redis.connect_timeout_s}
     if redis.mode == "cluster":
@@ -76,7 +76,7 @@ def connect_store(settings: Settings) -> Servers:
 
 
 def redis_store(settings: Settings, name: str, servers: Servers, *, draft: bool = False) -> RedisBucketStore:
-    """Return the index of a profile, or that of a draft of it."""
+    """Return the index of a profile, or its staging index."""
     profile = settings.profiles[name]
     return RedisBucketStore(
         servers,
@@ -91,12 +91,12 @@ def redis_store(settings: Settings, name: str, servers: Servers, *, draft: bool 
 
 
 def index_upkeep(settings: Settings, name: str, servers: Servers) -> IndexUpkeep:
-    """Return what looks into the index of a profile, or deletes it."""
+    """Return the tool that inspects or deletes the index of a profile."""
     return IndexUpkeep(servers, _namespace(settings, name))
 
 
 def redis_keys(settings: Settings) -> list[Keys]:
-    """Return the names of the keys of each profile's index."""
+    """Return the key names of each profile's index."""
     return [
         Keys(_namespace(settings, name), profile.banding().bands, settings.redis.shards)
         for name, profile in settings.profiles.items()
@@ -104,7 +104,7 @@ def redis_keys(settings: Settings) -> list[Keys]:
 
 
 def lifetime_ms(profile: Profile) -> int:
-    """Return how long the index keeps a document of a profile, in milliseconds."""
+    """Return the time to live of index entries of a profile, in milliseconds."""
     return round((profile.retention_s + profile.retention_slack_s) * 1000)
 
 
@@ -113,7 +113,7 @@ def _namespace(settings: Settings, name: str) -> str:
 
 
 def detector_options(name: str, profile: Profile) -> DetectorOptions:
-    """Return what decides which pairs of a profile are near-duplicates."""
+    """Return the options of the detector of a profile."""
     return DetectorOptions(
         profile=name,
         shingles=profile.shingle_options(),
@@ -132,7 +132,7 @@ def detector_options(name: str, profile: Profile) -> DetectorOptions:
 
 
 def decoder_of(profile: Profile) -> Decoder:
-    """Return the decoder that reads records by the field names of a profile."""
+    """Return the decoder of the records of a profile."""
     return Decoder(
         id_field=profile.id_field,
         text_fields=profile.text_fields,
@@ -143,12 +143,13 @@ def decoder_of(profile: Profile) -> Decoder:
     )
 
 
-def loop_profile(name: str, profile: Profile, store: BucketStore) -> LoopProfile:
-    """Return a profile ready for the loop."""
-    return LoopProfile(
+def pipeline(name: str, profile: Profile, index: BucketStore) -> Pipeline:
+    """Return the pipeline of a profile."""
+    return Pipeline(
         name=name,
         decoder=decoder_of(profile),
-        detector=Detector(detector_options(name, profile), store),
+        detector=Detector(detector_options(name, profile), index),
+        index=index,
         fingerprint=profile.fingerprint(),
         threshold=profile.threshold,
         max_matches=profile.max_matches,
@@ -160,12 +161,12 @@ def loop_profile(name: str, profile: Profile, store: BucketStore) -> LoopProfile
 
 
 def rebuilder(settings: Settings, servers: Servers, on_keys: Callable[[int], None] = lambda _count: None) -> Rebuilder:
-    """Return what builds lost indexes anew.
+    """Return the rebuilder of lost indexes.
 
     Args:
-        settings: All of them.
-        servers: Of the store.
-        on_keys: Called with the number of keys of the old index deleted since the last call.
+        settings: All settings.
+        servers: Servers of the indexes.
+        on_keys: Called with the number of keys of the old index that were deleted since the last call.
     """
 
     def open_target(name: str) -> RebuildTarget:
@@ -173,8 +174,8 @@ def rebuilder(settings: Settings, servers: Servers, on_keys: Callable[[int], Non
         store = redis_store(settings, name, servers, draft=True)
         kept_s = profile.retention_s + profile.retention_slack_s
         return RebuildTarget(
-            draft=RedisStagingIndex(servers, _namespace(settings, name), store, on_keys),
-            profile=loop_profile(name, profile, store),
+            staging=RedisStagingIndex(servers, _namespace(settings, name), store, on_keys),
+            pipeline=pipeline(name, profile, store),
             topics=profile.topics,
             kept_ms=round(kept_s * 1000),
         )
@@ -183,7 +184,7 @@ def rebuilder(settings: Settings, servers: Servers, on_keys: Callable[[int], Non
 
 
 def crash_steps() -> Steps | None:
-    """Return what ends the daemon where the environment asks for it; None, as a rule.
+    """Return the wrappers that end the daemon at the crash point in the environment; None without a crash point.
 
     Raises:
         SettingsError: There is no such point.
@@ -192,24 +193,24 @@ def crash_steps() -> Steps | None:
     return None if point is None else Steps(CrashPoint(point))
 
 
-def loop_profiles(settings: Settings, servers: Servers, steps: Steps | None = None) -> dict[str, LoopProfile]:
-    """Return the profile of each input topic.
+def pipelines(settings: Settings, servers: Servers, steps: Steps | None = None) -> dict[str, Pipeline]:
+    """Return the pipeline of each input topic.
 
     Args:
-        settings: All of them.
-        servers: Of the store.
-        steps: Told of the steps of the stores.
+        settings: All settings.
+        servers: Servers of the indexes.
+        steps: Wraps the indexes, for a crash point.
     """
-    profiles: dict[str, LoopProfile] = {}
+    by_topic: dict[str, Pipeline] = {}
     for name, profile in settings.profiles.items():
-        store: BucketStore = redis_store(settings, name, servers)
-        ready = loop_profile(name, profile, steps.of_store(store) if steps else store)
-        profiles |= dict.fromkeys(profile.topics, ready)
-    return profiles
+        index: BucketStore = redis_store(settings, name, servers)
+        of_profile = pipeline(name, profile, steps.of_store(index) if steps else index)
+        by_topic |= dict.fromkeys(profile.topics, of_profile)
+    return by_topic
 
 
 def loop_options(settings: Settings) -> LoopOptions:
-    """Return where the outcome goes."""
+    """Return the options of the loop."""
     return LoopOptions(
         duplicates_topic=settings.kafka.duplicates_topic,
         dead_letter_topic=settings.kafka.dead_letter_topic,

@@ -15,7 +15,7 @@ from streamdedup.cli.checks import kafka_findings, redis_findings
 from streamdedup.cli.config import ConfigOption, SetOption, load_settings
 from streamdedup.cli.warm_up import freeze_heap, warm_up
 from streamdedup.daemon import logs
-from streamdedup.daemon.decoding import INVALID
+from streamdedup.daemon.batch import INVALID
 from streamdedup.daemon.health import HealthServer
 from streamdedup.daemon.loop import Loop
 from streamdedup.daemon.metrics import Metrics
@@ -40,15 +40,15 @@ from streamdedup.wire import ErrorCode, Op
 
 #: Between two attempts to reach a server at the start, in seconds.
 _RETRY_S = 1.0
-#: Python looks for cycles of garbage when so many more objects were made than freed. At its default, 700, it does so
-#: many times in each batch, goes through all the records that wait to be read, and finds nothing.
+#: Number of objects created and not freed after which Python searches for reference cycles. At its default, 700, Python
+#: searches many times in each batch, visits all fetched records, and finds nothing.
 _COLLECT_AFTER_OBJECTS = 20_000
 
 log = structlog.get_logger("streamdedup.run")
 
 
 class _Pulse:
-    """Remembers when the loop last made a step."""
+    """Time of the last step of the loop."""
 
     def __init__(self, watchdog: Watchdog, limit_s: float) -> None:
         self._watchdog = watchdog
@@ -72,12 +72,12 @@ def run_daemon(settings: Settings) -> None:
 
     Raises:
         SettingsError: The address for metrics cannot be bound, or there is no such crash point.
-        FatalError: Going on would lose or double pairs, or cannot succeed.
+        FatalError: Continuing would lose or double pairs, or cannot succeed.
     """
     service = settings.service
     metrics = _new_metrics(settings)
     with ExitStack() as stack:
-        # Opened first, closed last: stopping is timed from the signal until everything below is closed.
+        # First opened and last closed: the time of stopping includes the closing of everything below.
         timer = stack.enter_context(StopTimer(service.stop_timeout_s, _end_at_once("stop_forced", EXIT_FORCED)))
         stop = stack.enter_context(StopSignals(on_stop=timer.begin))
         watchdog = stack.enter_context(Watchdog(service.watchdog_s, _end_at_once("fatal", EXIT_STALLED)))
@@ -85,10 +85,10 @@ def run_daemon(settings: Settings) -> None:
         store = stack.enter_context(assembly.connect_store(settings))
         steps = assembly.crash_steps()
         transport = _kafka_transport(settings, steps)
-        profiles = assembly.loop_profiles(settings, store, steps)
+        pipelines = assembly.pipelines(settings, store, steps)
         loop = Loop(
             transport=transport,
-            profiles=profiles,
+            pipelines=pipelines,
             options=assembly.loop_options(settings),
             metrics=metrics,
             stop=stop,
@@ -101,7 +101,7 @@ def run_daemon(settings: Settings) -> None:
         log.info("started", version=__version__, metrics_port=health.port, **_servers(settings))
         for hint in settings.hints():
             log.warning("settings_hint", reason=hint)
-        warm_up(profiles.values())
+        warm_up(pipelines.values())
         _await_servers(settings, store, stop, pulse, loop)
         freeze_heap()
         loop.run()
@@ -109,7 +109,7 @@ def run_daemon(settings: Settings) -> None:
 
 
 def _end_at_once(event: str, code: int) -> Callable[[str], None]:
-    """Return an action that ends the process although its main thread may be stuck."""
+    """Return an action that ends the process even if its main thread is stuck."""
 
     def end(reason: str) -> None:
         line = logs.last_line(event, level="critical", logger="streamdedup.run", reason=reason, exit_code=code)
@@ -146,24 +146,24 @@ def _servers(settings: Settings) -> dict[str, object]:
 def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Pulse) -> HealthServer:
     host, port = settings.service.metrics_host, settings.service.metrics_port
     try:
-        return HealthServer(host, port, metrics.registry, live=pulse.problem, ready=loop.problem)
+        return HealthServer(host, port, metrics.registry, live=pulse.problem, ready=loop.readiness.problem)
     except OSError as error:
         text = error.strerror or str(error)
         raise SettingsError(f"service.metrics_port: cannot listen on {host}:{port}: {text}; choose another") from error
 
 
 def _await_servers(settings: Settings, store: Servers, stop: StopSignals, pulse: _Pulse, loop: Loop) -> None:
-    """Wait until both servers answer, and check once that they are fit for use.
+    """Wait until both servers answer, and check their configurations once.
 
     Raises:
-        FatalError: A server is set up so that it cannot be used.
+        FatalError: The configuration of a server is unusable.
     """
     checks: dict[str, Callable[[], None]] = {
         "the store": lambda: _warn_of_store(_ticking(redis_findings(settings, store), pulse)),
         "Kafka": lambda: _warn_of_kafka(_ticking(kafka_findings(settings), pulse)),
     }
     for what, check in checks.items():
-        loop.waits_for(what)
+        loop.readiness.wait_for(what)
         waiting = False
         while not stop.stopping:
             pulse.tick()
@@ -179,7 +179,7 @@ def _await_servers(settings: Settings, store: Servers, stop: StopSignals, pulse:
 
 
 def _ticking(findings: Iterable[Finding], pulse: _Pulse) -> Iterator[Finding]:
-    """Pass findings on; the watchdog hears of each, because a check of a slow server takes a while."""
+    """Yield findings, with a tick for each, because checks of a slow server take long."""
     for finding in findings:
         pulse.tick()
         yield finding
@@ -189,8 +189,8 @@ def _warn_of_store(findings: Iterable[Finding]) -> None:
     """Log the warnings of the checks of the store.
 
     Raises:
-        StoreUnavailable: It does not answer.
-        StoreMisconfigured: It cannot be used.
+        StoreUnavailable: The store does not answer.
+        StoreMisconfigured: The store cannot be used.
     """
     for warning in warnings_of(findings):
         log.warning("store_warning", reason=warning.sentence)
@@ -200,8 +200,8 @@ def _warn_of_kafka(findings: Iterable[Finding]) -> None:
     """Log the warnings of the checks of Kafka and its topics.
 
     Raises:
-        BrokerUnavailable: Nothing answers.
-        BrokerMisconfigured: A topic or a right is missing, or a topic is set up so that it cannot be used.
+        BrokerUnavailable: No broker answers.
+        BrokerMisconfigured: A topic or a right is missing, or the configuration of a topic is unusable.
     """
     for warning in warnings_of(findings):
         if warning.check == "topic_settings":
@@ -225,7 +225,7 @@ def run(config: ConfigOption = None, assignments: SetOption = None) -> None:
         run_daemon(settings)
     except StreamdedupError as error:
         if not logs.writes_json():
-            raise  # a person is told by the command line, as by any other command
+            raise  # reported by the command line, as for any other command
         log.critical("fatal", error=type(error).__name__, exit_code=exit_code(error), reason=str(error))
         raise typer.Exit(exit_code(error)) from error
     except Exception as error:

@@ -1,20 +1,20 @@
-"""What the daemon does before its first document, so that no document waits for it.
+"""Work that the daemon does before its first document, so that no document waits for it.
 
-The first text beyond ASCII builds the Unicode tables, which takes some 0.2 s, and makes NumPy import modules that it
-imports late (for ``np.unique``). A full garbage collection goes through the modules, classes and settings of the
-process, which takes some 40 ms. All scripts are loaded into Redis when an index is opened, before the daemon is ready.
+The first text beyond ASCII builds the Unicode tables (0.2 s), and makes NumPy import modules that it imports late (for
+``np.unique``). A full garbage collection visits the modules, classes and settings of the process (40 ms). All scripts
+are loaded into Redis when an index is opened, before the daemon is ready.
 """
 
 import gc
 from collections.abc import Iterable
 
-from streamdedup.daemon.publisher import Profile
+from streamdedup.daemon.batch import Pipeline
 from streamdedup.position import Position
 from streamdedup.wire import Document
 
-#: One text for each path of the normalisation: bytes only, Latin with an accent, a mark that composes, two marks in
-#: the wrong order, marks that only `unicodedata` composes, one code point that becomes several, a character that is
-#: not to be seen, Hangul, scripts without spaces, code points beyond 16 bits.
+#: One text for each path of the normalisation: ASCII, Latin with an accent, a mark that composes, two marks in the
+#: wrong order, marks that only `unicodedata` composes, one code point that becomes several, an invisible character,
+#: Hangul, scripts without spaces, code points beyond 16 bits.
 _TEXTS = (
     "The ferry runs again on the first of May.",
     "Die Fähre fährt wieder am ersten Mai.",
@@ -29,15 +29,15 @@ _TEXTS = (
 )
 
 
-def warm_up(profiles: Iterable[Profile]) -> None:
-    """Take sample documents of all scripts through the stages that need no server.
+def warm_up(pipelines: Iterable[Pipeline]) -> None:
+    """Take sample documents in all scripts through the stages that need no server.
 
     Args:
-        profiles: Those of the daemon; what is built depends on their settings, such as ``fold_marks``.
+        pipelines: Pipelines of the daemon. Their settings, such as ``fold_marks``, decide which tables are built.
     """
     documents = [Document(str(at), text, Position("", 0, at), 0) for at, text in enumerate(_TEXTS)]
-    for profile in profiles:
-        profile.detector.prepare(documents)
+    for pipeline in pipelines:
+        pipeline.detector.prepare(documents)
 
 
 def freeze_heap() -> None:

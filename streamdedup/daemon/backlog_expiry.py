@@ -1,134 +1,227 @@
 """Evicts expired documents during catch-up, when a time to live counted from the insertion would be too late.
 
-A key lives for a while after it was written. That bounds an index as long as records are processed when they are new; a
-backlog of many windows, read at full speed, would be in it all at once. Where a profile promises that its records are
-in the order of their times, documents that are inserted late are listed (rule 12 of ``index.contract``). They are
-evicted when no partition has records left that they could be compared with. Every daemon publishes the event-time
-watermarks of its partitions, and compares with the least of all. A partition that has never had a record, or gets none
-any more, holds all back, and so does for a lifetime one whose times go back; then the times to live bound the index,
-and the lists with it.
+A key expires one lifetime after it was written. That bounds an index as long as records are processed when they are
+new. A backlog of many windows, read at full speed, would be in the index all at once.
+
+Where a profile promises that records are in the order of their times, documents that are inserted late are listed
+(rule 12 of ``index.contract``). A listed document is evicted when no partition has records left that could be compared
+with it: every daemon publishes the event-time watermarks of its partitions, and the least of all watermarks counts. A
+partition without records holds all others back, and a partition whose times go back does so for one lifetime. Then the
+times to live bound the index, and the lists with it.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 import structlog
 
-from streamdedup.daemon.batch_result import BatchResult
-from streamdedup.daemon.event_time import EventTime
+from streamdedup.daemon.batch import BatchResult, DecodedBatch, Pipeline
 from streamdedup.daemon.partitions import PartitionOwnership
-from streamdedup.daemon.publisher import Profile
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.index.contract import Fence
 from streamdedup.kafka.protocols import Source
 from streamdedup.position import Partition
 from streamdedup.wire import Document
 
-#: How often watermarks are compared, and how long to evict before the next batch, in seconds.
-_INTERVAL_S, _LONGEST_S = 1.0, 1.0
-#: How many documents of a partition are evicted at once.
+#: Interval between two comparisons of watermarks, in seconds.
+_INTERVAL_S = 1.0
+#: Longest time of evictions before the next batch, in seconds.
+_LONGEST_S = 1.0
+#: Number of documents of a partition that are evicted at once.
 _CHUNK = 500
 
 log = structlog.get_logger("streamdedup.loop")
 
 
-class BacklogExpiry:
-    """Keeps the event-time watermarks of the assigned partitions, and evicts documents that are behind all watermarks.
+@dataclass(frozen=True, slots=True)
+class _Disorder:
+    """End of the time in which a partition counts as out of order; the earlier of two limits.
+
+    Attributes:
+        until_ms: Record time, milliseconds since the epoch.
+        until_s: Seconds of the monotonic clock.
+    """
+
+    until_ms: float
+    until_s: float
+
+
+class EventTime:
+    """Event-time watermark of one partition.
+
+    Records are in order while none is older than the latest before it by more than the slack. An older record sets the
+    watermark back to its own time and holds it there, because later records may be as old. The hold ends when the
+    partition was in order for a lifetime: either its record times exceed the latest of all by a lifetime, or a lifetime
+    has passed on the clock, by which time everything in the index has expired.
 
     Args:
-        profiles: The profile of each topic.
-        holdings: Fences of the assigned partitions.
-        figures: Counts evictions.
+        watermark_ms: The watermark, milliseconds since the epoch.
+        slack_ms: Allowed out-of-orderness, in milliseconds.
+        lifetime_ms: Time to live of index entries, in milliseconds; None for ever.
+
+    Attributes:
+        watermark_ms: Time below which no record is left, except for the slack.
+    """
+
+    def __init__(self, watermark_ms: int, slack_ms: int, lifetime_ms: int | None) -> None:
+        self.watermark_ms = watermark_ms
+        self._slack_ms = slack_ms
+        self._lifetime_ms = lifetime_ms
+        #: Latest record time since times last went back.
+        self._latest_ms = watermark_ms
+        #: Latest record time of all.
+        self._highest_ms = watermark_ms
+        self._disorder: _Disorder | None = None
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the watermark advances."""
+        return self._disorder is None
+
+    def check(self, times: Sequence[int], now_s: float) -> int:
+        """Check the record times of a batch that is not committed yet; the check of a batch may be repeated.
+
+        Args:
+            times: Record times in the order of offsets, milliseconds since the epoch, at least one.
+            now_s: Seconds of the monotonic clock.
+
+        Returns:
+            How far times went back beyond the slack, in milliseconds; 0 when they are in order.
+        """
+        latest, back_ms = self._latest_ms, 0
+        for time_ms in times:
+            if time_ms < latest - self._slack_ms:
+                back_ms = max(back_ms, latest - time_ms)
+                latest = time_ms
+            latest = max(latest, time_ms)
+        if back_ms:
+            self.watermark_ms = min(self.watermark_ms, *times)
+            lifetime_ms = float("inf") if self._lifetime_ms is None else self._lifetime_ms
+            self._disorder = _Disorder(max(self._highest_ms, *times) + lifetime_ms, now_s + lifetime_ms / 1000)
+        return back_ms
+
+    def advance(self, times: Sequence[int], now_s: float) -> bool:
+        """Advance to a committed batch.
+
+        The watermark is the earliest time of the batch. It is never the present, even when no record is left to read:
+        the next record may be as old as the last.
+
+        Args:
+            times: Record times as they were checked.
+            now_s: Seconds of the monotonic clock.
+
+        Returns:
+            Whether the partition was out of order until now, and is in order from now on.
+        """
+        for time_ms in times:
+            self._latest_ms = time_ms if time_ms < self._latest_ms - self._slack_ms else max(self._latest_ms, time_ms)
+        self._highest_ms = max(self._highest_ms, *times)
+        ended = self._disorder is not None and (
+            self._latest_ms >= self._disorder.until_ms or now_s >= self._disorder.until_s
+        )
+        if ended:
+            self._disorder = None
+        if self._disorder is None:
+            self.watermark_ms = max(self.watermark_ms, min(times))
+        return ended
+
+
+class BacklogExpiry:
+    """Keeps the event-time watermarks of the assigned partitions, and evicts documents behind all watermarks.
+
+    Args:
+        pipelines: Pipeline of each topic.
+        ownership: Fences of the assigned partitions.
+        statistics: Counts evictions.
         tick: Called at every step, for the watchdog.
     """
 
     def __init__(
         self,
-        profiles: Mapping[str, Profile],
-        holdings: PartitionOwnership,
-        figures: Statistics,
+        pipelines: Mapping[str, Pipeline],
+        ownership: PartitionOwnership,
+        statistics: Statistics,
         tick: Callable[[], None],
     ) -> None:
-        self._by_topic = profiles
-        self._in_order = {profile.name: profile for profile in profiles.values() if profile.in_order}
-        self._ownership = holdings
-        self._figures = figures
+        self._by_topic = pipelines
+        self._in_order = {pipeline.name: pipeline for pipeline in pipelines.values() if pipeline.in_order}
+        self._ownership = ownership
+        self._statistics = statistics
         self._tick = tick
         self._event_times: dict[Partition, EventTime] = {}
         #: Incarnation of the topic that an event time belongs to.
         self._incarnations: dict[Partition, int] = {}
-        #: Profiles that have listed documents since watermarks were compared last.
+        #: Profiles that have listed documents since the last comparison of watermarks.
         self._listed: set[str] = set()
         self._next_run = 0.0
         for name in self._in_order:
-            figures.evicted(name, 0)  # a counter that does not exist yet has no rate
+            statistics.evicted(name, 0)  # a counter that does not exist yet has no rate
 
-    def list_late(self, work: BatchResult, fences: Mapping[Partition, Fence]) -> None:
+    def list_late(self, result: BatchResult, fences: Mapping[Partition, Fence]) -> None:
         """List the documents of a batch that belong to a backlog.
 
         Raises:
             StoreUnavailable: Try the batch again.
-            BatchRefused: A partition belongs to another daemon; drop the batch.
+            BatchRefused: Another daemon owns a partition; drop the batch.
             IndexLost: The index is gone.
         """
         self._drop_earlier_incarnations(fences)
-        for name in self._in_order.keys() & work.documents.keys():
-            profile = self._in_order[name]
-            detector = profile.detector
-            timed = _timed(work, name)
-            self._check_order(profile, timed)
+        for name in self._in_order.keys() & result.decoded.documents.keys():
+            pipeline = self._in_order[name]
+            timed = _with_time(result.decoded, name)
+            self._check_order(pipeline, timed)
             late = [
                 document
                 for partition, documents in timed.items()
                 if self._event_times[partition].in_order
                 for document in documents
-                if document.op != "delete" and detector.store.is_late(document.time_ms)
+                if document.op != "delete" and pipeline.index.is_late(document.time_ms)
             ]
             if late:
-                listed = detector.listed(late, work.outcomes[name].asked)
-                detector.store.list_expiring(
-                    listed, [fences[of] for of in dict.fromkeys(document.position.of for document in late)]
-                )
+                listed = pipeline.detector.listed(late, result.detected[name].asked)
+                partitions = dict.fromkeys(document.position.of for document in late)
+                pipeline.index.list_expiring(listed, [fences[partition] for partition in partitions])
                 self._listed.add(name)
 
     def _drop_earlier_incarnations(self, fences: Mapping[Partition, Fence]) -> None:
-        """Drop the event time of a topic that was deleted and created again: its records may have any times."""
+        """Drop the event time of a topic that was created again, because its records may have any times."""
         for partition, fence in fences.items():
             if self._incarnations.get(partition, fence.incarnation) != fence.incarnation:
                 self._event_times.pop(partition, None)
             self._incarnations[partition] = fence.incarnation
 
-    def _check_order(self, profile: Profile, timed: Mapping[Partition, Sequence[Document]]) -> None:
-        """Notice partitions that break the promise of order: the watermark is set back, and nothing is listed."""
+    def _check_order(self, pipeline: Pipeline, timed: Mapping[Partition, Sequence[Document]]) -> None:
+        """Detect partitions that are out of order: their watermarks are set back, and nothing is listed."""
         new = timed.keys() - self._event_times.keys()
         # A partition that another daemon has read until now continues from the watermark that this daemon has set.
-        stored = profile.detector.store.watermarks() if new else {}
+        stored = pipeline.index.watermarks() if new else {}
         for partition, documents in timed.items():
             times = [document.time_ms for document in documents]
             if partition in new:
                 watermark_ms = stored.get(partition, times[0])
-                self._event_times[partition] = EventTime(watermark_ms, profile.slack_ms, profile.lifetime_ms)
+                self._event_times[partition] = EventTime(watermark_ms, pipeline.slack_ms, pipeline.lifetime_ms)
             event_time = self._event_times[partition]
             was_in_order = event_time.in_order
             back_ms = event_time.check(times, time.monotonic())
             if back_ms and was_in_order:
                 log.warning("out_of_order", partition=str(partition), milliseconds=back_ms)
 
-    def committed(self, work: BatchResult) -> None:
-        """Advance the watermarks to a batch that is committed."""
-        for name in self._in_order.keys() & work.documents.keys():
-            for partition, documents in _timed(work, name).items():
+    def committed(self, result: BatchResult) -> None:
+        """Advance the watermarks to a committed batch."""
+        for name in self._in_order.keys() & result.decoded.documents.keys():
+            for partition, documents in _with_time(result.decoded, name).items():
                 event_time = self._event_times[partition]
                 if event_time.advance([document.time_ms for document in documents], time.monotonic()):
                     log.info("order_restored", partition=str(partition))
 
     def run(self, source: Source) -> None:
-        """Evict expired documents, at most once a second, while no batch is being indexed.
+        """Evict expired documents, at most once a second, between two batches.
 
         Raises:
             StoreUnavailable: Try again.
-            BatchRefused: A partition belongs to another daemon.
+            BatchRefused: Another daemon owns a partition.
             IndexLost: The index is gone.
         """
         generation, now = source.generation(), time.monotonic()
@@ -138,51 +231,51 @@ class BacklogExpiry:
         self._next_run = now + _INTERVAL_S
         assigned = source.assigned()
         self._event_times = {each: event_time for each, event_time in self._event_times.items() if each in assigned}
-        for profile in self._in_order.values():
-            own = [partition for partition in sorted(self._event_times) if self._by_topic[partition.topic] is profile]
+        for pipeline in self._in_order.values():
+            own = [partition for partition in sorted(self._event_times) if self._by_topic[partition.topic] is pipeline]
             fences = self._ownership.held(own, generation)
-            if fences and self._evict_from(profile, fences, source):
-                self._next_run = now  # there is more: after the next batch
+            if fences and self._evict_from(pipeline, fences, source):
+                self._next_run = now  # continue after the next batch
 
-    def _evict_from(self, profile: Profile, fences: Mapping[Partition, Fence], source: Source) -> bool:
-        """Publish watermarks, evict some documents of a profile; tell whether there may be more."""
-        store, is_backlog = profile.detector.store, profile.name in self._listed
-        if not is_backlog and not store.watermarks():
+    def _evict_from(self, pipeline: Pipeline, fences: Mapping[Partition, Fence], source: Source) -> bool:
+        """Publish watermarks, and evict documents of a profile; tell whether there may be more."""
+        index, is_backlog = pipeline.index, pipeline.name in self._listed
+        if not is_backlog and not index.watermarks():
             return False
         own = {partition: self._event_times[partition].watermark_ms for partition in fences}
-        watermarks = store.set_watermarks(own, list(fences.values()), extend=is_backlog)
-        self._listed.discard(profile.name)
-        partitions = self._partitions(profile, source)
+        watermarks = index.set_watermarks(own, list(fences.values()), extend=is_backlog)
+        self._listed.discard(pipeline.name)
+        partitions = self._partitions(pipeline, source)
         if not watermarks.keys() >= partitions:
             return False
         least_ms = min(watermarks[partition] for partition in partitions)
-        return self._evict(profile, fences, least_ms, time.monotonic() + _LONGEST_S)
+        return self._evict(pipeline, fences, least_ms, time.monotonic() + _LONGEST_S)
 
-    def _partitions(self, profile: Profile, source: Source) -> AbstractSet[Partition]:
-        """All partitions of a profile's topics; of a topic without metadata a partition that has no watermark."""
-        topics = {topic for topic, of in self._by_topic.items() if of is profile}
+    def _partitions(self, pipeline: Pipeline, source: Source) -> AbstractSet[Partition]:
+        """All partitions of a profile's topics; for a topic without metadata a partition that has no watermark."""
+        topics = {topic for topic, of in self._by_topic.items() if of is pipeline}
         known = {partition for partition in source.partitions() if partition.topic in topics}
         return known | {Partition(topic, -1) for topic in topics - {partition.topic for partition in known}}
 
-    def _evict(self, profile: Profile, fences: Mapping[Partition, Fence], watermark_ms: int, deadline: float) -> bool:
+    def _evict(self, pipeline: Pipeline, fences: Mapping[Partition, Fence], watermark_ms: int, deadline: float) -> bool:
         """Evict expired documents of each partition; tell whether the deadline came before the end."""
-        rights = list(fences.values())
-        while rights:
-            chunks = profile.detector.store.expired([fence.log for fence in rights], watermark_ms, _CHUNK)
-            due = [(fence, listed) for fence, listed in zip(rights, chunks, strict=True) if listed]
+        left = list(fences.values())
+        while left:
+            chunks = pipeline.index.expired([fence.log for fence in left], watermark_ms, _CHUNK)
+            due = [(fence, listed) for fence, listed in zip(left, chunks, strict=True) if listed]
             for fence, listed in due:
                 self._tick()
-                self._figures.evicted(profile.name, profile.detector.evict(listed, fence))
-            rights = [fence for fence, _ in due]
-            if rights and time.monotonic() > deadline:
+                self._statistics.evicted(pipeline.name, pipeline.detector.evict(listed, fence))
+            left = [fence for fence, _ in due]
+            if left and time.monotonic() > deadline:
                 return True
         return False
 
 
-def _timed(work: BatchResult, name: str) -> dict[Partition, list[Document]]:
+def _with_time(decoded: DecodedBatch, name: str) -> dict[Partition, list[Document]]:
     """Return the documents of a profile that have a record time, in order of offsets, by partition."""
     timed: dict[Partition, list[Document]] = {}
-    for document in work.documents[name]:
-        if document.position not in work.without_time:
+    for document in decoded.documents[name]:
+        if document.position not in decoded.without_time:
             timed.setdefault(document.position.of, []).append(document)
     return timed

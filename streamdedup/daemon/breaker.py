@@ -1,10 +1,10 @@
-"""The dead-letter breaker: halts the daemon when a topic turns bad, instead of draining it into dead letters."""
+"""The dead-letter breaker: halts the daemon when too many records of a topic fail, instead of draining the topic."""
 
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from streamdedup.daemon.batch_result import Failed
+from streamdedup.daemon.batch import FailedRecord
 from streamdedup.errors import DeadLetterBurst
 from streamdedup.kafka.protocols import Batch
 from streamdedup.position import Position
@@ -16,8 +16,8 @@ class BreakerOptions:
     """When to halt.
 
     Attributes:
-        limit: Most dead letters among the last ``window`` records of a topic; None for any number.
-        window: How many records of a topic are looked back at, more than ``limit``.
+        limit: Largest number of dead letters among the last ``window`` records of a topic; None for no limit.
+        window: Number of records of a topic, greater than ``limit``.
     """
 
     limit: int | None = 500
@@ -25,7 +25,7 @@ class BreakerOptions:
 
 
 class DeadLetterBreaker:
-    """Remembers of the last records of each topic which became dead letters.
+    """Remembers for the last records of each topic whether they became dead letters.
 
     Args:
         options: When to halt.
@@ -35,54 +35,54 @@ class DeadLetterBreaker:
         self._options = options
         self._recent: dict[str, deque[bool]] = {}
 
-    def check(self, batch: Batch, failures: Sequence[Failed]) -> None:
-        """Look at a batch before its dead letters are published.
+    def check(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
+        """Check a batch before its dead letters are published.
 
         Args:
-            batch: What was polled.
-            failures: Those of its records that are to become dead letters.
+            batch: The batch.
+            dead_letters: Its records that would become dead letters.
 
         Raises:
             DeadLetterBurst: With this batch, more than ``limit`` of the last ``window`` records of a topic would be
                 dead letters.
         """
         limit = self._options.limit
-        if limit is None or not failures:
+        if limit is None or not dead_letters:
             return
-        failed = {failure.record.position for failure in failures}
+        failed = {each.record.position for each in dead_letters}
         for topic in {position.topic for position in failed}:
-            most = self._most(topic, batch, failed)
-            if most > limit:
-                codes = Counter(_code(failure) for failure in failures if failure.record.position.topic == topic)
-                named = ", ".join(f"{count} {code}" for code, count in codes.most_common())
+            count = self._largest_count(topic, batch, failed)
+            if count > limit:
+                codes = Counter(_code(each) for each in dead_letters if each.record.position.topic == topic)
+                by_code = ", ".join(f"{code_count} {code}" for code, code_count in codes.most_common())
                 raise DeadLetterBurst(
-                    f"{most} of the last {self._options.window} records of {topic} would be dead letters ({named} in "
-                    "this batch). Nothing more is published. Mend what produces them and restart; to let them pass, "
+                    f"{count} of the last {self._options.window} records of {topic} would be dead letters ({by_code} "
+                    "in this batch). Nothing more is published. Mend what produces them and restart; to let them pass, "
                     'restart with service.dead_letter_limit = "none"'
                 )
 
-    def committed(self, batch: Batch, failures: Sequence[Failed]) -> None:
-        """Remember a batch that is committed."""
+    def committed(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
+        """Remember a committed batch."""
         if self._options.limit is None:
             return
-        failed = {failure.record.position for failure in failures}
+        failed = {each.record.position for each in dead_letters}
         for position in batch.positions():
             self._of(position.topic).append(position in failed)
 
     def _of(self, topic: str) -> deque[bool]:
         return self._recent.setdefault(topic, deque(maxlen=self._options.window))
 
-    def _most(self, topic: str, batch: Batch, failed: Collection[Position]) -> int:
-        """Greatest number of dead letters in any stretch of ``window`` records that ends in this batch."""
+    def _largest_count(self, topic: str, batch: Batch, failed: Collection[Position]) -> int:
+        """Return the largest number of dead letters in a window of records that ends in this batch."""
         window = self._of(topic).copy()
-        most = count = sum(window)
+        largest = count = sum(window)
         for position in batch.positions():
             if position.topic == topic:
                 count += (position in failed) - (window[0] if len(window) == window.maxlen else False)
                 window.append(position in failed)
-                most = max(most, count)
-        return most
+                largest = max(largest, count)
+        return largest
 
 
-def _code(failed: Failed) -> str:
+def _code(failed: FailedRecord) -> str:
     return Failure.of(failed.error, failed.stage).code

@@ -1,26 +1,134 @@
-"""The HTTP side of the daemon: ``/metrics``, ``/livez`` and ``/readyz``.
+"""Readiness of the daemon, and the HTTP server of ``/metrics``, ``/livez`` and ``/readyz``.
 
-Liveness asks only whether the loop still turns, so that a server that is away never gets the daemon restarted;
-readiness asks whether it is at work. Runs in threads of its own and touches nothing but what it is given.
+Liveness shows whether the loop makes progress; a server that is away does not end it, so no supervisor restarts the
+daemon for that. Readiness shows whether the daemon is at work. The HTTP server runs in threads of its own.
 """
 
+import random
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
+import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-#: Says what is wrong, or None when nothing is.
+from streamdedup.daemon.metrics import Metrics
+
+#: Time after which Kafka counts as away during a request, in seconds. The same as for an idle consumer
+#: (``kafka.silence``), and less than the 10 s within which readiness must show an outage.
+OVERDUE_S = 5.0
+#: Shortest and longest delay between two attempts at a server that is away, in seconds. With the longest delay the
+#: daemon is at work again well within 10 s of the server's return.
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 2.0
+#: Failures after which the delay does not grow any more.
+_MOST_DOUBLINGS = 10
+
+#: Returns a description of a problem, or None if there is none.
 Check = Callable[[], str | None]
 
-#: How long a client may take to send its request, in seconds.
+#: Time within which a client must send its request, in seconds.
 _REQUEST_TIMEOUT_S = 10
-#: How late the server may notice that it is to be closed, in seconds.
+#: Interval at which the server checks for its end, in seconds.
 _CLOSE_S = 0.1
-#: Connections that may wait to be taken; more wait for a second try of their own.
+#: Connections that may wait to be accepted.
 _WAITING_CONNECTIONS = 128
+
+log = structlog.get_logger("streamdedup.loop")
+
+
+class Readiness:
+    """What the daemon waits for; set by the loop, read from any thread.
+
+    The loop sets a wait when a call has failed. A call of the Kafka client may take as long as the transaction timeout
+    before it fails, so the loop also marks the beginning and the end of each request to Kafka, and an overdue request
+    counts as a wait. Computing and writing to the index are not marked, however long they take.
+
+    Args:
+        metrics: Shows the state at each scrape.
+        on_wait: Called whenever the daemon begins to wait.
+        clock: Monotonic seconds.
+
+    Attributes:
+        halted: Why the daemon publishes nothing further; None while it publishes.
+        awaited: What the daemon waits for, one of ``metrics.WAITING_FOR``; None while it is at work.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        on_wait: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.halted: str | None = None
+        self.awaited: str | None = "the store"
+        self._on_wait = on_wait
+        self._clock = clock
+        self._request_began_at: float | None = None
+        self._failures_count = 0
+        #: The wait that was logged last.
+        self._logged: str | None = None
+        metrics.observe_readiness(self.waiting_for, lambda: self.problem() is None)
+
+    @contextmanager
+    def asking_kafka(self) -> Iterator[None]:
+        """Mark a request to Kafka."""
+        self._request_began_at = self._clock()
+        try:
+            yield
+        finally:
+            self._request_began_at = None
+
+    def wait_for(self, awaited: str) -> None:
+        """Set what the daemon waits for, one of ``metrics.WAITING_FOR``."""
+        self.awaited = awaited
+        self._on_wait()
+
+    def at_work(self) -> None:
+        """End the wait."""
+        self.awaited = self._logged = None
+
+    def retry_delay_s(self, awaited: str, error: Exception) -> float:
+        """Record a failed attempt, and log the first one of each wait.
+
+        Args:
+            awaited: What the daemon waits for.
+            error: Why the attempt failed.
+
+        Returns:
+            Seconds to wait before the next attempt. The delay doubles with each failure, and has a random part that
+            spreads the attempts of several daemons.
+        """
+        if self._logged != awaited:
+            log.warning("waiting", what=awaited, reason=str(error))
+            self._logged = awaited
+        self.wait_for(awaited)
+        longest_s = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2.0**self._failures_count)
+        self._failures_count = min(self._failures_count + 1, _MOST_DOUBLINGS)
+        return longest_s * random.uniform(0.5, 1.0)  # noqa: S311  no secret depends on it
+
+    def attempt_succeeded(self) -> None:
+        """Begin again with the shortest delay."""
+        self._failures_count = 0
+
+    def waiting_for(self) -> str | None:
+        """Return what the daemon waits for, one of ``metrics.WAITING_FOR``; None while it is at work or halted."""
+        if self.halted is not None:
+            return None
+        began_at = self._request_began_at
+        if self.awaited is None and began_at is not None and self._clock() - began_at > OVERDUE_S:
+            return "Kafka"
+        return self.awaited
+
+    def problem(self) -> str | None:
+        """Describe why the daemon is not at work; None while it is."""
+        if self.halted is not None:
+            return f"halted: {self.halted}"
+        awaited = self.waiting_for()
+        return None if awaited is None else f"waiting for {awaited}"
 
 
 class HealthServer:
@@ -28,10 +136,10 @@ class HealthServer:
 
     Args:
         host: Address to bind to.
-        port: Port; 0 for a free one.
-        registry: What ``/metrics`` shows.
-        live: Check behind ``/livez``.
-        ready: Check behind ``/readyz``.
+        port: Port; 0 for any free port.
+        registry: Metrics at ``/metrics``.
+        live: Check at ``/livez``.
+        ready: Check at ``/readyz``.
 
     Raises:
         OSError: The address cannot be bound.
@@ -48,7 +156,7 @@ class HealthServer:
 
     @property
     def port(self) -> int:
-        """The port that is bound."""
+        """The bound port."""
         return int(self._server.server_address[1])
 
     def close(self) -> None:
@@ -59,14 +167,14 @@ class HealthServer:
 
 
 def _server_class(host: str) -> type[ThreadingHTTPServer]:
-    class Server(ThreadingHTTPServer):
-        """Takes many probes at once, over either version of the protocol."""
+    class ProbeServer(ThreadingHTTPServer):
+        """Answers several requests at once, over IPv4 or IPv6."""
 
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         request_queue_size = _WAITING_CONNECTIONS
         daemon_threads = True
 
-    return Server
+    return ProbeServer
 
 
 _Route = Callable[[], tuple[int, str, bytes]]
@@ -81,19 +189,19 @@ def _answer(check: Check) -> _Route:
 
 
 def _handler(routes: dict[str, _Route]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        """Answers GET and HEAD of the known paths."""
+    class ProbeHandler(BaseHTTPRequestHandler):
+        """Answers GET and HEAD requests."""
 
         timeout = _REQUEST_TIMEOUT_S
         server_version = "streamdedup"
         sys_version = ""
 
         def do_GET(self) -> None:
-            """Answer a request with its body."""
+            """Answer with a body."""
             self._respond(with_body=True)
 
         def do_HEAD(self) -> None:
-            """Answer a request without its body."""
+            """Answer without a body."""
             self._respond(with_body=False)
 
         def _respond(self, *, with_body: bool) -> None:
@@ -106,7 +214,7 @@ def _handler(routes: dict[str, _Route]) -> type[BaseHTTPRequestHandler]:
             if with_body:
                 self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name is the base class's
-            """Keep requests out of the log: a probe comes every few seconds."""
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  name of the base class
+            """Log nothing: probes are sent every few seconds."""
 
-    return Handler
+    return ProbeHandler

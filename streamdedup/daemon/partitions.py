@@ -1,29 +1,51 @@
-"""The partitions that are ours: the right to write for each, and whether the index knows them."""
+"""Partition ownership: the partitions that are assigned to this daemon, with their fences.
+
+A partition is fenced before its first batch under each generation of the consumer group. The fence refuses the writes
+of earlier owners and returns the high-water mark. Each batch is announced in the index before it is published: its
+attempt id is stored in every part of the index, and committed with the offsets. A committed attempt id beyond the
+announced one shows that the index was lost or has gone back to an earlier time.
+"""
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import NamedTuple
 
+import structlog
+
+from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.batch_limits import BatchLimits
-from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, IndexLost
+from streamdedup.detection.model import DetectionResult
+from streamdedup.errors import (
+    BatchRefused,
+    BrokerMisconfigured,
+    BrokerUnavailable,
+    IndexLost,
+    StaleFence,
+    StoreUnavailable,
+)
 from streamdedup.index.contract import BucketStore, Fence, LogState, PartitionState
 from streamdedup.kafka.protocols import Batch, Bookmark, Source
 from streamdedup.position import Partition
 
-#: What we commit along with offsets; whatever else stands there is somebody else's.
-_NOTE = re.compile(r"[0-9]{10}\.[0-9]{17}")
+#: Form of an attempt id. Committed metadata of any other form was written by another program.
+_ATTEMPT_ID = re.compile(r"[0-9]{10}\.[0-9]{17}")
+#: A fence of a later generation that refuses batches for this long, in seconds, belongs to no rebalance in progress but
+#: to a consumer group that was deleted.
+_STALE_FENCE_S = 60.0
+
+log = structlog.get_logger("streamdedup.loop")
 
 
 class Loss(NamedTuple):
     """A partition of which more is committed than the index knows.
 
     Attributes:
-        partition: Which.
-        committed: What is committed.
-        reason: How it shows, for the operator.
+        partition: The partition.
+        committed: The committed offset.
+        reason: Description for the operator.
     """
 
     partition: Partition
@@ -31,196 +53,269 @@ class Loss(NamedTuple):
     reason: str
 
 
-class AttemptIds:
-    """Names each attempt at a batch: by generation, then by time; later ones have greater names."""
+class _Refusals(NamedTuple):
+    """Consecutive refusals under one generation.
 
-    def __init__(self) -> None:
-        self._last = 0
+    Attributes:
+        generation: Generation of the refused batches; None for refusals without a batch.
+        first_s: Time of the first refusal, in seconds of the monotonic clock.
+        last_s: Time of the last refusal.
+    """
 
-    def name(self, generation: int) -> str:
-        """Return the name of the next attempt, 28 characters."""
-        # Never twice the same in a process, and rarely in two that follow each other under one generation.
-        self._last = max(self._last + 1, time.time_ns() // 1000)
-        return f"{generation:010d}.{self._last:017d}"
+    generation: int | None
+    first_s: float
+    last_s: float
 
 
 def announced_attempt(committed: Bookmark | None) -> str:
-    """Return the name of the attempt that committed an offset; empty when somebody else did."""
-    return committed.note if committed is not None and _NOTE.fullmatch(committed.note) else ""
+    """Return the attempt id that is committed with an offset; empty if another program committed the offset."""
+    return committed.note if committed is not None and _ATTEMPT_ID.fullmatch(committed.note) else ""
 
 
 class PartitionOwnership:
-    """Takes partitions over before their first batch, and notices an index that is gone or has gone back in time.
+    """Fences partitions before their first batch, announces batches, and detects a lost index.
 
     Args:
-        stores: The index of each topic.
-        group: Name of the consumer group, for messages.
-        limits: Sets the batch size by where earlier processes began to read.
-        asking_kafka: Held while Kafka is asked.
+        pipelines: Pipeline of each topic.
+        group: Name of the consumer group, for error texts.
+        limits: Sets the batch size according to the offset at which earlier processes began to read.
+        asking_kafka: Context of each request to Kafka.
         on_recreated: Called with the fence of each partition whose topic was deleted and created again.
+        clock: Monotonic seconds.
     """
 
     def __init__(
         self,
-        stores: Mapping[str, BucketStore],
+        pipelines: Mapping[str, Pipeline],
         group: str,
         limits: BatchLimits,
         asking_kafka: Callable[[], AbstractContextManager[None]] = nullcontext,
         on_recreated: Callable[[Fence], None] = lambda _fence: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._stores = stores
+        self._pipelines = pipelines
         self._group = group
         self._limits = limits
         self._asking_kafka = asking_kafka
         self._on_recreated = on_recreated
+        self._clock = clock
         self._fences: dict[Partition, Fence] = {}
-        self._looked_at: frozenset[Partition] = frozenset()
-        self._read_behind: dict[Partition, int] = {}
-        #: What was committed under each fence.
+        #: Offset committed under each fence.
         self._ends: dict[Partition, int] = {}
+        #: Assigned partitions at the last check for losses.
+        self._checked: frozenset[Partition] = frozenset()
+        #: Committed offset of partitions that were read from a lower offset.
+        self._read_behind: dict[Partition, int] = {}
+        self._refusals: _Refusals | None = None
+        #: Microseconds in the last attempt id.
+        self._last_attempt = 0
 
-    def begin_anew(self) -> None:
-        """Forget what belonged to the clients before."""
+    def reset(self) -> None:
+        """Forget all fences: fence every partition again before its next batch, and check for losses again."""
         self._fences.clear()
-        self._looked_at = frozenset()
+        self._checked = frozenset()
 
-    def forget_fences(self) -> None:
-        """Fence every partition again before its next batch."""
-        self._fences.clear()
+    # Fences
 
     def take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
         """Fence the partitions of a batch under its generation; see rules 6, 7 and 11 of ``index.contract``.
 
         Args:
-            batch: What was polled.
-            source: Where from; knows what is committed.
+            batch: The polled batch.
+            source: Source of the batch.
 
         Returns:
-            The right to write for each partition of the batch.
+            Fence of each partition of the batch.
 
         Raises:
-            BatchRefused: A later generation owns one of them.
-            IndexLost: Something of one of them is committed, but the index does not know it.
-            BrokerUnavailable: One was read from a place behind what is committed by now: open new clients.
-            BrokerMisconfigured: New clients did not help.
+            BatchRefused: A later generation owns a partition.
+            IndexLost: Offsets of a partition are committed, but the index does not know them.
+            BrokerUnavailable: A partition was read from below its committed offset: open new clients.
+            BrokerMisconfigured: New clients read from below the committed offset again.
         """
         starts = batch.starts()
         new = [
             partition
             for partition, start in starts.items()
-            # Reading that goes back behind a commit begins at the oldest record of a topic that was created again.
+            # A start below a committed offset is the oldest record of a topic that was created again.
             if not self._is_held(partition, batch.generation) or start < self._ends.get(partition, 0)
         ]
         for partition in new:
             state = LogState(batch.topic_ids.get(partition.topic, ""), source.end(partition))
             self._fences[partition] = self._fence(partition, batch.generation, starts[partition], source, state)
         if new:
-            # After the fences, never before: of two processes with one place in the group, one may sleep in between.
+            # After the fences: of two processes with the same static membership, one may be frozen before this point.
             with self._asking_kafka():
                 source.confirm()
-        return {partition: self._fences[partition] for partition in batch.starts()}
+        self._refusals = None
+        return {partition: self._fences[partition] for partition in starts}
 
     def held(self, partitions: Iterable[Partition], generation: int) -> dict[Partition, Fence]:
-        """Return the right to write for those of the partitions that were fenced under a generation."""
+        """Return the fences of those partitions that are fenced under a generation."""
         return {partition: self._fences[partition] for partition in partitions if self._is_held(partition, generation)}
 
     def _is_held(self, partition: Partition, generation: int) -> bool:
-        held = self._fences.get(partition)
-        return held is not None and held.generation == generation
-
-    def committed(self, ends: Mapping[Partition, int], note: str) -> None:
-        """Take note that an attempt at a batch is committed.
-
-        Args:
-            ends: Offset that is committed of each partition.
-            note: Names the attempt.
-        """
-        for partition, end in ends.items():
-            if partition in self._fences:
-                self._fences[partition] = replace(self._fences[partition], note=note)
-                self._ends[partition] = end
+        fence = self._fences.get(partition)
+        return fence is not None and fence.generation == generation
 
     def _fence(self, partition: Partition, generation: int, start: int, source: Source, state: LogState) -> Fence:
         with self._asking_kafka():
             committed = source.committed(partition)
         if committed is not None and not state.topic_id and state.end is not None and state.end < committed.offset:
-            committed = None  # of an earlier incarnation of the topic
+            committed = None  # belongs to an earlier incarnation of the topic
         if committed is not None and start < committed.offset:
             self._behind(partition, start, committed.offset)
         self._read_behind.pop(partition, None)
         self._ends.pop(partition, None)
-        store = self._stores[partition.topic]
-        noted = store.noted([partition])[partition]
-        reason = None if committed is None else _reason(partition, committed, noted)
+        index = self._pipelines[partition.topic].index
+        noted = index.noted([partition])[partition]
+        reason = None if committed is None else _loss(partition, committed, noted)
         if reason is not None:
             raise IndexLost(reason)
-        # This is what decides: nothing can change between the fence and what it finds announced.
-        fence = store.fence(partition, generation, start, announced_attempt(committed), state)
+        # Decisive is the comparison inside of `fence`, which is atomic with the fencing.
+        fence = index.fence(partition, generation, start, announced_attempt(committed), state)
         if fence.recreated:
             self._on_recreated(fence)
-        store.save_read_start(self._limits.begin(partition, start, noted.read_start), fence)
+        index.save_read_start(self._limits.begin(partition, start, noted.read_start), fence)
         return replace(fence, is_set_back=committed is not None)
 
     def _behind(self, partition: Partition, start: int, committed: int) -> None:
-        """Open new clients, which begin at the committed offset; if they have done so already, that offset is gone."""
+        """Request new clients, which read from the committed offset; the second time that offset does not exist."""
         if self._read_behind.get(partition) == committed:
             raise BrokerMisconfigured(
                 f"offset {committed} of {partition} is committed, but reading can only begin at {start}: the topic has "
                 f"lost its end. Set the offset of the group {self._group} anew"
             )
         self._read_behind[partition] = committed
-        # The partition was somebody else's for a while, and a batch put back since has moved our place behind his.
+        # Another daemon owned the partition for a while, and a rewind moved our position below its committed offset.
         raise BrokerUnavailable(f"{partition} was read from offset {start}, but {committed} is committed by now")
 
-    def look_for_losses(self, source: Source) -> list[Loss]:
-        """Look, whenever partitions have become ours, whether the index knows all that is committed.
+    def refused(self, error: BatchRefused, generation: int | None) -> None:
+        """Record that a batch was refused because a later generation owns a partition.
 
-        All partitions of the topics are looked at, also those of others and those of which nothing comes: what one of
-        them lacks, documents of all others may have to be compared with.
+        Args:
+            error: The refusal.
+            generation: Generation of the batch; None without a batch.
+
+        Raises:
+            StaleFence: All batches of this generation were refused for ``_STALE_FENCE_S``. Refusals further apart than
+                that, as of an idle daemon, do not count together.
+        """
+        now = self._clock()
+        before = self._refusals
+        is_same = before is not None and before.generation == generation and now - before.last_s <= _STALE_FENCE_S
+        first_s = before.first_s if before is not None and is_same else now
+        self._refusals = _Refusals(generation, first_s, now)
+        if now - first_s > _STALE_FENCE_S:
+            raise StaleFence(
+                f"{error}, and has been for {_STALE_FENCE_S:.0f} s. If the consumer group was deleted it counts from 1 "
+                "again: stop all daemons of the group and run `streamdedup index unfence`"
+            )
+
+    # Attempts at batches
+
+    def announce(self, generation: int, fences: Mapping[Partition, Fence]) -> str:
+        """Announce in the indexes of a batch that the batch is completely written.
+
+        Args:
+            generation: Generation of the batch.
+            fences: Fence of each partition of the batch.
+
+        Returns:
+            The attempt id, 28 characters. Attempt ids ascend with the generation, then with time.
+        """
+        # Unique within a process, and almost unique among processes under one generation.
+        self._last_attempt = max(self._last_attempt + 1, time.time_ns() // 1000)
+        attempt_id = f"{generation:010d}.{self._last_attempt:017d}"
+        for pipeline, partitions in self._by_pipeline(fences):
+            pipeline.index.announce(attempt_id, [fences[partition] for partition in partitions])
+        return attempt_id
+
+    def committed(self, ends: Mapping[Partition, int], attempt_id: str) -> None:
+        """Record that a batch is committed.
+
+        Args:
+            ends: Committed offset of each partition.
+            attempt_id: The announced attempt.
+        """
+        for partition, end in ends.items():
+            if partition in self._fences:
+                self._fences[partition] = replace(self._fences[partition], note=attempt_id)
+                self._ends[partition] = end
+
+    def raise_marks(
+        self, ends: Mapping[Partition, int], fences: Mapping[Partition, Fence], detected: Mapping[str, DetectionResult]
+    ) -> None:
+        """Raise the high-water marks of a committed batch, and remove its pending matches.
+
+        A failure costs nothing: the next fence of the partition raises its mark.
+
+        Args:
+            ends: Committed offset of each partition.
+            fences: Fence of each partition.
+            detected: Result of the detector, by profile.
+        """
+        for pipeline, partitions in self._by_pipeline(ends):
+            positions = detected[pipeline.name].pending_positions if pipeline.name in detected else ()
+            of_pipeline = {partition: ends[partition] for partition in partitions}
+            try:
+                pipeline.index.finish(of_pipeline, positions, [fences[partition] for partition in partitions])
+            except (StoreUnavailable, BatchRefused) as error:
+                log.info("mark_missed", reason=str(error))
+                self._fences.clear()
+
+    def _by_pipeline(self, partitions: Iterable[Partition]) -> Iterator[tuple[Pipeline, list[Partition]]]:
+        """Group partitions by the pipeline of their topic."""
+        groups: dict[str, tuple[Pipeline, list[Partition]]] = {}
+        for partition in partitions:
+            pipeline = self._pipelines[partition.topic]
+            groups.setdefault(pipeline.name, (pipeline, []))[1].append(partition)
+        yield from groups.values()
+
+    # Losses
+
+    def losses(self, source: Source) -> list[Loss]:
+        """Check, after each assignment of partitions, whether the index knows all committed offsets.
+
+        Includes the partitions of other daemons and those without records: documents of every partition may have to be
+        compared with a document that the index has lost.
         """
         assigned = source.assigned()
-        if assigned <= self._looked_at:
-            self._looked_at = assigned
+        if assigned <= self._checked:
+            self._checked = assigned
             return []
         with self._asking_kafka():
             committed = source.all_committed()
         losses: list[Loss] = []
-        for topic, partitions in _by_topic(committed).items():
-            noted = self._stores[topic].noted(partitions)
+        for pipeline, partitions in self._by_pipeline(sorted(committed)):
+            noted = pipeline.index.noted(partitions)
             for partition in partitions:
-                reason = _reason(partition, committed[partition], noted[partition])
+                reason = _loss(partition, committed[partition], noted[partition])
                 if reason is not None:
                     losses.append(Loss(partition, committed[partition], reason))
         if not losses:
-            self._looked_at = assigned
+            self._checked = assigned
         return losses
 
-    def give_up(self, losses: Sequence[Loss], generation: int) -> None:
-        """Make the index know what is committed of partitions without having it.
+    def accept_losses(self, losses: Sequence[Loss], generation: int) -> None:
+        """Make the index know the committed offsets of partitions, without their documents.
 
         Raises:
-            BatchRefused: A later generation owns one of them.
+            BatchRefused: A later generation owns a partition.
             IndexLost: The index is gone again.
         """
         for partition, committed, _ in losses:
-            store = self._stores[partition.topic]
-            fence = store.fence(partition, generation, committed.offset)
-            note = announced_attempt(committed)
-            if note:
-                store.announce(note, [fence])
+            index: BucketStore = self._pipelines[partition.topic].index
+            fence = index.fence(partition, generation, committed.offset)
+            attempt_id = announced_attempt(committed)
+            if attempt_id:
+                index.announce(attempt_id, [fence])
 
 
-def _by_topic(partitions: Mapping[Partition, Bookmark]) -> dict[str, list[Partition]]:
-    by_topic: dict[str, list[Partition]] = {}
-    for partition in sorted(partitions):
-        by_topic.setdefault(partition.topic, []).append(partition)
-    return by_topic
-
-
-def _reason(partition: Partition, committed: Bookmark, noted: PartitionState) -> str | None:
-    """Say by what the index shows that it lacks what is committed; None when nothing does."""
+def _loss(partition: Partition, committed: Bookmark, noted: PartitionState) -> str | None:
+    """Describe how the index shows that it lacks a committed offset; None if it does not."""
     if not committed.offset:
-        return None  # set by hand, before anything was read
+        return None  # set by an operator, before anything was read
     where = f"offset {committed.offset} of {partition} is committed, but the index"
     if noted.mark is None:
         return f"{where} has never seen this partition: it was lost, or it is another one"

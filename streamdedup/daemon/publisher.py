@@ -1,68 +1,32 @@
-"""What is to be published for a batch: alerts and dead letters as messages."""
+"""Turns the result of a batch into messages: alerts and dead letters."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from streamdedup.daemon.batch_result import BatchResult, Failed
-from streamdedup.daemon.breaker import BreakerOptions
-from streamdedup.daemon.statistics import now_ms
-from streamdedup.detection.detector import Detector
+from streamdedup.daemon.batch import BatchResult, FailedRecord, Pipeline, now_ms
+from streamdedup.daemon.breaker import BreakerOptions, DeadLetterBreaker
 from streamdedup.detection.model import Detection
-from streamdedup.index.contract import Fence, Fingerprint
-from streamdedup.kafka.protocols import Batch, Message, Record
+from streamdedup.index.contract import Fence
+from streamdedup.kafka.protocols import Batch, Message
 from streamdedup.position import Partition
-from streamdedup.wire import Alert, Decoder, encode_alert
+from streamdedup.wire import Alert, encode_alert
 from streamdedup.wire.dead_letters import DaemonInfo, Failure, Stage, dead_letter
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
-    """One profile at work.
-
-    Attributes:
-        name: Its name.
-        decoder: Reads its records.
-        detector: Finds its near-duplicates.
-        fingerprint: What its index must have been built with.
-        threshold: Least similarity that it reports.
-        max_matches: Most matches in one alert message.
-        silent_until_ms: Records of times before this, in milliseconds since the epoch, emit no dead letters; None for
-            any time.
-        in_order: Whether the records of each partition are promised to come in the order of their times.
-        slack_ms: Allowed out-of-orderness, in milliseconds.
-        lifetime_ms: Time to live of index entries, in milliseconds; None for ever.
-    """
-
-    name: str
-    decoder: Decoder
-    detector: Detector
-    fingerprint: Fingerprint
-    threshold: float
-    max_matches: int
-    silent_until_ms: int | None = None
-    in_order: bool = False
-    slack_ms: int = 0
-    lifetime_ms: int | None = None
-
-    def is_warm_up(self, record: Record) -> bool:
-        """Tell whether a record is only there for later ones to be compared with."""
-        return self.silent_until_ms is not None and 0 <= record.timestamp_ms < self.silent_until_ms
-
-
-@dataclass(frozen=True, slots=True)
 class LoopOptions:
-    """Where the outcome goes.
+    """Options of the loop that do not depend on a profile.
 
     Attributes:
         duplicates_topic: Topic of the alerts.
         dead_letter_topic: Topic of the dead letters.
-        max_message_bytes: Largest message to publish.
-        daemon: Who we are, for dead letters.
-        on_index_lost: What to do when more is committed than the index knows: end, go on without it (pairs with older
-            documents are missed), or build it anew.
-        breaker: When to halt because of dead letters.
-        batch_records: Most records in a batch.
+        max_message_bytes: Largest size of a message.
+        daemon: Name of this daemon in dead letters.
+        on_index_lost: Reaction to committed offsets that the index does not know: end, continue without the lost
+            documents (their pairs are missed), or rebuild the index.
+        breaker: When dead letters halt the daemon.
+        batch_records: Largest number of records in a batch.
     """
 
     duplicates_topic: str
@@ -74,64 +38,83 @@ class LoopOptions:
     batch_records: int = 2_000
 
 
-class Publisher:
-    """Turns what was found into messages.
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The messages of a batch.
 
-    Args:
-        options: Where they go.
-        profiles: The profile of each input topic.
+    Attributes:
+        messages: Alerts and dead letters.
+        dead_letters: Failed records that are published as dead letters.
+        silent_failures_count: Number of failed records without a dead letter.
     """
 
-    def __init__(self, options: LoopOptions, profiles: Mapping[str, Profile]) -> None:
+    messages: Sequence[Message]
+    dead_letters: Sequence[FailedRecord]
+    silent_failures_count: int
+
+
+class Publisher:
+    """Creates the messages of each batch, unless there are too many dead letters.
+
+    Args:
+        options: Topics and limits.
+        pipelines: Pipeline of each input topic.
+    """
+
+    def __init__(self, options: LoopOptions, pipelines: Mapping[str, Pipeline]) -> None:
         self._options = options
-        self._by_topic = profiles
-        self._by_name = {profile.name: profile for profile in profiles.values()}
+        self._by_topic = pipelines
+        self._by_name = {pipeline.name: pipeline for pipeline in pipelines.values()}
+        self._breaker = DeadLetterBreaker(options.breaker)
 
-    def describe(self, batch: Batch, work: BatchResult, fences: Mapping[Partition, Fence]) -> None:
-        """Add the messages of all detections, and the dead letters.
+    def publication(self, result: BatchResult, fences: Mapping[Partition, Fence]) -> Publication:
+        """Return the messages of a batch.
 
-        A record below the mark emits nothing: its dead letter was published with the commit that set the mark. Nor does
-        one that only warms the index up.
+        A failed record below the high-water mark has no dead letter, because the commit that set the mark has published
+        it. A record that only warms the index up has none either.
 
         Args:
-            batch: What was polled.
-            work: What it has come to; takes the messages.
-            fences: The mark of each partition.
-        """
-        records = {record.position: record for record in batch.records}
-        for name, outcome in work.outcomes.items():
-            for detection in outcome.detections:
-                work.messages.extend(self._alert_messages(self._by_name[name], detection))
-            for document, error in outcome.refused:
-                work.failures.append(Failed(records[document.position], error, Stage.PROCESS))
-        for failed in work.failures:
-            position = failed.record.position
-            profile = self._by_topic[position.topic]
-            if position.offset >= fences[position.of].mark and not profile.is_warm_up(failed.record):
-                self._add_dead_letter(failed, work)
-                work.letters.append(failed)
-            else:
-                work.silent_failures_count += 1
+            result: The indexed batch.
+            fences: Fence of each partition of the batch.
 
-    def _add_dead_letter(self, failed: Failed, work: BatchResult) -> None:
-        failure = Failure.of(failed.error, failed.stage)
+        Raises:
+            DeadLetterBurst: Too many of the last records of a topic would be dead letters.
+        """
+        dead_letters = [failed for failed in result.failures if self._is_published(failed, fences)]
+        self._breaker.check(result.decoded.batch, dead_letters)
+        messages = [
+            message
+            for name, detected in result.detected.items()
+            for detection in detected.detections
+            for message in self._alert_messages(self._by_name[name], detection)
+        ]
+        messages += map(self._dead_letter_message, dead_letters)
+        return Publication(messages, dead_letters, len(result.failures) - len(dead_letters))
+
+    def committed(self, batch: Batch, publication: Publication) -> None:
+        """Count the dead letters of a committed batch towards the limit."""
+        self._breaker.committed(batch, publication.dead_letters)
+
+    def _is_published(self, failed: FailedRecord, fences: Mapping[Partition, Fence]) -> bool:
+        position = failed.record.position
+        is_warm_up = self._by_topic[position.topic].is_warm_up(failed.record)
+        return position.offset >= fences[position.of].mark and not is_warm_up
+
+    def _dead_letter_message(self, failed: FailedRecord) -> Message:
         letter = dead_letter(
             failed.record,
-            failure,
+            Failure.of(failed.error, failed.stage),
             self._options.daemon,
             time_ms=now_ms(),
             max_bytes=self._options.max_message_bytes,
             unread=failed.stage is Stage.READ,
         )
-        work.messages.append(
-            Message(self._options.dead_letter_topic, letter.key, letter.value, letter.headers, letter.timestamp_ms)
-        )
-        work.dead_letter_codes.append((failed.record.position.topic, failure.code))
+        return Message(self._options.dead_letter_topic, letter.key, letter.value, letter.headers, letter.timestamp_ms)
 
-    def _alert_messages(self, profile: Profile, detection: Detection) -> list[Message]:
+    def _alert_messages(self, pipeline: Pipeline, detection: Detection) -> list[Message]:
         document = detection.document
         alert = Alert(
-            profile=profile.name,
+            profile=pipeline.name,
             document_id=document.id,
             digest=detection.digest.hex(),
             position=document.position,
@@ -140,8 +123,8 @@ class Publisher:
             source=document.source,
             matches=detection.matches,
             cluster_id=detection.cluster_id,
-            threshold=profile.threshold,
+            threshold=pipeline.threshold,
             detected_at_ms=now_ms(),
         )
-        values = encode_alert(alert, profile.max_matches, self._options.max_message_bytes)
+        values = encode_alert(alert, pipeline.max_matches, self._options.max_message_bytes)
         return [Message(self._options.duplicates_topic, document.id.encode(), value) for value in values]

@@ -1,9 +1,10 @@
-"""Reads one batch ahead while there is a backlog: a thread prepares the next batch during index and publish.
+"""Reads one batch ahead in a backlog: a thread prepares it while the current batch is indexed and published.
 
-The thread of this module only computes: it calls the decoders and ``Detector.prepare``, which change nothing. All calls
-of Kafka clients and of the index stay in the loop's thread, so that no Kafka client is used by two threads. The batch
-ahead is polled before the batch at work is indexed. Most of its records have arrived by then, because the client
-fetches in the background, and a rebalance that the poll joins is known before anything is written.
+The thread computes only: it calls the decoders and ``Detector.prepare``, which have no effect outside the process. All
+calls of Kafka clients and of the index stay in the loop's thread, so that no Kafka client is used by two threads.
+
+The batch ahead is polled before the current batch is indexed. Most of its records have arrived by then, because the
+client fetches in the background, and a rebalance that the poll joins is known before anything is written.
 """
 
 import threading
@@ -15,17 +16,16 @@ from typing import NamedTuple
 
 import structlog
 
+from streamdedup.daemon.batch import CHUNK_CHARACTERS, BatchProcessor, Chunk, PreparedBatch
 from streamdedup.daemon.batch_limits import BatchLimits
-from streamdedup.daemon.preparation import CHUNK_CHARACTERS, Chunk, PreparedBatch, Preparer
-from streamdedup.daemon.publisher import Profile
 from streamdedup.errors import StreamdedupError
 from streamdedup.index.contract import Fence
 from streamdedup.kafka.protocols import Batch, Source
 from streamdedup.position import Partition
 
-#: How long a poll may wait for records, in seconds.
+#: Longest time that a poll waits for records, in seconds.
 POLL_S = 0.5
-#: How long the poll of the batch ahead may wait for records, in seconds: the batch at work waits as well.
+#: Longest time that the poll of the batch ahead waits for records, in seconds: the current batch waits as well.
 AHEAD_POLL_S = 0.05
 #: Bytes of a full batch. The size of a fetch limits a batch too, so a batch of large records is full before it has the
 #: configured number of records.
@@ -52,28 +52,26 @@ class _Computation(NamedTuple):
 
 
 class ReadAhead:
-    """Polls and prepares batches, at most one ahead of the batch at work.
+    """Polls and prepares batches, at most one ahead of the current batch.
 
     Args:
-        profiles: The profile of each topic.
-        limits: Limits the batch size, and tells whether a second batch may be held in memory.
+        processor: Prepares batches.
+        limits: Limits the batch size, and decides whether memory may hold a second batch.
         held: Returns the fences held for partitions under a generation, as ``PartitionOwnership.held``.
         timed: Measures a stage: ``poll``, ``prepare`` (the loop waits for the thread) or ``ahead`` (the thread).
-        tick: Called before each chunk, for the watchdog; in either thread.
     """
 
     def __init__(
         self,
-        profiles: Mapping[str, Profile],
+        processor: BatchProcessor,
         limits: BatchLimits,
         held: Callable[[Iterable[Partition], int], Mapping[Partition, Fence]],
         timed: Callable[[str], AbstractContextManager[None]],
-        tick: Callable[[], None],
     ) -> None:
+        self._processor = processor
         self._limits = limits
         self._held = held
         self._timed = timed
-        self._preparer = Preparer(profiles, tick)
         #: Set to end a computation before its next chunk.
         self._is_discarded = threading.Event()
         #: The batch ahead, or the error that its poll has raised.
@@ -84,7 +82,7 @@ class ReadAhead:
         """Return the batch ahead; without one, poll.
 
         Raises:
-            StreamdedupError: As ``Source.poll``. What the poll of the batch ahead has raised is raised here, when the
+            StreamdedupError: As ``Source.poll``. An error of the poll of the batch ahead is raised here, after the
                 batch before it is committed.
         """
         polled, self._polled = self._polled, None
@@ -95,33 +93,41 @@ class ReadAhead:
             return polled
         raise polled
 
+    def is_oversized(self, batch: Batch) -> bool:
+        """Tell whether a batch has more records than allowed: its fences may have lowered the limit after the poll."""
+        return len(batch.records) > self._limits.limit()
+
     def prepared(self, batch: Batch) -> PreparedBatch:
-        """Return a batch decoded and prepared; one that was not read ahead is prepared chunk by chunk as it is indexed.
+        """Return a batch decoded and prepared. Chunks that were not read ahead are prepared when they are indexed.
 
         Args:
             batch: The batch of the last poll, with the incarnation of each partition in its positions.
 
         Raises:
-            Exception: What preparing ahead has raised.
+            Exception: An error of the preparation ahead.
         """
         computation, self._computation = self._computation, None
         if computation is None:
-            return self._preparer.prepare(batch)
+            return self._processor.prepare(batch)
         with self._timed("prepare"), computation.thread:
             try:
                 prepared = computation.future.result()
             except MemoryError:  # of two batches; one alone may fit
-                return self._preparer.prepare(batch)
-        # The topic may have another incarnation than the fence told that was held at the poll.
-        return prepared if prepared.batch == batch else self._preparer.prepare(batch)
+                return self._processor.prepare(batch)
+        # The fence of this batch may have another incarnation than the fence that was held at the poll.
+        return prepared if prepared.decoded.batch == batch else self._processor.prepare(batch)
 
-    def begin(self, source: Source, batch: Batch) -> bool:
-        """Poll the batch behind the batch at work, if there is a backlog, and begin to prepare it.
+    def read_ahead(self, source: Source, batch: Batch) -> bool:
+        """In a backlog, poll the next batch and begin to prepare it.
 
-        An error of the poll is raised by the next ``poll``.
+        An error of this poll is raised by the next ``poll``.
+
+        Args:
+            source: Source of the batches.
+            batch: The current batch.
 
         Returns:
-            Whether the group is still in the generation of the batch at work. If not, both batches are to be put back.
+            Whether the group is still in the generation of the current batch. If not, both batches must be rewound.
         """
         if not self._limits.may_read_ahead() or not self._is_backlog(source, batch):
             return True
@@ -133,7 +139,7 @@ class ReadAhead:
         if source.generation() != batch.generation:
             return False
         if isinstance(self._polled, Batch):
-            self._compute(self._polled)
+            self._begin_to_prepare(self._polled)
         return True
 
     def _is_backlog(self, source: Source, batch: Batch) -> bool:
@@ -145,6 +151,36 @@ class ReadAhead:
         limit = self._limits.limit()
         is_full = len(batch.records) >= limit or sum(len(each.value or b"") for each in batch.records) >= FULL_BYTES
         return is_full and sum(source.stats().lags.values()) >= limit
+
+    def _begin_to_prepare(self, polled: Batch) -> None:
+        """Begin to prepare the batch ahead, if all of its partitions have a fence."""
+        fences = self._held(polled.starts(), polled.generation)
+        # Positions are complete only with the incarnation of the topic, which is in the fence.
+        if fences.keys() == polled.starts().keys():
+            batch = polled.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()})
+            self._is_discarded.clear()
+            thread = ThreadPoolExecutor(1, THREAD_NAME)
+            try:
+                self._computation = _Computation(thread, thread.submit(self._prepare, batch))
+            except RuntimeError as error:  # the limit of threads is reached; the loop prepares the batch
+                log.info("thread_not_started", reason=str(error))
+
+    def _prepare(self, batch: Batch) -> PreparedBatch:
+        """Prepare the chunks of a batch, up to ``MOST_CHARACTERS``."""
+        with self._timed("ahead"):
+            prepared = self._processor.prepare(batch)
+            chunks: deque[Chunk] = deque()
+            characters_count = 0
+            for chunk in prepared.chunks:
+                chunks.append(chunk)
+                characters_count += sum(len(document.text) for document in chunk.documents)
+                if characters_count > MOST_CHARACTERS - CHUNK_CHARACTERS or self._is_discarded.is_set():
+                    break
+        return PreparedBatch(prepared.decoded, _released(chunks, prepared.chunks))
+
+    def committed(self, batch: Batch) -> None:
+        """Record that a batch is committed; enough committed records raise a lowered limit."""
+        self._limits.committed(len(batch.records))
 
     def discard(self) -> Batch | None:
         """Drop the batch ahead and join its thread.
@@ -164,40 +200,13 @@ class ReadAhead:
         return polled
 
     def close(self) -> None:
-        """Drop everything that belongs to a source that is closed."""
+        """Drop everything that belongs to a closed source."""
         self.discard()
         self._polled = None
 
-    def _compute(self, polled: Batch) -> None:
-        """Begin to prepare a batch whose partitions all have a fence."""
-        fences = self._held(polled.starts(), polled.generation)
-        # Positions are complete only with the incarnation of the topic, which the fence tells.
-        if fences.keys() == polled.starts().keys():
-            batch = polled.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()})
-            self._is_discarded.clear()
-            thread = ThreadPoolExecutor(1, THREAD_NAME)
-            try:
-                self._computation = _Computation(thread, thread.submit(self._prepare, batch))
-            except RuntimeError as error:  # the limit of threads is reached; the loop prepares the batch
-                log.info("thread_not_started", reason=str(error))
 
-    def _prepare(self, batch: Batch) -> PreparedBatch:
-        """Prepare the chunks of a batch, up to ``MOST_CHARACTERS``."""
-        with self._timed("ahead"):
-            prepared = self._preparer.prepare(batch)
-            chunks: deque[Chunk] = deque()
-            characters_count = 0
-            for chunk in prepared.chunks:
-                chunks.append(chunk)
-                characters_count += sum(len(document.text) for document in chunk.documents)
-                if characters_count > MOST_CHARACTERS - CHUNK_CHARACTERS or self._is_discarded.is_set():
-                    break
-            prepared.chunks = _taken(chunks, prepared.chunks)
-        return prepared
-
-
-def _taken(chunks: deque[Chunk], others: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Yield chunks without a reference to those that are taken, then the others."""
+def _released(chunks: deque[Chunk], others: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Yield chunks without keeping a reference to those that are taken, then the others."""
     while chunks:
         yield chunks.popleft()
     yield from others

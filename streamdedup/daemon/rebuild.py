@@ -1,75 +1,132 @@
-"""Building a lost index anew: what the group has committed is read again from the topics, and nothing is published.
+"""Rebuilds a lost index: reads again from the topics what the group has committed, and publishes nothing.
 
-The new index is a draft (``index.staging.Draft``) until it is whole, and nobody can take over a partition meanwhile: a
-document that was compared with half of an index would miss its partners in the other half for ever.
+The new index is a staging index (``index.staging``) until it is complete, and no daemon can take over a partition
+meanwhile: a document that is compared with half of an index would miss its pairs with the other half for ever.
 
 Steps, for each profile:
-    1. Begin the draft. From now on daemons are refused.
-    2. Join the group anew, so that a batch which was indexed before is refused by Kafka. (The caller's part.)
-    3. Take over all partitions, with the mark at what is committed; replay the topics up to there, in silence, from the
-       beginning of the window that the next record needs (``daemon.rebuild_window``).
-    4. Seed: the duplicates topic says which pairs were published, and in which clusters the documents are.
-    5. Announce what is committed, and complete the draft.
+    1. Begin the staging index. From now on the writes of all daemons are refused.
+    2. Join the group anew, so that Kafka refuses batches that were indexed before. (Done by the caller.)
+    3. Take over all partitions, with the committed offsets as high-water marks. Replay the topics up to these offsets,
+       silently, from the beginning of the window that the next record needs (``rebuild_window``).
+    4. Seed claims and clusters from the duplicates topic, which has the published pairs.
+    5. Announce the committed attempts, and complete the staging index.
 """
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from streamdedup.daemon.indexing import Indexer
+from streamdedup.daemon.batch import BatchProcessor, Pipeline, now_ms
 from streamdedup.daemon.partitions import announced_attempt
-from streamdedup.daemon.preparation import Preparer
-from streamdedup.daemon.publisher import Profile
-from streamdedup.daemon.rebuild_window import RebuildWindow, rebuild_window
-from streamdedup.daemon.statistics import now_ms
 from streamdedup.detection.model import document_number, published_pair_key
 from streamdedup.errors import DecodeError, StoreUnavailable
-from streamdedup.index.contract import BucketStore, Fence
+from streamdedup.index.contract import Fence
 from streamdedup.index.staging import StagingIndex
-from streamdedup.kafka.protocols import Batch, Bookmark, History, Source
+from streamdedup.kafka.protocols import Batch, Bookmark, History, ReadProgress, Source
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Alert, decode_alert
 
-#: How often the group is shown that we are alive, and for how long, in seconds.
+#: Interval and duration of the calls that keep the group membership, in seconds.
 _HOLD_EVERY_S, _HOLD_S = 1.0, 0.01
-#: How often drafts that wait for their turn are kept, in seconds; within a minute is enough.
+#: Interval at which staging indexes that wait for their turn are kept, in seconds; at most 60.
 _KEEP_EVERY_S = 10.0
-#: Incarnation of the positions that own seeded claims.
+#: Incarnation in the positions that own seeded claims.
 _NO_INCARNATION = -1
-#: Claims that are seeded at once.
+#: Number of claims that are seeded at once.
 _SEED_PAIRS = 5_000
 
-#: Called with what is being read, how many offsets of it are done, and how many there are.
+#: Called with the names of the topics, the number of offsets that are read, and the number of all offsets.
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildTarget:
-    """Where the index of a profile is built.
+    """Index, profile and topics of a rebuild.
 
     Attributes:
-        draft: The new index.
-        profile: The profile, at work on it.
-        topics: Its input topics.
-        kept_ms: Retention plus slack, in milliseconds: how much older than the next record a document may be that is
-            replayed; None for all.
+        staging: The staging index.
+        pipeline: Pipeline of the profile that works on the staging index.
+        topics: Input topics of the profile.
+        kept_ms: Retention plus slack, in milliseconds: how much older than the next record a replayed document may be;
+            None for no limit.
     """
 
-    draft: StagingIndex
-    profile: Profile
+    staging: StagingIndex
+    pipeline: Pipeline
     topics: Sequence[str]
     kept_ms: int | None
 
 
-class Rebuilder:
-    """Builds indexes anew.
+@dataclass(frozen=True, slots=True)
+class RebuildWindow:
+    """Record times from which topics are read, in milliseconds since the epoch; None is the oldest record.
+
+    Attributes:
+        inputs: By partition; other partitions are read from their oldest records.
+        alerts: Of the duplicates topic.
+    """
+
+    inputs: Mapping[Partition, int | None]
+    alerts: int | None
+
+
+def rebuild_window(progress: Mapping[Partition, ReadProgress], kept_ms: int, now_ms: int) -> RebuildWindow:
+    """Return the window of a rebuild.
+
+    A record that is still to be read matches documents at most one window older than itself. Counted from the present,
+    a rebuild during a backlog of many windows would read nothing that the backlog is compared with. The start of a
+    topic is therefore ``kept_ms`` before the earliest of
+
+    - the present;
+    - the time of the next record of the slowest partition of the profile: the record is compared with documents of all
+      topics;
+    - if all partitions of the topic are read to their ends, the time of the topic's latest record: a topic whose
+      records are always late stays late. A partition or a topic without recent records does not lengthen the window of
+      the others.
+
+    A partition without any record time is read from its oldest record.
+
+    An alert is published after all of its documents were written, so no alert about documents of the window is older
+    than the window. The duplicates topic is read from the earliest start of all partitions.
 
     Args:
-        open_target: Makes the place where the index of a profile is built.
-        history: Reads topics.
-        duplicates_topic: Where alerts were published.
+        progress: Progress of each input partition that holds records.
+        kept_ms: Retention plus slack, in milliseconds.
         now_ms: The present, in milliseconds since the epoch.
+    """
+    slowest = _earliest((each.time_ms for each in progress.values() if not each.is_read), now_ms)
+    starts: dict[Partition, int | None] = {}
+    for partition, each in progress.items():
+        if each.time_ms is None:
+            starts[partition] = None
+            continue
+        reference = min(slowest, _latest_read(progress, partition.topic, now_ms))
+        starts[partition] = max(0, reference - kept_ms)
+    times = list(starts.values())
+    alerts = None if None in times else _earliest(times, max(0, now_ms - kept_ms))
+    return RebuildWindow(starts, alerts)
+
+
+def _earliest(times: Iterable[int | None], default: int) -> int:
+    return min([time for time in times if time is not None] + [default])
+
+
+def _latest_read(progress: Mapping[Partition, ReadProgress], topic: str, now_ms: int) -> int:
+    """Return the latest record time of a topic that is read to its ends; ``now_ms`` for a topic with unread records."""
+    of_topic = [each for partition, each in progress.items() if partition.topic == topic]
+    times = [each.time_ms for each in of_topic if each.time_ms is not None]
+    return max(times) if times and all(each.is_read for each in of_topic) else now_ms
+
+
+class Rebuilder:
+    """Rebuilds indexes.
+
+    Args:
+        open_target: Opens the target of a profile by name.
+        history: Reads topics.
+        duplicates_topic: Topic of the published alerts.
+        now_ms: Returns the present, in milliseconds since the epoch.
     """
 
     def __init__(
@@ -88,7 +145,7 @@ class Rebuilder:
     def begin(
         self, name: str, is_lost: Callable[[], bool] = lambda: True, tick: Callable[[], None] = lambda: None
     ) -> bool:
-        """Begin to build the index of a profile; what is there of it is deleted.
+        """Begin to rebuild the index of a profile; delete the present index.
 
         Args:
             name: Name of the profile.
@@ -96,21 +153,21 @@ class Rebuilder:
             tick: Called at every step.
 
         Returns:
-            Whether it was begun just now.
+            Whether the rebuild was begun by this call.
 
         Raises:
-            StoreUnavailable: Somebody else builds it.
+            StoreUnavailable: Another process rebuilds the index.
         """
         if name in self._targets:
             return False
         target = self._open_target(name)
-        if not target.draft.begin(is_lost, self._keeping_others(tick)):
+        if not target.staging.begin(is_lost, self._keeping_others(tick)):
             return False
         self._targets[name] = target
         return True
 
     def has_begun(self, name: str) -> bool:
-        """Tell whether the index of a profile is being built here."""
+        """Tell whether a rebuild of the index of a profile has begun here."""
         return name in self._targets
 
     def rebuild(
@@ -119,37 +176,37 @@ class Rebuilder:
         committed: Mapping[Partition, Bookmark],
         generation: int,
         tick: Callable[[], None],
-        progress: Progress = lambda _what, _done, _total: None,
+        progress: Progress = lambda _topics, _done, _total: None,
     ) -> int:
-        """Build the index of a profile that was begun.
+        """Rebuild the index of a profile after ``begin``.
 
         Args:
             name: Name of the profile.
-            committed: What the group has committed, of all partitions.
-            generation: Generation of the group, which began after the draft.
+            committed: Committed offsets of the group, of all partitions.
+            generation: Generation of the group, which began after ``begin``.
             tick: Called at every step.
-            progress: Told how far it is.
+            progress: Called with the progress.
 
         Returns:
-            How many records were replayed.
+            Number of replayed records.
 
         Raises:
-            StoreUnavailable: The store is away; begin again.
-            BrokerUnavailable: Kafka is; begin again.
-            BatchRefused: Somebody else builds the index by now.
+            StoreUnavailable: The index's server does not answer; begin again.
+            BrokerUnavailable: Kafka does not answer; begin again.
+            BatchRefused: Another process has taken over the rebuild.
         """
         target = self._targets.pop(name)
         step = self._keeping_others(tick)
         try:
-            building = _Building(target, self._history, committed, generation, step, progress)
-            count = building.build(self._duplicates_topic, self._now_ms())
+            rebuild = _Rebuild(target, self._history, committed, generation, step, progress)
+            count = rebuild.run(self._duplicates_topic, self._now_ms())
         except BaseException:
-            target.draft.abandon()
+            target.staging.abandon()
             raise
         return count
 
     def _keeping_others(self, tick: Callable[[], None]) -> Callable[[], None]:
-        """Return a tick that also keeps the drafts that were begun and wait for their turn."""
+        """Return a tick that also keeps the staging indexes that wait for their turn."""
         kept_at = time.monotonic()
 
         def step() -> None:
@@ -157,22 +214,22 @@ class Rebuilder:
             tick()
             if time.monotonic() - kept_at > _KEEP_EVERY_S:
                 for target in self._targets.values():
-                    target.draft.keep()
+                    target.staging.keep()
                 kept_at = time.monotonic()
 
         return step
 
     def abandon(self) -> None:
-        """Give up what was begun; never raises."""
+        """Abandon all rebuilds that have begun; never raises."""
         while self._targets:
-            self._targets.popitem()[1].draft.abandon()
+            self._targets.popitem()[1].staging.abandon()
 
 
 def keeping_membership(source: Source, tick: Callable[[], None]) -> Callable[[], None]:
-    """Return what to call at every step of a rebuild, so that the group takes us for alive.
+    """Return a tick that also keeps the group membership.
 
     Args:
-        source: Our membership.
+        source: The member.
         tick: Called each time.
     """
     held_at = time.monotonic()
@@ -191,8 +248,8 @@ def _untimed(_stage: str) -> contextlib.nullcontext[None]:
     return contextlib.nullcontext()
 
 
-class _Building:
-    """One index while it is built."""
+class _Rebuild:
+    """Steps 3 to 5 of one rebuild."""
 
     def __init__(
         self,
@@ -203,35 +260,39 @@ class _Building:
         tick: Callable[[], None],
         progress: Progress,
     ) -> None:
+        self._staging = target.staging
+        self._pipeline = target.pipeline
         self._target = target
         self._history = history
         self._committed = {each: mark for each, mark in committed.items() if each.topic in target.topics}
         self._generation = generation
         self._tick = tick
         self._progress = progress
-        self._store: BucketStore = target.draft.store
-        self._connections_count = self._store.connections_count()
+        self._connections_count = self._pipeline.index.connections_count()
 
-    def build(self, duplicates_topic: str, now_ms: int) -> int:
-        # Before anything is written: by now it may be that of somebody else.
-        self._target.draft.keep()
+    def run(self, duplicates_topic: str, now_ms: int) -> int:
+        # Before the first write: another process may have taken the rebuild over.
+        self._staging.keep()
+        # 3. Take over and replay.
         fences = {
-            partition: self._target.draft.take_over(partition, self._generation, mark.offset)
+            partition: self._staging.take_over(partition, self._generation, mark.offset)
             for partition, mark in self._committed.items()
         }
         count = 0
         if fences:
             window = self._window(now_ms)
             count = self._replay(fences, window)
-            rights = list(fences.values())
-            self._seed(duplicates_topic, window, rights)
-            self._target.draft.settle({each: announced_attempt(mark) for each, mark in self._committed.items()}, rights)
-        self._refuse_other_connections()
-        self._target.draft.complete(self._target.profile.fingerprint)
+            # 4. Seed.
+            held = list(fences.values())
+            self._seed(duplicates_topic, window, held)
+            # 5. Announce and complete.
+            self._staging.settle({each: announced_attempt(mark) for each, mark in self._committed.items()}, held)
+        self._check_connections()
+        self._staging.complete(self._pipeline.fingerprint)
         return count
 
-    def _refuse_other_connections(self) -> None:
-        if self._store.connections_count() != self._connections_count:
+    def _check_connections(self) -> None:
+        if self._pipeline.index.connections_count() != self._connections_count:
             raise StoreUnavailable(
                 "a connection to the store was lost while the index was rebuilt, and with it perhaps what was written"
             )
@@ -249,65 +310,64 @@ class _Building:
         since_ms: Mapping[Partition, int | None] | int | None,
         ends: Mapping[Partition, int] | None,
     ) -> Iterator[Batch]:
-        """Yield what stands in topics since the beginning of the window, and say how far it is."""
-        what = ", ".join(topics)
+        """Yield the records of topics since the beginning of the window, and report the progress."""
+        names = ", ".join(topics)
         with self._history.open(topics, since_ms, ends) as span:
-            self._progress(what, 0, span.total_count)
+            self._progress(names, 0, span.total_count)
             for batch in span.batches():
                 self._tick()
-                self._target.draft.keep()
-                self._refuse_other_connections()
+                self._staging.keep()
+                self._check_connections()
                 yield batch
-                self._progress(what, span.done_count(), span.total_count)
+                self._progress(names, span.done_count(), span.total_count)
 
     def _replay(self, fences: Mapping[Partition, Fence], window: RebuildWindow) -> int:
-        profile = self._target.profile
-        preparer = Preparer(dict.fromkeys(self._target.topics, profile), self._tick)
-        indexer = Indexer({profile.name: profile}, _untimed, self._tick)
+        processor = BatchProcessor(dict.fromkeys(self._target.topics, self._pipeline), _untimed, self._tick)
         ends = {partition: mark.offset for partition, mark in self._committed.items()}
         count = 0
         for batch in self._batches(self._target.topics, window.inputs, ends):
-            indexer.index(preparer.prepare(batch), fences)
+            processor.index(processor.prepare(batch), fences)
             count += len(batch.records)
         return count
 
-    def _seed(self, topic: str, window: RebuildWindow, rights: list[Fence]) -> None:
+    def _seed(self, duplicates_topic: str, window: RebuildWindow, fences: list[Fence]) -> None:
         claims: dict[bytes, Position] = {}
         alerts: dict[int, Alert] = {}
-        for batch in self._batches([topic], window.alerts, None):
+        for batch in self._batches([duplicates_topic], window.alerts, None):
             for alert in self._alerts(batch):
                 for match in alert.matches:
-                    # No record asks for a claim in the name of this position: the alert does not tell the incarnation.
+                    # No record asks for a claim as this position, because alerts do not contain the incarnation.
                     owner = alert.position._replace(incarnation=_NO_INCARNATION)
                     claims[published_pair_key(alert.profile, alert, match)] = owner
                 alerts[document_number(alert.profile, alert.document_id)] = alert
             if len(claims) >= _SEED_PAIRS:
-                self._note(claims, alerts, rights)
+                self._write(claims, alerts, fences)
                 claims.clear()
                 alerts.clear()
         if claims:
-            self._note(claims, alerts, rights)
+            self._write(claims, alerts, fences)
 
     def _alerts(self, batch: Batch) -> Iterator[Alert]:
         for record in batch.records:
             try:
                 alert = decode_alert(record.value or b"").alert
             except DecodeError:
-                continue  # somebody else writes to the topic, too
-            if alert.profile == self._target.profile.name:
+                continue  # another program writes to the topic, too
+            if alert.profile == self._pipeline.name:
                 yield alert
 
-    def _note(self, claims: Mapping[bytes, Position], alerts: Mapping[int, Alert], rights: list[Fence]) -> None:
-        self._store.claim_pairs(list(claims.items()), rights)
-        found = self._store.get_entries(list(alerts))
-        self._store.set_clusters(
+    def _write(self, claims: Mapping[bytes, Position], alerts: Mapping[int, Alert], fences: list[Fence]) -> None:
+        index = self._pipeline.index
+        index.claim_pairs(list(claims.items()), fences)
+        entries = index.get_entries(list(alerts))
+        index.set_clusters(
             [
-                (number, record.position, document_number(alert.profile, alert.cluster_id))
-                for number, record in found.items()
-                if not record.deleted
+                (number, entry.position, document_number(alert.profile, alert.cluster_id))
+                for number, entry in entries.items()
+                if not entry.deleted
                 for alert in [alerts[number]]
-                # What was appended since leaves a document in its cluster, a new version does not.
-                if alert.position == record.position or alert.digest == record.version.hex()
+                # A document keeps its cluster when text is appended, and loses it with a new version.
+                if alert.position == entry.position or alert.digest == entry.version.hex()
             ],
-            rights,
+            fences,
         )

@@ -1,4 +1,4 @@
-"""Opening the indexes, and what to do when one of them is gone or has gone back in time."""
+"""Opens the indexes, and reacts to a lost index: one that is gone or has gone back to an earlier time."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -7,16 +7,16 @@ from typing import Literal
 
 import structlog
 
+from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.partitions import Loss, PartitionOwnership
-from streamdedup.daemon.publisher import Profile
 from streamdedup.daemon.rebuild import Rebuilder, keeping_membership
 from streamdedup.errors import BatchRefused, IndexLost, Rejoin
 from streamdedup.kafka.protocols import Batch, Source
 
-#: What to do when an index is lost.
+#: Reaction to a lost index.
 Policy = Literal["fail", "continue", "rebuild"]
 
-#: What cures a lost index.
+#: What an operator can do about a lost index.
 _ADVICE = (
     "Build it anew from the topics with `streamdedup index rebuild` (all daemons stopped), or set "
     'service.on_index_lost to "rebuild" to have the daemon do so, or to "continue" to go on without the older ones'
@@ -26,183 +26,191 @@ log = structlog.get_logger("streamdedup.loop")
 
 
 class Recovery:
-    """Opens the index of each profile and does what the policy says when one is lost.
+    """Opens the index of each profile, and follows the policy when an index is lost.
 
     Args:
-        profiles: The profile of each topic.
-        holdings: Notices losses.
-        policy: What to do.
-        rebuilder: Builds an index anew; needed for that policy.
-        note_lost: Called with the name of a profile and whether its index is lost (true) or complete again (false).
+        pipelines: Pipeline of each topic.
+        ownership: Detects losses.
+        policy: Reaction to a loss.
+        rebuilder: Rebuilds an index; needed for the policy ``rebuild``.
+        on_lost: Called with the name of a profile, and whether its index is lost (true) or complete again (false).
+        tick: Called at every step of a rebuild.
     """
 
     def __init__(
         self,
-        profiles: Mapping[str, Profile],
-        holdings: PartitionOwnership,
+        pipelines: Mapping[str, Pipeline],
+        ownership: PartitionOwnership,
         policy: Policy,
         rebuilder: Rebuilder | None,
-        note_lost: Callable[[str, bool], None] = lambda _name, _lost: None,
+        on_lost: Callable[[str, bool], None] = lambda _name, _lost: None,
+        tick: Callable[[], None] = lambda: None,
     ) -> None:
-        self._by_topic = profiles
-        self._profiles = {profile.name: profile for profile in profiles.values()}
-        self._ownership = holdings
+        self._by_topic = pipelines
+        self._by_name = {pipeline.name: pipeline for pipeline in pipelines.values()}
+        self._ownership = ownership
         self._policy = policy
         self._rebuilder = rebuilder
-        self._note_lost = note_lost
+        self._on_lost = on_lost
+        self._tick = tick
         self._opened: set[str] = set()
-        self._seen: tuple[int, ...] | None = None
+        #: Connections to each index that were opened by the time of the last check.
+        self._connections: tuple[int, ...] | None = None
+        #: Whether a write has met a lost index since the last check.
         self._loss_met = False
 
     def open(self) -> None:
-        """Look whether the index of each profile fits, where there is one.
+        """Open the existing indexes that are not open yet.
 
         Raises:
-            IndexMismatch: One was built with other parameters.
+            IndexMismatch: An index was built with other parameters.
         """
-        for name in self._profiles.keys() - self._opened:
+        for name in self._by_name.keys() - self._opened:
             self._open(name, create=False)
 
     def _open(self, name: str, *, create: bool) -> None:
         if self._rebuilder is not None and self._rebuilder.has_begun(name):
             return
-        profile = self._profiles[name]
-        opening = profile.detector.store.open(profile.fingerprint, create=create)
+        pipeline = self._by_name[name]
+        opening = pipeline.index.open(pipeline.fingerprint, create=create)
         if opening is None:
             return
         self._opened.add(name)
         if opening.created and self._loss_met:
-            # Nothing may be committed of the present topics, so that no offset tells the loss.
-            self._note_lost(name, True)
+            # Nothing may be committed for the current topics, so no offset shows the loss.
+            self._on_lost(name, True)
         log.info("index_open", profile=name, created=opening.created)
-        if profile.silent_until_ms is not None:
-            until = datetime.fromtimestamp(profile.silent_until_ms / 1000, UTC).isoformat()
+        if pipeline.silent_until_ms is not None:
+            until = datetime.fromtimestamp(pipeline.silent_until_ms / 1000, UTC).isoformat()
             log.info("silent_until", profile=name, time=until)
         for text in opening.advisories:
             log.warning("index_differs", profile=name, reason=text)
 
-    def look(self, source: Source, batch: Batch, tick: Callable[[], None]) -> None:
-        """Notice losses as soon as partitions are ours, do something about them, and create what never was.
+    def ping(self) -> None:
+        """Ping all indexes.
+
+        Raises:
+            StoreUnavailable: An index does not answer.
+        """
+        for pipeline in self._by_name.values():
+            pipeline.index.ping()
+
+    def recovered(self, source: Source, batch: Batch) -> bool:
+        """Check for losses after each assignment, and recover from them; create indexes that never existed.
 
         Args:
-            source: Knows what is ours and what is committed.
-            batch: What is about to be worked on.
-            tick: Called at every step of a rebuild.
+            source: Knows the assigned partitions and the committed offsets.
+            batch: The polled batch.
+
+        Returns:
+            Whether an index was recovered: its fences are others, and the batch must be undone.
 
         Raises:
-            IndexLost: The policy is to fail.
-            Rejoin: The store may have gone back in time since the last look, or an index is about to be rebuilt.
-            StoreUnavailable: Somebody else rebuilds an index; wait.
-            BatchRefused: Our partitions are no longer ours.
+            IndexLost: The policy is ``fail``.
+            Rejoin: The index may have gone back to an earlier time since the last check, or a rebuild has begun.
+            StoreUnavailable: Another process rebuilds an index.
+            BatchRefused: A partition belongs to another daemon.
         """
         generation = source.generation()
-        if generation is not None:
-            self._look(source, generation, tick)
-        # Ours when it was polled, and not any more: whether its index never was or is lost, its owner finds out.
+        if generation is not None and self._recovered(source, generation):
+            return True
+        # A partition of the batch was assigned when it was polled and is not any more. Its owner opens its index.
         if any(self._by_topic[partition.topic].name not in self._opened for partition in batch.starts()):
             raise BatchRefused("a partition of the batch is no longer ours")
+        return False
 
-    def _look(self, source: Source, generation: int, tick: Callable[[], None]) -> None:
-        if self._seen is not None:
-            self.check_connections()
-        # Seen before the look: whatever is opened in the course of it counts as later.
-        self._seen = self._connections()
-        losses = self._ownership.look_for_losses(source)
+    def _recovered(self, source: Source, generation: int) -> bool:
+        self.check_connections()
+        # Before the check: a connection opened during the check counts as a later one.
+        self._connections = self._connections_now()
+        losses = self._ownership.losses(source)
         if losses:
-            self._mend(losses, source, generation, tick)
-        elif source.assigned() and self._rebuilder is not None:
-            # What we may have begun and not come back to, somebody else has built meanwhile.
+            self._recover(losses, source, generation)
+            self._loss_met = False
+            return True
+        if source.assigned() and self._rebuilder is not None:
+            # Another daemon may have built meanwhile what this one has begun and left.
             self._rebuilder.abandon()
             if self._policy == "rebuild":
-                self._note_complete()
-        for topic in {partition.topic for partition in source.assigned()}:
-            if self._by_topic[topic].name not in self._opened:
-                # What was mended is there; if it is gone again, the next look finds out.
-                self._open(self._by_topic[topic].name, create=not losses)
+                for name in self._by_name:
+                    self._on_lost(name, False)
+        for name in {self._by_topic[partition.topic].name for partition in source.assigned()} - self._opened:
+            self._open(name, create=True)
         self._loss_met = False
+        return False
 
-    def _note_complete(self) -> None:
-        """Note that no index lacks anything: what was lost was built anew, here or by another daemon."""
-        for name in self._profiles:
-            self._note_lost(name, False)
-
-    def _connections(self) -> tuple[int, ...]:
-        return tuple(profile.detector.store.connections_count() for profile in self._profiles.values())
+    def _connections_now(self) -> tuple[int, ...]:
+        return tuple(pipeline.index.connections_count() for pipeline in self._by_name.values())
 
     def check_connections(self) -> None:
-        """Make sure that the store was reached over the same connections since the last look.
+        """Make sure that no connection to an index was opened since the last check.
 
-        A server that was restarted or replaced in between may have forgotten what it had acknowledged: a part of the
-        batch at hand, or what neighbours have written. These may have batches that were indexed before, which the group
-        refuses once it was joined anew; then everything is looked at.
+        A server that was restarted or replaced may have forgotten acknowledged writes: a part of the current batch, or
+        documents of other daemons. Other daemons may have batches that were indexed before that. Joining the group anew
+        makes Kafka refuse these batches, and the indexes are checked again.
 
         Raises:
-            Rejoin: A connection had to be opened.
+            Rejoin: A connection was opened.
         """
-        if self._seen is not None and self._connections() != self._seen:
-            self._seen = None
-            self._ownership.begin_anew()
+        if self._connections is not None and self._connections_now() != self._connections:
+            self._connections = None
             raise Rejoin("a connection to the store was lost: the group is joined anew, and the index looked at")
 
-    def _mend(self, losses: Sequence[Loss], source: Source, generation: int, tick: Callable[[], None]) -> None:
+    def _recover(self, losses: Sequence[Loss], source: Source, generation: int) -> None:
         names = sorted({self._by_topic[loss.partition.topic].name for loss in losses})
         for name in names:
-            self._note_lost(name, True)
-            # Says so when somebody builds it anew at this moment.
+            self._on_lost(name, True)
+            # Raises if another process rebuilds the index.
             self._open(name, create=False)
         if self._policy == "fail":
             raise IndexLost(losses[0].reason)
         if self._policy == "rebuild" and self._rebuilder is not None:
-            if self._begin(self._rebuilder, names, source, tick):
+            if self._begin(self._rebuilder, names, source):
                 raise Rejoin("the group is joined anew before the index is rebuilt")
-            begun = [name for name in names if self._rebuilder.has_begun(name)]
-            self._rebuild(self._rebuilder, begun, source, generation, tick)
+            self._rebuild(self._rebuilder, names, source, generation)
             return
         for loss in losses:
             log.warning("index_lost", reason=loss.reason)
         for name in names:
             self._open(name, create=True)
-        self._ownership.give_up(losses, generation)
+        self._ownership.accept_losses(losses, generation)
 
-    def _begin(self, rebuilder: Rebuilder, names: Sequence[str], source: Source, tick: Callable[[], None]) -> bool:
-        """Begin to rebuild; tell whether any index was begun just now."""
+    def _begin(self, rebuilder: Rebuilder, names: Sequence[str], source: Source) -> bool:
+        """Begin the rebuilds that have not begun; tell whether there were any."""
 
         def is_lost(name: str) -> bool:
-            lost = {loss.partition.topic for loss in self._ownership.look_for_losses(source)}
+            lost = {loss.partition.topic for loss in self._ownership.losses(source)}
             return any(self._by_topic[topic].name == name for topic in lost)
 
         try:
-            begun = [name for name in names if rebuilder.begin(name, partial(is_lost, name), tick)]
+            begun = [name for name in names if rebuilder.begin(name, partial(is_lost, name), self._tick)]
         except BaseException:
-            # None of them may be built before the group was joined anew.
+            # Each rebuild must begin before the group is joined anew.
             rebuilder.abandon()
             raise
         for name in begun:
             log.warning("index_rebuild_begun", profile=name)
         return bool(begun)
 
-    def _rebuild(
-        self, rebuilder: Rebuilder, names: Sequence[str], source: Source, generation: int, tick: Callable[[], None]
-    ) -> None:
+    def _rebuild(self, rebuilder: Rebuilder, names: Sequence[str], source: Source, generation: int) -> None:
         committed = source.all_committed()
-        step = keeping_membership(source, tick)
+        step = keeping_membership(source, self._tick)
         try:
             for name in names:
-                count = rebuilder.rebuild(name, committed, generation, step)
-                log.warning("index_rebuilt", profile=name, records=count)
+                if rebuilder.has_begun(name):
+                    count = rebuilder.rebuild(name, committed, generation, step)
+                    log.warning("index_rebuilt", profile=name, records=count)
         finally:
             rebuilder.abandon()
-        self._ownership.begin_anew()
 
-    def lost(self, error: IndexLost) -> None:
-        """Take note of a loss that was met on the way; the next look does something about it.
+    def index_lost(self, error: IndexLost) -> None:
+        """Record a loss that a write has met; the next check recovers from it.
 
         Raises:
-            IndexLost: The policy is to fail.
+            IndexLost: The policy is ``fail``.
         """
         if self._policy == "fail":
             raise IndexLost(f"{error}. {_ADVICE}") from error
         log.warning("index_lost", reason=str(error))
         self._loss_met = True
         self._opened.clear()
-        self._ownership.begin_anew()

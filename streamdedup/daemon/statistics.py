@@ -1,4 +1,4 @@
-"""What the loop counts: the facts of each batch, turned into metrics and into the lines of the log."""
+"""Statistics of the loop: turns events and committed batches into metrics and log lines."""
 
 import time
 from collections import Counter
@@ -9,8 +9,9 @@ from contextlib import contextmanager
 import numpy as np
 import structlog
 
-from streamdedup.daemon.batch_result import BatchResult, Failed
+from streamdedup.daemon.batch import BatchResult, FailedRecord, now_ms
 from streamdedup.daemon.metrics import Metrics
+from streamdedup.daemon.publisher import Publication
 from streamdedup.detection.model import DetectionResult
 from streamdedup.index.contract import BucketStore, Fence, StoreStats
 from streamdedup.kafka.protocols import Batch, Source
@@ -19,32 +20,32 @@ from streamdedup.position import Partition
 from streamdedup.wire import ErrorCode
 from streamdedup.wire.dead_letters import Failure
 
-#: Between two lines of summary in the log, and between two looks at the store's memory, in seconds. The second is also
-#: how late a daemon to which nothing comes may notice that its store is away.
-_SUMMARY_S, _STATS_S = 60.0, 10.0
-
-#: Share of the store's memory limit beyond which a warning is logged, and below which the next one may follow. The
-#: first is that of the alert rule.
+#: Interval of the summary in the log, in seconds.
+_SUMMARY_S = 60.0
+#: Interval of requests for statistics of the index, in seconds. An idle daemon notices within this time that the
+#: index's server is away.
+_STATS_S = 10.0
+#: Share of the server's memory limit above which a warning is logged (the same as in the alert rule), and below which
+#: the next warning may follow.
 NEARLY_FULL, ROOM_AGAIN = 0.85, 0.8
 
 log = structlog.get_logger("streamdedup.loop")
 
 
-def now_ms() -> int:
-    """Return the wall clock in milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
 class Statistics:
-    """Keeps the metrics up to date and writes a summary now and then.
+    """Updates the metrics, and logs a summary at intervals.
 
     Args:
-        metrics: What is counted.
+        metrics: Metrics to update.
+        indexes: Index of each profile, all on one server.
         clock: Monotonic seconds, for the limit of repeated log lines.
     """
 
-    def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, metrics: Metrics, indexes: Mapping[str, BucketStore], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._metrics = metrics
+        self._indexes = indexes
         self._repeats = RepeatLimit(log, clock)
         self._summary: Counter[str] = Counter()
         self._summary_at = time.monotonic()
@@ -56,63 +57,55 @@ class Statistics:
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Measure a stage of a batch that succeeds."""
+        """Measure a stage of a batch, if it succeeds."""
         start = time.perf_counter()
         yield
         self._metrics.batch_seconds.labels(stage).observe(time.perf_counter() - start)
 
-    def topic_recreated(self, fence: Fence) -> None:
-        """Tell of a topic that was deleted and created again, once for all of its partitions."""
-        topic = fence.partition.topic
-        if (topic, fence.incarnation) not in self._recreated:
-            self._recreated.add((topic, fence.incarnation))
-            self._metrics.topics_recreated.labels(topic).inc()
-            log.warning("topic_recreated", topic=topic, partition=fence.partition.number, mark=fence.mark)
+    # Committed batches
 
-    def count(self, batch: Batch, work: BatchResult) -> None:
-        """Count a batch that is committed."""
-        metrics = self._metrics
-        metrics.batch_records.observe(len(work.kinds))
-        for (topic, kind), count in Counter(work.kinds).items():
+    def committed(self, result: BatchResult, publication: Publication) -> None:
+        """Count a committed batch."""
+        metrics, decoded = self._metrics, result.decoded
+        metrics.batch_records.observe(len(decoded.kinds))
+        for (topic, kind), count in Counter(decoded.kinds).items():
             metrics.records.labels(topic, kind).inc(count)
-        metrics.dead_letters_silent.inc(work.silent_failures_count)
-        metrics.future_times.inc(work.future_count)
-        for (topic, code), count in Counter(work.dead_letter_codes).items():
-            metrics.dead_letters.labels(topic, code).inc(count)
-        for profile, outcome in work.outcomes.items():
-            self._count_outcome(profile, outcome)
-        self._observe_latency(batch)
+        metrics.dead_letters_silent.inc(publication.silent_failures_count)
+        metrics.future_times.inc(decoded.future_count)
+        for profile, detected in result.detected.items():
+            self._count_detected(profile, detected)
+        self._count_dead_letters(publication.dead_letters)
+        self._observe_latency(decoded.batch)
         metrics.last_commit_timestamp_seconds.set(now_ms() / 1000)
-        self._log_dead_letters(work.letters)
-        facts = self._facts(work)
-        log.debug("batch_committed", **facts)
-        self._summary.update(facts)
+        counts = _counts(result, publication)
+        log.debug("batch_committed", **counts)
+        self._summary.update(counts)
 
-    def _log_dead_letters(self, letters: Sequence[Failed]) -> None:
-        """Log dead letters that are published."""
-        for failed in letters:
-            failure, position = Failure.of(failed.error, failed.stage), str(failed.record.position)
+    def _count_dead_letters(self, dead_letters: Sequence[FailedRecord]) -> None:
+        for failed in dead_letters:
+            failure, position = Failure.of(failed.error, failed.stage), failed.record.position
+            self._metrics.dead_letters.labels(position.topic, failure.code).inc()
             if failure.code == ErrorCode.INTERNAL:
-                self._repeats.error("internal_error", failure.code, reason=failure.message, position=position)
-            self._repeats.info("dead_letter", failure.code, position=position)
+                self._repeats.error("internal_error", failure.code, reason=failure.message, position=str(position))
+            self._repeats.info("dead_letter", failure.code, position=str(position))
 
-    def _count_outcome(self, profile: str, outcome: DetectionResult) -> None:
+    def _count_detected(self, profile: str, detected: DetectionResult) -> None:
         metrics = self._metrics
-        for reason, count in Counter(reason for _, reason in outcome.skipped).items():
+        for reason, count in Counter(reason for _, reason in detected.skipped).items():
             metrics.skipped.labels(profile, reason).inc(count)
         for counter, count in (
-            (metrics.documents_indexed, outcome.indexed_count),
-            (metrics.documents_replayed, outcome.replayed_count),
-            (metrics.documents_silent, outcome.silent_count),
-            (metrics.documents_silent_unexplained, outcome.unexplained_count),
-            (metrics.documents_deleted, outcome.deleted_count),
-            (metrics.alerts, len(outcome.detections)),
-            (metrics.pairs, sum(len(detection.matches) for detection in outcome.detections)),
-            (metrics.candidates, outcome.candidates_count),
-            (metrics.candidates_verified, outcome.verified_count),
-            (metrics.candidates_rejected, outcome.rejected_count),
-            (metrics.candidates_dropped, outcome.dropped_candidates_count),
-            (metrics.full_buckets, outcome.full_buckets_count),
+            (metrics.documents_indexed, detected.indexed_count),
+            (metrics.documents_replayed, detected.replayed_count),
+            (metrics.documents_silent, detected.silent_count),
+            (metrics.documents_silent_unexplained, detected.unexplained_count),
+            (metrics.documents_deleted, detected.deleted_count),
+            (metrics.alerts, len(detected.detections)),
+            (metrics.pairs, _pairs_count(detected)),
+            (metrics.candidates, detected.candidates_count),
+            (metrics.candidates_verified, detected.verified_count),
+            (metrics.candidates_rejected, detected.rejected_count),
+            (metrics.candidates_dropped, detected.dropped_candidates_count),
+            (metrics.full_buckets, detected.full_buckets_count),
         ):
             counter.labels(profile).inc(count)
 
@@ -120,39 +113,26 @@ class Statistics:
         times_ms: dict[str, list[int]] = {}
         for record in batch.records:
             times = times_ms.setdefault(record.position.topic, [])
-            if record.timestamp_ms >= 0:  # else it has none
+            if record.timestamp_ms >= 0:  # negative: without a time
                 times.append(record.timestamp_ms)
         now = now_ms()
         for topic, times in times_ms.items():
             self._metrics.latency_seconds.observe(topic, np.maximum(0, now - np.array(times, np.int64)) / 1000)
 
-    @staticmethod
-    def _facts(work: BatchResult) -> dict[str, int]:
-        detections = [detection for outcome in work.outcomes.values() for detection in outcome.detections]
-        return {
-            "records": len(work.kinds),
-            "alerts": len(detections),
-            "pairs": sum(len(detection.matches) for detection in detections),
-            "skipped": sum(len(outcome.skipped) for outcome in work.outcomes.values()),
-            "dead_letters": len(work.dead_letter_codes),
-        }
+    # Source and index
 
-    def look_at(self, source: Source, stores: Mapping[str, BucketStore]) -> None:
-        """Take the figures that source and store keep themselves; write the summary when it is due.
-
-        Args:
-            source: Where records come from.
-            stores: The index of each profile, all on one server.
+    def observe(self, source: Source) -> None:
+        """Read the statistics of source and index; log the summary when it is due.
 
         Raises:
-            StoreUnavailable: The store was to be asked and does not answer.
-            StoreMisconfigured: It has come to lose keys.
+            StoreUnavailable: The index was asked and does not answer.
+            StoreMisconfigured: The index's server is configured to evict keys.
         """
         stats = source.stats()
         self._metrics.rebalances.inc(stats.rebalances_count - self._rebalances_count)
         self._rebalances_count = stats.rebalances_count
         self._metrics.partitions_assigned.set(len(source.assigned()))
-        self._forget_lags(known=stats.lags.keys())
+        self._remove_lags(except_of=stats.lags.keys())
         self._lagging = set(stats.lags)
         for partition, lag_count in stats.lags.items():
             self._metrics.lag_records.labels(partition.topic, str(partition.number)).set(lag_count)
@@ -160,49 +140,59 @@ class Statistics:
         now = time.monotonic()
         if now - self._stats_at >= _STATS_S:
             self._stats_at = now
-            self._look_at_stores(stores)
+            self._observe_indexes()
         if now - self._summary_at >= _SUMMARY_S:
             self._summary_at = now
             log.info("summary", **self._summary, lag=sum(stats.lags.values()))
             self._summary.clear()
 
-    def _forget_lags(self, known: AbstractSet[Partition] = frozenset()) -> None:
-        for partition in self._lagging - known:
+    def _remove_lags(self, except_of: AbstractSet[Partition] = frozenset()) -> None:
+        for partition in self._lagging - except_of:
             self._metrics.lag_records.remove(partition.topic, str(partition.number))
-        self._lagging &= known
+        self._lagging &= except_of
 
-    def _look_at_stores(self, stores: Mapping[str, BucketStore]) -> None:
-        for profile, store in stores.items():
-            self._metrics.index_documents.labels(profile).set(store.count_documents())
-        for store in list(stores.values())[:1]:
-            stats = store.stats()
+    def _observe_indexes(self) -> None:
+        for profile, index in self._indexes.items():
+            self._metrics.index_documents.labels(profile).set(index.count_documents())
+        for index in list(self._indexes.values())[:1]:
+            stats = index.stats()
             self._metrics.store_used_bytes.set(stats.used_bytes or 0)
             self._metrics.store_limit_bytes.set(stats.limit_bytes or 0)
-            self._warn_of_memory(stats)
+            self._check_memory(stats)
 
-    def _warn_of_memory(self, stats: StoreStats) -> None:
-        """Say once that the memory is nearly full, and again only after there was room in between."""
-        fullness = (stats.used_bytes or 0) / stats.limit_bytes if stats.limit_bytes else 0.0
-        if fullness > NEARLY_FULL and not self._nearly_full:
+    def _check_memory(self, stats: StoreStats) -> None:
+        """Warn once when the memory is nearly full, and again only after there was room."""
+        used_share = (stats.used_bytes or 0) / stats.limit_bytes if stats.limit_bytes else 0.0
+        if used_share > NEARLY_FULL and not self._nearly_full:
             log.warning("store_nearly_full", used_bytes=stats.used_bytes, limit_bytes=stats.limit_bytes)
-        self._nearly_full = fullness > (ROOM_AGAIN if self._nearly_full else NEARLY_FULL)
+        self._nearly_full = used_share > (ROOM_AGAIN if self._nearly_full else NEARLY_FULL)
+
+    # Events
 
     def waiting(self) -> None:
-        """Note that the daemon waits: it fetches nothing meanwhile, so no lag is known."""
-        self._forget_lags()
+        """Remove the lags, which are unknown while the daemon waits and fetches nothing."""
+        self._remove_lags()
 
     def halted(self) -> None:
-        """Note that the daemon publishes nothing further."""
+        """Record that the daemon publishes nothing further."""
         self._metrics.halted.set(1)
-        self._forget_lags()
+        self._remove_lags()
         self._repeats.close()
 
     def close(self) -> None:
-        """Log the counts of repeated events; called when the loop ends."""
+        """Log the counts of repeated events, at the end of the loop."""
         self._repeats.close()
 
+    def topic_recreated(self, fence: Fence) -> None:
+        """Record that a topic was deleted and created again, once for all of its partitions."""
+        topic = fence.partition.topic
+        if (topic, fence.incarnation) not in self._recreated:
+            self._recreated.add((topic, fence.incarnation))
+            self._metrics.topics_recreated.labels(topic).inc()
+            log.warning("topic_recreated", topic=topic, partition=fence.partition.number, mark=fence.mark)
+
     def store_failed(self) -> None:
-        """Count a failure of the store."""
+        """Count a failure of the index's server."""
         self._metrics.store_errors.inc()
 
     def broker_failed(self) -> None:
@@ -214,15 +204,31 @@ class Statistics:
         self._metrics.documents_outdated.labels(profile).inc(count)
 
     def index_lost(self, profile: str, lost: bool) -> None:
-        """Note that the index of a profile was found lost, or is complete again."""
+        """Record that the index of a profile is lost, or complete again."""
         self._metrics.index_lost_timestamp_seconds.labels(profile).set(now_ms() / 1000 if lost else 0)
 
     def batch_refused(self) -> None:
-        """Count a batch that belonged to somebody else."""
+        """Count a refused batch."""
         self._metrics.batches_refused.inc()
 
     def clients_closed(self) -> None:
-        """Count a closing of the Kafka clients."""
+        """Count that the Kafka clients were closed."""
         self._metrics.rebuilds.inc()
         self._metrics.partitions_assigned.set(0)
         self._rebalances_count = 0
+
+
+def _pairs_count(detected: DetectionResult) -> int:
+    return sum(len(detection.matches) for detection in detected.detections)
+
+
+def _counts(result: BatchResult, publication: Publication) -> dict[str, int]:
+    """Return the counts of a batch for the log."""
+    detected = result.detected.values()
+    return {
+        "records": len(result.decoded.kinds),
+        "alerts": sum(len(each.detections) for each in detected),
+        "pairs": sum(map(_pairs_count, detected)),
+        "skipped": sum(len(each.skipped) for each in detected),
+        "dead_letters": len(publication.dead_letters),
+    }

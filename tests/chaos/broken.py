@@ -90,7 +90,7 @@ def _members(store: Any, row: int, band_keys: Any) -> list[set[int]]:
 
 
 def reused_producer(_passing: Passing) -> None:
-    """After a failure abort the transaction, put the batch back, and go on with the same producer and consumer."""
+    """After a failure abort the transaction, rewind the batch, and keep producer, consumer and fences."""
     _keep_source()
     publish = producer.TransactionalSink.publish
 
@@ -101,12 +101,13 @@ def reused_producer(_passing: Passing) -> None:
             self._spent = None
             with contextlib.suppress(*CLIENT_ERRORS):
                 self._producer.abort_transaction()
-            # The loop puts a batch back for this, and keeps its clients.
+            # For this error the loop rewinds the batch and keeps its clients.
             raise StoreUnavailable(f"aborted: {error}") from error
 
     producer.TransactionalSink.publish = publish_or_abort
-    # It never opens new clients, and goes on where the batch was put back.
+    # It never opens new clients, continues at the rewound position, and believes its old fences.
     PartitionOwnership._behind = lambda _self, _partition, _start, _committed: None
+    PartitionOwnership.reset = lambda _self: None
 
 
 def no_fence(_passing: Passing) -> None:

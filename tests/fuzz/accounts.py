@@ -15,7 +15,7 @@ from itertools import islice
 
 import structlog
 
-from streamdedup.cli.assembly import loop_options, loop_profile
+from streamdedup.cli.assembly import loop_options, pipeline
 from streamdedup.daemon.loop import Loop
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.detection.detector import Detector
@@ -181,11 +181,11 @@ class Accountant:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         self._settings = Settings.load(overrides=_OVERRIDES, environ={})
         self._stores = {name: MemoryBucketStore(bucket_cap=p.bucket_cap) for name, p in self._settings.profiles.items()}
-        self._profiles = {
-            name: loop_profile(name, profile, self._stores[name]) for name, profile in self._settings.profiles.items()
+        self._pipelines = {
+            name: pipeline(name, profile, self._stores[name]) for name, profile in self._settings.profiles.items()
         }
-        for profile in self._profiles.values():
-            profile.detector.__class__ = detector
+        for of_profile in self._pipelines.values():
+            of_profile.detector.__class__ = detector
 
     def settle(self, messages: Sequence[Fuzzed]) -> Account:
         """Take messages through and account for each.
@@ -215,7 +215,7 @@ class Accountant:
         metrics, stop = Metrics(), _Stop()
         ends = _Ends(messages, stop)
         options = loop_options(self._settings)
-        loop = Loop(transport=ends, profiles=self._profiles, options=options, metrics=metrics, stop=stop)
+        loop = Loop(transport=ends, pipelines=self._pipelines, options=options, metrics=metrics, stop=stop)
         loop.run()
         account = Account()
         dead = self._dead_letters(messages, ends, account)

@@ -48,7 +48,7 @@ class Outcome:
 
 
 def runs(batch: Sequence[tuple[Position, Operation]]) -> Iterator[list[tuple[Position, Operation]]]:
-    """Cut a batch as ``daemon.decoding.portions`` does."""
+    """Split a batch as ``daemon.batch.split_documents`` does."""
     run: list[tuple[Position, Operation]] = []
     for position, operation in batch:
         deletes = operation.kind == "delete"

@@ -17,10 +17,11 @@ from typing import Any
 
 from reference_pairs import expected_pairs
 
+from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.loop import Loop
 from streamdedup.daemon.metrics import Metrics
-from streamdedup.daemon.publisher import LoopOptions, Profile
+from streamdedup.daemon.publisher import LoopOptions
 from streamdedup.daemon.rebuild import Rebuilder, RebuildTarget
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
@@ -100,7 +101,7 @@ class Killed(BaseException):
 
 
 class Clock:
-    """Stands in for the module ``time`` inside the loop."""
+    """The monotonic clock of all loops."""
 
     now_s = 1_000.0
 
@@ -113,7 +114,7 @@ CLOCK = Clock()
 
 @dataclass
 class Stop:
-    """Stands in for ``StopSignals``: waiting costs no time."""
+    """A ``StopSignals`` whose waits take no time."""
 
     world: "World"
     stopping: bool = False
@@ -194,6 +195,10 @@ class WatchedBroker(MemoryBroker):
         super().commit_batch(group, batch)
 
 
+def a_pipeline(name: str, make_detector: Callable[..., Detector], index: Any) -> Pipeline:
+    return Pipeline(name, Decoder(), make_detector(OPTIONS, index), index, FINGERPRINT, OPTIONS.threshold, 100)
+
+
 class Daemon:
     """One daemon: a loop with its metrics, stepped by the world."""
 
@@ -202,20 +207,24 @@ class Daemon:
         self.name = name
         self.metrics = Metrics()
         self.stop = Stop(world)
-        store = Watched(world.index, self, STORE_METHODS)
+        index = Watched(world.index, self, STORE_METHODS)
         transactional_id = name if world.exactly_once else None
         self._transport = MemoryTransport(
             world.broker, GROUP, [INPUT], transactional_id=transactional_id, max_poll_records=world.batch_size
         )
         self.source: MemorySource | None = None
-        detector = world.make_detector(OPTIONS, store)
-        profile = Profile("articles", Decoder(), detector, FINGERPRINT, OPTIONS.threshold, 100, world.silent_until_ms)
-        profile = replace(profile, in_order=world.in_order, slack_ms=200, lifetime_ms=world.lifetime_ms)
+        pipeline = replace(
+            a_pipeline("articles", world.make_detector, index),
+            silent_until_ms=world.silent_until_ms,
+            in_order=world.in_order,
+            slack_ms=200,
+            lifetime_ms=world.lifetime_ms,
+        )
         history = MemoryHistory(world.broker, 3)
-        self.rebuilder = Rebuilder(self._open_site, history, DUPLICATES, lambda: world.now_ms)
+        self.rebuilder = Rebuilder(self._open_target, history, DUPLICATES, lambda: world.now_ms)
         self.loop = Loop(
             transport=self,
-            profiles={INPUT: profile},
+            pipelines={INPUT: pipeline},
             options=LoopOptions(
                 DUPLICATES,
                 DEAD_LETTERS,
@@ -228,15 +237,14 @@ class Daemon:
             metrics=self.metrics,
             stop=self.stop,
             rebuilder=self.rebuilder,
+            clock=CLOCK.monotonic,
         )
 
-    def _open_site(self, _name: str) -> RebuildTarget:
+    def _open_target(self, name: str) -> RebuildTarget:
         inner = MemoryStagingIndex(self.world.index)
-        draft = Watched(inner, self, ["begin", "keep", "complete"])
-        detector = self.world.make_detector(OPTIONS, Watched(inner.store, self, STORE_METHODS))
-        profile = Profile("articles", Decoder(), detector, FINGERPRINT, OPTIONS.threshold, 100)
-        draft.store = detector.store
-        return RebuildTarget(draft, profile, [INPUT], self.world.kept_ms)
+        staging = Watched(inner, self, ["begin", "keep", "complete"])
+        index = Watched(inner.store, self, STORE_METHODS)
+        return RebuildTarget(staging, a_pipeline(name, self.world.make_detector, index), [INPUT], self.world.kept_ms)
 
     def open(self) -> tuple[Watched, Watched]:
         """Open clients, as the loop's transport."""

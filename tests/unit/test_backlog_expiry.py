@@ -13,10 +13,10 @@ import pytest
 import structlog
 
 from streamdedup.daemon import backlog_expiry
-from streamdedup.daemon import loop as loop_module
+from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.loop import Loop
 from streamdedup.daemon.metrics import Metrics
-from streamdedup.daemon.publisher import LoopOptions, Profile
+from streamdedup.daemon.publisher import LoopOptions
 from streamdedup.detection.detector import Detector
 from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.position import Partition
@@ -32,10 +32,9 @@ TEXTS = ("amber birch cedar delta ember fjord", "grove heath inlet jetty knoll l
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _no_time_and_no_log() -> Iterator[None]:
+def _no_log() -> Iterator[None]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop_module, "time", CLOCK)
         patch.setattr(backlog_expiry, "time", CLOCK)
         yield
     structlog.reset_defaults()
@@ -311,25 +310,24 @@ def pass_time(seconds: float) -> None:
 
 def test_of_two_profiles_in_a_batch_each_lists_its_own():
     broker = MemoryBroker({"x": 1, "y": 1, "duplicates": 1, "dlq": 1}, pass_time)
-    profiles = {
-        name: Profile(
+    indexes = {name: MemoryBucketStore(lifetime_ms=LIFETIME_MS, now_ms=lambda: float(NOW_MS)) for name in ("x", "y")}
+    pipelines = {
+        name: Pipeline(
             name,
             Decoder(),
-            Detector(
-                replace(OPTIONS, profile=name, window_ms=WINDOW_MS),
-                MemoryBucketStore(lifetime_ms=LIFETIME_MS, now_ms=lambda: float(NOW_MS)),
-            ),
+            Detector(replace(OPTIONS, profile=name, window_ms=WINDOW_MS), index),
+            index,
             FINGERPRINT,
             0.5,
             100,
             in_order=name == "x",
             slack_ms=LIFETIME_MS - WINDOW_MS,
         )
-        for name in ("x", "y")
+        for name, index in indexes.items()
     }
     loop = Loop(
         transport=MemoryTransport(broker, "group", ["x", "y"], transactional_id="a", max_poll_records=4),
-        profiles=profiles,
+        pipelines=pipelines,
         options=LoopOptions("duplicates", "dlq", 10**6, DaemonInfo("group", "a", "1")),
         metrics=Metrics(),
         stop=SimpleNamespace(stopping=False, wait=pass_time),
@@ -341,5 +339,4 @@ def test_of_two_profiles_in_a_batch_each_lists_its_own():
         loop._turn()
     ends = {Partition(topic, 0): 2 for topic in "xy"}
     assert broker.committed("group") == ends
-    listed = [bool(profile.detector.store._documents_listed) for profile in profiles.values()]
-    assert listed == [True, False]
+    assert [bool(index._documents_listed) for index in indexes.values()] == [True, False]

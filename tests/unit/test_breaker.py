@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.daemon.batch_result import Failed
+from streamdedup.daemon.batch import FailedRecord
 from streamdedup.daemon.breaker import BreakerOptions, DeadLetterBreaker
 from streamdedup.errors import DeadLetterBurst, DecodeError
 from streamdedup.kafka.protocols import Batch, Record
@@ -12,11 +12,11 @@ from streamdedup.position import Position
 from streamdedup.wire.dead_letters import Stage
 
 
-def a_batch(flags: list[bool], *, start: int = 0, topic: str = "articles") -> tuple[Batch, list[Failed]]:
+def a_batch(flags: list[bool], *, start: int = 0, topic: str = "articles") -> tuple[Batch, list[FailedRecord]]:
     """Return a batch in which the records flagged true have failed."""
     records = tuple(Record(Position(topic, 0, start + at), 0, None, b"") for at in range(len(flags)))
     error = DecodeError("not_json", "not JSON")
-    return Batch(records), [Failed(r, error, Stage.DECODE) for r, bad in zip(records, flags, strict=True) if bad]
+    return Batch(records), [FailedRecord(r, error, Stage.DECODE) for r, bad in zip(records, flags, strict=True) if bad]
 
 
 def passed(flags: list[bool], sizes: list[int], options: BreakerOptions) -> int:

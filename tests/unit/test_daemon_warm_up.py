@@ -6,6 +6,8 @@ import sys
 
 from streamdedup.cli import run as run_module
 from streamdedup.cli.warm_up import freeze_heap
+from streamdedup.daemon.health import Readiness
+from streamdedup.daemon.metrics import Metrics
 from streamdedup.settings import Settings
 
 #: Builds the profiles of a daemon, warms up, and takes first documents of many scripts through prepare. Prints what was
@@ -13,7 +15,7 @@ from streamdedup.settings import Settings
 FIRST_DOCUMENTS = """
 import sys
 from streamdedup.cli import run  # all that the daemon has imported
-from streamdedup.cli.assembly import connect_store, loop_profiles
+from streamdedup.cli.assembly import connect_store, pipelines
 from streamdedup.cli.warm_up import warm_up
 from streamdedup.wire import Document
 from streamdedup.position import Position
@@ -30,7 +32,7 @@ profiles = {"p": {"topics": "p"}, "q": {"topics": "q", "shingle_unit": "char", "
 values = {"kafka.bootstrap_servers": "localhost:9092", "redis.url": "redis://localhost", "profiles": profiles}
 settings = Settings.load(None, values, environ={})
 with connect_store(settings) as servers:
-    profiles = loop_profiles(settings, servers)
+    profiles = pipelines(settings, servers)
     if WARM:
         warm_up(profiles.values())
     modules, built = set(sys.modules), misses()
@@ -63,11 +65,8 @@ def test_the_daemon_is_warm_before_it_waits_for_servers_and_freezes_its_heap_bef
     steps = []
 
     class Loop:
-        def __init__(self, **_arguments: object) -> None:
-            pass
-
-        def problem(self) -> None:
-            return None
+        def __init__(self, metrics: Metrics, **_arguments: object) -> None:
+            self.readiness = Readiness(metrics)
 
         def run(self) -> None:
             steps.append("loop")

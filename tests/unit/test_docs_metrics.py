@@ -10,7 +10,7 @@ import pytest
 import yaml
 from prometheus_client import Counter, Histogram
 
-from streamdedup.daemon.decoding import INVALID
+from streamdedup.daemon.batch import INVALID
 from streamdedup.daemon.metrics import STAGES, WAITING_FOR, BatchHistogram, Metrics
 from streamdedup.detection.model import Skip
 from streamdedup.wire import Op

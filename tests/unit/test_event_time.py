@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamdedup.daemon.event_time import EventTime
+from streamdedup.daemon.backlog_expiry import EventTime
 
 SLACK_MS, LIFETIME_MS = 100, 1_000
 LIFETIME_S = LIFETIME_MS / 1000

@@ -87,22 +87,25 @@ def test_a_mistake_of_ours_is_noticed_and_the_message_found_that_brings_it_to_li
 
 
 def test_a_dead_letter_that_is_not_sent_is_noticed(monkeypatch):
-    monkeypatch.setattr(Publisher, "_add_dead_letter", lambda *_: None)
+    publication = Publisher.publication
+
+    def without_dead_letters(publisher, result, fences):
+        return replace(publication(publisher, result, fences), messages=[], dead_letters=[])
+
+    monkeypatch.setattr(Publisher, "publication", without_dead_letters)
     with pytest.raises(Unaccounted, match=r"1 sent, 1 consumed, but \{\}"):
         Accountant().settle([replace(good(""), value=b"{")])
 
 
 @pytest.mark.parametrize("changed", [{"value": b"{ "}, {"key": b"other"}, {"headers": (("a", b"b"),)}])
 def test_a_dead_letter_that_is_not_as_it_was_sent_is_noticed(monkeypatch, changed):
-    add = Publisher._add_dead_letter
+    message = Publisher._dead_letter_message
 
-    def add_changed(outbox, failed, work):
-        add(outbox, failed, work)
-        own = tuple(work.messages[-1].headers)
-        headers = changed.get("headers", ()) + own
-        work.messages[-1] = replace(work.messages[-1], **{**changed, "headers": headers})
+    def changed_message(publisher, failed):
+        made = message(publisher, failed)
+        return replace(made, **{**changed, "headers": changed.get("headers", ()) + tuple(made.headers)})
 
-    monkeypatch.setattr(Publisher, "_add_dead_letter", add_changed)
+    monkeypatch.setattr(Publisher, "_dead_letter_message", changed_message)
     with pytest.raises(Unaccounted, match=r"another one|others"):
         Accountant().settle([replace(good(""), value=b"{")])
 

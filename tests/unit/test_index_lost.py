@@ -5,11 +5,11 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
-from loop_world import DUPLICATES, FINGERPRINT, GROUP, INPUT, OPTIONS, Act, Killed, Moment, Sent, World
+from loop_world import DUPLICATES, GROUP, INPUT, Act, Killed, Moment, Sent, World, a_pipeline
 
 from streamdedup.daemon import rebuild
-from streamdedup.daemon.partitions import AttemptIds, Loss, announced_attempt
-from streamdedup.daemon.publisher import Profile
+from streamdedup.daemon.batch_limits import BatchLimits
+from streamdedup.daemon.partitions import Loss, PartitionOwnership, announced_attempt
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.errors import BatchRefused, IndexLost, Rejoin, StoreUnavailable
 from streamdedup.index.memory import MemoryBucketStore
@@ -17,7 +17,7 @@ from streamdedup.index.memory_staging import MemoryStagingIndex
 from streamdedup.kafka.protocols import Batch, Bookmark
 from streamdedup.position import Partition
 from streamdedup.testing.memory_transport import MemoryHistory
-from streamdedup.wire import Decoder, decode_alert
+from streamdedup.wire import decode_alert
 
 TEXT = "amber birch cedar delta ember"
 OTHER_TEXT = "knoll lagoon amber jetty inlet"
@@ -354,17 +354,16 @@ class DraftsOfSeveral:
         self.now_s += 20
 
     def open_target(self, name):
-        draft = MemoryStagingIndex(MemoryBucketStore())
-        keep = draft.keep
+        staging = MemoryStagingIndex(MemoryBucketStore())
+        keep = staging.keep
 
         def note_and_keep():
             self.kept_at[name].append(self.now_s)
             keep()
 
-        draft.keep = note_and_keep
-        detector = self.world.make_detector(OPTIONS, draft.store)
-        profile = Profile(name, Decoder(), detector, FINGERPRINT, OPTIONS.threshold, 100)
-        return rebuild.RebuildTarget(draft, profile, [INPUT], None)
+        staging.keep = note_and_keep
+        pipeline = a_pipeline(name, self.world.make_detector, staging.store)
+        return rebuild.RebuildTarget(staging, pipeline, [INPUT], None)
 
 
 def test_an_index_that_waits_to_be_built_stays_reserved_while_another_one_is_begun_and_built(monkeypatch):
@@ -395,15 +394,15 @@ def test_an_index_that_was_begun_beside_one_that_could_not_be_is_not_built_befor
                 raise StoreUnavailable("rebuilt by somebody else")
             return name not in begun and not begun.add(name)
 
-    store = SimpleNamespace(open=lambda *_, **__: None, connections_count=lambda: 0)
-    profiles = {n: SimpleNamespace(name=n, detector=SimpleNamespace(store=store), fingerprint={}) for n in lost}
-    holdings = SimpleNamespace(look_for_losses=lambda _: [Loss(Partition(n, 0), Bookmark(1), "lost") for n in lost])
+    index = SimpleNamespace(open=lambda *_, **__: None, connections_count=lambda: 0)
+    pipelines = {n: SimpleNamespace(name=n, index=index, fingerprint={}) for n in lost}
+    ownership = SimpleNamespace(losses=lambda _: [Loss(Partition(n, 0), Bookmark(1), "lost") for n in lost])
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
-    recovery = Recovery(profiles, holdings, "rebuild", Rebuilds())
+    recovery = Recovery(pipelines, ownership, "rebuild", Rebuilds())
     with pytest.raises(StoreUnavailable):
-        recovery.look(source, Batch(), lambda: None)
+        recovery.recovered(source, Batch())
     with pytest.raises(Rejoin):
-        recovery.look(source, Batch(), lambda: None)
+        recovery.recovered(source, Batch())
 
 
 def test_an_index_that_was_begun_and_that_somebody_else_has_built_meanwhile_is_used():
@@ -433,7 +432,7 @@ def test_an_index_that_was_begun_and_that_somebody_else_has_built_meanwhile_is_u
 def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatch):
     several = DraftsOfSeveral(monkeypatch)
     several.rebuilder.begin("a")
-    store = several.rebuilder._targets["a"].draft.store
+    store = several.rebuilder._targets["a"].pipeline.index
     committed = {partition: Bookmark(end) for partition, end in several.world.ends.items()}
     progress = []
 
@@ -449,11 +448,11 @@ def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatc
 def test_an_index_that_somebody_else_builds_by_now_is_left_alone(monkeypatch):
     several = DraftsOfSeveral(monkeypatch)
     several.rebuilder.begin("a")
-    draft = several.rebuilder._targets["a"].draft
-    draft.abandon()
+    target = several.rebuilder._targets["a"]
+    target.staging.abandon()
     with pytest.raises(BatchRefused, match="somebody else"):
         several.rebuilder.rebuild("a", {Partition(INPUT, 0): Bookmark(1)}, 1, several.step)
-    assert draft.store.noted([Partition(INPUT, 0)])[Partition(INPUT, 0)].mark is None
+    assert target.pipeline.index.noted([Partition(INPUT, 0)])[Partition(INPUT, 0)].mark is None
 
 
 def draft_expires_with_its_builder(world: World) -> None:
@@ -466,15 +465,15 @@ def draft_expires_with_its_builder(world: World) -> None:
     world.restart = restarted
 
 
-def test_names_of_attempts_grow_with_the_generation_and_with_time():
-    attempts = AttemptIds()
-    names = [attempts.name(generation) for generation in (1, 1, 2, 9, 10, 10, 1_000_000)]
-    assert names == sorted(set(names))
-    assert all(announced_attempt(Bookmark(7, name)) == name for name in names)
+def test_attempt_ids_ascend_with_the_generation_and_with_time():
+    ownership = PartitionOwnership({}, "g", BatchLimits(1))
+    attempt_ids = [ownership.announce(generation, {}) for generation in (1, 1, 2, 9, 10, 10, 1_000_000)]
+    assert attempt_ids == sorted(set(attempt_ids))
+    assert all(announced_attempt(Bookmark(7, attempt_id)) == attempt_id for attempt_id in attempt_ids)
 
 
 @pytest.mark.parametrize("note", ["", "consumer-1", "1.2", "0000000001.00000000000000001 "])
-def test_what_others_commit_is_no_announcement(note):
+def test_metadata_of_other_programs_is_no_attempt_id(note):
     assert announced_attempt(Bookmark(7, note)) == ""
     assert announced_attempt(None) == ""
     assert Partition(INPUT, 0)

@@ -43,8 +43,7 @@ from loop_world import (
     store_fails,
 )
 
-from streamdedup.daemon import batch_limits
-from streamdedup.daemon import loop as loop_module
+from streamdedup.daemon import batch_limits, health
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectionResult
@@ -71,10 +70,9 @@ RECORDS = some_records(3, 6)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _no_time_and_no_log() -> Iterator[None]:
+def _no_log() -> Iterator[None]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop_module, "time", CLOCK)
         # Runs are short, and takeovers frequent: else next to nothing would be read ahead.
         patch.setattr(batch_limits, "CAREFUL_BATCHES", 1)
         yield
@@ -185,8 +183,10 @@ def test_a_topic_that_turns_bad_halts_the_daemon_which_keeps_its_partitions():
     # Two bad ones came with the last good ones, four more make six, and with the next batch it would be ten.
     assert len(world.dead_letters()) == 6
     assert world.broker.committed(GROUP) == {Partition(INPUT, 0): 12}
-    assert daemon.loop.problem().startswith("halted: 10 of the last 10 records of articles would be dead letters")
-    assert "4 not_json" in daemon.loop.problem()
+    assert daemon.loop.readiness.problem().startswith(
+        "halted: 10 of the last 10 records of articles would be dead letters"
+    )
+    assert "4 not_json" in daemon.loop.readiness.problem()
     assert daemon.figure("halted") == 1
     assert daemon.figure("ready") == 0
     world.start("b")
@@ -207,7 +207,7 @@ def test_a_daemon_that_has_halted_keeps_on_through_an_outage_of_kafka_and_goes_o
     daemon.loop._close_clients()
     for _ in range(10):
         world.turn(daemon)
-    assert daemon.loop.problem().startswith("halted")
+    assert daemon.loop.readiness.problem().startswith("halted")
     assert len(world.dead_letters()) == 4
     daemon.leave_group()
     for _ in range(2):
@@ -434,18 +434,18 @@ def test_another_index_ends_the_daemon():
 
 def test_two_refusals_of_an_idle_daemon_with_hours_between_them_are_no_fence_that_stays(monkeypatch):
     (daemon,) = World(TWINS).run().daemons
-    look = daemon.loop._recovery.look
+    recovered = daemon.loop._recovery.recovered
 
     def refuse(*_):
         raise BatchRefused("somebody else rebuilds the index")
 
     for _ in range(2):
-        monkeypatch.setattr(daemon.loop._recovery, "look", refuse)
+        monkeypatch.setattr(daemon.loop._recovery, "recovered", refuse)
         daemon.loop._turn()
-        assert daemon.loop.problem() == "waiting for partitions"
-        monkeypatch.setattr(daemon.loop._recovery, "look", look)
+        assert daemon.loop.readiness.problem() == "waiting for partitions"
+        monkeypatch.setattr(daemon.loop._recovery, "recovered", recovered)
         daemon.loop._turn()
-        assert daemon.loop.problem() is None
+        assert daemon.loop.readiness.problem() is None
         CLOCK.now_s += 3_600
 
 
@@ -472,7 +472,7 @@ def test_a_fenced_producer_is_rebuilt_once_and_reports_a_twin_within_a_minute():
     (daemon,) = world.daemons
     world.broker.register("a")
     world.turn(daemon)
-    assert daemon.loop.problem() == "waiting for Kafka"
+    assert daemon.loop.readiness.problem() == "waiting for Kafka"
     world.turn(daemon)
     assert world.run().wrong() == []
     world.broker.register("a")
@@ -523,7 +523,7 @@ def test_a_place_that_nobody_can_tell_of_is_given_up():
     (daemon,) = world.daemons
     world.broker.register("a")
     assert world.run().wrong() == []
-    assert daemon.loop.problem() is None
+    assert daemon.loop.readiness.problem() is None
 
 
 # Servers that are away
@@ -532,17 +532,17 @@ def test_a_place_that_nobody_can_tell_of_is_given_up():
 def test_while_the_store_is_away_the_daemon_says_so_keeps_its_membership_and_then_goes_on():
     world = World(TWINS)
     (daemon,) = world.daemons
-    assert (daemon.loop.problem(), daemon.figure("ready")) == (None, 1)
+    assert (daemon.loop.readiness.problem(), daemon.figure("ready")) == (None, 1)
     generation, seen = world.broker.groups[GROUP].generation, []
 
     def away(_number: int) -> Act | None:
         return store_fails if len(seen) < 5 else None
 
     world.plan = away
-    world.outages = [lambda: seen.append((daemon.loop.problem(), daemon.figure("ready")))] * 5
+    world.outages = [lambda: seen.append((daemon.loop.readiness.problem(), daemon.figure("ready")))] * 5
     world.run()
     assert seen == [("waiting for the store", 0)] * 5
-    assert (daemon.loop.problem(), daemon.figure("ready")) == (None, 1)
+    assert (daemon.loop.readiness.problem(), daemon.figure("ready")) == (None, 1)
     assert daemon.figure("store_errors_total") == 1
     assert world.broker.groups[GROUP].generation == generation
     assert world.wrong() == []
@@ -552,18 +552,18 @@ def test_what_is_awaited_at_the_start_is_named_server_by_server():
     world = World(TWINS, joined=False)
     (daemon,) = world.daemons
     said = []
-    world.plan = lambda _number: lambda _world, moment: said.append((moment.effect, daemon.loop.problem()))
+    world.plan = lambda _number: lambda _world, moment: said.append((moment.effect, daemon.loop.readiness.problem()))
     world.turn(daemon)
     assert ("open", "waiting for the store") in said
     assert ("open_clients", "waiting for Kafka") in said
     assert ("poll", "waiting for Kafka") in said
-    assert daemon.loop.problem() is None
+    assert daemon.loop.readiness.problem() is None
 
 
 def test_waiting_is_told_once_for_each_outage_also_for_one_at_the_start(monkeypatch):
     told: list[str] = []
     log = SimpleNamespace(info=lambda *_, **__: None, warning=lambda event, **fields: told.append(fields["what"]))
-    monkeypatch.setattr(loop_module, "log", log)
+    monkeypatch.setattr(health, "log", log)
     world = World(TWINS, joined=False)
     (daemon,) = world.daemons
     for number in range(2):
@@ -572,7 +572,7 @@ def test_waiting_is_told_once_for_each_outage_also_for_one_at_the_start(monkeypa
         world.outages = [lambda: None, lambda: setattr(world, "plan", lambda _number: None)]
         world.turn(daemon)
         world.turn(daemon)
-        assert daemon.loop.problem() is None
+        assert daemon.loop.readiness.problem() is None
     assert told == ["the store", "the store"]
 
 
@@ -585,13 +585,13 @@ def test_while_kafka_is_away_the_daemon_says_so_and_then_goes_on():
     seen = []
 
     def come_back() -> None:
-        seen.append((daemon.loop.problem(), daemon.figure("ready")))
+        seen.append((daemon.loop.readiness.problem(), daemon.figure("ready")))
         world.broker.away = len(seen) < 4
 
     world.outages = [come_back] * 4
     world.run()
     assert seen == [("waiting for Kafka", 0)] * 4
-    assert (daemon.loop.problem(), daemon.figure("ready")) == (None, 1)
+    assert (daemon.loop.readiness.problem(), daemon.figure("ready")) == (None, 1)
     assert daemon.figure("broker_errors_total") == 5
     assert world.wrong() == []
 
@@ -605,12 +605,14 @@ def test_while_kafka_does_not_answer_a_request_of_a_batch_the_daemon_says_so(eff
     def time_passes(_world: World, moment: Moment) -> None:
         if not seen and moment.effect == effect:
             CLOCK.now_s += 9
-            seen.append((daemon.loop.problem(), daemon.figure("ready"), daemon.figure("waiting", what="kafka")))
+            seen.append(
+                (daemon.loop.readiness.problem(), daemon.figure("ready"), daemon.figure("waiting", what="kafka"))
+            )
 
     world.plan = lambda _number: time_passes
     world.run()
     assert seen == [("waiting for Kafka", 0, 1)]
-    assert (daemon.loop.problem(), daemon.figure("ready")) == (None, 1)
+    assert (daemon.loop.readiness.problem(), daemon.figure("ready")) == (None, 1)
 
 
 @pytest.mark.parametrize("effect", ["insert_entries", "insert_and_look_up", "fence"])
@@ -622,7 +624,7 @@ def test_a_long_step_that_asks_nothing_of_kafka_is_no_wait_for_it(effect):
     def time_passes(_world: World, moment: Moment) -> None:
         if moment.effect == effect:
             CLOCK.now_s += 60
-            seen.append(daemon.loop.problem())
+            seen.append(daemon.loop.readiness.problem())
 
     world.plan = lambda _number: time_passes
     world.run()
@@ -638,7 +640,7 @@ def test_from_a_failed_publish_to_new_clients_the_daemon_is_not_ready():
     close = daemon.loop._close_clients
 
     def noting() -> None:
-        seen.append(daemon.loop.problem())
+        seen.append(daemon.loop.readiness.problem())
         close()
 
     daemon.loop._close_clients = noting
@@ -731,7 +733,7 @@ def test_a_daemon_with_enough_memory_reads_whole_batches_again_after_taking_over
     world.run()
     assert sizes[0] < 16
     assert 16 in sizes
-    assert world.daemons[0].loop._limits.limit() == 16
+    assert world.daemons[0].loop._reader._limits.limit() == 16
     assert world.wrong() == []
 
 
@@ -740,7 +742,7 @@ def test_the_same_process_reads_whole_batches_after_outages():
     world.plan = lambda number: store_fails if number % 40 == 5 and number < 400 else None
     world.run()
     assert len(world.everyone) == 1
-    assert world.daemons[0].loop._limits.limit() == 8
+    assert world.daemons[0].loop._reader._limits.limit() == 8
     assert world.wrong() == []
 
 
@@ -758,17 +760,17 @@ def test_an_idle_daemon_says_that_kafka_is_away_forgets_the_lag_and_goes_on_with
     world.broker.away = True
     for _ in range(3):
         world.turn(daemon)
-        assert (daemon.loop.problem(), daemon.figure("ready"), lags(daemon)) == ("waiting for Kafka", 0, {})
+        assert (daemon.loop.readiness.problem(), daemon.figure("ready"), lags(daemon)) == ("waiting for Kafka", 0, {})
     world.broker.away = False
     world.turn(daemon)
-    assert (daemon.loop.problem(), daemon.figure("ready"), lags(daemon)) == (None, 1, {"0": 0, "1": 0})
+    assert (daemon.loop.readiness.problem(), daemon.figure("ready"), lags(daemon)) == (None, 1, {"0": 0, "1": 0})
     assert daemon.figure("rebuilds_total") == 0
     assert world.broker.groups[GROUP].generation == generation
 
 
 def test_a_daemon_without_partitions_stands_by_and_is_ready():
     world = World(TWINS, partitions=1, names=("a", "b")).run()
-    problems = [daemon.loop.problem() for daemon in world.daemons]
+    problems = [daemon.loop.readiness.problem() for daemon in world.daemons]
     assert problems == [None, None]
 
 
@@ -787,7 +789,7 @@ def test_waits_grow_up_to_a_limit_and_start_anew_after_success():
         assert 0.05 <= waits[0] <= 0.1
         assert all(1.0 <= wait <= 2.0 for wait in waits[-4:])
         world.turn(daemon)
-        assert daemon.loop.problem() is None
+        assert daemon.loop.readiness.problem() is None
 
 
 def test_asked_to_stop_the_daemon_leaves_the_group_and_aborts_nothing_committed():

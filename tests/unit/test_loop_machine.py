@@ -24,7 +24,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from loop_world import (
-    CLOCK,
     DUPLICATES,
     GROUP,
     Act,
@@ -43,7 +42,6 @@ from loop_world import (
 )
 
 from streamdedup.daemon import batch_limits
-from streamdedup.daemon import loop as loop_module
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.index.memory import MemoryBucketStore
 
@@ -71,10 +69,9 @@ ACTS: dict[str, Act] = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _no_time_and_no_log() -> Iterator[None]:
+def _no_log() -> Iterator[None]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop_module, "time", CLOCK)
         # Runs are short, and takeovers frequent: else next to nothing would be read ahead.
         patch.setattr(batch_limits, "CAREFUL_BATCHES", 1)
         yield

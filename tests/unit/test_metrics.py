@@ -14,24 +14,26 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 import streamdedup
-from streamdedup.daemon import statistics as figures_module
-from streamdedup.daemon.batch_result import BatchResult
+from streamdedup.daemon import statistics as statistics_module
+from streamdedup.daemon.batch import BatchResult, DecodedBatch, FailedRecord, now_ms
+from streamdedup.daemon.health import Readiness
 from streamdedup.daemon.metrics import BatchHistogram, Metrics
-from streamdedup.daemon.readiness import Readiness
-from streamdedup.daemon.statistics import Statistics, now_ms
+from streamdedup.daemon.publisher import Publication
+from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.model import Detection, DetectionResult, Skip
-from streamdedup.errors import StoreUnavailable
+from streamdedup.errors import DecodeError, StoreUnavailable
 from streamdedup.index.contract import StoreStats
 from streamdedup.kafka.protocols import Batch, Record, SourceStats
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Document, Match
+from streamdedup.wire.dead_letters import Stage
 
 #: Endings that are no base unit, or belong to Prometheus itself.
 FORBIDDEN = re.compile(r"_(ms|millis|milliseconds|us|minutes|hours|days|kb|mb|gb|percent|count|sum|bucket|created)$")
 
 
 def declared_of(metrics: Metrics) -> dict[str, object]:
-    return {name: metric for name, metric in vars(metrics).items() if name != "registry"}
+    return {name: metric for name, metric in vars(metrics).items() if hasattr(metric, "describe")}
 
 
 def declared() -> dict[str, object]:
@@ -130,9 +132,16 @@ def a_match(number: int) -> Match:
     return Match(f"m{number}", "", Position("articles", 0, number), 1.0, "exact", 0.0, 3)
 
 
-def a_batch_of_work() -> tuple[Batch, BatchResult]:
+def a_result(batch: Batch, kinds=(), **detected: DetectionResult) -> BatchResult:
+    return BatchResult(DecodedBatch(batch, {}, [], kinds, 0, frozenset()), detected, [])
+
+
+NOTHING = Publication([], [], 0)
+
+
+def a_committed_batch() -> tuple[BatchResult, Publication]:
     batch = Batch(tuple(a_record(offset, now_ms() - 2_000) for offset in range(7)))
-    outcome = DetectionResult(
+    detected = DetectionResult(
         detections=[
             Detection(a_document(0), b"", (a_match(1), a_match(2)), "c"),
             Detection(a_document(3), b"", (a_match(4),), "c"),
@@ -147,11 +156,12 @@ def a_batch_of_work() -> tuple[Batch, BatchResult]:
         full_buckets_count=5,
     )
     kinds = [("articles", "upsert")] * 6 + [("articles", "invalid")]
-    return batch, BatchResult(outcomes={"news": outcome}, dead_letter_codes=[("articles", "not_json")], kinds=kinds)
+    failed = FailedRecord(batch.records[6], DecodeError("not_json", "not JSON"), Stage.DECODE)
+    return a_result(batch, kinds, news=detected), Publication([], [failed], 0)
 
 
 def test_a_committed_batch_is_counted_once_under_the_right_labels(metrics):
-    Statistics(metrics).count(*a_batch_of_work())
+    Statistics(metrics, {}).committed(*a_committed_batch())
     expected = {
         ("records_total", "upsert"): (6, {"topic": "articles", "kind": "upsert"}),
         ("records_total", "invalid"): (1, {"topic": "articles", "kind": "invalid"}),
@@ -178,7 +188,7 @@ def test_a_committed_batch_is_counted_once_under_the_right_labels(metrics):
 
 def test_latency_is_in_seconds_and_a_clock_ahead_of_ours_counts_as_none(metrics):
     ahead = Batch((a_record(0, now_ms() + 3_600_000), a_record(1, now_ms() - 2_000)))
-    Statistics(metrics).count(ahead, BatchResult())
+    Statistics(metrics, {}).committed(a_result(ahead), NOTHING)
     assert 2.0 <= value(metrics, "latency_seconds_sum", topic="articles") < 3.0
 
 
@@ -206,16 +216,16 @@ def test_many_values_at_once_are_counted_as_the_client_counts_them_one_by_one(ba
 
 
 def test_a_stage_is_timed_only_when_it_succeeds(metrics):
-    figures = Statistics(metrics)
-    with figures.timed("index"):
+    statistics = Statistics(metrics, {})
+    with statistics.timed("index"):
         pass
-    with pytest.raises(StoreUnavailable), figures.timed("index"):
+    with pytest.raises(StoreUnavailable), statistics.timed("index"):
         raise StoreUnavailable
     assert value(metrics, "batch_seconds_count", stage="index") == 1
 
 
 class Stats:
-    """A source and a store that have nothing but figures."""
+    """A source and a store that have nothing but statistics."""
 
     def __init__(self, *answers: object) -> None:
         self._answers = list(answers)
@@ -240,9 +250,9 @@ def test_the_lag_of_a_partition_that_went_is_shown_no_more(metrics):
         SourceStats(1, {Partition("a", 0): 5, Partition("a", 1): 7}),
         SourceStats(2, {Partition("a", 1): 6}),
     )
-    figures = Statistics(metrics)
+    statistics = Statistics(metrics, {})
     for _ in range(2):
-        figures.look_at(source, {})
+        statistics.observe(source)
     assert value(metrics, "lag_records", topic="a", partition="0") is None
     assert value(metrics, "lag_records", topic="a", partition="1") == 6
     assert value(metrics, "rebalances_total") == 2
@@ -250,12 +260,12 @@ def test_the_lag_of_a_partition_that_went_is_shown_no_more(metrics):
 
 
 def test_rebalances_are_counted_on_over_new_clients(metrics):
-    figures = Statistics(metrics)
-    figures.look_at(Stats(SourceStats(2)), {})
-    figures.clients_closed()
+    statistics = Statistics(metrics, {})
+    statistics.observe(Stats(SourceStats(2)))
+    statistics.clients_closed()
     assert value(metrics, "partitions_assigned") == 0
     for _ in range(2):
-        figures.look_at(Stats(SourceStats(1)), {})
+        statistics.observe(Stats(SourceStats(1)))
     assert value(metrics, "rebalances_total") == 3
 
 
@@ -267,16 +277,16 @@ def test_what_is_waited_for_is_shown_until_it_has_come(metrics):
         ("the index", (0, 0, 0, 1, 0)),
         (None, (0, 0, 0, 0, 1)),
     ):
-        readiness.noted = what
+        readiness.awaited = what
         waiting = [value(metrics, "waiting", what=label) for label in ("store", "kafka", "partitions", "index")]
         assert (*waiting, value(metrics, "ready")) == shown
 
 
 def test_a_daemon_that_has_halted_is_not_ready(metrics):
     readiness = Readiness(metrics)
-    readiness.noted = None
+    readiness.at_work()
     readiness.halted = "too many dead letters"
-    Statistics(metrics).halted()
+    Statistics(metrics, {}).halted()
     assert (value(metrics, "ready"), value(metrics, "halted")) == (0, 1)
 
 
@@ -288,47 +298,47 @@ def test_the_process_shows_its_memory_and_its_open_files(metrics):
 
 def test_the_memory_of_the_store_is_looked_at_now_and_then(metrics):
     store = Stats(StoreStats(100, None))
-    figures = Statistics(metrics)
+    statistics = Statistics(metrics, {"news": store})
     for _ in range(50):
-        figures.look_at(Stats(SourceStats()), {"news": store})
+        statistics.observe(Stats(SourceStats()))
     assert store.asked_count == 1
     assert (value(metrics, "store_used_bytes"), value(metrics, "store_limit_bytes")) == (100, 0)
     assert value(metrics, "index_documents", profile="news") == 42
 
 
 def test_a_store_that_does_not_answer_is_noticed_although_there_is_nothing_to_do(metrics, monkeypatch):
-    monkeypatch.setattr(figures_module, "_STATS_S", 0.0)
-    figures = Statistics(metrics)
+    monkeypatch.setattr(statistics_module, "_STATS_S", 0.0)
     store = Stats(StoreStats(100, None), StoreUnavailable("away"))
-    figures.look_at(Stats(SourceStats()), {"news": store})
+    statistics = Statistics(metrics, {"news": store})
+    statistics.observe(Stats(SourceStats()))
     with pytest.raises(StoreUnavailable):
-        figures.look_at(Stats(SourceStats()), {"news": store})
+        statistics.observe(Stats(SourceStats()))
 
 
 def test_while_it_is_not_at_work_no_lag_is_told(metrics):
-    figures = Statistics(metrics)
-    figures.look_at(Stats(SourceStats(1, {Partition("a", 0): 0})), {})
+    statistics = Statistics(metrics, {})
+    statistics.observe(Stats(SourceStats(1, {Partition("a", 0): 0})))
     assert value(metrics, "lag_records", topic="a", partition="0") == 0
-    figures.waiting()
-    figures.waiting()
+    statistics.waiting()
+    statistics.waiting()
     assert value(metrics, "lag_records", topic="a", partition="0") is None
-    figures.look_at(Stats(SourceStats(1, {Partition("a", 0): 0})), {})
-    figures.halted()
+    statistics.observe(Stats(SourceStats(1, {Partition("a", 0): 0})))
+    statistics.halted()
     assert value(metrics, "lag_records", topic="a", partition="0") is None
 
 
 def test_failures_are_counted(metrics):
-    figures = Statistics(metrics)
-    figures.store_failed()
-    figures.broker_failed()
-    figures.batch_refused()
-    figures.clients_closed()
+    statistics = Statistics(metrics, {})
+    statistics.store_failed()
+    statistics.broker_failed()
+    statistics.batch_refused()
+    statistics.clients_closed()
     names = ["store_errors_total", "broker_errors_total", "batches_refused_total", "rebuilds_total"]
     assert [value(metrics, name) for name in names] == [1] * 4
 
 
 def test_what_is_shown_can_be_read_back(metrics):
-    Statistics(metrics).count(*a_batch_of_work())
+    Statistics(metrics, {}).committed(*a_committed_batch())
     families = {family.name for family in text_string_to_metric_families(generate_latest(metrics.registry).decode())}
     # The build is an info metric, whose name is read back with its ending.
     assert {f"streamdedup_{name}" for name in declared() if name != "build"} <= families
@@ -336,13 +346,13 @@ def test_what_is_shown_can_be_read_back(metrics):
 
 
 def test_memory_that_is_nearly_full_is_said_once_until_there_was_room_again(metrics, monkeypatch):
-    monkeypatch.setattr(figures_module, "_STATS_S", 0.0)
+    monkeypatch.setattr(statistics_module, "_STATS_S", 0.0)
     used = [84, 86, 100, 81, 86, 79, 86]
     store = Stats(*(StoreStats(used_bytes, 100) for used_bytes in used))
-    figures, said = Statistics(metrics), []
+    statistics, said = Statistics(metrics, {"news": store}), []
     for _ in used:
         with capture_logs() as logs:
-            figures.look_at(Stats(SourceStats(1)), {"news": store})
+            statistics.observe(Stats(SourceStats(1)))
         said.append(
             [(line["used_bytes"], line["limit_bytes"]) for line in logs if line["event"] == "store_nearly_full"]
         )
@@ -351,11 +361,11 @@ def test_memory_that_is_nearly_full_is_said_once_until_there_was_room_again(metr
 
 def test_without_a_limit_no_memory_is_full(metrics):
     with capture_logs() as logs:
-        Statistics(metrics).look_at(Stats(SourceStats(1)), {"news": Stats(StoreStats(10**12, None))})
+        Statistics(metrics, {"news": Stats(StoreStats(10**12, None))}).observe(Stats(SourceStats(1)))
     assert [line["event"] for line in logs] == []
 
 
 def test_what_is_nearly_full_is_the_same_for_the_log_and_the_alert_rule():
     rules = (Path(__file__).parents[2] / "deploy/prometheus/rules/streamdedup.yml").read_text(encoding="utf-8")
     (limit,) = re.findall(r"streamdedup_store_limit_bytes > 0\)\) > (\S+)", rules)
-    assert float(limit) == figures_module.NEARLY_FULL
+    assert float(limit) == statistics_module.NEARLY_FULL

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 import pytest
 import structlog
 from loop_world import (
-    CLOCK,
     GROUP,
     INPUT,
     WORDS,
@@ -28,8 +27,8 @@ from loop_world import (
     rebalanced,
 )
 
-from streamdedup.daemon import loop as loop_module
-from streamdedup.daemon import preparation, read_ahead
+from streamdedup.daemon import batch as stages
+from streamdedup.daemon import read_ahead
 from streamdedup.daemon.batch_limits import BatchLimits
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.read_ahead import ReadAhead
@@ -52,11 +51,9 @@ PARTITION = Partition(INPUT, 0)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _no_time_and_no_log() -> Iterator[None]:
+def _no_log() -> Iterator[None]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop_module, "time", CLOCK)
-        yield
+    yield
     structlog.reset_defaults()
 
 
@@ -82,7 +79,7 @@ def backlog(count: int = 12, **options) -> World:
 
 def ahead_of(daemon: Daemon) -> list[int]:
     """Return the offsets of the batch ahead."""
-    polled = daemon.loop._ahead._polled
+    polled = daemon.loop._reader._polled
     return [position.offset for position in polled.positions()] if isinstance(polled, Batch) else []
 
 
@@ -174,10 +171,11 @@ def decode(position: Position, *_record: object) -> Decoded:
 def an_ahead(fences: dict[Partition, Fence]) -> tuple[ReadAhead, Seen]:
     """Return a stage that may read ahead, with the fences that are held."""
     seen = Seen()
-    profile = SimpleNamespace(name="p", decoder=SimpleNamespace(decode=decode), detector=seen)
+    pipeline = SimpleNamespace(name="p", decoder=SimpleNamespace(decode=decode), detector=seen)
+    processor = stages.BatchProcessor({INPUT: pipeline}, seen.timed, seen.tick)
     limits = BatchLimits(8)
     limits.committed(8)
-    return ReadAhead({INPUT: profile}, limits, lambda _partitions, _generation: fences, seen.timed, seen.tick), seen
+    return ReadAhead(processor, limits, lambda _partitions, _generation: fences, seen.timed), seen
 
 
 def a_batch(*positions: Position) -> Batch:
@@ -237,12 +235,12 @@ def test_without_a_full_batch_behind_it_a_batch_is_worked_on_alone():
 def test_behind_a_batch_that_is_not_full_nothing_is_polled_whatever_waits():
     ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
     small = a_batch(*(Position(INPUT, 0, offset) for offset in range(7)))
-    assert ahead.begin(Waiting(small), small)
+    assert ahead.read_ahead(Waiting(small), small)
     large = Batch((*small.records, Record(Position(INPUT, 0, 7), 1, None, b"")))
     few = Batch((Record(Position(INPUT, 0, 0), 1, None, bytes(read_ahead.FULL_BYTES)),))
     assert seen.stages == []
     for count, full in enumerate((large, few), 1):
-        assert ahead.begin(Waiting(Batch()), full)
+        assert ahead.read_ahead(Waiting(Batch()), full)
         assert seen.stages == ["poll"] * count
 
 
@@ -300,7 +298,7 @@ def test_whatever_ends_a_batch_puts_both_back(failure):
     assert committed(world) == before == {0: 4}
     assert ahead_of(daemon) == []
     assert threads() == []
-    if daemon.loop._clients is not None:
+    if daemon.loop._clients.source is not None:
         assert daemon.source is not None
         assert daemon.source._positions[PARTITION] == 4
     world.run()
@@ -317,11 +315,11 @@ def test_a_failure_between_two_batches_puts_the_batch_ahead_back():
     def fails(_source: object) -> None:
         raise StoreUnavailable("made to fail")
 
-    run, daemon.loop._backlog.run = daemon.loop._backlog.run, fails
+    run, daemon.loop._backlog_expiry.run = daemon.loop._backlog_expiry.run, fails
     world.turn(daemon)
     assert daemon.source is not None
     assert (ahead_of(daemon), daemon.source._positions[PARTITION]) == ([], 4)
-    daemon.loop._backlog.run = run
+    daemon.loop._backlog_expiry.run = run
     world.run()
     assert world.wrong() == []
 
@@ -332,7 +330,7 @@ def test_dead_letters_of_both_batches_count_for_the_breaker_before_anything_of_t
     (daemon,) = world.daemons
     for _ in range(6):
         world.turn(daemon)
-    assert daemon.loop._readiness.halted is not None
+    assert daemon.loop.readiness.halted is not None
     assert daemon.source is not None
     assert (committed(world), daemon.source._positions[PARTITION]) == ({0: 6}, 6)
     assert len(world.dead_letters()) == 2
@@ -375,16 +373,16 @@ def test_a_batch_ahead_of_a_new_partition_is_polled_again_in_parts_where_its_las
     world.turn(daemon)
     assert ahead_of(daemon) == [4, 5]
     # The batch ahead now holds the first record of a partition that has no fence yet.
-    polled = daemon.loop._ahead._polled
+    polled = daemon.loop._reader._polled
     position = world.produce(records[8])
     world.positions.append(position)
     world.records = records
     world.ends[position.of] = 1
     (of_new,) = (record for record in world.broker.records(INPUT) if record.position == position)
-    daemon.loop._ahead._polled = replace(polled, records=(*polled.records[:1], of_new))
+    daemon.loop._reader._polled = replace(polled, records=(*polled.records[:1], of_new))
     daemon.source._positions.update({PARTITION: 5, position.of: 1})
     world.turn(daemon)
-    assert daemon.loop._limits.limit() == 1
+    assert daemon.loop._reader._limits.limit() == 1
     assert daemon.source._positions == {PARTITION: 4, position.of: 0}
     world.run()
     assert world.wrong() == []
@@ -439,7 +437,7 @@ def test_a_document_that_cannot_be_prepared_ahead_is_one_dead_letter():
 def test_an_error_of_the_poll_ahead_is_raised_when_the_batch_before_it_is_committed(error):
     world = backlog()
     (daemon,) = world.daemons
-    clients = daemon.loop._clients
+    clients = daemon.loop._clients.source
 
     def poll_fails(world: World, _moment: Moment) -> None:
         world.broker.poll_failures = [error]
@@ -447,9 +445,9 @@ def test_an_error_of_the_poll_ahead_is_raised_when_the_batch_before_it_is_commit
     world.plan = once("poll_ahead", poll_fails)
     world.turn(daemon)
     assert committed(world) == {0: 4}
-    assert daemon.loop._clients is clients
+    assert daemon.loop._clients.source is clients
     world.turn(daemon)
-    assert daemon.loop._clients is not clients
+    assert daemon.loop._clients.source is not clients
     world.run()
     assert world.wrong() == []
 
@@ -589,7 +587,9 @@ def test_clients_and_index_are_used_by_the_thread_of_the_loop_alone():
     world = World(documents(30), partitions=1, batch_size=2, make_detector=make_detector, joined=False)
     (daemon,) = world.daemons
     opened = daemon.open
-    daemon.loop._transport = SimpleNamespace(open=lambda: tuple(OneThread(client, watched) for client in opened()))
+    daemon.loop._clients._transport = SimpleNamespace(
+        open=lambda: tuple(OneThread(client, watched) for client in opened())
+    )
     world.run()
     assert world.wrong() == []
     assert len(watched) > 2
@@ -627,10 +627,10 @@ def test_no_batch_is_prepared_twice_also_in_a_topic_that_was_created_again():
 
 
 def test_a_chunk_that_was_taken_is_not_kept(monkeypatch):
-    monkeypatch.setattr(preparation, "CHUNK_DOCUMENTS", 2)
+    monkeypatch.setattr(stages, "CHUNK_DOCUMENTS", 2)
     batch = a_batch(*(Position(INPUT, 0, offset) for offset in range(8)))
     ahead, _ = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
-    assert ahead.begin(Waiting(batch), FULL)
+    assert ahead.read_ahead(Waiting(batch), FULL)
     ahead.poll(Waiting(batch))
     chunks = ahead.prepared(batch).chunks
     documents = [weakref.ref(next(chunks).documents[0]) for _ in range(4)]
@@ -640,7 +640,7 @@ def test_a_chunk_that_was_taken_is_not_kept(monkeypatch):
 
 
 def test_a_discarded_batch_is_prepared_no_further(monkeypatch):
-    monkeypatch.setattr(preparation, "CHUNK_DOCUMENTS", 1)
+    monkeypatch.setattr(stages, "CHUNK_DOCUMENTS", 1)
     batch = a_batch(*(Position(INPUT, 0, offset) for offset in range(8)))
     ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
     begun, go_on = threading.Event(), threading.Event()
@@ -651,7 +651,7 @@ def test_a_discarded_batch_is_prepared_no_further(monkeypatch):
         seen.threads_of.update(dict.fromkeys([document.position.offset for document in documents], 0))
 
     seen.prepare = prepare
-    assert ahead.begin(Waiting(batch), FULL)
+    assert ahead.read_ahead(Waiting(batch), FULL)
     assert begun.wait(60)
     waiting = threading.Thread(target=ahead.discard)
     waiting.start()
@@ -673,7 +673,7 @@ def test_a_batch_that_does_not_fit_in_memory_beside_another_is_prepared_alone():
         return original(documents)
 
     seen.prepare = prepare
-    assert ahead.begin(Waiting(batch), FULL)
+    assert ahead.read_ahead(Waiting(batch), FULL)
     ahead.poll(Waiting(batch))
     assert [chunk.prepared for chunk in ahead.prepared(batch).chunks] == [[Position(INPUT, 0, 0)]]
 
@@ -685,7 +685,7 @@ def test_without_another_thread_the_loop_prepares_the_batch(monkeypatch):
     monkeypatch.setattr(read_ahead.ThreadPoolExecutor, "submit", submit)
     batch = a_batch(Position(INPUT, 0, 0))
     ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
-    assert ahead.begin(Waiting(batch), FULL)
+    assert ahead.read_ahead(Waiting(batch), FULL)
     assert ahead.poll(Waiting(batch)) is batch
     assert [chunk.prepared for chunk in ahead.prepared(batch).chunks] == [[Position(INPUT, 0, 0)]]
     assert set(seen.threads_of.values()) == {threading.get_ident()}
@@ -695,7 +695,7 @@ def test_a_batch_of_a_partition_without_a_fence_is_polled_ahead_and_prepared_aft
     other = Partition(INPUT, 1)
     polled = a_batch(Position(INPUT, 0, 7), Position(INPUT, 1, 0))
     ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
-    assert ahead.begin(Waiting(polled), FULL)
+    assert ahead.read_ahead(Waiting(polled), FULL)
     assert ahead.poll(Waiting(polled)) is polled
     assert threads() == []
     batch = polled.in_incarnations({PARTITION: 0, other: 3})
@@ -708,11 +708,11 @@ def test_a_batch_of_a_partition_without_a_fence_is_polled_ahead_and_prepared_aft
 def test_of_a_batch_ahead_only_so_much_text_is_prepared_ahead(monkeypatch):
     monkeypatch.setattr(read_ahead, "MOST_CHARACTERS", 44)
     monkeypatch.setattr(read_ahead, "CHUNK_CHARACTERS", 22)
-    monkeypatch.setattr(preparation, "CHUNK_DOCUMENTS", 2)
+    monkeypatch.setattr(stages, "CHUNK_DOCUMENTS", 2)
     ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
     places = [Position(INPUT, 0, offset) for offset in range(8)]
     batch = a_batch(*places)
-    assert ahead.begin(Waiting(batch), FULL)
+    assert ahead.read_ahead(Waiting(batch), FULL)
     assert ahead.poll(Waiting(batch)) is batch
     found = ahead.prepared(batch)
     assert sorted(seen.threads_of) == [0, 1, 2, 3]

@@ -2,8 +2,8 @@
 
 import pytest
 
+from streamdedup.daemon.health import OVERDUE_S, Readiness
 from streamdedup.daemon.metrics import Metrics
-from streamdedup.daemon.readiness import OVERDUE_S, Readiness
 
 
 class Clock:
@@ -25,8 +25,8 @@ def metrics():
 
 @pytest.fixture
 def readiness(metrics, clock):
-    readiness = Readiness(metrics, clock)
-    readiness.noted = None
+    readiness = Readiness(metrics, clock=clock)
+    readiness.at_work()
     return readiness
 
 
@@ -56,15 +56,15 @@ def test_computing_is_no_wait_however_long_it_takes(readiness, clock):
     assert readiness.problem() is None
 
 
-def test_what_the_loop_has_noted_is_said_whatever_is_asked_of_kafka(readiness, clock):
-    readiness.noted = "the store"
+def test_a_wait_set_by_the_loop_is_reported_during_any_request_to_kafka(readiness, clock):
+    readiness.wait_for("the store")
     with readiness.asking_kafka():
         clock.now_s += 10 * OVERDUE_S
         assert readiness.problem() == "waiting for the store"
 
 
 def test_a_daemon_that_has_halted_says_so_and_waits_for_nothing(readiness, metrics):
-    readiness.noted = "Kafka"
+    readiness.wait_for("Kafka")
     readiness.halted = "too many"
     assert (readiness.problem(), readiness.waiting_for()) == ("halted: too many", None)
     assert (shown(metrics, "ready"), shown(metrics, "waiting", what="kafka")) == (0, 0)

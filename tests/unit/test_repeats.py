@@ -154,7 +154,7 @@ def test_a_burst_of_bad_records_takes_six_lines():
 def test_the_count_is_written_when_the_minute_is_over_without_another_record(clock):
     world = World(bad_records(20), batch_size=20)
     (daemon,) = world.daemons
-    daemon.loop._figures._repeats._clock = clock
+    daemon.loop._statistics._repeats._clock = clock
     with capture_logs() as logs:
         world.run()
         assert REPEATS_EVENT not in {line["event"] for line in logs}

@@ -1,13 +1,15 @@
-"""Records become documents of their profile, with a time that the window can work with."""
+"""Decoding: records become documents of their profile, with a usable time."""
 
 from types import SimpleNamespace
 
 import pytest
 from prometheus_client import generate_latest
 
-from streamdedup.daemon import decoding, statistics
-from streamdedup.daemon.batch_result import BatchResult
+from streamdedup.daemon import batch as batches
+from streamdedup.daemon import statistics
+from streamdedup.daemon.batch import BatchResult, decode_batch
 from streamdedup.daemon.metrics import Metrics
+from streamdedup.daemon.publisher import Publication
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
@@ -18,12 +20,13 @@ NOW_MS = 1_777_618_931_480
 
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch):
-    for module in (statistics, decoding):
+    for module in (statistics, batches):
         monkeypatch.setattr(module, "now_ms", lambda: NOW_MS)
 
 
-def a_batch(timestamp_ms):
-    return Batch((Record(Position("articles", 0, 7), timestamp_ms, b"a", b'{"text":"one two"}', ()),))
+def decoded_batch(timestamp_ms):
+    record = Record(Position("articles", 0, 7), timestamp_ms, b"a", b'{"text":"one two"}', ())
+    return decode_batch(Batch((record,)), {"articles": SimpleNamespace(name="p", decoder=Decoder())})
 
 
 @pytest.mark.parametrize(
@@ -37,13 +40,11 @@ def a_batch(timestamp_ms):
         (-(2**62), NOW_MS, 0),
     ],
 )
-def test_the_clock_stands_for_a_time_in_the_future_and_for_none(timestamp_ms, time_ms, future_count):
-    work = BatchResult()
-    profile = SimpleNamespace(name="p", decoder=Decoder())
-    decoding.decode_batch(a_batch(timestamp_ms), {"articles": profile}, work)
-    (document,) = work.documents["p"]
+def test_the_present_replaces_a_time_in_the_future_and_a_missing_time(timestamp_ms, time_ms, future_count):
+    decoded = decoded_batch(timestamp_ms)
+    (document,) = decoded.documents["p"]
     assert document.time_ms == time_ms
-    assert work.future_count == future_count
+    assert decoded.future_count == future_count
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_the_clock_stands_for_a_time_in_the_future_and_for_none(timestamp_ms, ti
 )
 def test_the_latency_of_a_record_without_a_time_is_not_counted(timestamp_ms, count, sum_s):
     metrics = Metrics()
-    Statistics(metrics).count(a_batch(timestamp_ms), BatchResult())
+    Statistics(metrics, {}).committed(BatchResult(decoded_batch(timestamp_ms), {}, []), Publication([], [], 0))
     text = generate_latest(metrics.registry).decode()
     assert f'streamdedup_latency_seconds_count{{topic="articles"}} {float(count)}' in text
     assert f'streamdedup_latency_seconds_sum{{topic="articles"}} {float(sum_s)}' in text

@@ -1,0 +1,348 @@
+"""The stages of a batch: decode the records, prepare the documents in chunks, index the chunks.
+
+    Batch --> DecodedBatch --> PreparedBatch --> BatchResult
+        decode         prepare            index
+
+The values between the stages are immutable. Decoding and preparing compute and have no effect outside the process, so
+they may be repeated and may run in another thread (``read_ahead``). Indexing writes to the index. A rebuild takes
+records through the same stages as the loop.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.model import DetectionResult, Prepared
+from streamdedup.errors import DecodeError, MessageError
+from streamdedup.index.contract import BucketStore, Fence, Fingerprint
+from streamdedup.kafka.protocols import Batch, Record
+from streamdedup.position import Partition, Position
+from streamdedup.wire import Decoder, Document, ErrorCode
+from streamdedup.wire.dead_letters import Stage
+
+#: Kind of a record without a valid operation.
+INVALID = "invalid"
+#: Largest number of documents in a chunk. Arrays of this length fit into the processor's cache, and hundreds of matches
+#: for each document stay within bounds of memory and time.
+CHUNK_DOCUMENTS = 500
+#: Largest number of characters in a chunk of several documents.
+CHUNK_CHARACTERS = 4 * 2**20
+
+
+def now_ms() -> int:
+    """Return the wall clock time, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Decoder, detector and index of one profile.
+
+    Attributes:
+        name: Name of the profile.
+        decoder: Decodes the records of its topics.
+        detector: Finds near-duplicates.
+        index: The index that the detector uses.
+        fingerprint: Parameters of the index.
+        threshold: Least similarity of a pair that is published.
+        max_matches: Largest number of matches in one alert message.
+        silent_until_ms: Records with earlier times emit no dead letters, milliseconds since the epoch; None for none.
+        in_order: Whether the records of each partition are promised to be in the order of their times.
+        slack_ms: Allowed out-of-orderness, in milliseconds.
+        lifetime_ms: Time to live of index entries, in milliseconds; None for ever.
+    """
+
+    name: str
+    decoder: Decoder
+    detector: Detector
+    index: BucketStore
+    fingerprint: Fingerprint
+    threshold: float
+    max_matches: int
+    silent_until_ms: int | None = None
+    in_order: bool = False
+    slack_ms: int = 0
+    lifetime_ms: int | None = None
+
+    def is_warm_up(self, record: Record) -> bool:
+        """Tell whether a record is indexed for comparison only."""
+        return self.silent_until_ms is not None and 0 <= record.timestamp_ms < self.silent_until_ms
+
+
+class FailedRecord(NamedTuple):
+    """A record that can never be processed.
+
+    Attributes:
+        record: The record; an unreadable record has a position only.
+        error: A ``MessageError``; any other exception is a defect of the program that this record triggers.
+        stage: Stage that failed.
+    """
+
+    record: Record
+    error: Exception
+    stage: Stage
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedBatch:
+    """Documents and failures of a batch.
+
+    Attributes:
+        batch: The batch, with the incarnation of each partition in its positions.
+        documents: Documents by profile, in order.
+        failures: Records that cannot be read or decoded.
+        kinds: Topic of each record, and its operation or ``INVALID``.
+        future_count: Number of documents whose record time lay in the future.
+        without_time: Positions of these documents, and of documents without a record time. The time of both is the time
+            of decoding.
+    """
+
+    batch: Batch
+    documents: Mapping[str, Sequence[Document]]
+    failures: Sequence[FailedRecord]
+    kinds: Sequence[tuple[str, str]]
+    future_count: int
+    without_time: frozenset[Position]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Documents of one profile that are indexed at once, in order.
+
+    Attributes:
+        profile: Name of the profile.
+        documents: The documents: either deletions only, or no deletion.
+        prepared: Shingles, sketches and band keys of the documents; None for deletions.
+        failures: Records whose documents cannot be prepared.
+    """
+
+    profile: str
+    documents: Sequence[Document]
+    prepared: Prepared | None
+    failures: Sequence[FailedRecord] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedBatch:
+    """A batch that is ready for the index.
+
+    Attributes:
+        decoded: The decoded batch.
+        chunks: Its chunks, for one iteration. A chunk is computed when it is taken, unless it was read ahead.
+    """
+
+    decoded: DecodedBatch
+    chunks: Iterator[Chunk]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """A batch that is indexed.
+
+    Attributes:
+        decoded: The decoded batch.
+        detected: Result of the detector, by profile.
+        failures: Records that cannot be read, decoded or prepared, and those that the detector refused.
+    """
+
+    decoded: DecodedBatch
+    detected: Mapping[str, DetectionResult]
+    failures: Sequence[FailedRecord]
+
+
+class BatchProcessor:
+    """Takes batches through the stages.
+
+    Args:
+        pipelines: Pipeline of each topic.
+        timed: Measures the stages ``prepare`` and ``index``.
+        tick: Called for each chunk, for the watchdog; in the thread that runs the stage.
+    """
+
+    def __init__(
+        self,
+        pipelines: Mapping[str, Pipeline],
+        timed: Callable[[str], AbstractContextManager[None]],
+        tick: Callable[[], None],
+    ) -> None:
+        self._by_topic = pipelines
+        self._by_name = {pipeline.name: pipeline for pipeline in pipelines.values()}
+        self._timed = timed
+        self._tick = tick
+
+    def prepare(self, batch: Batch) -> PreparedBatch:
+        """Decode a batch and prepare it chunk by chunk.
+
+        Args:
+            batch: The batch, with the incarnation of each partition in its positions.
+        """
+        decoded = decode_batch(batch, self._by_topic)
+        return PreparedBatch(decoded, self._chunks(decoded))
+
+    def _chunks(self, decoded: DecodedBatch) -> Iterator[Chunk]:
+        for name, documents in decoded.documents.items():
+            for chunk in split_documents(documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS):
+                self._tick()
+                if chunk[0].op == "delete":
+                    yield Chunk(name, chunk, None)
+                else:
+                    yield _prepared_chunk(name, self._by_name[name].detector, chunk, decoded.batch)
+
+    def index(self, prepared: PreparedBatch, fences: Mapping[Partition, Fence]) -> BatchResult:
+        """Index a batch, chunk by chunk.
+
+        Args:
+            prepared: The batch.
+            fences: Fence of each partition of the batch.
+
+        Raises:
+            StoreUnavailable: Try the batch again.
+            BatchRefused: Another daemon owns a partition; drop the batch.
+            IndexLost: The index is gone.
+        """
+        detected: dict[str, DetectionResult] = {}
+        failures = list(prepared.decoded.failures)
+        while (chunk := self._next(prepared.chunks)) is not None:
+            self._tick()
+            failures += chunk.failures
+            detected.setdefault(chunk.profile, DetectionResult()).add(self._index(chunk, fences))
+        failures += _refused(prepared.decoded.batch, detected)
+        return BatchResult(prepared.decoded, detected, failures)
+
+    def _next(self, chunks: Iterator[Chunk]) -> Chunk | None:
+        with self._timed("prepare"):
+            return next(chunks, None)
+
+    def _index(self, chunk: Chunk, fences: Mapping[Partition, Fence]) -> DetectionResult:
+        detector = self._by_name[chunk.profile].detector
+        partitions = {document.position.of for document in chunk.documents}
+        of_chunk = {partition: fences[partition] for partition in partitions}
+        with self._timed("index"):
+            if chunk.prepared is None:
+                return detector.delete(chunk.documents, of_chunk)
+            return detector.index(chunk.prepared, of_chunk)
+
+
+def decode_batch(batch: Batch, pipelines: Mapping[str, Pipeline]) -> DecodedBatch:
+    """Decode the records of a batch.
+
+    Args:
+        batch: The batch, with the incarnation of each partition in its positions.
+        pipelines: Pipeline of each topic.
+    """
+    now = now_ms()
+    documents: dict[str, list[Document]] = {}
+    failures: list[FailedRecord] = []
+    kinds: list[tuple[str, str]] = []
+    without_time: set[Position] = set()
+    future_count = 0
+    for record in batch.records:
+        topic = record.position.topic
+        pipeline = pipelines[topic]
+        try:
+            document = pipeline.decoder.decode(record.position, record.timestamp_ms, record.key, record.value)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001  includes defects that only this record triggers
+            failures.append(FailedRecord(record, error, _stage(error)))
+            kinds.append((topic, INVALID))
+            continue
+        if document.time_ms > now or document.time_ms < 0:
+            # A document of the future would match for longer than the window, one without a time nothing with a time.
+            future_count += document.time_ms > now
+            document = replace(document, time_ms=now)
+            without_time.add(document.position)
+        documents.setdefault(pipeline.name, []).append(document)
+        kinds.append((topic, document.op))
+    for unreadable in batch.unreadable:
+        record = Record(unreadable.position, timestamp_ms=-1, key=None, value=None)
+        failures.append(FailedRecord(record, DecodeError(ErrorCode.UNREADABLE, unreadable.reason), Stage.READ))
+        kinds.append((unreadable.position.topic, INVALID))
+    return DecodedBatch(batch, documents, failures, kinds, future_count, frozenset(without_time))
+
+
+def _stage(error: Exception) -> Stage:
+    is_too_large = isinstance(error, MessageError) and error.code == ErrorCode.TOO_LARGE
+    return Stage.SIZE if is_too_large else Stage.DECODE
+
+
+def split_documents(documents: Sequence[Document], size: int, characters: int) -> Iterator[list[Document]]:
+    """Split documents into chunks, in order.
+
+    A chunk has either deletions only, or no deletion: a deleted document matches the documents before the deletion and
+    none after it. A document occurs once in a chunk, unless its partition repeats the same text. An earlier attempt at
+    the batch may have inserted a version and ended before its pairs were claimed, so each version takes all steps.
+
+    Args:
+        documents: Documents of one profile.
+        size: Largest number of documents in a chunk.
+        characters: Largest number of characters in a chunk of several documents.
+    """
+    chunk: list[Document] = []
+    length = 0
+    versions: dict[str, Document] = {}
+    for document in documents:
+        earlier = versions.get(document.id)
+        is_deletion = document.op == "delete"
+        is_new_version = earlier is not None and not (is_deletion or _is_redelivery(document, earlier))
+        is_full = len(chunk) == size or length + len(document.text) > characters
+        if chunk and (is_full or is_new_version or is_deletion != (chunk[0].op == "delete")):
+            yield chunk
+            chunk, versions, length = [], {}, 0
+        chunk.append(document)
+        length += len(document.text)
+        versions[document.id] = document
+    if chunk:
+        yield chunk
+
+
+def _is_redelivery(document: Document, earlier: Document) -> bool:
+    is_same_partition = document.position.of == earlier.position.of
+    return is_same_partition and document.op == earlier.op == "upsert" and document.text == earlier.text
+
+
+def _prepared_chunk(name: str, detector: Detector, documents: Sequence[Document], batch: Batch) -> Chunk:
+    """Prepare documents; on an unexpected error, those of them that can be prepared alone.
+
+    A defect that shows only with several documents together has no record to blame, and is raised.
+
+    Raises:
+        MemoryError: The memory is too small for the chunk; no document is to blame.
+    """
+    try:
+        return Chunk(name, documents, detector.prepare(documents))
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001  raised again below unless single documents are the cause
+        errors = {document.position: _error_alone(detector, document) for document in documents}
+    failures = [
+        FailedRecord(record, error, Stage.PROCESS)
+        for record in batch.records
+        if (error := errors.get(record.position)) is not None
+    ]
+    sound = [document for document in documents if errors[document.position] is None]
+    return Chunk(name, documents, detector.prepare(sound), failures)
+
+
+def _error_alone(detector: Detector, document: Document) -> Exception | None:
+    try:
+        detector.prepare([document])
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001  a defect that this document triggers
+        return error
+    return None
+
+
+def _refused(batch: Batch, detected: Mapping[str, DetectionResult]) -> list[FailedRecord]:
+    """Return the records that the detector refused, in the order of its results."""
+    refused = [each for result in detected.values() for each in result.refused]
+    if not refused:
+        return []
+    records = {record.position: record for record in batch.records}
+    return [FailedRecord(records[document.position], error, Stage.PROCESS) for document, error in refused]

@@ -1,0 +1,82 @@
+"""The Kafka clients of the loop, which are replaced together after a failure."""
+
+from collections.abc import Callable
+
+import structlog
+
+from streamdedup.errors import BrokerUnavailable, ProducerFenced
+from streamdedup.kafka.protocols import Batch, Sink, Source, Transport
+
+#: Two fencings of the producer within this time, in seconds, mean that two daemons share its transactional id.
+_FENCED_TWICE_S = 60.0
+
+log = structlog.get_logger("streamdedup.loop")
+
+
+class KafkaClients:
+    """Source and sink of one membership of the consumer group.
+
+    Args:
+        transport: Opens source and sink.
+        clock: Monotonic seconds.
+
+    Attributes:
+        source: The open source; None while there are no clients.
+    """
+
+    def __init__(self, transport: Transport, clock: Callable[[], float]) -> None:
+        self.source: Source | None = None
+        self._sink: Sink | None = None
+        self._transport = transport
+        self._clock = clock
+        self._fenced_at: float | None = None
+
+    def open(self) -> tuple[Source, Sink]:
+        """Return source and sink; connect if there are none.
+
+        Raises:
+            BrokerUnavailable: Kafka does not answer; try again later.
+            FatalError: The broker refuses the daemon.
+        """
+        if self.source is None or self._sink is None:
+            self.source, self._sink = self._transport.open()
+            log.info("connected")
+        return self.source, self._sink
+
+    def rewind(self, batches: list[Batch]) -> None:
+        """Make the next poll return batches again, whose publishing was not begun; the lowest offsets last."""
+        if self.source is not None:
+            for batch in batches:
+                self.source.rewind(batch)
+
+    def confirm_membership(self) -> None:
+        """Make sure that new clients would not evict a replacement of this daemon.
+
+        Raises:
+            FatalError: Another process holds the static membership. It was started because this daemon seemed dead.
+        """
+        if self.source is not None:
+            try:
+                self.source.confirm()
+            except BrokerUnavailable as error:
+                log.info("place_unconfirmed", reason=str(error))
+
+    def producer_fenced(self, error: ProducerFenced) -> None:
+        """Record that another producer has taken over the transactional id.
+
+        Raises:
+            ProducerFenced: This is the second time within ``_FENCED_TWICE_S``.
+        """
+        now = self._clock()
+        if self._fenced_at is not None and now - self._fenced_at < _FENCED_TWICE_S:
+            raise error
+        self._fenced_at = now
+
+    def close(self) -> None:
+        """Close both clients, if there are any."""
+        source, sink = self.source, self._sink
+        self.source = self._sink = None
+        if sink is not None:
+            sink.close()  # first: an open transaction must end before the membership
+        if source is not None:
+            source.close()
