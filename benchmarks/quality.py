@@ -21,7 +21,7 @@ from benchmarks.world import World
 from streamdedup.cli.assembly import detector_options
 from streamdedup.cli.collection import scan_profile, temporary_store
 from streamdedup.cli.evaluate import all_pairs, evaluate_documents
-from streamdedup.evaluation import document_at
+from streamdedup.evaluation.trial import document_at
 from streamdedup.settings import Profile
 from streamdedup.wire import decode_alert
 
@@ -119,7 +119,7 @@ def _with_daemon(world: World, one: Set, found: Measured) -> Measured:
     for value in alerts:
         alert = decode_alert(value).alert
         alerted.update(tuple(sorted((alert.document_id, match.id))) for match in alert.matches)
-    ids, pairs = found.evaluation.ids, found.evaluation.found
+    ids, pairs = found.evaluation.ids, found.evaluation.findings.pairs
     ours = Counter(
         tuple(sorted((ids[left], ids[right])))
         for left, right in zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)

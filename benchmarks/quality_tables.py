@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.report import Table
-from streamdedup.cli.quality import Evaluation, as_object
-from streamdedup.evaluation import Rate, Scores
+from streamdedup.cli.rendering.scores import Evaluation, as_object
+from streamdedup.evaluation.scores import Rate, Scores
 
 #: Pairs from which on a set has a line of its own; the others are pooled.
 ENOUGH_PAIRS = 100
@@ -130,7 +130,7 @@ def _daemon(measured: Sequence[Measured]) -> Table:
     rows = []
     for one in measured:
         if one.daemon_pairs is not None:
-            pairs = [f"{len(one.evaluation.found.left):,}", f"{one.daemon_pairs:,}"]
+            pairs = [f"{len(one.evaluation.findings.pairs.left):,}", f"{one.daemon_pairs:,}"]
             same = "equal" if not one.differing else f"{one.differing:,} differ"
             rows.append([one.name, one.profile, f"{one.threshold}", *pairs, same])
     return Table(["set", "profile", "threshold", "pairs of scan", "pairs of the daemon", ""], rows)

@@ -22,14 +22,14 @@ from typing import Any, NamedTuple
 
 from benchmarks import report
 from benchmarks.places import REPOSITORY
+from streamdedup.cli.assembly import detector_options
 from streamdedup.cli.collection import temporary_store
-from streamdedup.cli.scan import Scan
+from streamdedup.cli.scan import find_pairs
 from streamdedup.corpora import CorpusReader
-from streamdedup.position import Position
+from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.settings import Profile
 from streamdedup.text.shingles import normalise
 from streamdedup.text.stop_shingles import learn_stop_shingles
-from streamdedup.wire import Document
 
 DATA = REPOSITORY.parent / "shared" / "data"
 #: Collections, and whether they are reviews (characters) or articles (words).
@@ -162,9 +162,10 @@ def rows_of(name: str, collection: Collection, threshold: float) -> Iterator[lis
 
 def pairs(profile: Profile, texts: list[str]) -> set[Pair]:
     """Return the pairs that a scan finds."""
-    documents = (Document(str(nth), text, Position("scan", 0, nth), 0) for nth, text in enumerate(texts))
+    documents = (document_at(nth, str(nth), text) for nth, text in enumerate(texts))
     with temporary_store(None, profile, None) as store:
-        found = list(Scan(profile, store).pairs(documents))
+        options = detector_options("scan", profile.model_copy(update={"max_candidates": None}))
+        found = list(find_pairs(DetectorRun(options, store), documents))
     return {(min(ids), max(ids)) for ids in ((int(pair.id1), int(pair.id2)) for pair in found)}
 
 

@@ -1,7 +1,7 @@
-"""What the commands that compare the documents of files have in common.
+"""The parts of the commands that compare the documents of files; their options are in ``cli.options``.
 
-The profile, the documents in the order of the files, and the index that they use for a while: in memory, or in a
-namespace of its own in Redis. Their options: ``commands.options``.
+The profile, the documents in the order of the files, and a temporary index: in memory, or in a namespace of its own in
+Redis.
 """
 
 import secrets
@@ -22,24 +22,26 @@ from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.index.contract import BucketStore
 from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.index.redis.admin import IndexUpkeep
+from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.connection import check_server, connect
+from streamdedup.index.redis.servers import Servers
 from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.settings import Profile, Settings
 from streamdedup.settings.units import counted
 
-#: What a settings file would say for the profiles that need no file.
+#: Settings of the profiles that need no settings file.
 _PRESETS: dict[str, dict[str, object]] = {
     "articles": {"shingle_unit": "word"},
     "reviews": {"shingle_unit": "char"},
 }
-#: Documents that are prepared and indexed at once: one chunk of the daemon.
+#: Documents of one batch.
 BATCH_DOCUMENTS = 500
-#: How long the keys of an index in Redis live whose command was killed before it could delete them, in milliseconds.
+#: Time to live of a temporary index whose command was killed before it could delete the index, in milliseconds.
 LEFT_BEHIND_MS = 86_400_000
 
 
 def scan_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) -> Profile:
-    """Return the profile to compare by: one of a settings file, or a preset, changed by what the command line says.
+    """Return a profile of a settings file, or a preset, with the overrides of the command line.
 
     Raises:
         SettingsError: There is no such profile, or an override is wrong.
@@ -64,12 +66,12 @@ class Collection:
 
     Attributes:
         files: Their names; - is standard input.
-        profile: By whose field names records are read.
-        format: What the files hold.
-        id_field: The column of the id, if it was named.
-        text_fields: The columns of the text, if they were named.
-        skip_unreadable: Lines that are no documents are left out; the first are named, and all counted at the end.
-        command: Name of the command, for what it reports.
+        profile: Profile with the field names of records.
+        format: Format of the files.
+        id_field: Column of the id, if given.
+        text_fields: Columns of the text, if given.
+        skip_unreadable: Leave out lines that are no documents; the first are named, and all counted at the end.
+        command: Name of the command, for its messages.
     """
 
     files: list[str]
@@ -81,7 +83,7 @@ class Collection:
     command: str
 
     def entries(self) -> Iterator[Entry]:
-        """Yield the documents, with a bar on standard error; what is no document is reported there.
+        """Yield the documents, with a progress bar on standard error; other lines are reported there.
 
         Raises:
             CorpusError: A file cannot be read; or a line is no document, and unreadable ones are not to be skipped.
@@ -111,7 +113,7 @@ class Collection:
             typer.echo(f"{counted(bad_lines.count, 'line')} left out: no documents", err=True)
 
     def first_versions(self) -> Iterator[Entry]:
-        """Yield the same, of entries with one id the first only; the others are counted on standard error.
+        """Yield the first document of each id; the others are counted on standard error.
 
         Raises:
             CorpusError: See ``entries``.
@@ -133,8 +135,8 @@ def temporary_store(url: str | None, profile: Profile, bucket_cap: int | None) -
     """Open an empty index, and delete it afterwards.
 
     Args:
-        url: Of a Redis server; None for this process's memory.
-        profile: What the index is for.
+        url: URL of a Redis server; None for the memory of this process.
+        profile: Profile of the index.
         bucket_cap: Most documents in a bucket; None for no limit.
 
     Raises:
@@ -151,16 +153,43 @@ def temporary_store(url: str | None, profile: Profile, bucket_cap: int | None) -
     with connect(url) as servers:
         for warning in check_server(servers):
             typer.echo(f"streamdedup: {warning}", err=True)
-        store = RedisBucketStore(
-            servers,
-            namespace=namespace,
-            bands=profile.banding().bands,
-            lifetime_ms=LEFT_BEHIND_MS,
-            bucket_cap=bucket_cap,
-        )
-        try:
-            store.open(profile.fingerprint())
+        with temporary_index(
+            servers, namespace, profile, bands=profile.banding().bands, bucket_cap=bucket_cap
+        ) as store:
             yield store
-        finally:
-            with counting("deleting the temporary index") as on_keys:
-                IndexUpkeep(servers, namespace).drop(on_keys)
+
+
+@contextmanager
+def temporary_index(
+    servers: Servers,
+    namespace: str,
+    profile: Profile,
+    *,
+    bands: int,
+    bucket_cap: int | None,
+    bucket_layout: str = "sets",
+) -> Iterator[BucketStore]:
+    """Create an empty index in Redis, and delete it afterwards.
+
+    Args:
+        servers: Connection.
+        namespace: Prefix of its keys, which no other index has.
+        profile: Profile of the index.
+        bands: Bands of the index.
+        bucket_cap: Most documents in a bucket; None for no limit.
+        bucket_layout: Name of the bucket layout.
+    """
+    store = RedisBucketStore(
+        servers,
+        namespace=namespace,
+        bands=bands,
+        lifetime_ms=LEFT_BEHIND_MS,
+        bucket_cap=bucket_cap,
+        bucket_layout=LAYOUTS[bucket_layout],
+    )
+    try:
+        store.open(profile.fingerprint())
+        yield store
+    finally:
+        with counting("deleting the temporary index") as on_keys:
+            IndexUpkeep(servers, namespace).drop(on_keys)

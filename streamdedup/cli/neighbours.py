@@ -10,22 +10,22 @@ from streamdedup.cli.differences import printable
 from streamdedup.cli.options import CorpusOptions, ShingleSettings, TextSettings, chosen_profile, with_options
 from streamdedup.cli.output import output_to
 from streamdedup.cli.progress import batches
-from streamdedup.corpora import Entry
 from streamdedup.errors import CorpusError
-from streamdedup.evaluation import NearestDocuments, Neighbour, SetCollector, ShingleSets
+from streamdedup.evaluation.nearest import NearestDocuments, Neighbour
+from streamdedup.evaluation.truth import ShingleSets, shingle_sets
 from streamdedup.settings.units import counted
-from streamdedup.text.shingles import ShingleOptions
+from streamdedup.text.shingles import ShingleOptions, Shingler
 
 
 class Neighbourhood(NamedTuple):
-    """What there is around a document.
+    """The neighbours of a document.
 
     Attributes:
         id: The document.
-        shingles_count: How many shingles it has.
-        near_count: Documents that are near enough.
+        shingles_count: Its shingles.
+        near_count: Documents that reach the threshold.
         nearest: The nearest of them, at most as many as asked for.
-        compared_count: Documents it was compared with.
+        compared_count: Documents that it was compared with.
     """
 
     id: str
@@ -41,46 +41,38 @@ def find_neighbours(
     """Compare one document with all others, in one reading of the files; no text is kept.
 
     Args:
-        collection: The documents; of those with one id the first counts.
-        options: What counts as a shingle.
+        collection: The documents; the first of each id counts.
+        options: Kind of shingles.
         document_id: The document.
-        top: How many neighbours to return, at least 1.
+        top: Most neighbours to return, at least 1.
         threshold: Least similarity.
 
     Raises:
         CorpusError: No document has the id, or a file cannot be read.
     """
+    shingler = Shingler(options)
     before: list[tuple[list[str], ShingleSets]] = []
     nearest: NearestDocuments | None = None
     shingles_count = compared_count = 0
     for batch in batches(collection.first_versions(), BATCH_DOCUMENTS):
-        ids, sets = _shingled([entry for entry in batch if entry.id != document_id], options)
-        compared_count += len(ids)
-        if nearest is None and len(ids) < len(batch):
-            (target,) = (entry for entry in batch if entry.id == document_id)
-            hashes = _shingled([target], options)[1].hashes
-            shingles_count = len(hashes)
-            nearest = NearestDocuments(hashes, top, threshold)
-            for passed in before:
-                nearest.pass_by(*passed)
+        others = [entry for entry in batch if entry.id != document_id]
+        compared_count += len(others)
+        if len(others) < len(batch):
+            target = shingle_sets(shingler, [entry.text for entry in batch if entry.id == document_id]).hashes
+            shingles_count = len(target)
+            nearest = NearestDocuments(target, top, threshold)
+        before.append(([entry.id for entry in others], shingle_sets(shingler, [entry.text for entry in others])))
+        if nearest is not None:
+            for ids, sets in before:
+                nearest.compare(ids, sets)
             before.clear()
-        if nearest is None:
-            before.append((ids, sets))
-        else:
-            nearest.pass_by(ids, sets)
     if nearest is None:
         raise CorpusError(f"--id {printable(document_id)}: none of {counted(compared_count, 'document')} has this id")
-    return Neighbourhood(document_id, shingles_count, nearest.near_count, nearest.nearest(), compared_count)
-
-
-def _shingled(entries: list[Entry], options: ShingleOptions) -> tuple[list[str], ShingleSets]:
-    collector = SetCollector(options)
-    collector.add([entry.text for entry in entries])
-    return [entry.id for entry in entries], collector.sets()
+    return Neighbourhood(document_id, shingles_count, nearest.near_count, nearest.nearest, compared_count)
 
 
 def describe(found: Neighbourhood, top: int, threshold: float) -> str:
-    """Return in one sentence how many neighbours there are, and how many of them are listed."""
+    """Return a sentence with the number of neighbours, and of those listed."""
     what = f"with a similarity of at least {threshold:g}" if threshold else "that shares a shingle"
     among = f"among {counted(found.compared_count, 'document')}"
     if not found.shingles_count:

@@ -1,4 +1,4 @@
-"""Pairs of ids in a file, as ``scan`` writes them or somebody has judged them."""
+"""Reads pairs of ids from a file, written by ``scan`` or judged by people."""
 
 import gzip
 import math
@@ -9,21 +9,19 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from streamdedup.errors import CorpusError
-from streamdedup.evaluation import Pairs
+from streamdedup.evaluation.truth import Pairs
 
-#: How a file that is compressed begins.
+#: First bytes of a compressed file.
 _GZIP: Final = b"\x1f\x8b"
-#: What is wrong with a file that looks compressed and is not, or ends too early.
-_BROKEN: Final = (EOFError, gzip.BadGzipFile)
 
 
 class JudgedPairs(NamedTuple):
     """Pairs of documents that were read from a file.
 
     Attributes:
-        pairs: Those of which both documents are known, each once.
-        has_similarities: Whether the file gives similarities; otherwise all pairs have 1.
-        unknown_count: Pairs of which a document is not known.
+        pairs: Pairs of known documents, each once.
+        has_similarities: The file has similarities; otherwise all pairs have 1.
+        unknown_count: Pairs with an unknown document.
     """
 
     pairs: Pairs
@@ -31,14 +29,14 @@ class JudgedPairs(NamedTuple):
     unknown_count: int
 
 
-def read_pairs(path: Path, places: Mapping[str, int]) -> JudgedPairs:
+def read_pairs(path: Path, numbers: Mapping[str, int]) -> JudgedPairs:
     """Read pairs: id, id and perhaps a similarity, with tabs between them; gzip-compressed or not.
 
-    A first line whose third column is no number names the columns. Of a pair that comes again the last line counts.
+    A first line whose third column is no number is a header. The last line of a repeated pair counts.
 
     Args:
         path: The file.
-        places: Of the documents, by id.
+        numbers: Numbers of the documents, by id.
 
     Raises:
         CorpusError: The file cannot be read, or a line is not such a pair; the text names file and line.
@@ -57,7 +55,7 @@ def read_pairs(path: Path, places: Mapping[str, int]) -> JudgedPairs:
                 f"with tabs between them"
             )
         columns.add(len(fields))
-        ends = [places[one] for one in fields[:2] if one in places]
+        ends = [numbers[one] for one in fields[:2] if one in numbers]
         if len(ends) == 2:
             found[min(ends), max(ends)] = similarity
         else:
@@ -68,7 +66,7 @@ def read_pairs(path: Path, places: Mapping[str, int]) -> JudgedPairs:
 
 
 def _similarity(field: str) -> float | None:
-    """Return a similarity, or None for what is none."""
+    """Return a similarity; None if the field has none."""
     try:
         value = float(field)
     except ValueError:

@@ -1,4 +1,4 @@
-"""``streamdedup stop-shingles``: learn from a sample which shingles say nothing, and write them to a file."""
+"""``streamdedup stop-shingles``: learn the shingles of boilerplate from a sample, and write them to a file."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from streamdedup.cli.options import CorpusOptions, ShingleSettings, chosen_profi
 from streamdedup.cli.output import output_to
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings.units import counted
-from streamdedup.text.stop_shingles import DEFAULT_SHARE, StopShingles, learn_stop_shingles
+from streamdedup.text.stop_shingles import DEFAULT_SHARE, learn_stop_shingles
 
 
 def stop_shingles(
@@ -27,7 +27,7 @@ def stop_shingles(
 
     Example:  streamdedup stop-shingles sample.jsonl.gz --share 0.05 --output frames.txt
     """
-    # What is learnt anew does not depend on the file that is there, or on whether it is there yet.
+    # The profile may name the file that is written; the old content must not matter.
     chosen = chosen_profile(corpus, shingles, stop_shingles="none")
     collection = corpus.collection(chosen, "stop-shingles")
     texts = (entry.text for entry in collection.entries())
@@ -39,13 +39,10 @@ def stop_shingles(
         raise CorpusError(f"{', '.join(corpus.files)}: no document to learn from")
     with output_to(output) as target:
         target.write(found.encoded())
-    typer.echo(_summary(found), err=True)
-
-
-def _summary(found: StopShingles) -> str:
-    return (
+    typer.echo(
         f"{counted(len(found.counts), 'stop shingle')}, each in at least {found.least_documents:,} of "
-        f"{counted(found.documents, 'different document')}"
+        f"{counted(found.documents, 'different document')}",
+        err=True,
     )
 
 

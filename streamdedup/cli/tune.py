@@ -1,7 +1,7 @@
-"""``streamdedup tune``: what settings find, miss and cost on a sample, before they go live."""
+"""``streamdedup tune``: pairs found, pairs missed and cost of settings on a sample, before they go live."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -10,18 +10,18 @@ import msgspec
 import typer
 
 from streamdedup.cli.options import CorpusOptions, LimitSettings, TextSettings, chosen_profile, with_options
-from streamdedup.cli.output import Output, output_to
+from streamdedup.cli.output import output_to
+from streamdedup.cli.rendering.tuning_tables import tables_text
 from streamdedup.cli.tune_figures import figures_of
 from streamdedup.cli.tune_server import TuneServer, tune_server
-from streamdedup.cli.tune_tables import show
 from streamdedup.cli.tune_work import Question, work
 from streamdedup.embedded import MissingToolError
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile, Redis, Settings
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.tuning.sample import Sample, Sampling, take
+from streamdedup.tuning.sample import Sample, Sampling, draw_sample
 
-#: What is tried unless told otherwise.
+#: Defaults: thresholds, minimum recalls, and sizes of shingles by unit.
 THRESHOLDS: Final = (0.7, 0.8, 0.9)
 RECALLS: Final = (0.95, 0.99)
 SIZES: Final = {"word": (3, 5), "char": (5, 9)}
@@ -31,7 +31,7 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
     corpus: CorpusOptions,
     texts: TextSettings,
     limits: LimitSettings,
-    sample: Annotated[int, typer.Option(min=1, help="Most documents to look at.")] = 20_000,
+    sample_size: Annotated[int, typer.Option("--sample", min=1, help="Most documents to look at.")] = 20_000,
     sampling: Annotated[Sampling, typer.Option(help="Read all and choose at random, or take the first.")] = "random",
     unit: Annotated[list[str] | None, typer.Option(help="Shingles of: word, char; may be repeated.")] = None,
     size: Annotated[list[int] | None, typer.Option(help="Words or characters in a shingle; may be repeated.")] = None,
@@ -61,63 +61,64 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
     Example:  streamdedup tune articles.jsonl.gz --documents-per-day 200000 --retention 14d --report tuning.html
     """
     config, name = corpus.config, corpus.profile
-    # Without a settings file the topic of the profile has its name.
+    # Without a settings file the topic has the name of the profile.
     topics: dict[str, object] = {} if config is not None else {"topics": name}
     base = chosen_profile(corpus, texts, limits, retention=retention, **topics)
     if base.min_shared_bands > 1:
         raise SettingsError(f"profiles.{name}.min_shared_bands is {base.min_shared_bands}; tune knows 1 only")
+    if not 1.0 <= documents_per_day <= 1e12:
+        raise SettingsError(f"--documents-per-day {documents_per_day:g}: must be at least 1 and at most 10^12")
     keys = Settings.load(config).redis if config is not None else Redis.model_construct()
+    own = () if config is None else (base,)
     question = Question(
         name=name,
         profile=base,
         kinds=_kinds(base, unit, size),
-        thresholds=_numbers("--threshold", threshold, _with(THRESHOLDS, base.threshold, config), 1.0),
-        recalls=_numbers("--min-recall", min_recall, _with(RECALLS, base.min_recall, config), 1.0 - 1e-9),
-        documents_per_day=_documents_per_day(documents_per_day),
+        thresholds=_numbers("--threshold", threshold, (*THRESHOLDS, *(one.threshold for one in own)), most=1.0),
+        recalls=_numbers("--min-recall", min_recall, (*RECALLS, *(one.min_recall for one in own)), most=1.0 - 1e-9),
+        documents_per_day=documents_per_day,
         basis=recall_on,
         key_prefix=keys.key_prefix,
         bucket_layout=keys.bucket_layout,
     )
-    report_of = _report_maker(wanted=report is not None)
+    page = None if report is None else _report_page()
     collection = corpus.collection(base, "tune")
-    # A server and files that cannot be used are named before the work.
-    with _server(question, url=redis, wanted=server or redis is not None) as (measured_on, missing):
-        taken = take(((entry.id, entry.text) for entry in collection.first_versions()), sample, sampling)
-        if not taken.ids:
+    with contextlib.ExitStack() as stack:
+        # Errors of the server and of the files are reported before the work.
+        measured_on, warning = _server(stack, question, redis, wanted=server or redis is not None)
+        sample = draw_sample(((entry.id, entry.text) for entry in collection.first_versions()), sample_size, sampling)
+        if not sample.ids:
             raise CorpusError(f"{', '.join(corpus.files)}: no document to look at")
-        with output_to(output) as target, _report_to(report) as page:
-            figures = figures_of(question, taken, work(question, taken, measured_on))
-            figures["warnings"] += missing
-            if as_json:
-                target.write(msgspec.json.format(msgspec.json.encode(figures), indent=2).decode() + "\n")
-            else:
-                show(figures, target)
-            if page is not None:
-                page.write(report_of(figures, taken))
+        target = stack.enter_context(output_to(output))
+        report_file = None if report is None else stack.enter_context(output_to(str(report)))
+        figures = figures_of(question, sample, work(question, sample, measured_on))
+        figures["warnings"] += warning
+        target.write(_json(figures) if as_json else tables_text(figures))
+        if report_file is not None and page is not None:
+            report_file.write(page(figures, sample))
 
 
-@contextlib.contextmanager
-def _server(question: Question, *, url: str | None, wanted: bool) -> Iterator[tuple[TuneServer | None, list[str]]]:
-    """Yield the server to measure on, or None and a sentence about what is missing from the figures.
+def _json(figures: dict[str, Any]) -> str:
+    return msgspec.json.format(msgspec.json.encode(figures), indent=2).decode() + "\n"
+
+
+def _server(
+    stack: contextlib.ExitStack, question: Question, url: str | None, *, wanted: bool
+) -> tuple[TuneServer | None, list[str]]:
+    """Open the server to measure on; without one return None and a warning.
 
     Raises:
         SettingsError: The URL cannot be used.
         StoreUnavailable: The server does not answer.
         StoreMisconfigured: It is too old, or drops keys when it is full.
     """
-    with contextlib.ExitStack() as stack:
-        found, reason = None, "--no-server"
-        if wanted:
-            try:
-                found = stack.enter_context(tune_server(url, question.profile, question.namespace_bytes))
-            except MissingToolError as error:
-                reason = str(error)
-        yield found, [] if found else [f"memory is not forecast without a server ({reason}); --redis names one"]
-
-
-def _with(values: tuple[float, ...], own: float, config: Path | None) -> tuple[float, ...]:
-    """Return what is tried, with what a settings file asks for."""
-    return tuple(sorted({*values, own})) if config is not None else values
+    reason = "--no-server"
+    if wanted:
+        try:
+            return stack.enter_context(tune_server(url, question.profile, question.namespace_bytes)), []
+        except MissingToolError as error:
+            reason = str(error)
+    return None, [f"memory is not forecast without a server ({reason}); --redis names one"]
 
 
 def _kinds(profile: Profile, units: list[str] | None, sizes: list[int] | None) -> tuple[ShingleOptions, ...]:
@@ -130,15 +131,14 @@ def _kinds(profile: Profile, units: list[str] | None, sizes: list[int] | None) -
     wrong = [unit for unit in units or () if unit not in SIZES] + [size for size in sizes or () if not 1 <= size <= 64]
     if wrong:
         raise SettingsError(f"{wrong[0]}: --unit is word or char, --size from 1 to 64")
-    kinds = dict.fromkeys([own] if not units and not sizes else [])
-    for unit in dict.fromkeys(units or SIZES):
-        for size in dict.fromkeys(sizes or SIZES[unit]):
-            kinds[_kind(own, "word" if unit == "word" else "char", size)] = None
-    return tuple(kinds)
+    kinds = [] if units or sizes else [own]
+    for unit in units or SIZES:
+        kinds += [_kind(own, "word" if unit == "word" else "char", size) for size in sizes or SIZES[unit]]
+    return tuple(dict.fromkeys(kinds))
 
 
 def _kind(own: ShingleOptions, unit: Literal["word", "char"], size: int) -> ShingleOptions:
-    """Return a kind of shingles that is like the profile's in all else, as far as that is for this kind."""
+    """Return a kind of shingles with all settings of the profile that apply to it."""
     if (unit, size) == (own.unit, own.size):
         return own
     # Stop shingles were learnt for one unit and size.
@@ -148,7 +148,7 @@ def _kind(own: ShingleOptions, unit: Literal["word", "char"], size: int) -> Shin
     return replace(other, unit=unit, stop_words=frozenset(), keep_white_space=True)
 
 
-def _numbers(option: str, given: list[float] | None, usual: tuple[float, ...], most: float) -> tuple[float, ...]:
+def _numbers(option: str, given: list[float] | None, default: tuple[float, ...], *, most: float) -> tuple[float, ...]:
     """Return the values of an option, sorted.
 
     Raises:
@@ -157,33 +157,20 @@ def _numbers(option: str, given: list[float] | None, usual: tuple[float, ...], m
     for value in given or ():
         if not 0.0 < value <= most:
             raise SettingsError(f"{option} {value:g}: must be above 0 and {'at most' if most == 1.0 else 'below'} 1")
-    return tuple(sorted(set(given or usual)))
+    return tuple(sorted(set(given or default)))
 
 
-def _documents_per_day(value: float) -> float:
-    if not 1.0 <= value <= 1e12:
-        raise SettingsError(f"--documents-per-day {value:g}: must be at least 1 and at most 10^12")
-    return value
-
-
-def _report_maker(*, wanted: bool) -> Callable[[dict[str, Any], Sample], str]:
-    """Return the function that makes the report; a missing library is noticed before the work begins.
+def _report_page() -> Callable[[dict[str, Any], Sample], str]:
+    """Return the function that renders the report; a missing library is reported before the work.
 
     Raises:
         SettingsError: A library of the extra "report" is not installed.
     """
-    if not wanted:
-        return lambda _figures, _sample: ""
     try:
-        from streamdedup.cli.tune_report import page  # noqa: PLC0415  needs the extra "report"
+        from streamdedup.cli.rendering.tuning_report import page  # noqa: PLC0415  needs the extra "report"
     except ModuleNotFoundError as error:
         raise SettingsError(f"--report needs {error.name}: pip install 'streamdedup[report]'") from error
     return page
-
-
-def _report_to(path: Path | None) -> contextlib.AbstractContextManager[Output | None]:
-    """Open the file of the report, where one is wanted."""
-    return contextlib.nullcontext() if path is None else output_to(str(path))
 
 
 def register(app: typer.Typer) -> None:

@@ -11,20 +11,20 @@ from streamdedup.corpora import Entry
 
 #: Shortest and longest word that is made up, in letters.
 _WORD_LETTERS: Final = (3, 9)
-#: First and last of the characters that replace one of a script without spaces: common Han.
+#: First and last character that replaces one of a script without spaces: common Han.
 _HAN: Final = (0x4E00, 0x9FA5)
 
 _unspaced = "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSPACED)
-#: A word: what stands between blanks; in scripts without spaces a character.
+#: A word: a run of characters between spaces; in scripts without spaces a character.
 _WORD: Final = re.compile(rf"[{_unspaced}]|[^\s{_unspaced}]+")
 
 
 class Variation:
-    """What to change about each document that is sent; the same for the same seed, whatever was sent before.
+    """Changes documents before they are sent; the change depends on the seed and the document only.
 
     Args:
-        share: How many of a text's words are replaced by others, from 0 to 1.
-        seed: What the choice of words is drawn from.
+        share: Share of a text's words that are replaced by others, from 0 to 1.
+        seed: Seed of the choice of words.
         same_ids: Keep the ids in every pass; else those of the second pass end in ``#2``, and so on.
     """
 
@@ -34,16 +34,16 @@ class Variation:
         self._same_ids = same_ids
 
     def of(self, entry: Entry, number: int) -> Entry:
-        """Return ``entry`` as it is to be sent in pass ``number``, counted from 1.
+        """Return the entry to send in pass ``number``, counted from 1.
 
-        What is no document is never changed. A document that is changed loses the fields that the daemon does not read.
+        A line that is no document is not changed. A changed document loses the fields that the daemon does not read.
         """
         if entry.problem is not None:
             return entry
         document_id = entry.id if number == 1 or self._same_ids else f"{entry.id}#{number}"
         text = entry.text
         if self._share and text:
-            # The document's place and not its turn, so that a limit or another order changes nothing.
+            # The place in the file, so that a limit or another order changes nothing.
             place = f"{self._seed}/{number}/{entry.file}/{entry.line}"
             text = vary(text, self._share, random.Random(place))  # noqa: S311  no secret depends on it
         if (document_id, text) == (entry.id, entry.text):
@@ -54,8 +54,8 @@ class Variation:
 def vary(text: str, share: float, chance: random.Random) -> str:
     """Return ``text`` with ``share`` of its words replaced by made-up ones.
 
-    Of n words, ``share`` * n are replaced; a fraction left over is one more with that chance, so that short texts are
-    changed as much as long ones in the mean.
+    Of n words, ``share`` * n are replaced; the fraction of this number is the chance of one more, so that short texts
+    are changed as much as long ones in the mean.
     """
     words = list(_WORD.finditer(text))
     count = min(len(words), int(len(words) * share + chance.random()))

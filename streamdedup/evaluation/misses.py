@@ -1,4 +1,4 @@
-"""Why a pair was missed: for each one the first reason that is enough by itself."""
+"""The miss classifier: for each missed pair the first reason that explains it alone."""
 
 from enum import StrEnum
 
@@ -6,43 +6,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.detection.model import DetectorOptions
-from streamdedup.evaluation.sets import ShingleSets, similarities
 from streamdedup.evaluation.trial import Findings
+from streamdedup.evaluation.truth import ShingleSets, similarities
 from streamdedup.similarity.lsh import shared_bands
 from streamdedup.similarity.minhash import HashFamily
+from streamdedup.text.hashing import offsets_of
 
-#: Pairs whose signatures are made at once.
-_PAIRS_AT_ONCE = 1 << 9
+#: Pairs whose signatures are computed at once.
+_BATCH_PAIRS = 512
 
 
 class Miss(StrEnum):
-    """Why a pair was not found, in the order in which the reasons are asked for."""
+    """Why a pair was missed, in the order in which the reasons are checked."""
 
-    #: One of the documents was passed over: no text, too short, too few words.
+    #: A document was skipped: no text, too short, too few words.
     SKIPPED = "document passed over"
-    #: Both are compared exactly, and their similarity lies below the threshold; for a truth that comes from elsewhere.
+    #: Both are compared exactly, and their similarity is below the threshold; occurs for a given truth only.
     DISSIMILAR = "similarity below the threshold"
-    #: The record times lie too far apart.
+    #: The record times are too far apart.
     OUTSIDE_WINDOW = "outside the window"
-    #: They have fewer band keys in common than asked for, as a rule none: they never met.
+    #: Fewer common band keys than ``min_shared_bands``: the pair is no candidate.
     NO_SHARED_BAND = "too few shared bands"
-    #: A signature stands for at least one of them, and says less than the threshold.
+    #: At least one of them is stored as a signature, and the estimate is below the threshold.
     ESTIMATE = "estimate below the threshold"
-    #: A bucket was full, so that they did not meet or were not compared.
+    #: A bucket was full, so that a document was not inserted or not compared.
     FULL_BUCKET = "full bucket"
-    #: The later one met more candidates than are compared.
+    #: The later document has more candidates than are compared.
     CANDIDATE_CAP = "too many candidates"
     #: None of these.
     UNEXPLAINED = "unexplained"
 
 
 class MissClassifier:
-    """Tells why pairs were missed.
+    """Explains missed pairs.
 
     Args:
-        options: What decided.
-        sets: The shingles of all documents.
-        findings: What was found.
+        options: Options of the detector.
+        sets: Shingles of all documents.
+        findings: Findings of the trial.
         times_ms: int64 (n_documents,); record times, for the window.
     """
 
@@ -56,64 +57,53 @@ class MissClassifier:
         self._times_ms = times_ms
 
     def reasons(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> list[Miss]:
-        """Return one reason for each missed pair.
+        """Return one reason for each missed pair; ``left`` and ``right``: int64 (n,), numbers of documents."""
+        steps = range(0, len(left), _BATCH_PAIRS)
+        batches = (self._batch(left[low : low + _BATCH_PAIRS], right[low : low + _BATCH_PAIRS]) for low in steps)
+        return [reason for batch in batches for reason in batch]
 
-        Args:
-            left: int64 (n,); places of documents.
-            right: int64 (n,); of their partners, each the greater place.
-        """
-        reasons: list[Miss] = []
-        for low in range(0, len(left), _PAIRS_AT_ONCE):
-            reasons += self._some(left[low : low + _PAIRS_AT_ONCE], right[low : low + _PAIRS_AT_ONCE])
-        return reasons
-
-    def _some(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> list[Miss]:
+    def _batch(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> list[Miss]:
         found, options = self._findings, self._options
-        ours, theirs = self._signatures(left), self._signatures(right)
-        shared = shared_bands(options.banding.band_keys(ours), options.banding.band_keys(theirs))
+        signed_left, signed_right = self._signatures(left), self._signatures(right)
+        shared = shared_bands(options.banding.band_keys(signed_left), options.banding.band_keys(signed_right))
         exact = compared_exactly(self._sets, options, left, right)
-        true = similarities(self._sets, left, right, options.measure)
+        below = similarities(self._sets, left, right, options.measure) < options.threshold
         window = np.inf if options.window_ms is None else options.window_ms
-        full = found.met_full[right] | (found.met_full[left] & ~found.over_candidates[right])
-        conditions = (
-            (found.skipped[left] | found.skipped[right], Miss.SKIPPED),
-            (exact & (true < options.threshold), Miss.DISSIMILAR),
-            (np.abs(self._times_ms[left] - self._times_ms[right]) > window, Miss.OUTSIDE_WINDOW),
-            (shared < options.min_shared_bands, Miss.NO_SHARED_BAND),
-            (~exact & (options.measure.estimate(ours, theirs) < options.threshold), Miss.ESTIMATE),
-            (full, Miss.FULL_BUCKET),
-            (found.over_candidates[right], Miss.CANDIDATE_CAP),
-        )
-        reason = np.select([condition for condition, _ in conditions], range(len(conditions)), len(conditions))
-        names = [*(name for _, name in conditions), Miss.UNEXPLAINED]
+        conditions = {
+            Miss.SKIPPED: found.skipped[left] | found.skipped[right],
+            Miss.DISSIMILAR: exact & below,
+            Miss.OUTSIDE_WINDOW: np.abs(self._times_ms[left] - self._times_ms[right]) > window,
+            Miss.NO_SHARED_BAND: shared < options.min_shared_bands,
+            Miss.ESTIMATE: ~exact & (options.measure.estimate(signed_left, signed_right) < options.threshold),
+            Miss.FULL_BUCKET: found.full_bucket[right] | (found.full_bucket[left] & ~found.over_candidates[right]),
+            Miss.CANDIDATE_CAP: found.over_candidates[right],
+        }
+        reason = np.select(list(conditions.values()), range(len(conditions)), len(conditions))
+        names = [*conditions, Miss.UNEXPLAINED]
         return [names[at] for at in reason.tolist()]
 
     def _signatures(self, documents: NDArray[np.int64]) -> NDArray[np.uint32]:
-        """Return the signatures of documents; of one without shingles zeros, which no condition comes to."""
+        """Return the signatures of documents; zeros for a document without shingles, which was skipped."""
         sets = [self._sets.of(document) for document in documents.tolist()]
-        filled = [at for at, one in enumerate(sets) if one.size]
+        sizes = np.array([one.size for one in sets], np.int64)
         signatures = np.zeros((len(sets), self._options.permutations), np.uint32)
-        if filled:
-            offsets = np.append(0, np.cumsum([sets[at].size for at in filled]))
-            signatures[filled] = self._family.sign(np.concatenate([sets[at] for at in filled]), offsets)
+        if sizes.any():
+            signatures[sizes > 0] = self._family.sign(np.concatenate(sets), offsets_of(sizes[sizes > 0]))
         return signatures
 
 
 def compared_exactly(
     sets: ShingleSets, options: DetectorOptions, left: NDArray[np.int64], right: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Return which pairs the method compares exactly, because it keeps the shingles of both.
+    """Return the pairs that the detector compares exactly because the shingles of both documents are stored, bool (n,).
 
     Args:
-        sets: The shingles of all documents.
-        options: With the greatest number of shingles that are kept.
-        left: int64 (n,); places of documents.
-        right: int64 (n,); of their partners.
+        sets: Shingles of all documents.
+        options: Options of the detector, with the greatest number of shingles that are stored.
+        left: int64 (n,); numbers of documents.
+        right: int64 (n,); their partners.
     """
-    if options.exact_limit is None:
-        return np.ones(len(left), np.bool_)
-    kept = sets.sizes <= options.exact_limit
-    if options.exact_limit == 0:
-        kept[:] = False
-    exact: NDArray[np.bool_] = kept[left] & kept[right]
+    limit = np.inf if options.exact_limit is None else options.exact_limit
+    stored = (sets.sizes <= limit) & (limit > 0)
+    exact: NDArray[np.bool_] = stored[left] & stored[right]
     return exact

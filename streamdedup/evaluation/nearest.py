@@ -1,4 +1,4 @@
-"""The documents that are nearest to one, by exact similarity; every document is compared."""
+"""The documents nearest to one document, by exact similarity; every document is compared."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,47 +6,42 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.evaluation.sets import ShingleSets
+from streamdedup.evaluation.truth import ShingleSets
 
 
 class Neighbour(NamedTuple):
-    """A document and how similar it is."""
+    """A document and its similarity."""
 
     id: str
     similarity: float
 
 
 class NearestDocuments:
-    """Keeps the documents nearest to one while all others pass by.
+    """Keeps the nearest documents of a stream.
 
     Args:
-        target: Its shingles, ascending.
-        most: How many to keep, at least 1.
-        threshold: Least similarity; one shingle in common is always needed.
+        target: Shingles of the document, ascending.
+        most: Documents to keep, at least 1.
+        threshold: Least similarity; a neighbour shares at least one shingle in any case.
+
+    Attributes:
+        nearest: The nearest documents so far, the most similar first, equally similar ones by id.
+        near_count: Documents so far that reach the threshold.
     """
 
     def __init__(self, target: NDArray[np.uint32], most: int, threshold: float) -> None:
         self._target = target
         self._most = most
         self._threshold = threshold
-        self._nearest: list[Neighbour] = []
+        self.nearest: list[Neighbour] = []
         self.near_count = 0
 
-    def pass_by(self, ids: Sequence[str], sets: ShingleSets) -> None:
-        """Compare with some documents.
-
-        Args:
-            ids: n of them; the document itself not among them.
-            sets: Their shingles.
-        """
+    def compare(self, ids: Sequence[str], sets: ShingleSets) -> None:
+        """Compare with a batch of other documents."""
         shared = np.append(0, np.cumsum(np.isin(sets.hashes, self._target)))[sets.offsets]
         common = np.diff(shared)
         similarities = common / np.maximum(len(self._target) + sets.sizes - common, 1)
         near = np.flatnonzero((similarities >= self._threshold) & (common > 0))
         self.near_count += len(near)
         found = [Neighbour(ids[at], float(similarities[at])) for at in near.tolist()]
-        self._nearest = sorted([*self._nearest, *found], key=lambda one: (-one.similarity, one.id))[: self._most]
-
-    def nearest(self) -> list[Neighbour]:
-        """Return the nearest ones so far, the most similar first, equally similar ones by id."""
-        return list(self._nearest)
+        self.nearest = sorted([*self.nearest, *found], key=lambda one: (-one.similarity, one.id))[: self._most]

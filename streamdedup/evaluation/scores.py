@@ -1,42 +1,90 @@
-"""Recall and precision of what was found, against a truth.
+"""Recall and precision of the pairs found, against a truth.
 
-Where the method keeps the shingles of both documents its similarity is exact, and there recall and precision are
-promised at the threshold t. Elsewhere it is an estimate with the standard error e = sqrt(t (1 - t) / K); a pair near t
-is a coin toss, so recall is counted from t + 3 e on and precision at t - 3 e.
+Where the shingles of both documents are stored the similarity is exact, and recall and precision are promised at the
+threshold t. Elsewhere the similarity is an estimate with the standard error e = sqrt(t (1 - t) / K); a pair near t may
+fall on either side, so recall counts from t + 3 e on and precision from t - 3 e on.
 """
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.detection.model import DetectorOptions
-from streamdedup.evaluation.grouping import ClusterQuality, compare, stars
 from streamdedup.evaluation.misses import Miss, MissClassifier, compared_exactly
-from streamdedup.evaluation.rates import Rate
-from streamdedup.evaluation.sets import ShingleSets, similarities
-from streamdedup.evaluation.trial import Findings
-from streamdedup.evaluation.truth import Pairs, Truth
+from streamdedup.evaluation.trial import Findings, FoundPairs
+from streamdedup.evaluation.truth import Pairs, ShingleSets, similarities
 
-#: Standard errors by which estimated pairs may be off without being held against the method.
+#: Standard errors that an estimated pair may be off.
 TOLERANCE: Final = 3.0
+#: Quantile of the normal distribution for bounds of 95 %.
+_Z: Final = NormalDist().inv_cdf(0.975)
 #: Width of a band of similarity.
 _BAND: Final = 0.05
 #: Examples of missed pairs for each reason.
 _EXAMPLES: Final = 5
 
 
-class BandScore(NamedTuple):
-    """Recall of the pairs of one band of similarity.
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A share: hits of a total."""
+
+    hits: int
+    total: int
+
+    @classmethod
+    def of(cls, hits: NDArray[np.bool_]) -> "Rate":
+        """Return the share of the true values."""
+        return cls(int(np.count_nonzero(hits)), len(hits))
+
+    @property
+    def share(self) -> float | None:
+        """The share, 0 .. 1; None for a total of 0."""
+        return self.hits / self.total if self.total else None
+
+    def bounds(self) -> tuple[float, float] | None:
+        """Return the 95 % bounds of the probability; None for a total of 0.
+
+        Wilson's score interval (1927), which does not claim certainty where all or none are hits:
+
+            (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
+
+        For 99 of 100 it is 0.946 .. 0.998; for 100 of 100 0.963 .. 1.
+        """
+        if not self.total:
+            return None
+        p, n, zz = self.hits / self.total, self.total, _Z * _Z
+        middle = p + zz / (2 * n)
+        half = _Z * math.sqrt(p * (1 - p) / n + zz / (4 * n * n))
+        scale = 1 + zz / n
+        return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+
+    def __add__(self, other: "Rate") -> "Rate":
+        """Pool two shares."""
+        return Rate(self.hits + other.hits, self.total + other.total)
+
+
+class Truth(NamedTuple):
+    """The pairs that should be found.
 
     Attributes:
-        low: From, included.
-        high: To, not included; 1 and 1 is the band of the equal ones.
-        recall: Found among all true ones in it.
+        pairs: All true pairs; those below the threshold do not count.
+        computed: ``pairs`` are all pairs with an exact Jaccard similarity of at least the threshold. Otherwise they
+            were judged elsewhere, and a found pair is right if it is among them.
     """
+
+    pairs: Pairs
+    computed: bool
+
+
+class BandScore(NamedTuple):
+    """Recall of the true pairs with a similarity from ``low`` to below ``high``; 1 and 1 is the band of equal sets."""
 
     low: float
     high: float
@@ -44,7 +92,7 @@ class BandScore(NamedTuple):
 
 
 class MissedPair(NamedTuple):
-    """An example of a pair that was missed: the places of its documents, its similarity and the reason."""
+    """A missed pair: numbers of its documents, similarity, and reason."""
 
     left: int
     right: int
@@ -52,22 +100,47 @@ class MissedPair(NamedTuple):
     reason: Miss
 
 
-class Scores(NamedTuple):
-    """How good what was found is.
+class ClusterScore(NamedTuple):
+    """Agreement of the clusters with the true ones; None where there is nothing to judge.
+
+    Pairwise: of the pairs of documents in one cluster, the share in one true cluster (precision), and of the pairs in
+        one true cluster, the share in one cluster (recall). B-cubed (A. Bagga, B. Baldwin, 1998): the same for the
+        companions of each document, itself included, as a mean over the documents with a companion in either
+        clustering.
 
     Attributes:
-        recall: Of all true pairs at the threshold and above, those found.
-        precision: Of all found pairs, those that are true.
-        exact_recall: Recall of the true pairs that the method compares exactly.
-        exact_precision: Precision of the found pairs that it calls exact.
+        found_count: Clusters of at least two documents.
+        true_count: The same of the true ones.
+        pairwise_precision: See above.
+        pairwise_recall: See above.
+        b_cubed_precision: See above.
+        b_cubed_recall: See above.
+    """
+
+    found_count: int
+    true_count: int
+    pairwise_precision: float | None
+    pairwise_recall: float | None
+    b_cubed_precision: float | None
+    b_cubed_recall: float | None
+
+
+class Scores(NamedTuple):
+    """Scores of a trial.
+
+    Attributes:
+        recall: Found pairs among the true pairs from the threshold on.
+        precision: True pairs among the found pairs.
+        exact_recall: Recall of the true pairs that the detector compares exactly.
+        exact_precision: Precision of the found pairs that it reports as exact.
         estimated_recall: Recall of the true pairs that it estimates, from ``estimated_from`` on.
-        estimated_precision: Precision of those it calls estimated, at ``estimated_at``.
+        estimated_precision: Precision of the pairs that it reports as estimated, from ``estimated_at`` on.
         estimated_from: The threshold plus three standard errors, at most 1.
         estimated_at: The threshold minus three standard errors.
         bands: Recall by similarity.
-        missed: Missed pairs by reason, each with one.
+        missed: Missed pairs by reason, without reasons of no pair.
         examples: Some of them.
-        clusters: Quality of the clusters.
+        clusters: Agreement of the clusters.
     """
 
     recall: Rate
@@ -81,11 +154,11 @@ class Scores(NamedTuple):
     bands: Sequence[BandScore]
     missed: Mapping[Miss, int]
     examples: Sequence[MissedPair]
-    clusters: ClusterQuality
+    clusters: ClusterScore
 
 
 def lowest_judged(options: DetectorOptions) -> float:
-    """Return the similarity from which on an estimated pair may be reported without being held against the method."""
+    """Return the least true similarity of an estimated pair that counts as right."""
     error = options.measure.standard_error(options.threshold, options.permutations)
     return max(options.threshold - TOLERANCE * error, 0.0)
 
@@ -98,66 +171,49 @@ def score(
     ids: list[str],
     times_ms: NDArray[np.int64] | None = None,
 ) -> Scores:
-    """Compare what was found with the truth.
+    """Compare findings with the truth.
 
     Args:
-        truth: What should be found.
-        findings: What was found.
-        options: By which rules.
-        sets: The shingles of all documents.
-        ids: Of all documents, by place.
-        times_ms: int64 (n_documents,); record times, for the window; all the same if None.
+        truth: The pairs that should be found.
+        findings: Findings of the trial.
+        options: Options of the detector.
+        sets: Shingles of all documents.
+        ids: Ids of all documents.
+        times_ms: int64 (n_documents,); record times, for the window; None for equal times.
     """
+    pairs, estimated_at = findings.pairs, lowest_judged(options)
     wanted = truth.pairs.where(truth.pairs.similarities >= options.threshold)
-    found = np.isin(_keys(wanted.left, wanted.right, ids), _keys(findings.pairs.left, findings.pairs.right, ids))
+    found = np.isin(_codes(wanted, ids), _codes(pairs, ids))
     exact = compared_exactly(sets, options, wanted.left, wanted.right)
-    estimated_from = min(2 * options.threshold - lowest_judged(options), 1.0)
+    estimated_from = min(2 * options.threshold - estimated_at, 1.0)
     sure = ~exact & (wanted.similarities >= estimated_from)
     missed = wanted.where(~found)
     times = np.zeros(len(ids), np.int64) if times_ms is None else times_ms
     reasons = MissClassifier(options, sets, findings, times).reasons(missed.left, missed.right)
-    right = _right(truth, findings, options, sets, ids)
-    called_exact = findings.pairs.exact
+    if truth.computed:
+        true = similarities(sets, pairs.left, pairs.right, options.measure)
+        right, nearly_right = true >= options.threshold, true >= estimated_at
+    else:
+        right, nearly_right = (np.isin(_codes(pairs, ids), _codes(judged, ids)) for judged in (wanted, truth.pairs))
     return Scores(
-        recall=_rate(found),
-        precision=_rate(right.at_threshold),
-        exact_recall=_rate(found[exact]),
-        exact_precision=_rate(right.at_threshold[called_exact]),
-        estimated_recall=_rate(found[sure]),
-        estimated_precision=_rate(right.within_error[~called_exact]),
+        recall=Rate.of(found),
+        precision=Rate.of(right),
+        exact_recall=Rate.of(found[exact]),
+        exact_precision=Rate.of(right[pairs.exact]),
+        estimated_recall=Rate.of(found[sure]),
+        estimated_precision=Rate.of(nearly_right[~pairs.exact]),
         estimated_from=estimated_from,
-        estimated_at=lowest_judged(options),
+        estimated_at=estimated_at,
         bands=_bands(wanted.similarities, found, options.threshold),
         missed={reason: count for reason in Miss if (count := Counter(reasons)[reason])},
         examples=_examples(missed, reasons),
-        clusters=compare(findings.clusters, stars(wanted, ids)),
+        clusters=compare_clusters(findings.clusters, star_clusters(wanted, ids)),
     )
 
 
-class _Right(NamedTuple):
-    """Which found pairs are right: at the threshold, and within the error of an estimate."""
-
-    at_threshold: NDArray[np.bool_]
-    within_error: NDArray[np.bool_]
-
-
-def _right(truth: Truth, findings: Findings, options: DetectorOptions, sets: ShingleSets, ids: list[str]) -> _Right:
-    pairs = findings.pairs
-    if truth.computed:
-        true = similarities(sets, pairs.left, pairs.right, options.measure)
-        return _Right(true >= options.threshold, true >= lowest_judged(options))
-    counted = truth.pairs.similarities >= options.threshold
-    keys, known = _keys(pairs.left, pairs.right, ids), _keys(truth.pairs.left, truth.pairs.right, ids)
-    return _Right(np.isin(keys, known[counted]), np.isin(keys, known))
-
-
-def _keys(left: NDArray[np.int64], right: NDArray[np.int64], ids: Sequence[str]) -> NDArray[np.int64]:
+def _codes(pairs: Pairs | FoundPairs, ids: Sequence[str]) -> NDArray[np.int64]:
     """Return one number for each pair."""
-    return left * len(ids) + right
-
-
-def _rate(hits: NDArray[np.bool_]) -> Rate:
-    return Rate(int(np.count_nonzero(hits)), len(hits))
+    return pairs.left * len(ids) + pairs.right
 
 
 def _bands(similarity: NDArray[np.float64], found: NDArray[np.bool_], threshold: float) -> list[BandScore]:
@@ -169,12 +225,12 @@ def _bands(similarity: NDArray[np.float64], found: NDArray[np.bool_], threshold:
     for low, high in itertools.pairwise(edges):
         inside = (similarity >= low) & ((similarity < high) | (low == high))
         if inside.any():
-            scores.append(BandScore(low, high, _rate(found[inside])))
+            scores.append(BandScore(low, high, Rate.of(found[inside])))
     return scores
 
 
 def _examples(missed: Pairs, reasons: Sequence[Miss]) -> list[MissedPair]:
-    """Return some missed pairs of each reason, the most similar ones."""
+    """Return the most similar missed pairs of each reason."""
     examples: list[MissedPair] = []
     counts: Counter[Miss] = Counter()
     for at in np.argsort(-missed.similarities, kind="stable").tolist():
@@ -183,3 +239,46 @@ def _examples(missed: Pairs, reasons: Sequence[Miss]) -> list[MissedPair]:
             pair = int(missed.left[at]), int(missed.right[at]), float(missed.similarities[at])
             examples.append(MissedPair(*pair, reasons[at]))
     return examples
+
+
+def star_clusters(pairs: Pairs, ids: Sequence[str]) -> NDArray[np.int64]:
+    """Return the first document of each document's cluster, its own number if alone; the rule of `detection.clusters`.
+
+    A document joins the cluster of its best earlier match if it matches that cluster's first document too; so a
+    difference from the clusters found is due to missed or wrong pairs, not to another definition of a cluster.
+
+    Args:
+        pairs: All true pairs.
+        ids: Ids of all documents; of equally similar matches that with the lesser id is the best.
+    """
+    similar = set(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))
+    best: dict[int, tuple[float, str, int]] = {}
+    for earlier, later, similarity in zip(*(column.tolist() for column in pairs), strict=True):
+        match = (-similarity, ids[earlier], earlier)
+        best[later] = min(best.get(later, match), match)
+    first = np.arange(len(ids))
+    for later in sorted(best):
+        of_best = int(first[best[later][2]])
+        if (of_best, later) in similar:
+            first[later] = of_best
+    return first
+
+
+def compare_clusters(found: NDArray[np.int64], true: NDArray[np.int64]) -> ClusterScore:
+    """Compare two clusterings, each int64 (n,): a cluster number for each document."""
+    _, found_at, found_sizes = np.unique(found, return_inverse=True, return_counts=True)
+    _, true_at, true_sizes = np.unique(true, return_inverse=True, return_counts=True)
+    _, cell_at, cell_sizes = np.unique(np.stack((found, true)), axis=1, return_inverse=True, return_counts=True)
+    companions = cell_sizes[cell_at.reshape(-1)]
+    judged = (found_sizes[found_at] > 1) | (true_sizes[true_at] > 1)
+    together, found_pairs, true_pairs = (
+        int((sizes * (sizes - 1)).sum()) for sizes in (cell_sizes, found_sizes, true_sizes)
+    )
+    return ClusterScore(
+        found_count=int(np.count_nonzero(found_sizes > 1)),
+        true_count=int(np.count_nonzero(true_sizes > 1)),
+        pairwise_precision=Rate(together, found_pairs).share,
+        pairwise_recall=Rate(together, true_pairs).share,
+        b_cubed_precision=float((companions / found_sizes[found_at])[judged].mean()) if judged.any() else None,
+        b_cubed_recall=float((companions / true_sizes[true_at])[judged].mean()) if judged.any() else None,
+    )

@@ -1,4 +1,4 @@
-"""A trial: documents go through the detector as the daemon would send them, and what it finds is noted."""
+"""Documents of files through the detector, as the daemon sends them, and the pairs that it finds."""
 
 import time
 from collections import Counter
@@ -14,18 +14,61 @@ from streamdedup.index.contract import BucketStore
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Document
 
-#: The one partition that all documents of a trial stand in.
+#: The one partition of all documents.
 PARTITION = Partition("trial", 0)
+
+
+def document_at(number: int, document_id: str, text: str, time_ms: int = 0) -> Document:
+    """Return a document of a run, with its number from 0 on as the offset."""
+    return Document(document_id, text, Position(*PARTITION, number), time_ms)
+
+
+class DetectorRun:
+    """Indexes documents in one partition; nothing is replayed.
+
+    Args:
+        options: Options of the detector.
+        store: An empty index, open.
+
+    Attributes:
+        documents_count: Documents so far.
+        skipped: Skipped and refused documents by reason.
+        seconds: Time of the detector and its store.
+    """
+
+    def __init__(self, options: DetectorOptions, store: BucketStore) -> None:
+        self._store = store
+        self._detector = Detector(options, store)
+        self._fence = store.fence(PARTITION, 0, 0)
+        self.documents_count = 0
+        self.skipped: Counter[str] = Counter()
+        self.seconds = 0.0
+
+    def index(self, documents: Sequence[Document]) -> DetectionResult:
+        """Index a batch of documents made by ``document_at``, in the order of their numbers.
+
+        Raises:
+            StoreUnavailable: The server of the store does not answer.
+        """
+        started = time.perf_counter()
+        result = self._detector.index(self._detector.prepare(documents), {PARTITION: self._fence})
+        # Pending matches serve a replay only.
+        self._store.finish({}, result.pending_positions, [self._fence])
+        self.seconds += time.perf_counter() - started
+        self.documents_count += len(documents)
+        self.skipped.update(reason.value for _, reason in result.skipped)
+        self.skipped.update(error.code for _, error in result.refused)
+        return result
 
 
 class FoundPairs(NamedTuple):
     """Pairs that were found, each once; left[n] < right[n].
 
     Attributes:
-        left: int64 (n,); places of documents.
+        left: int64 (n,); document numbers.
         right: int64 (n,).
-        similarities: float64 (n,); as the method says.
-        exact: bool (n,); whether the method calls it exact.
+        similarities: float64 (n,); as the detector reports them.
+        exact: bool (n,); the detector reports an exact similarity.
     """
 
     left: NDArray[np.int64]
@@ -35,118 +78,80 @@ class FoundPairs(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What a trial found.
+    """Result of a trial.
 
     Attributes:
-        pairs: The near-duplicates.
-        clusters: int64 (n_documents,); place of the first document of each document's cluster, its own if it is alone.
+        pairs: Near-duplicate pairs.
+        clusters: int64 (n_documents,); number of the first document of each document's cluster, its own if alone.
         skipped: bool (n_documents,); documents that are not in the index.
-        met_full: bool (n_documents,); documents that met a full bucket.
-        over_candidates: bool (n_documents,); documents that met more candidates than are compared.
-        skipped_counts: By reason.
-        candidates_count: Candidates met.
-        seconds: Spent by the detector and its store; reading is not in it.
+        full_bucket: bool (n_documents,); documents with a full bucket.
+        over_candidates: bool (n_documents,); documents with more candidates than are compared.
+        skipped_counts: Skipped documents by reason.
+        seconds: Time of the detector and its store.
     """
 
     pairs: FoundPairs
     clusters: NDArray[np.int64]
     skipped: NDArray[np.bool_]
-    met_full: NDArray[np.bool_]
+    full_bucket: NDArray[np.bool_]
     over_candidates: NDArray[np.bool_]
     skipped_counts: Mapping[str, int]
-    candidates_count: int
     seconds: float
 
 
-def document_at(place: int, document_id: str, text: str, time_ms: int = 0) -> Document:
-    """Return a document as a trial takes it.
-
-    Args:
-        place: How many documents stand before it.
-        document_id: Its id, which no other document of the trial has.
-        text: Its text.
-        time_ms: Its record time, milliseconds since the epoch.
-    """
-    return Document(document_id, text, Position(*PARTITION, place), time_ms)
-
-
 class Trial:
-    """Runs documents through a detector.
+    """Runs documents with different ids through a detector, and collects the findings.
 
     Args:
-        options: What decides.
+        options: Options of the detector.
         store: An empty index, open.
     """
 
     def __init__(self, options: DetectorOptions, store: BucketStore) -> None:
-        self._store = store
-        self._detector = Detector(options, store)
-        self._fence = store.fence(PARTITION, 0, 0)
-        self._ids: dict[str, int] = {}
+        self._run = DetectorRun(options, store)
+        self._numbers: dict[str, int] = {}
         self._pairs: list[tuple[int, int, float, bool]] = []
         self._clusters: dict[int, str] = {}
         self._skipped: list[int] = []
-        self._met_full: list[int] = []
+        self._full_bucket: list[int] = []
         self._over_candidates: list[int] = []
-        self._skipped_counts: Counter[str] = Counter()
-        self._candidates_count = 0
-        self._seconds = 0.0
 
     def add(self, documents: Sequence[Document]) -> None:
-        """Index a batch of documents, made by ``document_at``, their places following those before.
-
-        Raises:
-            StoreUnavailable: The server of the store does not answer.
-        """
-        started = time.perf_counter()
-        outcome = self._detector.index(self._detector.prepare(documents), {PARTITION: self._fence})
-        # Nothing is replayed here, so what was saved for a replay can go.
-        self._store.finish({}, outcome.pending_positions, [self._fence])
-        self._seconds += time.perf_counter() - started
-        self._ids.update((document.id, document.position.offset) for document in documents)
-        self._note(outcome)
-
-    def _note(self, outcome: DetectionResult) -> None:
-        for detection in outcome.detections:
-            place = detection.document.position.offset
-            self._clusters[place] = detection.cluster_id
-            self._pairs += [
-                (place, match.position.offset, match.similarity, match.method == "exact") for match in detection.matches
-            ]
-        passed_over = [*outcome.skipped, *((document, error.code) for document, error in outcome.refused)]
-        self._skipped += [document.position.offset for document, _ in passed_over]
-        self._skipped_counts.update(str(reason) for _, reason in passed_over)
-        self._met_full += [position.offset for position in outcome.before_full_buckets]
-        self._over_candidates += [position.offset for position in outcome.over_candidates]
-        self._candidates_count += outcome.candidates_count
+        """Index a batch, see ``DetectorRun.index``."""
+        result = self._run.index(documents)
+        self._numbers.update((document.id, document.position.offset) for document in documents)
+        for detection in result.detections:
+            number = detection.document.position.offset
+            self._clusters[number] = detection.cluster_id
+            for match in detection.matches:
+                ends = sorted((number, match.position.offset))
+                self._pairs.append((ends[0], ends[1], match.similarity, match.method == "exact"))
+        self._skipped += [document.position.offset for document, _ in (*result.skipped, *result.refused)]
+        self._full_bucket += [position.offset for position in result.before_full_buckets]
+        self._over_candidates += [position.offset for position in result.over_candidates]
 
     def findings(self) -> Findings:
-        """Return what was found so far."""
-        clusters = np.arange(len(self._ids))
-        for place, first in self._clusters.items():
-            clusters[place] = self._ids[first]
+        """Return the findings so far."""
+        clusters = np.arange(len(self._numbers))
+        for number, first in self._clusters.items():
+            clusters[number] = self._numbers[first]
+        left, right, similarities, exact = zip(*self._pairs, strict=True) if self._pairs else ((), (), (), ())
         return Findings(
-            pairs=_arrays(self._pairs),
+            pairs=FoundPairs(
+                np.array(left, np.int64),
+                np.array(right, np.int64),
+                np.array(similarities, np.float64),
+                np.array(exact, np.bool_),
+            ),
             clusters=clusters,
-            skipped=self._marked(self._skipped),
-            met_full=self._marked(self._met_full),
-            over_candidates=self._marked(self._over_candidates),
-            skipped_counts=dict(self._skipped_counts),
-            candidates_count=self._candidates_count,
-            seconds=self._seconds,
+            skipped=self._mask(self._skipped),
+            full_bucket=self._mask(self._full_bucket),
+            over_candidates=self._mask(self._over_candidates),
+            skipped_counts=dict(self._run.skipped),
+            seconds=self._run.seconds,
         )
 
-    def _marked(self, places: list[int]) -> NDArray[np.bool_]:
-        marked = np.zeros(len(self._ids), np.bool_)
-        marked[places] = True
-        return marked
-
-
-def _arrays(pairs: list[tuple[int, int, float, bool]]) -> FoundPairs:
-    ends = np.array([pair[:2] for pair in pairs], np.int64).reshape(-1, 2)
-    return FoundPairs(
-        ends.min(axis=1),
-        ends.max(axis=1),
-        np.array([pair[2] for pair in pairs], np.float64),
-        np.array([pair[3] for pair in pairs], np.bool_),
-    )
+    def _mask(self, numbers: list[int]) -> NDArray[np.bool_]:
+        mask = np.zeros(len(self._numbers), np.bool_)
+        mask[numbers] = True
+        return mask

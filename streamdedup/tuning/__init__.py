@@ -1,6 +1,7 @@
-"""Settings tried on a sample of texts: what they find, miss and cost. Used by ``streamdedup tune`` only.
+"""Settings tried on a sample of texts: pairs found, pairs missed, candidates, memory. Used by ``streamdedup tune``.
 
-``sample`` takes texts from a stream; ``study`` knows all pairs of the sample for one kind of shingles (``distinct``:
-copies; ``meetings``: candidates); ``rows`` chooses bands for each threshold and minimum recall; ``memory`` forecasts
-the memory of an index from small indexes on a real server; ``templates`` and ``advice`` tell what is worth knowing.
+``sample`` draws texts from a stream; ``study`` finds all pairs of the sample for one kind of shingles; ``candidates``
+counts pairs and buckets; ``rows`` chooses a banding for each threshold and minimum recall; ``memory`` forecasts the
+memory of an index from small indexes on a real server; ``templates`` finds boilerplate; ``advice`` recommends and
+warns.
 """

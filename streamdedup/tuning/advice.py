@@ -1,4 +1,4 @@
-"""Which row of the table to take, and what in a sample a user should know before."""
+"""The recommended row of the table, and warnings about the sample."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -6,33 +6,33 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.tuning.rows import LEAST_PAIRS, Row
+from streamdedup.tuning.rows import LEAST_PAIRS, TuningRow
 from streamdedup.tuning.study import Study
 from streamdedup.tuning.templates import Template
 
-#: Characters of a word with the blank that follows, roughly, where words are compared with characters.
+#: Characters of a word and the following space, roughly, to compare words with characters.
 _WORD_CHARACTERS: Final = 6
-#: Shares of the documents from which on something is worth a warning.
+#: Least shares of the documents for a warning.
 _SHORT_SHARE, _TEMPLATE_SHARE, _EMPTY_SHARE, _ESTIMATED_SHARE = 0.02, 0.10, 0.01, 0.10
-#: Size of a forecast, in samples, from which on there is a warning.
+#: A forecast of an index of more than so many times the sample has a warning.
 _FAR: Final = 50
 #: Characters of a template in a warning.
 _SHOWN: Final = 80
 
 
-class Choice(NamedTuple):
-    """A row, and why this one."""
+class Recommendation(NamedTuple):
+    """A row, the study of its shingles, and the reason for its kind of shingles."""
 
-    row: Row
+    row: TuningRow
+    study: Study
     reason: str
 
 
 def least_words(options: ShingleOptions, threshold: float) -> int:
-    """Return how many words a text must have so that one changed word leaves it at the threshold.
+    """Return the least number of words of a text that stays at the threshold when one word changes.
 
-    A word stands in k shingles of words: of s shingles s - k stay; (s - k) / (s + k) >= t from
-    s = k (1 + t) / (1 - t) on.
-    In k-character shingles a word of w characters stands in w + k - 1 of them.
+    A word is part of k shingles of words; of s shingles s - k stay, and (s - k) / (s + k) >= t holds from
+    s = k (1 + t) / (1 - t) on. A word of w characters is part of w + k - 1 shingles of k characters.
     """
     if threshold >= 1.0:
         return 0
@@ -43,63 +43,63 @@ def least_words(options: ShingleOptions, threshold: float) -> int:
     return int(np.ceil(shingles / _WORD_CHARACTERS))
 
 
-def choose(rows: Sequence[Row], studies: Sequence[Study], preferred: ShingleOptions) -> Choice:
-    """Choose the kind of shingles, among rows of one threshold and one minimum recall.
+def recommend(rows: Sequence[tuple[TuningRow, Study]], preferred: ShingleOptions) -> Recommendation:
+    """Recommend one of the rows of one threshold and one minimum recall.
 
-    The preferred kind, unless half of the texts are so short that a single changed word would take a pair below the
+    The preferred kind of shingles, unless half of the texts are so short that one changed word takes a pair below the
     threshold: then the kind that bears the shortest texts.
 
     Args:
-        rows: At least one.
-        studies: All kinds.
-        preferred: What the profile says.
+        rows: At least one, each with the study of its kind of shingles.
+        preferred: Shingles of the profile.
     """
-    threshold = rows[0].threshold
-    counts = studies[0].sets.token_counts
+    row, study = next((one for one in rows if one[0].options == preferred), rows[0])
+    threshold, name = row.threshold, f"{row.options.unit} {row.options.size}"
+    counts = study.sets.token_counts
     median = int(np.median(counts)) if counts.size else 0
-    row = next((row for row in rows if row.options == preferred), rows[0])
     needed = least_words(row.options, threshold)
-    name = f"{row.options.unit} {row.options.size}"
     if threshold >= 1.0:
-        return Choice(row, f"{name}: at a threshold of 1 any kind of shingles finds texts of the same words")
-    if median >= needed or len(rows) == 1:
-        return Choice(
-            row,
+        reason = f"{name}: at a threshold of 1 any kind of shingles finds texts of the same words"
+    elif median >= needed or len(rows) == 1:
+        reason = (
             f"{name}: half of the texts have {median:,} words or more; from {needed} words on, one "
-            f"changed word leaves a pair above {threshold:g}",
+            f"changed word leaves a pair above {threshold:g}"
         )
-    shortest = min(rows, key=lambda one: least_words(one.options, threshold))
-    fewer = least_words(shortest.options, threshold)
-    if fewer == needed:
-        return Choice(
-            row,
+    else:
+        shortest, of_shortest = min(rows, key=lambda one: least_words(one[0].options, threshold))
+        fewer = least_words(shortest.options, threshold)
+        if fewer < needed:
+            return Recommendation(
+                shortest,
+                of_shortest,
+                f"{shortest.options.unit} {shortest.options.size}: half of the texts have {median:,} words or fewer; "
+                f"in {name} shingles a pair that differs in one word needs {needed} words to stay above {threshold:g}, "
+                f"in these {fewer}",
+            )
+        reason = (
             f"{name}: no kind of shingles bears shorter texts; half of the texts have {median:,} words or fewer, and a "
-            f"pair that differs in one word needs {needed} to stay above {threshold:g}: think of a lower threshold",
+            f"pair that differs in one word needs {needed} to stay above {threshold:g}: think of a lower threshold"
         )
-    return Choice(
-        shortest,
-        f"{shortest.options.unit} {shortest.options.size}: half of the texts have {median:,} words or fewer; in {name} "
-        f"shingles a pair that differs in one word needs {needed} words to stay above {threshold:g}, in these {fewer}",
-    )
+    return Recommendation(row, study, reason)
 
 
 def warnings(
+    row: TuningRow,
     study: Study,
-    row: Row,
-    found: Sequence[Template],
+    templates: Sequence[Template],
     documents_kept: float,
     *,
     exact_limit: int | None,
     bucket_cap: int | None,
 ) -> Iterator[str]:
-    """Yield what a user should know.
+    """Yield warnings about the sample and the forecast.
 
     Args:
-        study: The sample with the recommended shingles.
-        row: The recommendation.
-        found: Templates, the most frequent first.
+        row: The recommended row.
+        study: The sample with its shingles.
+        templates: The most frequent first.
         documents_kept: Documents of the forecast.
-        exact_limit: Distinct shingles up to which a document is kept as a set.
+        exact_limit: Distinct shingles up to which a document is stored as a set.
         bucket_cap: Most members of a bucket.
     """
     documents = max(study.documents_count, 1)
@@ -111,10 +111,10 @@ def warnings(
         short = np.count_nonzero((tokens > 0) & (tokens < options.size)) / documents
         if short >= _SHORT_SHARE:
             yield f"{short:.1%} of the documents have fewer than {options.size} words and are one shingle as a whole"
-    if found and found[0].share >= _TEMPLATE_SHARE:
-        shown = " ".join(found[0].words)
+    if templates and templates[0].share >= _TEMPLATE_SHARE:
+        shown = " ".join(templates[0].words)
         shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
-        yield f"a template covers {found[0].share:.0%} of the sample: {shown}"
+        yield f"a template covers {templates[0].share:.0%} of the sample: {shown}"
     estimated = 1.0 - study.exact_share(exact_limit) if study.indexed_count else 0.0
     if estimated >= _ESTIMATED_SHARE:
         yield (
@@ -126,9 +126,10 @@ def warnings(
             f"the sample has {row.recall.edited.total} pairs of different texts from {row.threshold:g} on: too few to "
             f"measure recall by; theory decides"
         )
-    if bucket_cap is not None and row.largest_bucket >= bucket_cap:
+    largest = study.buckets(row.banding).largest
+    if bucket_cap is not None and largest >= bucket_cap:
         yield (
-            f"{row.largest_bucket:,} documents of the sample share one bucket, which takes {bucket_cap} (bucket_cap): "
+            f"{largest:,} documents of the sample share one bucket, which takes {bucket_cap} (bucket_cap): "
             f"of such pairs the most are missed, though never all of an exact copy's"
         )
     if documents_kept > _FAR * study.documents_count:

@@ -1,46 +1,70 @@
-"""Memory of an index in Redis, forecast from what its parts cost on a real server (``tuning.measurement``).
+"""Memory of an index in Redis, forecast from small indexes on a real server.
 
-An index consists of entries, buckets of one member, further members of buckets, and claims. The forecast counts them
-and adds up their measured bytes:
+An index consists of index entries, buckets with one member, further members of buckets, and claims. With N documents,
+B buckets and M members of all bands, and C claims its memory is
 
     entries(N) + bands x buckets(B / bands) + (M - B) x member + C x claim
 
-with N documents, B buckets and M members of all bands, and C claims. In the steady state, when as many documents expire
-as are inserted, some parts are stored for more than one lifetime.
+The parts are inserted one after the other into an empty index, once for n documents and once for n / 2; the growth of
+the server's memory gives the bytes of each part, and of entries and buckets the part that does not grow, such as the
+least number of bucket pages. Nothing is assumed about allocators, tables and stored forms.
+
+n is the number of documents of the forecast, halved until the index is small. A server's hash tables double as they
+grow, so those of the small index are as full as those of the large one. That holds for the measured row; with another
+number of bands the tables may be fuller or emptier, which is a few percent of the memory.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from itertools import cycle, islice, pairwise
+from typing import Final, NamedTuple, Protocol
 
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.model import DetectorOptions
+from streamdedup.index.contract import BucketStore, Fence
+from streamdedup.position import Partition, Position
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.tuning.rows import Demand, Row
+from streamdedup.tuning.rows import TuningRow, Workload
+from streamdedup.tuning.sample import Sample
 from streamdedup.tuning.study import Study
+from streamdedup.wire import Document
+
+#: Documents of the larger measured index: at most, and at least.
+MOST_DOCUMENTS: Final = 16_384
+LEAST_DOCUMENTS: Final = 1_024
+#: Documents of the sample whose entries are inserted, evenly spread over the sample.
+MOST_SAMPLED: Final = 4_096
+#: Documents of one call to the store.
+_BATCH: Final = 500
+#: Seed of document numbers, band keys and pair keys.
+_SEED: Final = 1
+
+
+class MeasuredServer(Protocol):
+    """A server whose memory can be read."""
+
+    def index(self, bands: int, bucket_layout: str) -> AbstractContextManager[BucketStore]:
+        """Create an empty index, and delete it at the end."""
+
+    def used_bytes(self) -> int:
+        """Return the memory of the data, once it is steady."""
 
 
 class EntryForm(NamedTuple):
-    """What decides the size of an index entry.
-
-    Attributes:
-        shingles: Kind of shingles.
-        exact_limit: Distinct shingles up to which a document is stored as a set; None for any number.
-    """
+    """Decides the size of an index entry: kind of shingles, and distinct shingles up to which a set is stored."""
 
     shingles: ShingleOptions
     exact_limit: int | None
 
 
 class Contents(NamedTuple):
-    """What an index holds.
-
-    Attributes:
-        entries: Index entries.
-        bands: Bands of the banding.
-        buckets: Buckets of all bands.
-        members: Members of all buckets.
-        claims: Pairs that are claimed in a lifetime.
-    """
+    """Numbers of index entries, bands, buckets and members of all bands, and claims of one lifetime."""
 
     entries: float
     bands: int
@@ -49,131 +73,232 @@ class Contents(NamedTuple):
     claims: float
 
 
-class Line(NamedTuple):
-    """Bytes of n things: fixed + each x n."""
-
-    each: float
-    fixed: float
-
-    def at(self, count: float) -> float:
-        """Return the bytes of so many things, at least 0."""
-        return max(self.fixed + self.each * count, 0.0)
-
-
 class Costs(NamedTuple):
-    """Bytes of the parts of an index.
+    """Bytes of the parts of an index with one bucket layout.
 
     Attributes:
-        entries: Of index entries.
-        buckets: Of the buckets of one band, with one member each.
+        entries_fixed: Of the entries, whatever their number.
+        entry: Of an entry.
+        buckets_fixed: Of the buckets of one band, whatever their number.
+        bucket: Of a bucket with one member.
         member: Of a further member.
         claim: Of a claim.
     """
 
-    entries: Line
-    buckets: Line
+    entries_fixed: float
+    entry: float
+    buckets_fixed: float
+    bucket: float
     member: float
     claim: float
 
+    def total(self, contents: Contents, member_lifetimes: float) -> float:
+        """Return the bytes of an index; ``member_lifetimes``: lifetimes for which bucket members are stored, mean."""
+        entries = max(self.entries_fixed + self.entry * contents.entries, 0.0)
+        buckets = max(contents.bands * self.buckets_fixed + self.bucket * contents.buckets, 0.0)
+        members = self.member * (contents.members - contents.buckets)
+        return entries + member_lifetimes * (buckets + members) + self.claim * contents.claims
 
-@dataclass(frozen=True, slots=True)
-class Lifetimes:
-    """For how many lifetimes parts of an index are stored in the steady state, mean.
+
+class MemoryForecast(NamedTuple):
+    """Forecasts the memory of indexes.
 
     Attributes:
-        members: Of bucket members, by layout.
-        claims: Of claims.
+        workload: Size of the index.
+        costs: Measured costs by bucket layout.
+        entry_bytes: Mean bytes of an entry, by form.
+        measured_form: Form of the entries in ``costs``.
+        member_lifetimes: Lifetimes for which bucket members are stored in the steady state, mean, by bucket layout.
+        claim_lifetimes: The same of claims.
     """
 
-    members: Mapping[str, float]
-    claims: float
+    workload: Workload
+    costs: Mapping[str, Costs]
+    entry_bytes: Mapping[EntryForm, float]
+    measured_form: EntryForm
+    member_lifetimes: Mapping[str, float]
+    claim_lifetimes: float
 
-
-class MemoryForecast:
-    """Forecasts the memory of an index.
-
-    Args:
-        demand: Size of the index.
-        lifetimes: Of its parts.
-        costs: Of its parts, by bucket layout.
-        differences: By how many bytes an entry of each form is larger than the entries of ``costs``, mean.
-    """
-
-    def __init__(
+    def total(
         self,
-        demand: Demand,
-        lifetimes: Lifetimes,
-        costs: Mapping[str, Costs],
-        differences: Mapping[EntryForm, float],
-    ) -> None:
-        self._demand = demand
-        self._lifetimes = lifetimes
-        self._costs = costs
-        self._differences = differences
-
-    def steady(self, study: Study, row: Row, bucket_layout: str, exact_limit: int | None) -> float:
-        """Return the bytes of an index in its steady state.
-
-        Args:
-            study: The sample with the row's shingles.
-            row: Bands of the index.
-            bucket_layout: Name of the layout.
-            exact_limit: Distinct shingles up to which a document is stored as a set; None for any number.
-        """
-        contents = contents_of(study, self._demand, row, self._demand.documents)
-        contents = contents._replace(claims=contents.claims * self._lifetimes.claims)
-        form = EntryForm(row.options, exact_limit)
-        return self._bytes(contents, bucket_layout, form, self._lifetimes.members[bucket_layout])
-
-    def filled(
-        self, study: Study, row: Row, bucket_layout: str, exact_limit: int | None, documents: float | None = None
+        study: Study,
+        row: TuningRow,
+        bucket_layout: str,
+        exact_limit: int | None,
+        filled_with: float | None = None,
     ) -> float:
-        """Return the bytes of an index that has just been filled for the first time, so that nothing has expired.
+        """Return the bytes of an index.
 
         Args:
             study: The sample with the row's shingles.
             row: Bands of the index.
             bucket_layout: Name of the layout.
             exact_limit: Distinct shingles up to which a document is stored as a set; None for any number.
-            documents: Documents in the index; None for those of the demand.
+            filled_with: Documents of an index that was filled for the first time, so that nothing has expired; None for
+                the steady state, in which as many documents expire as are inserted.
         """
-        count = self._demand.documents if documents is None else documents
-        contents = contents_of(study, self._demand, row, count, filling=True)
-        return self._bytes(contents, bucket_layout, EntryForm(row.options, exact_limit), 1.0)
+        if filled_with is None:
+            contents = contents_of(study, self.workload, row, self.workload.documents)
+            contents = contents._replace(claims=contents.claims * self.claim_lifetimes)
+            member_lifetimes = self.member_lifetimes[bucket_layout]
+        else:
+            contents = contents_of(study, self.workload, row, filled_with, filling=True)
+            member_lifetimes = 1.0
+        larger_by = self.entry_bytes[EntryForm(row.options, exact_limit)] - self.entry_bytes[self.measured_form]
+        return self.costs[bucket_layout].total(contents, member_lifetimes) + contents.entries * larger_by
 
-    def _bytes(self, contents: Contents, bucket_layout: str, form: EntryForm, lifetimes: float) -> float:
-        costs = self._costs[bucket_layout]
-        entries = costs.entries.at(contents.entries) + contents.entries * self._differences[form]
-        buckets = contents.bands * costs.buckets.at(contents.buckets / contents.bands)
-        further = (contents.members - contents.buckets) * costs.member
-        return entries + lifetimes * (buckets + further) + contents.claims * costs.claim
 
+def contents_of(
+    study: Study, workload: Workload, row: TuningRow, documents: float, *, filling: bool = False
+) -> Contents:
+    """Return the contents of an index of so many documents.
 
-def contents_of(study: Study, demand: Demand, row: Row, documents: float, *, filling: bool = False) -> Contents:
-    """Return what an index of so many documents holds.
-
-    With twice the documents there are 2^g times the buckets, as from half of the sample to all of it; beyond the
-    collection, documents bring buckets of their own.
+    Within the collection, twice the documents have 2^g times the buckets, as all of the sample has of half of it;
+    beyond the collection, documents bring buckets of their own.
 
     Args:
         study: The sample with the row's shingles.
-        demand: Size of the collection.
+        workload: Size of the collection.
         row: Bands of the index, and matches of its documents.
         documents: Documents in the index.
-        filling: Whether it is filled for the first time, so that a document met half of the others in the mean.
+        filling: The index is filled for the first time: a document was compared with half of the others in the mean.
     """
-    bands = row.banding.bands
-    meetings = study.meetings(row.banding.rows, bands)
-    sizes = meetings.members(bands)
-    halves = float(meetings.half_buckets[bands])
-    exponent = min(max(math.log2(len(sizes) / halves), 0.0), 1.0) if halves else 1.0
+    buckets = study.buckets(row.banding)
+    count, half = len(buckets.members), buckets.half_count
+    exponent = min(max(math.log2(count / half), 0.0), 1.0) if half else 1.0
     ratio = documents / max(study.documents_count, 1)
-    known = min(ratio, demand.collection / max(study.documents_count, 1))
-    matches = row.matches.at(min(documents, demand.collection) / (2 if filling else 1))
+    known = min(ratio, workload.collection / max(study.documents_count, 1))
+    matches = row.candidates.matches.at(min(documents, workload.collection) / (2 if filling else 1))
     return Contents(
         entries=documents,
-        bands=bands,
-        buckets=len(sizes) * (known**exponent * ratio / known if known > 1.0 else ratio),
-        members=float(sizes.sum()) * ratio,
-        claims=ratio * study.indexed_count * min(matches, demand.max_candidates or matches),
+        bands=row.banding.bands,
+        buckets=count * (known**exponent * ratio / known if known > 1.0 else ratio),
+        members=float(buckets.members.sum()) * ratio,
+        claims=ratio * study.indexed_count * min(matches, workload.max_candidates or matches),
     )
+
+
+def measured_documents(documents: float) -> int:
+    """Return the size of the larger measured index for a forecast of so many documents."""
+    while documents > MOST_DOCUMENTS:
+        documents /= 2
+    return max(round(documents), LEAST_DOCUMENTS)
+
+
+class Measurement:
+    """Measures the parts of indexes on a server.
+
+    Args:
+        server: The server.
+        options: Settings of the detector; shingles and exact limit are those of the entries.
+        sample: Texts of the entries; at least one.
+        partition: Partition that the entries name.
+    """
+
+    def __init__(self, server: MeasuredServer, options: DetectorOptions, sample: Sample, partition: Partition) -> None:
+        self._server = server
+        self._options = options
+        self.form = EntryForm(options.shingles, options.exact_limit)
+        self._partition = partition
+        self._random = np.random.default_rng(_SEED)
+        numbers = np.linspace(0, len(sample.ids) - 1, min(len(sample.ids), MOST_SAMPLED)).astype(np.int64).tolist()
+        self._documents = [
+            Document(sample.ids[number], sample.texts[number], Position(*partition, number), 0) for number in numbers
+        ]
+
+    def costs(self, study: Study, workload: Workload, row: TuningRow, bucket_layout: str) -> Costs:
+        """Measure an index and one of half its size.
+
+        Args:
+            study: The sample with the row's shingles.
+            workload: Size of the index of the forecast.
+            row: Bands of the index.
+            bucket_layout: Name of its layout.
+        """
+        size = measured_documents(workload.documents)
+        contents = contents_of(study, workload, row, workload.documents)
+        bands, count = contents.bands, round(contents.buckets / contents.bands * size / workload.documents)
+        members = study.buckets(row.banding).members
+        bucket_sizes = self._random.choice(members, count) if count else np.empty(0, np.int64)
+        # Buffers of the server grow with the first calls; they are no part of an index.
+        self._grown(bucket_layout, bands, _BATCH, bucket_sizes[:_BATCH])
+        half = self._grown(bucket_layout, bands, size // 2, bucket_sizes[: count // 2])
+        whole = self._grown(bucket_layout, bands, size, bucket_sizes)
+        entry = (whole.entries - half.entries) / (size - size // 2)
+        bucket = (whole.buckets - half.buckets) / bands / max(count - count // 2, 1)
+        further = bands * int((bucket_sizes - 1).sum())
+        return Costs(
+            entries_fixed=whole.entries - entry * size,
+            entry=entry,
+            buckets_fixed=whole.buckets / bands - bucket * count,
+            bucket=bucket,
+            member=whole.members / further if further else 0.0,
+            claim=whole.claims / size,
+        )
+
+    def entry_bytes(self, forms: Sequence[EntryForm], progress: Callable[[int], None]) -> dict[EntryForm, float]:
+        """Return the mean bytes of an entry of each form."""
+        size = max(len(self._documents), LEAST_DOCUMENTS)
+        found = {}
+        for form in forms:
+            with self._server.index(1, "sets") as store:
+                before = self._server.used_bytes()
+                self._insert_entries(store, store.fence(self._partition, 0, 0), form, size)
+                found[form] = (self._server.used_bytes() - before) / size
+            progress(1)
+        return found
+
+    def _grown(self, bucket_layout: str, bands: int, size: int, bucket_sizes: NDArray[np.int64]) -> "_Grown":
+        """Fill an index, and return the growth of memory by part.
+
+        Args:
+            bucket_layout: Name of the layout.
+            bands: Bands of the index.
+            size: Number of entries, and of claims.
+            bucket_sizes: Members of each bucket of a band, int64 (n,).
+        """
+        band_keys = self._random.integers(0, 1 << 32, (len(bucket_sizes), bands), np.uint32)
+        with self._server.index(bands, bucket_layout) as store:
+            fence = store.fence(self._partition, 0, 0)
+            used = [self._server.used_bytes()]
+            self._insert_entries(store, fence, self.form, size)
+            used.append(self._server.used_bytes())
+            for keys in (band_keys, np.repeat(band_keys, bucket_sizes - 1, axis=0)):
+                for low in range(0, len(keys), _BATCH):
+                    part = keys[low : low + _BATCH]
+                    store.insert_and_look_up(self._numbers(len(part)), part, [fence])
+                used.append(self._server.used_bytes())
+            for low in range(0, size, _BATCH):
+                places = range(low, min(low + _BATCH, size))
+                claims = [(self._random.bytes(16), Position(*self._partition, at)) for at in places]
+                store.claim_pairs(claims, [fence])
+            used.append(self._server.used_bytes())
+        return _Grown(*(after - before for before, after in pairwise(used)))
+
+    def _insert_entries(self, store: BucketStore, fence: Fence, form: EntryForm, size: int) -> None:
+        """Insert the entries of the sample, again and again under new document numbers."""
+        detector = Detector(replace(self._options, shingles=form.shingles, exact_limit=form.exact_limit), store)
+        entries = cycle(
+            entry
+            for low in range(0, len(self._documents), _BATCH)
+            for entry in detector.prepare(self._documents[low : low + _BATCH]).records
+        )
+        for low in range(0, size, _BATCH):
+            numbers = self._numbers(min(_BATCH, size - low))
+            batch = zip(numbers, islice(entries, len(numbers)), strict=False)
+            store.insert_entries(
+                [msgspec.structs.replace(entry, number=number, cluster=number) for number, entry in batch], [fence]
+            )
+
+    def _numbers(self, count: int) -> list[int]:
+        numbers: list[int] = self._random.integers(-(1 << 63), 1 << 63, count, np.int64).tolist()
+        return numbers
+
+
+class _Grown(NamedTuple):
+    """Bytes by which the memory grew with entries, buckets, further members and claims."""
+
+    entries: float
+    buckets: float
+    members: float
+    claims: float

@@ -1,23 +1,29 @@
 """A bounded sample of a stream of texts."""
 
+import itertools
 import random
 from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
-#: How to take a sample: each text with the same chance, or the first ones.
+import numpy as np
+from numpy.typing import NDArray
+
+#: How to draw a sample: each text with the same chance, or the first ones.
 Sampling = Literal["random", "first"]
-#: What the choice is drawn from: the same collection gives the same sample.
+#: Seed: the same collection gives the same sample.
 _SEED: Final = 1
+#: Runs of neighbouring texts in an excerpt.
+_EXCERPT_RUNS: Final = 10
 
 
 class Sample(NamedTuple):
-    """Some texts of a collection, in its order.
+    """Some texts of a collection, in the order of arrival.
 
     Attributes:
-        ids: Their ids.
-        texts: The texts.
+        ids: Document ids.
+        texts: Their texts.
         read_count: Documents that were read.
-        method: How they were chosen.
+        method: How the sample was drawn.
     """
 
     ids: list[str]
@@ -27,20 +33,20 @@ class Sample(NamedTuple):
 
     @property
     def share(self) -> float:
-        """What part of the stretch that it was taken from the sample is; 1 for the first texts, which lack nobody."""
+        """Share of the documents read that is in the sample; 1 for the first texts, which have all their neighbours."""
         return len(self.ids) / self.read_count if self.method == "random" and self.read_count else 1.0
 
 
-def take(documents: Iterable[tuple[str, str]], size: int, method: Sampling) -> Sample:
-    """Return a sample of a stream; memory holds the sample, whatever else comes.
+def draw_sample(documents: Iterable[tuple[str, str]], size: int, method: Sampling) -> Sample:
+    """Draw a sample from a stream; memory holds the sample only.
 
-    "random" reads the whole stream and keeps a reservoir (J. S. Vitter, 1985, algorithm R): document number i takes the
-    place of a random one with the chance size / i. "first" stops reading when it has enough.
+    "random" reads the whole stream and keeps a reservoir (J. S. Vitter, 1985, algorithm R): document number i replaces
+    a random one with the chance size / i. "first" stops reading after ``size`` documents.
 
     Args:
         documents: Ids and texts.
         size: Most documents to keep, at least 1.
-        method: How to choose.
+        method: How to draw.
     """
     chance = random.Random(_SEED)  # noqa: S311  no secret depends on it
     kept: list[tuple[int, str, str]] = []
@@ -52,5 +58,23 @@ def take(documents: Iterable[tuple[str, str]], size: int, method: Sampling) -> S
             kept[place] = (count, document_id, text)
         if method == "first" and count == size:
             break
-    kept.sort(key=lambda one: one[0])
-    return Sample([one[1] for one in kept], [one[2] for one in kept], count, method)
+    kept.sort()
+    return Sample([document_id for _, document_id, _ in kept], [text for _, _, text in kept], count, method)
+
+
+def excerpt(lengths: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Choose texts with about ``most`` characters in all: all texts, or ten runs of neighbours, evenly spread.
+
+    Args:
+        lengths: int64 (n,); characters of each text.
+        most: Characters of the excerpt.
+
+    Returns:
+        int64, ascending; numbers of the chosen texts.
+    """
+    part = most / max(int(lengths.sum()), 1)
+    if part >= 1.0:
+        return np.arange(len(lengths))
+    edges = np.linspace(0, len(lengths), _EXCERPT_RUNS + 1).astype(np.int64).tolist()
+    runs = [np.arange(low, low + max(1, int((high - low) * part))) for low, high in itertools.pairwise(edges)]
+    return np.unique(np.concatenate(runs).clip(max=len(lengths) - 1))

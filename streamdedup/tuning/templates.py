@@ -1,99 +1,79 @@
-"""Templates: runs of words that many documents share.
+"""Templates: runs of words that many documents share (boilerplate).
 
-A shingle that stands in many documents is looked up in one of them, and extended to both sides as long as the next one
-is about as frequent. Only words are looked at, whatever shingles the index has: they can be read.
+A shingle that occurs in many documents is located in one of them and extended to both sides as long as the next shingle
+is about as frequent. Shingles are those of words, whatever the index uses: words can be read.
 """
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streamdedup.evaluation.sets import ShingleSets
+from streamdedup.evaluation.truth import shingle_sets
 from streamdedup.text.shingles import ShingleOptions, Shingler, normalise
 
-#: Least share of the documents, and least number, that make a template of a run of words.
+_OPTIONS: Final = ShingleOptions("word", 3)
+#: Least share and least number of the documents that share a template.
 _LEAST_SHARE: Final = 0.01
 _LEAST_DOCUMENTS: Final = 5
-#: A neighbour belongs to the run while it is at least so frequent as the shingle that the run began with.
+#: A run ends at a shingle that is less than so many times as frequent as its first one.
 _AS_FREQUENT: Final = 0.5
-#: Shingles that a run has at least, unless it is a whole text: single frequent ones are turns of phrase.
+#: Fewest shingles of a run that is not a whole text; shorter ones are turns of phrase.
 _LEAST_RUN: Final = 4
-#: Words of a document that are looked at, and frequent shingles.
+#: Words of a document, and frequent shingles, that are used at most.
 _MOST_WORDS: Final = 5_000
 _MOST_SHINGLES: Final = 500
 
 
 class Template(NamedTuple):
-    """A run of words.
-
-    Attributes:
-        words: The words, normalised.
-        documents: In how many documents its most frequent shingle stands.
-        share: The same of all that were looked at.
-    """
+    """A run of normalised words, with the number and share of the documents that have its most frequent shingle."""
 
     words: tuple[str, ...]
     documents: int
     share: float
 
 
-def templates(sets: ShingleSets, texts: Sequence[str], options: ShingleOptions, count: int) -> list[Template]:
-    """Return the most frequent templates, each shingle in one of them only.
-
-    Args:
-        sets: Sets of word shingles, not of bags.
-        texts: The texts that they were made of.
-        options: How.
-        count: How many to return, at most.
-    """
-    distinct, place, frequency = np.unique(sets.hashes, return_index=True, return_counts=True)
-    least = max(_LEAST_DOCUMENTS, _LEAST_SHARE * len(texts))
-    often = np.flatnonzero(frequency >= least)
-    often = often[np.argsort(-frequency[often], kind="stable")][:_MOST_SHINGLES]
-    of_hash = dict(zip(distinct[frequency >= least].tolist(), frequency[frequency >= least].tolist(), strict=True))
-    document_of = np.searchsorted(sets.offsets, place[often], side="right") - 1
+def find_templates(texts: Sequence[str], most: int) -> list[Template]:
+    """Return at most so many templates, the most frequent first, each shingle in one of them only."""
+    shingler = Shingler(_OPTIONS)
+    sets = shingle_sets(shingler, texts)
+    hashes, place, counts = np.unique(sets.hashes, return_index=True, return_counts=True)
+    frequent = np.flatnonzero(counts >= max(_LEAST_DOCUMENTS, _LEAST_SHARE * len(texts)))
+    frequency = dict(zip(hashes[frequent].tolist(), counts[frequent].tolist(), strict=True))
+    first = frequent[np.argsort(-counts[frequent], kind="stable")][:_MOST_SHINGLES]
+    documents = np.searchsorted(sets.offsets, place[first], side="right") - 1
     found: list[Template] = []
     explained: set[int] = set()
-    for shingle, document in zip(distinct[often].tolist(), document_of.tolist(), strict=True):
-        if shingle in explained:
+    for shingle, document in zip(hashes[first].tolist(), documents.tolist(), strict=True):
+        if shingle in explained or len(found) == most:
             continue
-        words, hashes = _windows(texts[document], options)
-        low, high = _run(hashes, shingle, of_hash)
-        explained.update(hashes[low:high])
-        if high - low >= _LEAST_RUN or (high - low == len(hashes)):
-            documents = of_hash[shingle]
-            run = tuple(words[low : high - 1 + options.size])
-            found.append(Template(run, documents, documents / len(texts)))
-            if len(found) == count:
-                break
+        words = normalise(texts[document]).split(" ")[:_MOST_WORDS]
+        windows = _windows(shingler, words)
+        low, high = _run(windows, shingle, frequency)
+        explained.update(windows[low:high])
+        if high - low >= _LEAST_RUN or high - low == len(windows):
+            run = tuple(words[low : high - 1 + _OPTIONS.size])
+            found.append(Template(run, frequency[shingle], frequency[shingle] / len(texts)))
     return found
 
 
-def _windows(text: str, options: ShingleOptions) -> tuple[list[str], list[int]]:
-    """Return the words of a text, and the hash of the shingle that begins at each but the last ones."""
-    words = normalise(text, letters_only=options.letters_only).split(" ")[:_MOST_WORDS]
-    words = [word for word in words if word not in options.stop_words]
-    windows = [" ".join(words[at : at + options.size]) for at in range(max(1, len(words) - options.size + 1))]
-    batch = Shingler(options).shingle(windows)
-    return words, [_only(batch.hashes[low:high]) for low, high in zip(batch.offsets, batch.offsets[1:], strict=False)]
+def _windows(shingler: Shingler, words: Sequence[str]) -> list[int]:
+    """Return the hash of the shingle at each word; -1, which no shingle has, where there is not exactly one."""
+    starts = range(max(1, len(words) - _OPTIONS.size + 1))
+    batch = shingler.shingle([" ".join(words[at : at + _OPTIONS.size]) for at in starts])
+    bounds = zip(batch.offsets.tolist(), batch.offsets[1:].tolist(), strict=False)
+    return [int(batch.hashes[low]) if high == low + 1 else -1 for low, high in bounds]
 
 
-def _only(hashes: NDArray[np.uint32]) -> int:
-    """Return the one hash; -1, which no shingle has, where there is none or another number."""
-    return int(hashes[0]) if len(hashes) == 1 else -1
-
-
-def _run(hashes: list[int], shingle: int, frequency: dict[int, int]) -> tuple[int, int]:
-    """Return where the run around a shingle begins and ends; nothing where the shingle is not."""
-    if shingle not in hashes:
+def _run(windows: list[int], shingle: int, frequency: dict[int, int]) -> tuple[int, int]:
+    """Return start and end of the run around a shingle; an empty run where the shingle is missing."""
+    if shingle not in windows:
         return 0, 0
-    low = hashes.index(shingle)
+    low = windows.index(shingle)
     high = low + 1
     least = _AS_FREQUENT * frequency[shingle]
-    while low and frequency.get(hashes[low - 1], 0) >= least:
+    while low and frequency.get(windows[low - 1], 0) >= least:
         low -= 1
-    while high < len(hashes) and frequency.get(hashes[high], 0) >= least:
+    while high < len(windows) and frequency.get(windows[high], 0) >= least:
         high += 1
     return low, high

@@ -14,9 +14,8 @@ from streamdedup.index.redis.connection import connect
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.similarity.minhash import HashFamily
-from streamdedup.tuning.measurement import Measurement
-from streamdedup.tuning.memory import EntryForm, Lifetimes, MemoryForecast
-from streamdedup.tuning.rows import Demand, rows_of
+from streamdedup.tuning.memory import Measurement, MemoryForecast
+from streamdedup.tuning.rows import Workload, rows_of
 from streamdedup.tuning.sample import Sample
 from streamdedup.tuning.study import Study
 from streamdedup.wire import Document
@@ -86,26 +85,27 @@ def forecast_error(program: str | None, count: int, sample_size: int, **keys: ob
         study = Study(
             profile.shingle_options(), texts[:sample_size], HashFamily(profile.permutations), floor=0.5, bucket_cap=500
         )
-        demand = Demand(
+        workload = Workload(
             documents=float(count),
             collection=sample_size,
             share=1.0,
             permutations=profile.permutations,
             max_candidates=profile.max_candidates,
         )
-        (row,) = rows_of(study, demand, [profile.threshold], [0.99])
+        (row,) = rows_of(study, workload, [profile.threshold], [0.99])
         options = replace(detector_options("articles", profile), banding=row.banding)
         sample = Sample([id_of(at) for at in range(sample_size)], texts[:sample_size], sample_size, "first")
         with connect(server.url) as connection, redis.Redis.from_url(server.url) as client:
             namespace_bytes = len(f"{settings.redis.key_prefix}:articles")
             measured_on = TuneServer(connection, client, profile, namespace_bytes, private=True)
-            costs = Measurement(measured_on, options, sample, PARTITION).costs(study, demand, row, layout)
-    form = EntryForm(row.options, profile.exact_limit)
-    forecast = MemoryForecast(demand, Lifetimes({}, 0.0), {layout: costs}, {form: 0.0})
+            measurement = Measurement(measured_on, options, sample, PARTITION)
+            costs = measurement.costs(study, workload, row, layout)
+    form = measurement.form
+    forecast = MemoryForecast(workload, {layout: costs}, {form: 0.0}, form, {}, 0.0)
     # Another server: the tables of one that was filled before keep their size.
     with servers.make_redis(program, options=PRIVATE_OPTIONS) as server, redis.Redis.from_url(server.url) as client:
         taken = taken_bytes(server.url, client, texts, bands=row.banding.bands, rows=row.banding.rows, **keys)
-    return forecast.filled(study, row, layout, profile.exact_limit) / taken - 1
+    return forecast.total(study, row, layout, profile.exact_limit, filled_with=float(count)) / taken - 1
 
 
 @pytest.mark.parametrize(

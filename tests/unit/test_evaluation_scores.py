@@ -7,25 +7,13 @@ import numpy as np
 import pytest
 
 from streamdedup.detection.model import DetectorOptions
-from streamdedup.evaluation import (
-    Findings,
-    FoundPairs,
-    Miss,
-    Pairs,
-    Rate,
-    SetCollector,
-    Trial,
-    Truth,
-    document_at,
-    gathered,
-    grouping,
-    join,
-    lowest_judged,
-    score,
-)
+from streamdedup.evaluation.misses import Miss
+from streamdedup.evaluation.scores import Rate, Truth, lowest_judged, score, star_clusters
+from streamdedup.evaluation.trial import Findings, FoundPairs, Trial, document_at
+from streamdedup.evaluation.truth import Pairs, gathered, join, shingle_sets
 from streamdedup.index.memory import MemoryBucketStore
 from streamdedup.similarity.lsh import Banding
-from streamdedup.text.shingles import ShingleOptions
+from streamdedup.text.shingles import ShingleOptions, Shingler
 
 OPTIONS = DetectorOptions(
     profile="trial",
@@ -50,9 +38,7 @@ def evaluated(texts, options=OPTIONS, *, bucket_cap=None, times_ms=None, truth=N
     documents = [document_at(place, *one) for place, one in enumerate(zip(ids, texts, times, strict=True))]
     for at in range(0, len(documents), 7):
         trial.add(documents[at : at + 7])
-    collector = SetCollector(options.shingles)
-    collector.add(texts)
-    sets = collector.sets()
+    sets = shingle_sets(Shingler(options.shingles), texts)
     true = truth or Truth(gathered(join(sets.hashes, sets.offsets, options.threshold)), computed=True)
     return score(true, trial.findings(), options, sets, ids, np.array(times, np.int64)), trial.findings()
 
@@ -119,7 +105,7 @@ def test_a_full_bucket_is_told():
     scores, findings = evaluated(texts, bucket_cap=5)
     assert set(scores.missed) == {Miss.FULL_BUCKET}
     assert scores.missed[Miss.FULL_BUCKET] == scores.recall.total - scores.recall.hits > 100
-    assert findings.met_full.any()
+    assert findings.full_bucket.any()
 
 
 def test_too_many_candidates_are_told():
@@ -161,13 +147,12 @@ def test_a_judgement_from_elsewhere_is_taken_as_it_is():
 
 
 def test_a_wrong_pair_lowers_precision():
-    collector = SetCollector(OPTIONS.shingles)
-    collector.add([words(1, 2, 3), words(1, 2, 3), words(7, 8)])
+    sets = shingle_sets(Shingler(OPTIONS.shingles), [words(1, 2, 3), words(1, 2, 3), words(7, 8)])
     none = np.zeros(3, np.bool_)
     pairs = FoundPairs(np.array([0, 1]), np.array([1, 2]), np.array([1.0, 0.9]), np.array([True, True]))
-    findings = Findings(pairs, np.array([0, 0, 0]), none, none, none, {}, 0, 1.0)
+    findings = Findings(pairs, np.array([0, 0, 0]), none, none, none, {}, 1.0)
     truth = Truth(Pairs(np.array([0]), np.array([1]), np.array([1.0])), computed=True)
-    scores = score(truth, findings, OPTIONS, collector.sets(), ["a", "b", "c"])
+    scores = score(truth, findings, OPTIONS, sets, ["a", "b", "c"])
     assert scores.exact_precision == Rate(1, 2)
     assert scores.clusters.pairwise_precision == 1 / 3
     assert scores.clusters.b_cubed_precision == pytest.approx((2 / 3 + 2 / 3 + 1 / 3) / 3)
@@ -184,10 +169,10 @@ def test_nothing_at_all_is_judged_without_a_figure():
 def test_true_clusters_are_stars():
     # A chain 0 - 1 - 2: the last is near the second only.
     chain = Pairs(np.array([0, 1]), np.array([1, 2]), np.array([0.9, 0.9]))
-    assert grouping.stars(chain, ["a", "b", "c"]).tolist() == [0, 0, 2]
+    assert star_clusters(chain, ["a", "b", "c"]).tolist() == [0, 0, 2]
     # Of equally similar matches the one with the lesser id is the best.
     fork = Pairs(np.array([0, 1]), np.array([2, 2]), np.array([0.9, 0.9]))
-    assert grouping.stars(fork, ["b", "a", "c"]).tolist() == [0, 1, 1]
+    assert star_clusters(fork, ["b", "a", "c"]).tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.corpora import read_corpus
-from streamdedup.evaluation import SetCollector, gathered, join, similarities, truth
-from streamdedup.text.shingles import ShingleOptions
+from streamdedup.evaluation import truth
+from streamdedup.evaluation.truth import concatenated, gathered, join, shingle_sets, similarities
+from streamdedup.text.shingles import ShingleOptions, Shingler
 
 
 def arrays_of(sets):
@@ -113,10 +114,8 @@ def sample_texts(name):
 )
 def test_the_sample_has_the_pairs_that_comparing_all_texts_gives(name, options):
     texts = sample_texts(name)
-    collector = SetCollector(options)
-    for at in range(0, len(texts), 50):
-        collector.add(texts[at : at + 50])
-    sets = collector.sets()
+    shingler = Shingler(options)
+    sets = concatenated(shingle_sets(shingler, texts[at : at + 50]) for at in range(0, len(texts), 50))
     plain = [frozenset(sets.of(i).tolist()) for i in range(len(texts))]
     for threshold in (0.5, 0.8):
         expected = brute_force(plain, threshold)
@@ -129,9 +128,7 @@ def test_the_sample_has_the_pairs_that_comparing_all_texts_gives(name, options):
 
 @given(st.lists(st.text("ab ", max_size=12), min_size=2, max_size=8))
 def test_of_bags_it_is_the_similarity_of_multisets(texts):
-    collector = SetCollector(ShingleOptions(unit="char", size=1, keep_white_space=False, bag=True))
-    collector.add(texts)
-    sets = collector.sets()
+    sets = shingle_sets(Shingler(ShingleOptions(unit="char", size=1, keep_white_space=False, bag=True)), texts)
     bags = [Counter(text.replace(" ", "")) for text in texts]
     for i, j in itertools.combinations(range(len(texts)), 2):
         union = (bags[i] | bags[j]).total()

@@ -17,11 +17,11 @@ from experiments import constructed, edits, glyphs, page, places, source, spinni
 from experiments.exact import all_pairs
 from experiments.findings import Scale
 from experiments.trials import Judge
-from streamdedup.cli.scan import Scan
+from streamdedup.cli.assembly import detector_options
+from streamdedup.cli.scan import find_pairs
+from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.index.memory import MemoryBucketStore
-from streamdedup.position import Position
 from streamdedup.similarity.lsh import Banding
-from streamdedup.wire import Document
 from tests.made_corpus import WORDS
 from tests.thoroughness import examples
 
@@ -214,10 +214,13 @@ class TestJudge:
         copies = [EDITS["words replaced"].apply(text, 0.05, TOOLS) for text in originals]
         reported = []
         for texts in zip(originals, copies, strict=True):
-            documents = [Document(str(at), text, Position("scan", 0, at), 0) for at, text in enumerate(texts)]
+            documents = [document_at(at, str(at), text) for at, text in enumerate(texts)]
             store = MemoryBucketStore()
             store.open(judge.profile.fingerprint())
-            reported.append(bool(list(Scan(judge.profile, store).pairs(documents))))
+            run = DetectorRun(
+                detector_options("scan", judge.profile.model_copy(update={"max_candidates": None})), store
+            )
+            reported.append(bool(list(find_pairs(run, documents))))
         assert judge.judge(originals, copies).found.tolist() == reported
         assert set(reported) == {True, False}
 

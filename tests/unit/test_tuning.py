@@ -1,4 +1,4 @@
-"""Samples, distinct sets, meetings, rows, templates and advice of ``tune``, compared with plain counting."""
+"""Samples, distinct sets, candidates, rows, templates and advice of ``tune``, compared with plain counting."""
 
 import itertools
 import math
@@ -8,17 +8,23 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from streamdedup.evaluation.sets import SetCollector
+from streamdedup.evaluation.truth import shingle_sets
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
-from streamdedup.text.shingles import ShingleOptions
+from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.tuning.advice import least_words
-from streamdedup.tuning.distinct import Weights, distinct, growth
-from streamdedup.tuning.meetings import first_shared, meet
-from streamdedup.tuning.rows import LEAST_PAIRS, Demand, rows_of
-from streamdedup.tuning.sample import take
+from streamdedup.tuning.candidates import (
+    candidate_counts,
+    distinct_sets,
+    fill_buckets,
+    first_shared_bands,
+    growth,
+    largest_buckets,
+)
+from streamdedup.tuning.rows import LEAST_PAIRS, Workload, rows_of
+from streamdedup.tuning.sample import draw_sample
 from streamdedup.tuning.study import MOST_CHARACTERS, Study
-from streamdedup.tuning.templates import templates
+from streamdedup.tuning.templates import find_templates
 
 WORDS = ShingleOptions("word", 3)
 FAMILY = HashFamily(128)
@@ -40,11 +46,11 @@ def made_texts(count: int, words: int = 40, seed: int = 1) -> list[str]:
     return texts
 
 
-def demand(**changes: object) -> Demand:
+def workload(**changes: object) -> Workload:
     given = {
         "documents": 1_000.0, "collection": 1_000, "share": 1.0, "permutations": 128, "max_candidates": 500,
     }  # fmt: skip
-    return Demand(**{**given, **changes})
+    return Workload(**{**given, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +61,7 @@ def study() -> Study:
 class TestSample:
     def test_a_random_sample_is_bounded_in_order_and_the_same_every_time(self):
         stream = [(f"d{at:04}", f"text {at}") for at in range(1_000)]
-        one, again = take(iter(stream), 50, "random"), take(iter(stream), 50, "random")
+        one, again = draw_sample(iter(stream), 50, "random"), draw_sample(iter(stream), 50, "random")
         assert one == again
         assert len(one.ids) == 50
         assert one.ids == sorted(one.ids)
@@ -65,7 +71,7 @@ class TestSample:
 
     def test_the_first_ones_are_read_and_nothing_else(self):
         endless = ((f"d{at}", "text") for at in itertools.count())
-        first = take(endless, 10, "first")
+        first = draw_sample(endless, 10, "first")
         assert first.ids == [f"d{at}" for at in range(10)]
         assert first.share == 1.0
 
@@ -73,53 +79,57 @@ class TestSample:
         places = Counter()
         for shift in range(60):
             stream = [(str((at + shift) % 60), "") for at in range(60)]
-            places.update(take(stream, 20, "random").ids)
+            places.update(draw_sample(stream, 20, "random").ids)
         assert set(places.values()) == {20}
 
 
 class TestGrowth:
     def test_pairs_across_the_halves_grow_and_the_others_stay(self):
-        near_only = growth(Weights(100.0, 0.0), 1_000, 1.0)
+        near_only = growth(np.array([100.0, 0.0]), 1_000, 1.0)
         assert near_only.at(10**9) == pytest.approx(0.1)
         # Any two documents meet with the chance 0.001: 499,500 pairs, half of them across.
-        chance_only = growth(Weights(499.5, 250.0), 1_000, 1.0)
+        chance_only = growth(np.array([499.5, 250.0]), 1_000, 1.0)
         assert chance_only.at(1_000_000) == pytest.approx(1_000.0, rel=0.01)
 
-    def test_a_sample_has_lost_neighbours_but_no_chance_meetings(self):
-        assert growth(Weights(100.0, 0.0), 1_000, 0.1).near == pytest.approx(1.0)
+    def test_a_sample_has_lost_neighbours_but_no_chance_candidates(self):
+        assert growth(np.array([100.0, 0.0]), 1_000, 0.1).near == pytest.approx(1.0)
 
 
-class TestMeetings:
+class TestCandidates:
     def test_candidates_are_those_of_the_band_keys_for_every_number_of_bands(self, study):
-        keys = study.band_keys(3, 12)
-        met = meet(keys, study.distinct, 500)
+        keys = study.band_keys(Banding(12, 3))
+        counts = candidate_counts(keys, study.distinct)
         documents = np.repeat(np.arange(len(keys)), study.distinct.copies)
         for bands in (1, 5, 12):
             pairs = sum(
                 bool((keys[documents[a], :bands] == keys[documents[b], :bands]).any())
                 for a, b in itertools.combinations(range(len(documents)), 2)
             )
-            assert met.met(bands).all == pairs
+            assert counts[bands, 0] == pairs
             buckets = Counter((band, key) for row in keys[documents] for band, key in enumerate(row[:bands].tolist()))
-            assert sorted(met.members(bands)) == sorted(buckets.values())
-            assert met.largest[bands] == max(buckets.values())
+            filled = fill_buckets(keys[:, :bands], study.distinct, None)
+            assert sorted(filled.members) == sorted(buckets.values())
+            assert filled.largest == max(buckets.values())
+            assert largest_buckets(keys[:, :bands], study.distinct, 1)[0].documents == filled.largest
+            capped = fill_buckets(keys[:, :bands], study.distinct, 2)
+            assert sorted(capped.members) == sorted(min(count, 2) for count in buckets.values())
 
     def test_too_many_candidates_are_said_to_be_without_end(self, monkeypatch):
-        monkeypatch.setattr("streamdedup.tuning.meetings.MOST_CANDIDATES", 10)
+        monkeypatch.setattr("streamdedup.tuning.candidates.MOST_CANDIDATES", 10)
         study = Study(WORDS, made_texts(300), FAMILY, floor=0.5)
-        assert math.isinf(study.meetings(1, 8).met(8).all)
+        assert math.isinf(study.candidates(Banding(8, 1))[8, 0])
 
     def test_the_first_shared_band_is_the_first(self):
         keys = np.array([[1, 2, 3], [9, 2, 3], [7, 8, 9]], np.uint32)
-        assert first_shared(keys, np.array([0, 0, 1]), np.array([1, 2, 1])).tolist() == [1, 3, 0]
+        assert first_shared_bands(keys, np.array([0, 0, 1]), np.array([1, 2, 1])).tolist() == [1, 3, 0]
 
 
 class TestStudy:
     def test_recall_is_that_of_all_pairs_compared_one_by_one(self, study):
         sets = [set(study.sets.of(at).tolist()) for at in range(300)]
-        keys = study.band_keys(6, 4)
+        keys = study.band_keys(Banding(4, 6))
         place = {}
-        one = distinct(study.sets)
+        one = distinct_sets(study.sets)
         for at in range(300):
             own = study.sets.of(at).tobytes()
             place[at] = next(i for i in range(len(one.first)) if study.sets.of(int(one.first[i])).tobytes() == own)
@@ -143,13 +153,13 @@ class TestStudy:
         monkeypatch.setitem(MOST_CHARACTERS, "word", 20_000)
         study = Study(WORDS, made_texts(300), FAMILY, floor=0.5)
         assert 50 < study.documents_count < 150
-        assert study.places[-1] > 250
-        assert np.count_nonzero(np.diff(study.places) == 1) > study.documents_count / 2
+        assert study.documents[-1] > 250
+        assert np.count_nonzero(np.diff(study.documents) == 1) > study.documents_count / 2
 
 
 class TestRows:
     def test_each_row_reaches_the_recall_by_theory_and_no_fewer_bands_would(self, study):
-        rows = list(rows_of(study, demand(), [0.6, 0.8], [0.9, 0.99]))
+        rows = rows_of(study, workload(), [0.6, 0.8], [0.9, 0.99])
         assert len(rows) == 4
         for row in rows:
             banding = row.banding
@@ -158,17 +168,17 @@ class TestRows:
             assert row.basis == "theory"
 
     def test_the_sample_decides_only_with_pairs_enough(self, study):
-        few = list(rows_of(study, demand(basis="sample"), [0.8], [0.9]))
+        few = rows_of(study, workload(basis="sample"), [0.8], [0.9])
         assert [row.basis for row in few] == ["theory"]
         many = Study(WORDS, made_texts(1_500), FAMILY, floor=0.5, bucket_cap=500)
-        (row,) = rows_of(many, demand(basis="sample"), [0.8], [0.8])
+        (row,) = rows_of(many, workload(basis="sample"), [0.8], [0.8])
         assert row.basis == "sample"
         assert row.recall.edited.total >= LEAST_PAIRS
         assert row.recall.edited.bounds()[0] >= 0.8
 
-    def test_more_documents_ask_for_bands_with_fewer_chance_meetings(self):
+    def test_more_documents_ask_for_bands_with_fewer_chance_candidates(self):
         study = Study(WORDS, [f"the report says that {text}" for text in made_texts(300, words=12)], FAMILY, floor=0.5)
-        small, large = (next(rows_of(study, demand(documents=n), [0.8], [0.99])) for n in (100.0, 10_000_000.0))
+        small, large = (rows_of(study, workload(documents=n), [0.8], [0.99])[0] for n in (100.0, 10_000_000.0))
         assert large.banding.rows > small.banding.rows
 
 
@@ -178,9 +188,7 @@ class TestTemplates:
         frame = "for immediate release the company announced today that"
         texts = [f"{frame} {' '.join(f'x{chance.randrange(9_999)}' for _ in range(20))}" for _ in range(40)]
         texts += made_texts(60)
-        collector = SetCollector(WORDS)
-        collector.add(texts)
-        found = templates(collector.sets(), texts, WORDS, 3)
+        found = find_templates(texts, 3)
         assert " ".join(found[0].words) == frame
         assert found[0].documents == 40
         assert found[0].share == 0.4
@@ -193,10 +201,10 @@ class TestAdvice:
         words = least_words(ShingleOptions("word", size), threshold)
 
         def similarity(count: int) -> float:
-            collector = SetCollector(ShingleOptions("word", size))
             text = [f"w{at}" for at in range(count)]
-            collector.add([" ".join(text), " ".join([*text[: count // 2], "other", *text[count // 2 + 1 :]])])
-            one, other = (set(collector.sets().of(at).tolist()) for at in (0, 1))
+            changed = [*text[: count // 2], "other", *text[count // 2 + 1 :]]
+            sets = shingle_sets(Shingler(ShingleOptions("word", size)), [" ".join(text), " ".join(changed)])
+            one, other = (set(sets.of(at).tolist()) for at in (0, 1))
             return len(one & other) / len(one | other)
 
         assert similarity(words) >= threshold

@@ -14,10 +14,19 @@ from streamdedup.position import Partition
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.tuning.distinct import Growth
-from streamdedup.tuning.measurement import LEAST_DOCUMENTS, MOST_DOCUMENTS, Measurement, measured_documents
-from streamdedup.tuning.memory import Contents, Costs, EntryForm, Lifetimes, Line, MemoryForecast, contents_of
-from streamdedup.tuning.rows import Demand, Row, rows_of
+from streamdedup.tuning.candidates import Growth
+from streamdedup.tuning.memory import (
+    LEAST_DOCUMENTS,
+    MOST_DOCUMENTS,
+    Contents,
+    Costs,
+    EntryForm,
+    Measurement,
+    MemoryForecast,
+    contents_of,
+    measured_documents,
+)
+from streamdedup.tuning.rows import TuningRow, Workload, rows_of
 from streamdedup.tuning.sample import Sample
 from streamdedup.tuning.study import Study
 
@@ -86,7 +95,7 @@ class MadeUpServer:
 @pytest.fixture(autouse=True)
 def _small(monkeypatch, request):
     if request.cls is TestMeasurement and "halved" not in request.node.name:
-        monkeypatch.setattr("streamdedup.tuning.measurement.MOST_DOCUMENTS", SMALL)
+        monkeypatch.setattr("streamdedup.tuning.memory.MOST_DOCUMENTS", SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -94,12 +103,12 @@ def study() -> Study:
     return Study(WORDS, TEXTS, HashFamily(128), floor=0.5)
 
 
-def demand_of(documents: float) -> Demand:
-    return Demand(documents, collection=len(TEXTS), share=1.0, permutations=128, max_candidates=500)
+def workload_of(documents: float) -> Workload:
+    return Workload(documents, collection=len(TEXTS), share=1.0, permutations=128, max_candidates=500)
 
 
-def row_of(study: Study, demand: Demand) -> Row:
-    (row,) = rows_of(study, demand, [0.8], [0.95])
+def row_of(study: Study, workload: Workload) -> TuningRow:
+    (row,) = rows_of(study, workload, [0.8], [0.95])
     return row
 
 
@@ -122,32 +131,33 @@ def content_bytes() -> float:
 class TestMeasurement:
     @pytest.mark.parametrize("documents", [10_000.0, 300_000.0, 5_000_000.0])
     def test_a_large_index_is_forecast_from_two_small_ones(self, study, documents):
-        server, demand = MadeUpServer(), demand_of(documents)
-        row = row_of(study, demand)
-        costs = measurement(server, row.banding).costs(study, demand, row, "sets")
+        server, workload = MadeUpServer(), workload_of(documents)
+        row = row_of(study, workload)
+        costs = measurement(server, row.banding).costs(study, workload, row, "sets")
         form = EntryForm(WORDS, None)
-        forecast = MemoryForecast(demand, Lifetimes({"sets": 1.0}, 1.0), {"sets": costs}, {form: 0.0})
-        contents = contents_of(study, demand, row, documents)
+        forecast = MemoryForecast(workload, {"sets": costs}, {form: 0.0}, form, {"sets": 1.0}, 1.0)
+        contents = contents_of(study, workload, row, documents)
         truth = bytes_of(documents, documents * content_bytes(), contents)
-        assert forecast.steady(study, row, "sets", None) == pytest.approx(truth, rel=0.01)
+        assert forecast.total(study, row, "sets", None) == pytest.approx(truth, rel=0.01)
         assert max(server.sizes) <= SMALL
 
     def test_what_every_band_has_at_least_does_not_grow_with_the_index(self, study):
-        demand = demand_of(1_000_000.0)
-        row = row_of(study, demand)
-        costs = measurement(MadeUpServer(), row.banding).costs(study, demand, row, "packed")
-        assert costs.buckets.fixed == pytest.approx(PAGES, rel=0.01)
+        workload = workload_of(1_000_000.0)
+        row = row_of(study, workload)
+        costs = measurement(MadeUpServer(), row.banding).costs(study, workload, row, "packed")
+        assert costs.buckets_fixed == pytest.approx(PAGES, rel=0.01)
         assert costs.claim == CLAIM
         assert costs.member == MEMBER
 
     def test_entries_of_other_forms_differ_by_what_they_store(self):
         server = MadeUpServer()
-        signature, words = EntryForm(WORDS, 0), EntryForm(PAIRS_OF_WORDS, None)
-        found = measurement(server, Banding(1, 1)).differences([signature, words, EntryForm(WORDS, None)])
+        signature, words, plain = EntryForm(WORDS, 0), EntryForm(PAIRS_OF_WORDS, None), EntryForm(WORDS, None)
+        told: list[int] = []
+        found = measurement(server, Banding(1, 1)).entry_bytes([signature, words, plain], told.append)
+        assert told == [1, 1, 1]
         # 128 values of a signature in place of 28 or 29 hashes; one hash more, and one word fewer of the end.
-        assert found[signature] == pytest.approx(4 * (128 - 29), abs=4)
-        assert found[words] == pytest.approx(4 - 8, abs=1)
-        assert found[EntryForm(WORDS, None)] == 0
+        assert found[signature] - found[plain] == pytest.approx(4 * (128 - 29), abs=4)
+        assert found[words] - found[plain] == pytest.approx(4 - 8, abs=1)
 
     @pytest.mark.parametrize("documents", [1.0, 5_000.0, 16_384.0, 16_385.0, 310_000.0, 1e9])
     def test_the_measured_index_is_the_large_one_halved(self, documents):
@@ -163,45 +173,47 @@ class TestMeasurement:
 
 class TestForecast:
     def test_parts_are_added_up_and_stored_for_their_lifetimes(self, study):
-        demand = demand_of(1_000.0)
-        row = row_of(study, demand)
-        costs = Costs(Line(100.0, 7.0), Line(10.0, 3.0), member=8.0, claim=36.0)
-        form = EntryForm(WORDS, 0)
-        forecast = MemoryForecast(demand, Lifetimes({"packed": 1.5}, 2.5), {"packed": costs}, {form: 5.0})
-        contents = contents_of(study, demand, row, 1_000.0)
+        workload = workload_of(1_000.0)
+        row = row_of(study, workload)
+        costs = Costs(entries_fixed=7.0, entry=100.0, buckets_fixed=3.0, bucket=10.0, member=8.0, claim=36.0)
+        signatures, exact = EntryForm(WORDS, 0), EntryForm(WORDS, None)
+        bytes_of_entries = {signatures: 205.0, exact: 200.0}
+        forecast = MemoryForecast(workload, {"packed": costs}, bytes_of_entries, exact, {"packed": 1.5}, 2.5)
+        contents = contents_of(study, workload, row, 1_000.0)
         buckets = row.banding.bands * 3.0 + 10 * contents.buckets + 8 * (contents.members - contents.buckets)
         expected = 7 + 105 * 1_000 + 1.5 * buckets + 2.5 * 36 * contents.claims
-        assert forecast.steady(study, row, "packed", 0) == pytest.approx(expected)
+        assert forecast.total(study, row, "packed", 0) == pytest.approx(expected)
         # Nothing is stored beyond a lifetime in an index that was filled once.
-        filling = contents_of(study, demand, row, 1_000.0, filling=True)
-        assert forecast.filled(study, row, "packed", 0) == pytest.approx(
+        filling = contents_of(study, workload, row, 1_000.0, filling=True)
+        assert forecast.total(study, row, "packed", 0, filled_with=1_000.0) == pytest.approx(
             7 + 105 * 1_000 + buckets + 36 * filling.claims
         )
 
     def test_contents_are_those_of_the_sample_for_as_many_documents(self, study):
-        row = row_of(study, demand_of(90.0))
-        contents = contents_of(study, demand_of(90.0), row, 90.0)
-        keys = study.band_keys(row.banding.rows, row.banding.bands)
+        row = row_of(study, workload_of(90.0))
+        contents = contents_of(study, workload_of(90.0), row, 90.0)
+        keys = study.band_keys(row.banding)
         documents = np.repeat(np.arange(len(keys)), study.distinct.copies)
         assert contents.members == 90 * row.banding.bands
         assert contents.buckets == sum(len(np.unique(keys[documents, band])) for band in range(row.banding.bands))
 
     def test_a_document_met_half_of_an_index_that_was_filled_once(self, study):
-        demand = demand_of(80.0)
-        row = row_of(study, demand)._replace(matches=Growth(near=0.0, per_document=0.1))
-        assert contents_of(study, demand, row, 80.0).claims == pytest.approx(80 * 8)
-        assert contents_of(study, demand, row, 80.0, filling=True).claims == pytest.approx(80 * 4)
+        workload = workload_of(80.0)
+        row = row_of(study, workload)
+        row = row._replace(candidates=row.candidates._replace(matches=Growth(near=0.0, per_document=0.1)))
+        assert contents_of(study, workload, row, 80.0).claims == pytest.approx(80 * 8)
+        assert contents_of(study, workload, row, 80.0, filling=True).claims == pytest.approx(80 * 4)
         # Of documents beyond the collection it is not known whether they match; and no document has more claims than
         # candidates.
-        assert contents_of(study, demand, row, 8_000.0).claims == pytest.approx(8_000 * 9)
-        capped = dataclasses.replace(demand, max_candidates=5)
+        assert contents_of(study, workload, row, 8_000.0).claims == pytest.approx(8_000 * 9)
+        capped = dataclasses.replace(workload, max_candidates=5)
         assert contents_of(study, capped, row, 80.0).claims == pytest.approx(80 * 5)
 
     def test_buckets_fill_up_within_the_collection_and_others_come_beyond(self):
         copies = Study(WORDS, TEXTS[:30] * 3, HashFamily(128), floor=0.5)
-        demand = dataclasses.replace(demand_of(9_000.0), collection=900)
-        row = row_of(copies, demand)
-        here, whole, beyond = (contents_of(copies, demand, row, count) for count in (90.0, 900.0, 9_000.0))
+        workload = dataclasses.replace(workload_of(9_000.0), collection=900)
+        row = row_of(copies, workload)
+        here, whole, beyond = (contents_of(copies, workload, row, count) for count in (90.0, 900.0, 9_000.0))
         # The second half of the sample brings no bucket that the first one has not.
         assert whole.buckets == here.buckets
         assert beyond.buckets == pytest.approx(10 * whole.buckets)
@@ -209,13 +221,12 @@ class TestForecast:
 
     def test_a_sample_without_words_has_entries_and_nothing_else(self):
         empty = Study(WORDS, ["...", "!!!"], HashFamily(128), floor=0.5)
-        demand = demand_of(1_000.0)
-        row = row_of(empty, demand)
-        assert contents_of(empty, demand, row, 1_000.0) == Contents(1_000.0, row.banding.bands, 0.0, 0.0, 0.0)
+        workload = workload_of(1_000.0)
+        row = row_of(empty, workload)
+        assert contents_of(empty, workload, row, 1_000.0) == Contents(1_000.0, row.banding.bands, 0.0, 0.0, 0.0)
         server = MadeUpServer()
         options = DetectorOptions("articles", WORDS, row.banding, 128, 1, 0.8)
         sample = Sample(["a", "b"], ["...", "!!!"], 2, "first")
-        costs = Measurement(server, options, sample, Partition("articles", 0)).costs(empty, demand, row, "sets")
-        assert costs.buckets == Line(0.0, 0.0)
-        assert costs.member == 0.0
-        assert costs.entries.at(1_000.0) > 0
+        costs = Measurement(server, options, sample, Partition("articles", 0)).costs(empty, workload, row, "sets")
+        assert (costs.buckets_fixed, costs.bucket, costs.member) == (0.0, 0.0, 0.0)
+        assert costs.entry > 0

@@ -1,4 +1,4 @@
-"""Shows scores: as lines for a reader, or as one JSON object."""
+"""The result of ``streamdedup evaluate``: as lines for a reader, or as one JSON object."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from streamdedup.cli.differences import printable
 from streamdedup.detection.model import DetectorOptions
-from streamdedup.evaluation import ClusterQuality, FoundPairs, Rate, Scores
+from streamdedup.evaluation.scores import ClusterScore, Rate, Scores
+from streamdedup.evaluation.trial import Findings
 from streamdedup.settings.units import counted
 
 #: Heads and widths of the table of rates.
@@ -18,44 +19,40 @@ _HEAD = f"{'':<28}{'hits':>12}{'of':>12}{'share':>9}   95 % within"
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What an evaluation is about, beside its scores.
+    """Result of an evaluation.
 
     Attributes:
-        options: By which rules documents were compared.
-        ids: Of the documents, by place.
-        skipped: Documents passed over, by reason.
-        seconds: Spent on finding; reading and truth are not in it.
-        truth: Where the truth is from, in words.
-        truth_seconds: Spent on the truth.
-        unknown_count: True pairs of which a document is in no file.
+        options: Options of the detector.
+        ids: Ids of the documents.
+        findings: Findings of the trial.
+        truth: Origin of the truth, in words.
+        truth_seconds: Time for the truth.
+        unknown_count: True pairs with a document that is in no file.
         shingle_counts: int64 (n_documents,); distinct shingles of each document.
-        found: The pairs that were found.
         scores: The scores.
     """
 
     options: DetectorOptions
     ids: Sequence[str]
-    skipped: dict[str, int]
-    seconds: float
+    findings: Findings
     truth: str
     truth_seconds: float
     unknown_count: int
     shingle_counts: NDArray[np.int64]
-    found: FoundPairs
     scores: Scores
 
     @property
     def documents_per_second(self) -> float | None:
-        """Speed of the detector and its store; None where there was nothing to do."""
-        return len(self.ids) / self.seconds if self.ids and self.seconds else None
+        """Speed of the detector and its store; None without documents."""
+        return len(self.ids) / self.findings.seconds if self.ids and self.findings.seconds else None
 
 
 def as_object(one: Evaluation) -> dict[str, Any]:
-    """Return everything as plain values that JSON can hold."""
+    """Return everything as plain values that JSON can represent."""
     scores, options = one.scores, one.options
     return {
         "documents": len(one.ids),
-        "skipped": one.skipped,
+        "skipped": one.findings.skipped_counts,
         "documents_per_second": one.documents_per_second,
         "threshold": options.threshold,
         "bands": options.banding.bands,
@@ -96,18 +93,19 @@ def _rate(rate: Rate) -> dict[str, Any]:
 
 def as_lines(one: Evaluation) -> Iterator[str]:
     """Yield the lines for a reader."""
-    options, scores = one.options, one.scores
-    skipped = ", ".join(f"{count:,} {reason}" for reason, count in sorted(one.skipped.items())) or "none"
-    speed = one.documents_per_second
-    yield f"{counted(len(one.ids), 'document')}, skipped: {skipped}" + (f"; {speed:,.0f} documents/s" if speed else "")
+    options, scores, speed = one.options, one.scores, one.documents_per_second
+    skipped = ", ".join(f"{count:,} {reason}" for reason, count in sorted(one.findings.skipped_counts.items()))
+    yield (
+        f"{counted(len(one.ids), 'document')}, skipped: {skipped or 'none'}"
+        f"{f'; {speed:,.0f} documents/s' if speed else ''}"
+    )
     yield (
         f"threshold {options.threshold:g}; {options.banding} (bands x rows), "
         f"{options.banding.probability(options.threshold, options.min_shared_bands):.4f} expected at the threshold; "
         f"{_method(options)}"
     )
-    yield f"truth: {one.truth}" + (
-        f"; {counted(one.unknown_count, 'pair')} with a document that is in no file" if one.unknown_count else ""
-    )
+    unknown = f"; {counted(one.unknown_count, 'pair')} with a document that is in no file" if one.unknown_count else ""
+    yield f"truth: {one.truth}{unknown}"
     yield ""
     yield _HEAD
     yield _line("recall", scores.recall)
@@ -143,12 +141,12 @@ def _line(name: str, rate: Rate) -> str:
     return f"{name:<28}{rate.hits:>12,}{rate.total:>12,}{rate.share:>9.4f}   {bounds[0]:.4f} .. {bounds[1]:.4f}"
 
 
-def _clusters(quality: ClusterQuality) -> Iterator[str]:
-    yield f"clusters: {quality.found_count:,} found, {quality.true_count:,} by the truth"
-    if quality.b_cubed_precision is not None and quality.b_cubed_recall is not None:
-        yield f"  B-cubed   precision {quality.b_cubed_precision:.4f}  recall {quality.b_cubed_recall:.4f}"
-    if quality.pairwise_precision is not None and quality.pairwise_recall is not None:
-        yield f"  pairwise  precision {quality.pairwise_precision:.4f}  recall {quality.pairwise_recall:.4f}"
+def _clusters(clusters: ClusterScore) -> Iterator[str]:
+    yield f"clusters: {clusters.found_count:,} found, {clusters.true_count:,} by the truth"
+    if clusters.b_cubed_precision is not None and clusters.b_cubed_recall is not None:
+        yield f"  B-cubed   precision {clusters.b_cubed_precision:.4f}  recall {clusters.b_cubed_recall:.4f}"
+    if clusters.pairwise_precision is not None and clusters.pairwise_recall is not None:
+        yield f"  pairwise  precision {clusters.pairwise_precision:.4f}  recall {clusters.pairwise_recall:.4f}"
 
 
 def _missed(one: Evaluation) -> Iterator[str]:
@@ -158,5 +156,5 @@ def _missed(one: Evaluation) -> Iterator[str]:
         yield f"  {count:,}  {reason.value}"
         for pair in one.scores.examples:
             if pair.reason == reason:
-                ids = "  ".join(printable(one.ids[place]) for place in (pair.left, pair.right))
+                ids = "  ".join(printable(one.ids[number]) for number in (pair.left, pair.right))
                 yield f"       {pair.similarity:.4f}  {ids}"

@@ -4,51 +4,36 @@ import io
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from rich import filesize
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from streamdedup.cli.differences import printable
-from streamdedup.cli.output import Output
 from streamdedup.settings.units import counted, format_duration
 
-#: Width of the tables, in characters, where no terminal gives one.
+#: Width of the tables, in characters, without a terminal.
 _WIDTH: Final = 128
-#: Templates that a terminal shows, and characters of each; characters in the report.
+#: Templates on a terminal, characters of each, and characters in the report.
 _TEMPLATES, _TEMPLATE_CHARS, _REPORT_CHARS = 3, 90, 300
-#: Share of the memory from which on the layout "packed" is worth its longer insertions.
+#: Least share of the memory that the layout "packed" must save to be worth its slower insertions.
 _WORTH_PACKING: Final = 0.2
 
 
 class TableData(NamedTuple):
-    """A table.
-
-    Attributes:
-        title: Its name.
-        caption: What its columns mean; may be empty.
-        columns: Their names.
-        rows: Their cells.
-        best: Number of the row to point out; None for none.
-        last_is_text: Whether the last column holds words of documents.
-    """
+    """A table of texts; ``best``: number of the row to point out."""
 
     title: str
-    caption: str
     columns: list[str]
     rows: list[list[str]]
+    caption: str = ""
     best: int | None = None
-    last_is_text: bool = False
 
 
 def size_text(size: float | None) -> str:
-    """Return a number of bytes for people, with decimal units."""
-    if size is None:
-        return "unknown"
-    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= scale:
-            return f"{size / scale:,.1f} {unit}"
-    return f"{size:,.0f} B"
+    """Return a number of bytes with a decimal unit."""
+    return "unknown" if size is None else filesize.decimal(round(size))
 
 
 def share_text(value: float | None) -> str:
@@ -57,7 +42,7 @@ def share_text(value: float | None) -> str:
 
 
 def count_text(value: float | None) -> str:
-    """Return a number of candidates; None stands for more than were counted."""
+    """Return a number of candidates; None: more than were counted."""
     return "too many" if value is None else f"{value:,.2f}"
 
 
@@ -65,8 +50,12 @@ def _whole_text(value: float | None) -> str:
     return "unknown" if value is None else f"{value:,.0f}"
 
 
+def _cut(text: str, most: int) -> str:
+    return printable(text if len(text) <= most else f"{text[:most]}...")
+
+
 def sample_text(figures: dict[str, Any]) -> str:
-    """Return in a sentence what was looked at."""
+    """Return a sentence about sample and forecast."""
     sample, demand = figures["sample"], figures["demand"]
     how = "all of them" if sample["documents"] == sample["read"] else f"{sample['sampling']} ones of those read"
     text = (
@@ -80,23 +69,20 @@ def sample_text(figures: dict[str, Any]) -> str:
 
 
 def measured_text(figures: dict[str, Any]) -> str:
-    """Return in a sentence what a server was measured to take."""
+    """Return a sentence about the index of the sample on a server."""
     measured = figures["measured"]
     if measured is None:
         return "on no server"
-    error = (
-        ""
-        if measured["forecast_error"] is None
-        else f"; the forecast for them is off by {measured['forecast_error']:+.1%}"
-    )
+    error = measured["forecast_error"]
     where = f"{'a private ' if measured['private'] else ''}{measured['server']} ({measured['allocator']})"
     return (
-        f"{counted(measured['documents'], 'document')} took {size_text(measured['measured_bytes'])} on {where}{error}"
+        f"{counted(measured['documents'], 'document')} took {size_text(measured['measured_bytes'])} on {where}"
+        f"{'' if error is None else f'; the forecast for them is off by {error:+.1%}'}"
     )
 
 
 def layouts_text(figures: dict[str, Any]) -> str:
-    """Return the bucket layout of the settings, the memory with each, and which to take."""
+    """Return the bucket layout of the settings, the memory with each layout, and the one to take."""
     one = figures["recommendation"]
     sizes = one["memory_bytes_by_layout"]
     shown = ", ".join(f"{name} {size_text(size)}" for name, size in sizes.items())
@@ -110,7 +96,7 @@ def layouts_text(figures: dict[str, Any]) -> str:
 
 
 def settings_table(figures: dict[str, Any]) -> TableData:
-    """Return all settings that were tried, the recommended ones pointed out."""
+    """Return all rows, the recommended one pointed out."""
     columns: dict[str, Callable[[dict[str, Any]], str]] = {
         "shingles": lambda row: f"{row['unit']} {row['size']}",
         "t": lambda row: f"{row['threshold']:g}",
@@ -127,7 +113,8 @@ def settings_table(figures: dict[str, Any]) -> TableData:
         "docs/s": lambda row: _whole_text(row["documents_per_s"]),
     }
     chosen, rows = figures["recommendation"], figures["rows"]
-    same = [all(row[key] == chosen[key] for key in ("unit", "size", "threshold", "min_recall")) for row in rows]
+    keys = ("unit", "size", "threshold", "min_recall")
+    best = next(at for at, row in enumerate(rows) if all(row[key] == chosen[key] for key in keys))
     caption = (
         "P(t): chance to find a pair exactly at t. Expected and measured: share of the sample's pairs from t on. "
         "Candidates: in an index as large as the collection, and more by chance for each million documents. "
@@ -136,11 +123,11 @@ def settings_table(figures: dict[str, Any]) -> TableData:
     )
     cells = [[text(row) for text in columns.values()] for row in rows]
     title = "Settings by kind of shingles, threshold t and minimum recall R"
-    return TableData(title, caption, list(columns), cells, same.index(True))
+    return TableData(title, list(columns), cells, caption, best)
 
 
 def exact_limits_table(figures: dict[str, Any]) -> TableData:
-    """Return the memory with different values of ``exact_limit``."""
+    """Return the memory by ``exact_limit``."""
     rows = [
         [
             str(one["exact_limit"]),
@@ -152,59 +139,49 @@ def exact_limits_table(figures: dict[str, Any]) -> TableData:
         for one in figures["exact_limits"]
     ]
     columns = ["exact_limit", "documents kept exactly", "standard error else", "bytes a document", "memory"]
-    return TableData("What exact_limit costs, with the recommended settings", "", columns, rows)
+    return TableData("What exact_limit costs, with the recommended settings", columns, rows)
 
 
-def templates_table(figures: dict[str, Any]) -> TableData:
-    """Return the most frequent templates."""
-    rows = [
-        [f"{one['share']:.1%}", f"{one['documents']:,}", _shortened(one["text"], _REPORT_CHARS)]
+def text_tables(figures: dict[str, Any]) -> list[TableData]:
+    """Return the tables whose last column has texts of documents: templates and buckets."""
+    templates = [
+        [f"{one['share']:.1%}", f"{one['documents']:,}", _cut(one["text"], _REPORT_CHARS)]
         for one in figures["templates"]
     ]
-    return TableData("Most frequent templates", "", ["share", "documents", "words"], rows, last_is_text=True)
-
-
-def buckets_table(figures: dict[str, Any]) -> TableData:
-    """Return the buckets with the most documents."""
-    rows = [[str(one["band"]), f"{one['documents']:,}", printable(one["example"])] for one in figures["buckets"]]
-    return TableData("Hottest buckets", "", ["band", "documents", "one of them"], rows, last_is_text=True)
-
-
-def _shortened(text: str, most: int) -> str:
-    return printable(text if len(text) <= most else f"{text[:most]}...")
+    buckets = [[str(one["band"]), f"{one['documents']:,}", printable(one["example"])] for one in figures["buckets"]]
+    return [
+        TableData("Most frequent templates", ["share", "documents", "words"], templates),
+        TableData("Hottest buckets", ["band", "documents", "one of them"], buckets),
+    ]
 
 
 def _on_server(figures: dict[str, Any]) -> str:
     return "" if figures["memory_server"] is None else f" on {figures['memory_server']}"
 
 
-def show(figures: dict[str, Any], output: Output) -> None:
-    """Write tables, recommendation, warnings and settings for a terminal."""
-    buffer = io.StringIO()
-    terminal = Console()
-    wide = terminal.width if terminal.is_terminal else _WIDTH
-    console = Console(file=buffer, width=wide, highlight=False, force_terminal=terminal.is_terminal)
+def tables_text(figures: dict[str, Any]) -> str:
+    """Return tables, recommendation, warnings and settings for a terminal."""
+    buffer, terminal = io.StringIO(), Console()
+    width = terminal.width if terminal.is_terminal else _WIDTH
+    console = Console(file=buffer, width=width, highlight=False, force_terminal=terminal.is_terminal)
     console.print(Text(sample_text(figures) + "\n"))
     console.print(_drawn(settings_table(figures)))
     console.print(_drawn(exact_limits_table(figures)))
-    for line in _recommendation(figures):
+    lines = [*_recommendation(figures)]
+    lines += [Text(f"warning: {printable(warning)}", "yellow") for warning in figures["warnings"]]
+    lines += [
+        Text(f"template in {one['share']:.1%}: {_cut(one['text'], _TEMPLATE_CHARS)}")
+        for one in figures["templates"][:_TEMPLATES]
+    ]
+    for line in lines:
         console.print(line, soft_wrap=True)
-    for warning in figures["warnings"]:
-        console.print(Text(f"warning: {printable(warning)}", "yellow"), soft_wrap=True)
-    for one in figures["templates"][:_TEMPLATES]:
-        shown = _shortened(one["text"], _TEMPLATE_CHARS)
-        console.print(Text(f"template in {one['share']:.1%}: {shown}"), soft_wrap=True)
     console.print(Text(f"\n{figures['recommendation']['toml']}"))
-    output.write(buffer.getvalue())
+    return buffer.getvalue()
 
 
 def _drawn(data: TableData) -> Table:
     table = Table(
-        title=data.title,
-        title_justify="left",
-        caption=data.caption or None,
-        caption_justify="left",
-        box=SIMPLE_HEAD,
+        title=data.title, title_justify="left", caption=data.caption or None, caption_justify="left", box=SIMPLE_HEAD
     )
     for at, name in enumerate(data.columns):
         table.add_column(name, justify="right" if at else "left", no_wrap=True)

@@ -1,4 +1,7 @@
-"""The charts of the report of ``streamdedup tune``, drawn by matplotlib as pictures that need no other file."""
+"""The report of ``streamdedup tune``: one HTML file with charts that needs no other file.
+
+Texts come from anywhere: the template escapes every value, and the page forbids scripts and requests to itself.
+"""
 
 import base64
 import io
@@ -6,13 +9,17 @@ from typing import Any, Final, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from streamdedup.cli.tune_tables import size_text
-from streamdedup.evaluation import Rate
+from streamdedup import __version__
+from streamdedup.cli.differences import compare, printable
+from streamdedup.cli.rendering import tuning_tables as tables
+from streamdedup.evaluation.scores import Rate
 from streamdedup.similarity.lsh import Banding
+from streamdedup.tuning.sample import Sample
 
 #: Colour and marker of each kind of shingles; theory and measurement have the first two.
 _SERIES: Final = (("#1f5fa8", "o"), ("#b1490f", "s"), ("#2e7d4f", "^"), ("#7a3e9d", "D"), ("#56606a", "v"))
@@ -33,14 +40,7 @@ _STYLE: Final[Any] = {
 
 
 class Chart(NamedTuple):
-    """A chart.
-
-    Attributes:
-        name: Identifier on the page.
-        title: What it shows.
-        description: What can be read from it, in a sentence or two.
-        source: The picture, as an address that holds it.
-    """
+    """A chart: identifier on the page, title, a sentence or two about it, and the picture as a data URL."""
 
     name: str
     title: str
@@ -48,30 +48,58 @@ class Chart(NamedTuple):
     source: str
 
 
-def charts(figures: dict[str, Any]) -> list[Chart]:
-    """Return all charts; without a server there is none of memory."""
-    found = [similarities(figures), curve(figures)]
-    return found if figures["measured"] is None else [*found, memory(figures)]
+def page(figures: dict[str, Any], sample: Sample) -> str:
+    """Return the page."""
+    environment = Environment(
+        loader=PackageLoader("streamdedup.cli.rendering", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "bytes": tables.size_text,
+        "count": tables.count_text,
+        "printable": printable,
+        "share": tables.share_text,
+    }
+    text_of = dict(zip(sample.ids, sample.texts, strict=True))
+    pairs = []
+    for one in figures["borderline"]:
+        both = compare(text_of[one["left"]], text_of[one["right"]])
+        pairs.append({**one, "sides": [(one["left"], both.left), (one["right"], both.right)]})
+    charts = [similarities_chart(figures), curve_chart(figures)]
+    charts += [] if figures["measured"] is None else [memory_chart(figures)]
+    return environment.get_template("tuning_report.html").render(
+        figures=figures,
+        sample=tables.sample_text(figures),
+        measured=tables.measured_text(figures),
+        layouts=tables.layouts_text(figures),
+        charts=charts,
+        settings=[tables.settings_table(figures), tables.exact_limits_table(figures)],
+        texts=tables.text_tables(figures),
+        pairs=pairs,
+        version=__version__,
+    )
 
 
-def similarities(figures: dict[str, Any]) -> Chart:
-    """Return the number of pairs by similarity."""
+def similarities_chart(figures: dict[str, Any]) -> Chart:
+    """Draw the number of pairs by similarity."""
     bins, chosen = figures["similarities"], figures["recommendation"]
-    # At a threshold of 1 no bin lies above it.
+    # At a threshold of 1 there is no bin above.
     low, total = min((one["from"] for one in bins), default=0.0), sum(one["pairs"] for one in bins)
     figure, axes = _axes("Jaccard similarity", "pairs")
-    widths = [one["to"] - one["from"] for one in bins]
     axes.bar(
         [one["from"] for one in bins],
         [one["pairs"] for one in bins],
-        widths,
+        [one["to"] - one["from"] for one in bins],
         align="edge",
         color=_SERIES[0][0],
         edgecolor="white",
     )
     axes.set_yscale("symlog", linthresh=1)
     axes.set_xlim(low, 1.0)
-    _threshold(axes, chosen)
+    axes.axvline(chosen["threshold"], color=_SERIES[1][0], linestyle="--", linewidth=1)
     return Chart(
         "similarities",
         "Similarity of the sample's pairs",
@@ -81,8 +109,8 @@ def similarities(figures: dict[str, Any]) -> Chart:
     )
 
 
-def curve(figures: dict[str, Any]) -> Chart:
-    """Return the chance to be found by similarity, with the share of the sample's pairs that was found."""
+def curve_chart(figures: dict[str, Any]) -> Chart:
+    """Draw the chance to find a pair by similarity, with the share of the sample's pairs that was found."""
     chosen, found = figures["recommendation"], figures["curve"]
     banding = Banding(chosen["bands"], chosen["rows"])
     figure, axes = _axes("Jaccard similarity", "share found")
@@ -94,7 +122,7 @@ def curve(figures: dict[str, Any]) -> Chart:
     errors = np.maximum(np.stack((shares - bounds[:, 0], bounds[:, 1] - shares)), 0.0)
     axes.errorbar([one["similarity"] for one in found], shares, yerr=errors, fmt=".", color=_SERIES[1][0], elinewidth=1)
     axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.02))
-    _threshold(axes, chosen)
+    axes.axvline(chosen["threshold"], color=_SERIES[1][0], linestyle="--", linewidth=1)
     return Chart(
         "curve",
         "Chance to be found, and what was found",
@@ -104,8 +132,8 @@ def curve(figures: dict[str, Any]) -> Chart:
     )
 
 
-def memory(figures: dict[str, Any]) -> Chart:
-    """Return memory against recall, a point for each row at the recommended threshold."""
+def memory_chart(figures: dict[str, Any]) -> Chart:
+    """Draw memory against recall, a point for each row at the recommended threshold."""
     chosen = figures["recommendation"]
     rows = [row for row in figures["rows"] if row["threshold"] == chosen["threshold"]]
     figure, axes = _axes("recall at the threshold", "memory")
@@ -113,16 +141,11 @@ def memory(figures: dict[str, Any]) -> Chart:
     for at, (unit, size) in enumerate(kinds):
         colour, marker = _SERIES[at % len(_SERIES)]
         points = [row for row in rows if (row["unit"], row["size"]) == (unit, size)]
-        axes.plot(
-            [row["probability_at_threshold"] for row in points],
-            [row["memory_bytes"] for row in points],
-            marker,
-            color=colour,
-            label=f"{unit} {size}",
-        )
+        recalls = [row["probability_at_threshold"] for row in points]
+        axes.plot(recalls, [row["memory_bytes"] for row in points], marker, color=colour, label=f"{unit} {size}")
     axes.set_ylim(bottom=0.0)
     axes.locator_params(axis="x", nbins=5)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(size).replace(".0 ", " ")))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: tables.size_text(size).replace(".0 ", " ")))
     axes.legend(fontsize="small")
     return Chart(
         "memory",
@@ -141,12 +164,8 @@ def _axes(x: str, y: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _threshold(axes: Axes, chosen: dict[str, Any]) -> None:
-    axes.axvline(chosen["threshold"], color=_SERIES[1][0], linestyle="--", linewidth=1)
-
-
 def _source(figure: Figure) -> str:
-    """Return a figure as an address that holds it as SVG."""
+    """Return a figure as a data URL with SVG."""
     written = io.BytesIO()
     with mpl.rc_context(_STYLE):
         figure.savefig(written, format="svg", metadata={"Date": None})

@@ -1,0 +1,1 @@
+"""Tables, side-by-side comparisons and charts that commands print or write."""
