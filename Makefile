@@ -70,17 +70,17 @@ ENDS ?= 0
 REPORT ?= chaos-report.json
 
 .PHONY: chaos
-chaos: $(VENV)/.dev ## Faults on purpose while documents flow: SEED=, KILLS=, BROKERS=1 or 3, CHANGES=, ENDS=, REPORT=; see docs/chaos.md
+chaos: $(VENV)/.dev ## Faults while documents flow: SEED=, KILLS=, BROKERS=1 or 3, CHANGES=, ENDS=, REPORT=; see docs/testing.md
 	$(BIN)/python -m tests.chaos storm --seed $(SEED) --kills $(KILLS) --brokers $(BROKERS) --changes $(CHANGES) --ends $(ENDS) --report $(REPORT)
 
 .PHONY: chaos-selftest
-chaos-selftest: $(VENV)/.dev ## Loops that are broken on purpose, each of which the harness must catch
+chaos-selftest: $(VENV)/.dev ## Deliberately broken loops, each of which the harness must catch
 	$(BIN)/python -m tests.chaos selftest
 
 MESSAGES ?= 1000000
 
 .PHONY: fuzz
-fuzz: $(VENV)/.dev ## MESSAGES damaged messages, stored forms and files, by SEED: each accounted for; see docs/fuzzing.md
+fuzz: $(VENV)/.dev ## MESSAGES damaged messages, stored forms and files, by SEED: each accounted for; see docs/testing.md
 	$(BIN)/python -m tests.fuzz messages --count $(MESSAGES) --seed $(SEED)
 	$(BIN)/python -m tests.fuzz forms --count $(MESSAGES) --seed $(SEED)
 
@@ -92,11 +92,11 @@ MINUTES ?= 60
 RATE ?= 200
 
 .PHONY: soak
-soak: $(VENV)/.dev ## One daemon under a steady load for MINUTES, at RATE documents/s: does anything grow? See docs/soak.md
+soak: $(VENV)/.dev ## One daemon under a steady load for MINUTES, at RATE documents/s: does anything grow? See docs/testing.md
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --rate $(RATE) --seed $(SEED)
 
 .PHONY: bench
-bench: $(VENV)/.bench ## Measure, beside what else one would use; BENCH= takes --quick, --large, --against DIR, and names
+bench: $(VENV)/.bench ## Measure speed and memory beside other libraries; BENCH= takes --quick, --large, --against DIR, and names
 	$(BIN)/python -m benchmarks $(BENCH)
 
 # Folder of the sets that quality is measured on.
@@ -107,15 +107,15 @@ quality: $(VENV)/.dev ## Recall and precision on the open sets in QUALITY_DATA=,
 	$(BIN)/python -m benchmarks.quality --data $(QUALITY_DATA) $(QUALITY)
 
 .PHONY: experiments
-experiments: $(VENV)/.dev ## The figures of docs/experiments.md; EXPERIMENTS_DATA= names the folder of open sets
+experiments: $(VENV)/.dev ## The tables of docs/experiments.md; EXPERIMENTS_DATA= names the folder of open sets
 	$(BIN)/python -m experiments
 
 .PHONY: robustness
-robustness: $(VENV)/.dev ## The figures of docs/robustness.md: what edits do to a copy, and whether it is found
+robustness: $(VENV)/.dev ## The tables of docs/robustness.md: the effect of edits on a copy
 	$(BIN)/python -m experiments robustness confusables containment
 
 .PHONY: tools
-tools: ## Install what further checks need (as root on Debian): redis-server, promtool, Chromium
+tools: ## Install the tools of further checks (as root on Debian): redis-server, promtool, Chromium
 	@deploy/install-tools.sh
 
 .PHONY: clean

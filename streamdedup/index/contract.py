@@ -12,26 +12,26 @@ The store keeps four kinds of facts about the documents of one profile:
 Twelve rules keep a pair from being lost or doubled although the store lies outside the transaction that publishes it.
 Each has its place:
 
-1. *record first*: ``insert_entries`` returns before ``insert_and_look_up`` is called.
+1. *entry first*: ``insert_entries`` returns before ``insert_and_look_up`` is called.
 2. *add before read*: ``insert_and_look_up`` adds and reads a bucket in one atomic step, so that of two documents that
    race through two daemons at least one sees the other in every band they share.
 3. *position order*: a record is replaced only by a later position (``index.documents.decide_version``), be it a new
    version or the marker of a deletion.
-4. *partners saved*: ``save_pending_matches`` stores the verified partners of a position and returns them together with
-   all that were stored for it before.
+4. *pending matches saved*: ``save_pending_matches`` stores the verified matches of a position and returns them with all
+   that were stored for it before.
 5. *claim*: ``claim_pairs`` gives a pair to the position that asks first. Each time a pair is asked for, by whichever
    position, its claim lives for two lifetimes from then on: as long as the index entries of both documents may live,
    and a lifetime more for the longest replay. A renewed document also extends its claims with the other
    documents that it meets without a match, outside the window for example.
-6. *mark*: ``fence`` returns the offset below which records are indexed but emit nothing; ``finish`` moves it. A mark
-   belongs to one incarnation of a topic: when Kafka has another id for the topic than the index, or the partition ends
-   below the mark, the topic was deleted and created again. ``fence`` then counts the next incarnation, whose mark
-   begins at what is read first. The incarnation is part of every position that the index stores, so that the next
-   incarnation is another partition to all other rules.
+6. *high-water mark*: ``fence`` returns the offset below which records are indexed but emit nothing; ``finish`` moves
+   it. It belongs to one incarnation of a topic: when Kafka has another id for the topic than the index, or the
+   partition ends below the mark, the topic was deleted and created again. ``fence`` then counts the next incarnation,
+   whose mark begins at the first offset read. The incarnation is part of every position that the index stores, so that
+   the next incarnation is another partition to all other rules.
 7. *fence*: every write names the generation under which it happens, and the store that it comes from; it is refused
    when another generation or, under the same one, another store has taken the partition over.
 8. *claims seeded*: after the index was lost, claims are restored with ``claim_pairs`` before the daemon goes on.
-9. *leave before change*: the old version of a document leaves its buckets while its record, from which they are known,
+9. *remove before change*: the old version of a document leaves its buckets while its record, from which they are known,
    still stands; only then is the record replaced. Nobody takes out another's document: a member is a hint, checked
    against the record of whoever it names. Another's document is inserted in one place only, the bucket of its content
    (``insert_copies``), and not when it may have left since its record was read.

@@ -31,7 +31,7 @@ from streamdedup.text.shingles import ALGORITHM, ShingleOptions, Shingler, norma
 HEADER = "streamdedup stop shingles, version 1"
 #: Most shingles that are counted at the same time, 350 MB at most (measured). Beyond it the rarest are forgotten.
 MOST_COUNTED = 4_000_000
-#: Default share of the documents; measurements are in `docs/templates.md`.
+#: Default share of the documents; measurements are in `docs/text.md`.
 DEFAULT_SHARE = 0.05
 #: Least number of documents with a stop shingle, for a sample of any size.
 LEAST_DOCUMENTS = 3

@@ -141,7 +141,7 @@ def test_tables_are_for_people_and_name_the_recommendation():
 
 def test_the_example_of_the_handbook_is_what_it_prints():
     page = Path(__file__).parents[2] / "docs" / "tuning.md"
-    example = re.search(r"## An example.*?```text\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[1]
+    example = re.search(r"## Example.*?```text\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[1]
     options = ["--skip-unreadable", "--unit", "word", "--no-server"]
     printed = streamdedup("tune", SAMPLE / "articles.jsonl", *options).stdout
     for line in example.splitlines():

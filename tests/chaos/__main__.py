@@ -1,4 +1,4 @@
-"""``python -m tests.chaos storm`` and ``python -m tests.chaos selftest``: see docs/chaos.md."""
+"""``python -m tests.chaos storm`` and ``python -m tests.chaos selftest``: see docs/testing.md."""
 
 import argparse
 import os

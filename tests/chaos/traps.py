@@ -130,7 +130,7 @@ def late_commit(scene: Scene) -> None:
     servers.wait_until(lambda: any(a.passed(point, since) for point in over), what="the end of the late commit")
 
 
-def met_from_both_sides(scene: Scene) -> None:
+def found_from_both_sides(scene: Scene) -> None:
     """A document is indexed and its daemon killed; another meets it; then the first is processed again."""
     scene.pair_of_owners()
     owner, _ = scene.hold_owner("before_begin", 0, a_record("x", TEXT))
@@ -201,7 +201,7 @@ def awake_too_late(scene: Scene) -> None:
     b.release()
 
 
-def partner_gone(scene: Scene) -> None:
+def match_gone(scene: Scene) -> None:
     """A pair is claimed and its daemon killed; its partner changes, the document is replayed, the partner is back."""
     scene.pair_of_owners()
     before = scene.installation.committed_count()
@@ -241,11 +241,11 @@ class Trap:
 TRAPS = (
     Trap(message_given_up, "unchecked", loses=True),
     Trap(late_commit, "late-metadata", loses=False),
-    Trap(met_from_both_sides, "no-claim", loses=False),
+    Trap(found_from_both_sides, "no-claim", loses=False),
     Trap(race, "read-then-add", loses=True),
     Trap(offsets_of_others, "reused-producer", loses=True),
     Trap(awake_too_late, "no-fence", loses=True),
-    Trap(partner_gone, "no-partners", loses=True),
+    Trap(match_gone, "no-partners", loses=True),
 )
 
 

@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz messages``, ``forms`` and ``daemon``: see docs/fuzzing.md."""
+"""``python -m tests.fuzz messages``, ``forms`` and ``daemon``: see docs/testing.md."""
 
 import argparse
 import multiprocessing

@@ -1,4 +1,4 @@
-"""``python -m tests.soak``: one daemon under a steady load, and whether anything grows; see docs/soak.md."""
+"""``python -m tests.soak``: one daemon under a steady load, and whether anything grows; see docs/testing.md."""
 
 import argparse
 import json

@@ -40,8 +40,8 @@ class TestPlan:
             assert {stage_of(point) for point in points} == {stage}
 
     def test_the_documentation_names_every_fault_and_every_story(self):
-        page = (Path(__file__).parents[2] / "docs" / "chaos.md").read_text(encoding="utf-8")
-        table = page.partition("| fault | what happens |")[2].partition("\n\n")[0]
+        page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
+        table = page.partition("| fault | effect |")[2].partition("\n\n")[0]
         named = {name for row in table.splitlines()[2:] for name in re.findall(r"`([a-z-]+)`", row.split("|")[1])}
         assert named == set(KINDS)
         for trap in TRAPS:

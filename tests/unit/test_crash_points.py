@@ -48,7 +48,7 @@ def test_every_call_to_the_store_is_a_step():
 
 
 def test_the_documentation_names_every_step():
-    page = (Path(__file__).parents[2] / "docs" / "chaos.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
     table = page.partition("| where | steps |")[2].partition("\n\n")[0]
     assert {f"{when}_{step}" for step in re.findall(r"`(\w+)`", table) for when in ("before", "after")} == set(
         CRASH_POINTS

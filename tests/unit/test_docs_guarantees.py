@@ -15,9 +15,9 @@ from streamdedup.wire import ErrorCode
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-EXPLANATION = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8")
+RULES = (ROOT / "docs" / "delivery.md").read_text(encoding="utf-8")
 TESTS = sorted(set(re.findall(r"tests/[\w/]+\.py", PAGE)))
-PROMISES = ("Delivery", "Pairs", "The life of a document", "Expiry and memory", "Input", "Servers")
+PROMISES = ("Delivery", "Pairs", "Changes of a document", "Expiry and memory", "Input", "Servers")
 #: Whole names of the settings of sections, names of those of a profile, and what belongs to Kafka's topics and clients.
 SECTIONS = {f"{name}.{key}" for name, section_of in TABLES.items() for key in keys_of(section_of)}
 PROFILE = frozenset(keys_of(Profile))
@@ -56,7 +56,7 @@ def test_settings_and_metrics_named_exist():
 
 def test_every_rule_is_one_of_the_rules_of_delivery():
     rules = {row[0]: row for row in rows(section(PAGE, "The rules behind it"))}
-    assert rules.keys() <= set(re.findall(r"^\*\*\d+\. ([^*]+)\.\*\*", EXPLANATION, re.MULTILINE))
+    assert rules.keys() <= set(re.findall(r"^\*\*\d+\. ([^*]+)\.\*\*", RULES, re.MULTILINE))
     for _, *proofs in rules.values():
         assert all(set(named(cell)) and set(named(cell)) <= set(TESTS) for cell in proofs)
 

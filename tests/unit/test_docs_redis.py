@@ -1,4 +1,4 @@
-"""What docs/redis.md says is what the code does; its rights are tried in tests/integration/test_redis_forms.py."""
+"""docs/redis.md agrees with the code; its rights are tried in tests/integration/test_redis_forms.py."""
 
 import re
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_the_rights_of_the_page_are_those_that_the_check_tries():
 
 def test_the_memory_of_the_example_follows_from_that_of_a_document():
     (document_bytes,) = {int(text.replace(",", "")) for text in re.findall(r"takes ([\d,]+) bytes", PAGE)}
-    assert f"of {document_bytes:,} bytes a document" in (DOCS / "how-it-works.md").read_text(encoding="utf-8")
+    assert f"of {document_bytes:,} bytes a document" in (DOCS / "storage.md").read_text(encoding="utf-8")
     defaults = keys_of(Profile)
     lifetime_s = defaults["retention"].default + defaults["retention_slack"].default
     a_second, millions, gigabytes = re.search(

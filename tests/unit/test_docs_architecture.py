@@ -1,0 +1,87 @@
+"""docs/architecture.md names modules, tests and functions that exist, and every folder of the package."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+from test_docs import named, prose, rows, section
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "streamdedup"
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+RECIPES = (
+    "Add an input file format",
+    "Add a Kafka value format",
+    "Add a similarity measure",
+    "Add a command",
+    "Add a metric",
+    "Add an HTTP endpoint",
+)
+#: A path of the page: in the repository or in the package.
+PATH = re.compile(r"[\w-]+(?:/[\w-]+)*/?(?:\.(?:py|lua|toml|md))|[\w-]+(?:/[\w-]+)*/")
+
+
+def paths():
+    return sorted({name for name in named(prose(PAGE)) if PATH.fullmatch(name) and "NAME" not in name})
+
+
+def folder_paragraphs():
+    """The paragraphs about folders: the folder that each begins with, and the modules that it names."""
+    text = PAGE.split("\n## Folders\n")[1].split("\n## ")[0]
+    return [(re.findall(r"\*\*`(\w+)/`\*\*", part), part) for part in text.split("\n\n") if part.startswith("**`")]
+
+
+@pytest.mark.parametrize("path", [path for path in paths() if "/" in path])
+def test_every_path_exists(path):
+    assert (ROOT / path).exists() or (PACKAGE / path).exists()
+
+
+@pytest.mark.parametrize(("folders", "paragraph"), folder_paragraphs(), ids=lambda value: "+".join(value)[:20])
+def test_every_module_named_in_the_paragraph_of_a_folder_is_in_it(folders, paragraph):
+    modules = {name for name in named(paragraph) if re.fullmatch(r"\w+\.py", name)}
+    assert not {name for name in modules if not any((PACKAGE / folder / name).exists() for folder in folders)}
+
+
+def test_every_folder_of_the_package_has_a_paragraph():
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert {folder for found, _ in folder_paragraphs() for folder in found} == folders
+
+
+def test_there_is_a_recipe_for_each_common_change_and_each_names_its_files():
+    assert tuple(re.findall(r"^### (Add .+)$", PAGE, re.MULTILINE)) == RECIPES
+    for recipe in RECIPES:
+        assert [name for name in named(section(PAGE, recipe)) if name.startswith("streamdedup/")]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_name_of_a_recipe_is_in_a_file_of_the_recipe(recipe):
+    text = section(PAGE, recipe)
+    files = [name for name in named(text) if (ROOT / name).is_file()]
+    sources = "".join((ROOT / name).read_text(encoding="utf-8") for name in files)
+    identifiers = {name for name in named(text) if re.fullmatch(r"[A-Za-z_]+(\.[a-z_]+)?", name)}
+    assert {name for name in identifiers if name.rpartition(".")[2] not in sources} <= {"evaluate"}
+
+
+def test_the_layers_are_those_of_the_import_contracts():
+    contracts = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    layers = re.search(r"layers = \[\n(.*?)\n\]", contracts, re.DOTALL)[1]
+    declared = [re.findall(r"\w+", line) for line in layers.splitlines() if "__main__" not in line]
+    told = re.search(r"Imports go downwards:\*\* (.*?)\. The contracts", PAGE, re.DOTALL)[1]
+    assert [named(layer) for layer in told.split("->")] == _merged(declared)
+
+
+def _merged(layers):
+    """The lowest layers as one: the page does not tell modules at the top level apart."""
+    return [*layers[:-2], [name for layer in layers[-2:] for name in layer]]
+
+
+def test_a_term_of_the_vocabulary_has_one_row():
+    terms = [term.strip() for row in rows(section(PAGE, "Vocabulary")) for term in row[0].split(",")]
+    assert len(terms) > 40
+    assert len(set(terms)) == len(terms)
+
+
+def test_the_engine_named_in_the_overview_can_be_imported():
+    for name in re.findall(r"`(daemon|detection|index|kafka)/(\w+)\.py`", PAGE):
+        importlib.import_module(f"streamdedup.{name[0]}.{name[1]}")
