@@ -22,7 +22,7 @@ from kafka import KafkaAdminClient
 
 from benchmarks import corpus, servers
 from benchmarks.places import REPOSITORY
-from streamdedup.cli.demo_servers import Daemon, forget_settings
+from streamdedup.cli.demo_servers import DaemonProcess, forget_settings
 from streamdedup.embedded import KafkaServer, ManagedProcess, RedisServer, ServerError
 from tests.servers import fresh_name, read_topic
 
@@ -136,7 +136,7 @@ class Consumer(ManagedProcess):
         return self.is_running()
 
 
-class OtherDaemon(Daemon):
+class OtherDaemon(DaemonProcess):
     """The daemon of another checkout of the project, with the environment in its folder ``.venv``.
 
     Args:
@@ -205,7 +205,7 @@ class World:
         *,
         checkout: Path | None = None,
         on_cluster: bool = False,
-    ) -> Daemon:
+    ) -> DaemonProcess:
         """Return a daemon.
 
         Args:
@@ -225,7 +225,9 @@ class World:
             profile_keys=_toml(profile or {}),
         )
         directory = self.folder / fresh_name("daemon")
-        return Daemon(directory, text, nullcontext) if checkout is None else OtherDaemon(checkout, directory, text)
+        return (
+            DaemonProcess(directory, text, nullcontext) if checkout is None else OtherDaemon(checkout, directory, text)
+        )
 
     def consumer(self, job: Job, kind: str, *more: str) -> Consumer:
         """Return a consumer of `benchmarks.consumers`."""
@@ -303,7 +305,7 @@ class World:
             "Kafka": servers.cpu_s(self.kafka_pid),
         }
         others_s = servers.busy_s() - sum(cpu_s.values()) - time.process_time()
-        stages_s = _stages([process.metrics() for process in processes if isinstance(process, Daemon)])
+        stages_s = _stages([process.metrics() for process in processes if isinstance(process, DaemonProcess)])
         return Look(now_s, committed, cpu_s, others_s, stages_s)
 
 

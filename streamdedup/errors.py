@@ -6,7 +6,6 @@
     │   ├── DecodeError
     │   └── DocumentTooLarge
     ├── CorpusError              a file cannot be read as a corpus; commands report it, exit 1
-    ├── OutputError              a file or a stream cannot be written; commands report it, exit 1
     ├── TransientError           undo the batch, back off, repeat it
     │   ├── StoreUnavailable
     │   ├── BrokerUnavailable    with new clients
@@ -55,10 +54,6 @@ class SettingsError(StreamdedupError):
 
 class CorpusError(StreamdedupError):
     """A file cannot be read in the expected format; the text names the file and, if known, the line."""
-
-
-class OutputError(StreamdedupError):
-    """A command cannot write to a file or a stream: unwritable, or the disk is full; the text names it."""
 
 
 class MessageError(StreamdedupError):

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from streamdedup.cli.checks import every_finding
-from streamdedup.cli.config import ConfigOption, SetOption, load_settings
+from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_OK, EXIT_USAGE, FatalError, SettingsError
 from streamdedup.findings import Finding, Level
 from streamdedup.settings.units import counted

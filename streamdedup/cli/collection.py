@@ -14,10 +14,8 @@ from typing import Any
 import typer
 
 from streamdedup.cli.assembly import decoder_of
-from streamdedup.cli.bad_lines import BadLines
-from streamdedup.cli.progress import counting, read_with_progress
-from streamdedup.corpora import Columns, CorpusReader, Entry
-from streamdedup.corpora.detection import Format
+from streamdedup.cli.output import BadLines, counting, read_with_progress
+from streamdedup.corpora import Columns, CorpusReader, Entry, Format
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.index.contract import BucketStore
 from streamdedup.index.memory import MemoryBucketStore
@@ -104,7 +102,7 @@ class Collection:
                         raise CorpusError(
                             f"{entry.file}:{entry.line}: {entry.problem}; --skip-unreadable leaves such lines out"
                         )
-                    bad_lines.note(entry)
+                    bad_lines.report(entry)
                 elif entry.op != "upsert":
                     typer.echo(f"{entry.file}:{entry.line}: op {entry.op} is passed over by {self.command}", err=True)
                 else:

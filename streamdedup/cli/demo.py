@@ -1,4 +1,4 @@
-"""``streamdedup demo``: the whole path on one machine, with servers of its own, ended with the command."""
+"""``streamdedup demo``: documents become alerts on one machine, with private servers that end with the command."""
 
 import contextlib
 import csv
@@ -17,111 +17,71 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from streamdedup.cli.demo_run import Demo, Show, print_rows
-from streamdedup.cli.demo_servers import PROFILES, Servers
-from streamdedup.cli.demo_signals import EndingSignals
-from streamdedup.cli.differences import GAP
+from streamdedup.cli.demo_run import DemoOptions, DemoRun
+from streamdedup.cli.demo_servers import PROFILES, DemoServers, EndingSignals
+from streamdedup.cli.options import FormatOption, IdColumnOption, TextColumnOption
 from streamdedup.cli.output import output_to
-from streamdedup.cli.produce import FormatOption, IdColumnOption, TextColumnOption
-from streamdedup.cli.show import make_console
-from streamdedup.corpora import Columns, CorpusReader
+from streamdedup.cli.rendering.differences import GAP
+from streamdedup.cli.rendering.terminal import make_console, print_rows
+from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader
 from streamdedup.errors import SettingsError
 
-#: Documents a second of the sample, unless the user says otherwise: it takes half a minute then.
+#: Default rate for the sample, in documents per second: the demo takes half a minute.
 SAMPLE_PACE = 10.0
-#: Between two looks at whether all still runs, while the user is waited for, in seconds.
-_LOOK_S = 0.5
+#: Interval of checking the servers while they are kept, in seconds.
+_CHECK_INTERVAL_S = 0.5
 
 
-def _introduce(show: Show, console: Console, servers: Servers) -> None:
-    daemon = servers.daemon
-    rows = {
-        "redis": servers.redis.url,
-        "kafka": f"{servers.broker.bootstrap_servers}  (in memory, for this demo only)",
-        "daemon": f"streamdedup run --config {daemon.config_path}",
-        "log": str(daemon.log_path),
-        "metrics": f"{daemon.metrics_url}  (while this runs)",
-    }
-    print_rows(console, rows)
-    console.print()
-    if show.diff:
-        left, right = ("green", "red") if console.color_system else ("{+so+}", "[-so-]")
-        console.print(
-            Text(
-                "Left the new document, right an earlier one that it resembles. What only the left one has is marked "
-                f"{left}, what only the right one has {right}; {GAP} stands for what both have."
-            ),
-            soft_wrap=True,
-        )
-    console.print(Text("time      profile   new ~ earlier  similarity", "dim"), soft_wrap=True)
+def demo(  # noqa: PLR0913  one argument per option
+    file: Annotated[str | None, typer.Argument(help=f"Corpus: {FORMAT_TITLES}; default: the sample.")] = None,
+    profile: Annotated[
+        Literal["articles", "reviews"], typer.Option("--profile", "-p", help="Profile for FILE.")
+    ] = "articles",
+    threshold: Annotated[float | None, typer.Option("--threshold", "-t", help="Least similarity (0.8).")] = None,
+    min_words: Annotated[int | None, typer.Option(min=0, help="Skip texts with fewer words.")] = None,
+    pace: Annotated[
+        float | None, typer.Option(min=0, help="Documents per second, 0 for no limit; default: 10 for the sample.")
+    ] = None,
+    diff: Annotated[
+        bool | None, typer.Option("--diff/--no-diff", help="Show texts side by side; default: for the sample.")
+    ] = None,
+    pairs: Annotated[str | None, typer.Option(metavar="PAIRS", help="Write the pairs to this file, as scan.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the servers running until Enter or Ctrl-C.")] = False,
+    corpus_format: FormatOption = "auto",
+    id_column: IdColumnOption = None,
+    text_column: TextColumnOption = None,
+) -> None:
+    """Watch documents become alerts, on private servers; nothing to set up.
 
+    Starts private servers, sends the sample (or FILE), shows alerts and dead letters live, checks that every record is
+    accounted for, and ends the servers.
 
-def _progress_bar(console: Console) -> Progress:
-    columns = (BarColumn(), TextColumn("{task.fields[figures]}"), TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    Example:  streamdedup demo
 
-
-def _wait_for_user(console: Console, servers: Servers) -> None:
-    """Leave everything running until Enter or Ctrl-C; without anybody to press Enter, until Ctrl-C.
-
-    Raises:
-        ServerError: A server has ended.
+    Example:  streamdedup demo reuters21578.tar.gz --pairs pairs.tsv
     """
-    config = servers.daemon.config_path
-    console.print(
-        Text(
-            f"\nStill running. Look at {servers.daemon.metrics_url} or, from elsewhere,\n"
-            f"  streamdedup tail --config {config} --from-beginning --diff\nEnter or Ctrl-C ends."
-        ),
-        soft_wrap=True,
+    if threshold is not None and not 0 < threshold <= 1:
+        raise SettingsError(f"--threshold {threshold}: must be above 0 and at most 1")
+    given = {"threshold": threshold, "min_words": min_words}
+    changes = {name: value for name, value in given.items() if value is not None}
+    columns = Columns(id_column, tuple(text_column or ()))
+    if file is not None:
+        corpus = _file(CorpusReader(file, format=corpus_format, on_bad="pass", columns=columns), profile, changes)
+    elif columns or corpus_format != "auto":
+        raise SettingsError("--format, --id-column and --text-column are for a FILE; the sample needs none")
+    else:
+        corpus = _sample(changes)
+    options = DemoOptions(
+        **corpus,
+        pace=pace if pace is not None else SAMPLE_PACE if file is None else 0.0,
+        diff=diff if diff is not None else file is None,
+        keep=keep,
     )
-    listening = [sys.stdin]
-    with contextlib.suppress(KeyboardInterrupt):
-        while True:
-            servers.check()
-            if not listening:
-                time.sleep(_LOOK_S)
-            elif select.select(listening, [], [], _LOOK_S)[0]:
-                if sys.stdin.readline():
-                    return
-                listening = []
-
-
-def play(show: Show, pairs: str | None, console: Console) -> None:
-    """Run the demo from the start of its servers to their end.
-
-    Args:
-        show: What to show.
-        pairs: File for the pairs that come out.
-        console: Where to.
-
-    Raises:
-        StreamdedupError: Something could not be started, has ended, or does not add up.
-    """
-    with EndingSignals() as signals, ExitStack() as stack:
-        try:
-            # Opened before anything else: a file that cannot be written is said at once.
-            output = None if pairs is None else stack.enter_context(output_to(pairs))
-            console.print(
-                Text("Starting a private Redis, a Kafka broker and the daemon; Ctrl-C ends all of them.", "bold")
-            )
-            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="streamdedup-demo-"))
-            servers = stack.enter_context(Servers(Path(directory), show.profiles, signals.held))
-            demo = Demo(show, console, servers, stack)
-            _introduce(show, console, servers)
-            with _progress_bar(console) as progress:
-                duration_s = demo.run(progress, progress.add_task("", total=1.0, figures=""))
-            if output is not None:
-                demo.write_pairs(output)
-            demo.summarise(duration_s)
-            if show.keep:
-                _wait_for_user(console, servers)
-        finally:
-            signals.ignore()
+    run_demo(options, pairs, make_console())
 
 
 def _sample(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return readers, profiles and expected pairs of the project's own sample."""
+    """Return readers, profiles and expected pairs of the project's sample."""
     folder = Path(str(resources.files("streamdedup") / "sample"))
     with (folder / "expected_pairs.tsv").open(encoding="utf-8", newline="") as lines:
         expected = frozenset(tuple(sorted((row["id1"], row["id2"]))) for row in csv.DictReader(lines, delimiter="\t"))
@@ -135,7 +95,7 @@ def _sample(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _file(reader: CorpusReader, profile: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return reader and profile for a corpus of the user's."""
+    """Return reader and profile of the user's corpus."""
     return {
         "readers": {profile: reader},
         "total_count": None,
@@ -144,54 +104,91 @@ def _file(reader: CorpusReader, profile: str, changes: Mapping[str, Any]) -> dic
     }
 
 
-def demo(  # noqa: PLR0913  a command line has as many options as it has
-    file: Annotated[
-        str | None, typer.Argument(help="A corpus: JSON lines, CSV, TSV, text, Reuters-21578; default: the sample.")
-    ] = None,
-    profile: Annotated[
-        Literal["articles", "reviews"], typer.Option("--profile", "-p", help="How to compare the texts of FILE.")
-    ] = "articles",
-    threshold: Annotated[float | None, typer.Option("--threshold", "-t", help="Least similarity; default 0.8.")] = None,
-    min_words: Annotated[int | None, typer.Option(min=0, help="Skip texts with fewer words.")] = None,
-    pace: Annotated[
-        float | None, typer.Option(min=0, help="Documents a second, 0 for no limit; default: 10 for the sample.")
-    ] = None,
-    diff: Annotated[
-        bool | None, typer.Option("--diff/--no-diff", help="Show texts side by side; default: for the sample.")
-    ] = None,
-    pairs: Annotated[str | None, typer.Option(metavar="PAIRS", help="Write the pairs here, as scan does.")] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave all running at the end, until Enter or Ctrl-C.")] = False,
-    corpus_format: FormatOption = "auto",
-    id_column: IdColumnOption = None,
-    text_column: TextColumnOption = None,
-) -> None:
-    """Watch documents become alerts, on private servers; nothing to set up.
+def run_demo(options: DemoOptions, pairs: str | None, console: Console) -> None:
+    """Start the servers, run the demo, and end the servers.
 
-    Starts private servers, sends the sample (or FILE), shows alerts and dead letters live, checks that every record is
-    accounted for, and ends everything that it started.
+    Args:
+        options: Options of the demo.
+        pairs: File for the pairs.
+        console: Output.
 
-    Example:  streamdedup demo
-
-    Example:  streamdedup demo reuters21578.tar.gz --pairs pairs.tsv
+    Raises:
+        StreamdedupError: A server did not start or has ended, or the account does not balance.
     """
-    if threshold is not None and not 0 < threshold <= 1:
-        raise SettingsError(f"--threshold {threshold}: must be above 0 and at most 1")
-    given = {"threshold": threshold, "min_words": min_words}
-    changes = {name: value for name, value in given.items() if value is not None}
-    columns = Columns(id_column, tuple(text_column or ()))
-    if file is None:
-        if columns or corpus_format != "auto":
-            raise SettingsError("--format, --id-column and --text-column are for a FILE; the sample needs none")
-        chosen = _sample(changes)
-    else:
-        chosen = _file(CorpusReader(file, format=corpus_format, on_bad="pass", columns=columns), profile, changes)
-    show = Show(
-        **chosen,
-        pace=pace if pace is not None else SAMPLE_PACE if file is None else 0.0,
-        diff=diff if diff is not None else file is None,
-        keep=keep,
+    with EndingSignals() as signals, ExitStack() as stack:
+        try:
+            # Opened first, so that an unwritable file is reported at once.
+            output = None if pairs is None else stack.enter_context(output_to(pairs))
+            console.print(
+                Text("Starting a private Redis, a Kafka broker and the daemon; Ctrl-C ends all of them.", "bold")
+            )
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="streamdedup-demo-"))
+            servers = stack.enter_context(DemoServers(Path(directory), options.profiles, signals.held))
+            run = DemoRun(options, console, servers, stack)
+            _introduce(options, console, servers)
+            with _progress_bar(console) as progress:
+                duration_s = run.run(progress, progress.add_task("", total=1.0, counts=""))
+            if output is not None:
+                run.write_pairs(output)
+            run.summarise(duration_s)
+            if options.keep:
+                _wait_for_user(console, servers)
+        finally:
+            signals.ignore()
+
+
+def _introduce(options: DemoOptions, console: Console, servers: DemoServers) -> None:
+    daemon = servers.daemon
+    rows = {
+        "redis": servers.redis.url,
+        "kafka": f"{servers.broker.bootstrap_servers}  (in memory, for this demo only)",
+        "daemon": f"streamdedup run --config {daemon.config_path}",
+        "log": str(daemon.log_path),
+        "metrics": f"{daemon.metrics_url}  (while this runs)",
+    }
+    print_rows(console, rows)
+    console.print()
+    if options.diff:
+        new, old = ("green", "red") if console.color_system else ("{+so+}", "[-so-]")
+        console.print(
+            Text(
+                f"Left the new document, right a similar earlier one. Text of the left one only is marked {new}, text "
+                f"of the right one only {old}; {GAP} replaces text that both have."
+            ),
+            soft_wrap=True,
+        )
+    console.print(Text("time      profile   new ~ earlier  similarity", "dim"), soft_wrap=True)
+
+
+def _progress_bar(console: Console) -> Progress:
+    """Return a progress bar on standard output, below the alerts."""
+    columns = (BarColumn(), TextColumn("{task.fields[counts]}"), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _wait_for_user(console: Console, servers: DemoServers) -> None:
+    """Wait for Enter or Ctrl-C; after the end of standard input, for Ctrl-C.
+
+    Raises:
+        ServerError: A server has ended.
+    """
+    console.print(
+        Text(
+            f"\nStill running. Look at {servers.daemon.metrics_url} or, from elsewhere,\n"
+            f"  streamdedup tail --config {servers.daemon.config_path} --from-beginning --diff\nEnter or Ctrl-C ends."
+        ),
+        soft_wrap=True,
     )
-    play(show, pairs, make_console())
+    readable = [sys.stdin]
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            servers.check()
+            if not readable:
+                time.sleep(_CHECK_INTERVAL_S)
+            elif select.select(readable, [], [], _CHECK_INTERVAL_S)[0]:
+                if sys.stdin.readline():
+                    return
+                readable = []
 
 
 def register(app: typer.Typer) -> None:

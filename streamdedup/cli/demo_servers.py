@@ -1,10 +1,11 @@
-"""What the demo runs in the background: a private Redis, a private Kafka broker, and a real daemon between them."""
+"""Servers of the demo: a private Redis, a private Kafka broker and a daemon; and the signals that end all of them."""
 
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from types import TracebackType
@@ -13,25 +14,23 @@ from typing import Any, Self
 from streamdedup.embedded import MOCK_API_VERSION, ManagedProcess, MockBroker, RedisServer, ServerError, free_ports
 from streamdedup.settings.schema import PREFIX
 
-#: Opens a context in which no signal interrupts.
+#: Opens a context in which signals are deferred.
 Hold = Callable[[], AbstractContextManager[None]]
 
-#: Where everything listens.
 _HOST = "127.0.0.1"
-#: How long the daemon may take to answer a request for its metrics, in seconds.
+#: Time limit of a request for metrics, in seconds.
 _METRICS_TIMEOUT_S = 10.0
-#: How long a dying process may take to be gone, in seconds.
-_LAST_MOMENT_S = 2.0
-#: Topics of the daemon's output.
+#: Time limit for the exit of a process whose connection broke, in seconds.
+_EXIT_TIMEOUT_S = 2.0
 DUPLICATES_TOPIC, DEAD_LETTER_TOPIC = "duplicates", "duplicates.dlq"
-#: Partitions of each topic whose records may wait for a reader: each holds some megabytes.
+#: Partitions of each topic except the dead-letter topic; the broker keeps some megabytes of each.
 _PARTITIONS = 4
-#: The profiles that the demo has to offer, as a settings file would say it.
+#: Settings of the profiles.
 PROFILES: dict[str, dict[str, Any]] = {
     "articles": {"shingle_unit": "word", "shingle_size": 3},
     "reviews": {"shingle_unit": "char", "shingle_size": 5},
 }
-#: The daemon's settings. The broker has no transactions, and its protocol version cannot be negotiated.
+#: The settings file. The broker has no transactions, and its protocol version cannot be negotiated.
 _SETTINGS = """\
 [kafka]
 bootstrap_servers = {servers}
@@ -44,17 +43,68 @@ dead_letter_topic = {dead_letters}
 url = {url}
 
 [service]
-metrics_port = {port}
+metrics_port = {{port}}
 """
+#: Ctrl-C, a supervisor, a closed terminal.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Daemon(ManagedProcess):
-    """``streamdedup run`` as a process of its own, with a log file.
+class EndingSignals:
+    """Raises KeyboardInterrupt or SystemExit in the main thread at the first signal; further signals are ignored.
+
+    The servers need about a second to end, and a second Ctrl-C must not leave one behind. A context manager for the
+    main thread.
+    """
+
+    def __init__(self) -> None:
+        self._previous: dict[signal.Signals, Any] = {}
+        self._holds = 0
+        self._received: int | None = None
+
+    def __enter__(self) -> Self:
+        self._previous = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Defer signals to the end of this context, so that a process is started completely or not at all."""
+        self._holds += 1
+        try:
+            yield
+        finally:
+            self._holds -= 1
+        self._end()
+
+    def ignore(self) -> None:
+        """Ignore signals from now on."""
+        self._holds += 1
+
+    def _handle(self, number: int, _frame: object) -> None:
+        if self._received is None:
+            self._received = number
+            self._end()
+
+    def _end(self) -> None:
+        if self._received is None or self._holds:
+            return
+        if self._received == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(128 + self._received)
+
+
+class DaemonProcess(ManagedProcess):
+    """``streamdedup run`` as a process with a log file.
 
     Args:
-        directory: Where settings and log go.
-        settings: Text of the settings file, with ``{port}`` for the port of the metrics.
-        held: Opens a context in which no signal interrupts.
+        directory: Directory of settings and log.
+        settings: Text of the settings file, with ``{port}`` for the metrics port.
+        held: Opens a context in which signals are deferred.
     """
 
     def __init__(self, directory: Path, settings: str, held: Hold) -> None:
@@ -70,37 +120,36 @@ class Daemon(ManagedProcess):
 
     @property
     def metrics_url(self) -> str:
-        """Where the metrics can be seen."""
+        """URL of the metrics."""
         return f"http://{_HOST}:{self._port}/metrics"
 
     def choose_ports(self) -> None:
-        """Take a port for the metrics, and write the settings file that names it."""
+        """Choose the metrics port, and write the settings file with it."""
         (self._port,) = free_ports()
         self.config_path.write_text(self._settings.replace("{port}", str(self._port)), encoding="utf-8")
 
     def spawn(self) -> None:
-        """Start the process without waiting until it answers.
+        """Start the process with signals deferred; the wait until it answers can be interrupted.
 
         Raises:
             ServerError: The program cannot be started.
         """
-        # The process only, and not the wait for it, which a user may want to cut short.
         with self._held():
             super().spawn()
 
     def command(self) -> list[str]:
-        """Return the command line that a user would type."""
+        """Return the command line."""
         return [sys.executable, "-m", "streamdedup", "run", "--config", str(self.config_path)]
 
     def is_ready(self) -> bool:
-        """Tell whether the daemon is at work: connected to both servers, with partitions to read."""
+        """Return whether the daemon is connected to both servers and owns partitions."""
         try:
             return self._get("/readyz")[0] == 200
         except (OSError, HTTPException):
             return False
 
     def metrics(self) -> str:
-        """Return the present metrics in Prometheus' text format.
+        """Return the metrics in Prometheus' text format.
 
         Raises:
             ServerError: The daemon does not answer.
@@ -111,7 +160,7 @@ class Daemon(ManagedProcess):
             raise ServerError(f"the daemon does not answer: {error}{self.log_tail()}") from error
 
     def _get(self, path: str) -> tuple[int, str]:
-        # Not by a URL: then a proxy that the environment names would be asked for an address of this machine.
+        # urllib would use the proxy of the environment for an address of this machine.
         connection = HTTPConnection(_HOST, self._port, timeout=_METRICS_TIMEOUT_S)
         try:
             connection.request("GET", path)
@@ -121,26 +170,23 @@ class Daemon(ManagedProcess):
             connection.close()
 
 
-class Servers:
-    """All three, started in order; a context manager that ends them in reverse order.
+class DemoServers:
+    """Redis, broker and daemon, started in this order and ended in reverse. A context manager.
 
     Args:
-        directory: Where settings and logs go; it must outlive this.
-        profiles: Settings of each profile by its name, which is also its input topic.
-        held: Opens a context in which no signal interrupts: a process is started wholly or not at all.
-
-    Attributes:
-        redis: The Redis server.
-        broker: The Kafka broker.
-        daemon: The daemon.
+        directory: Directory of settings and logs; must exist longer than the servers.
+        profiles: Settings of each profile by name, which is also its input topic.
+        held: Opens a context in which signals are deferred.
 
     Raises:
         MissingToolError: A server program is not installed.
     """
 
+    daemon: DaemonProcess
+
     def __init__(self, directory: Path, profiles: Mapping[str, Mapping[str, Any]], held: Hold) -> None:
         topics = dict.fromkeys([*profiles, DUPLICATES_TOPIC], _PARTITIONS) | {DEAD_LETTER_TOPIC: 1}
-        # All are made before any is started, so that a missing one is said at once.
+        # Both are constructed before the first start, so that a missing program is reported at once.
         self.redis = RedisServer(directory=directory / "redis")
         self.broker = MockBroker(topics, directory / "kafka")
         self._directory = directory
@@ -148,33 +194,28 @@ class Servers:
         self._held = held
         self._stack = ExitStack()
 
-    @property
-    def daemon(self) -> Daemon:
-        """The daemon."""
-        return self._daemon
-
     def check(self) -> None:
-        """See that all are running.
+        """Verify that all servers run.
 
         Raises:
-            ServerError: One has ended; the text ends with its log.
+            ServerError: One has ended; the error contains the end of its log.
         """
-        for process in (self._daemon, self.broker, self.redis):
+        for process in (self.daemon, self.broker, self.redis):
             if not process.is_running():
                 raise ServerError(f"{process.name} ended with code {process.exit_code}{process.log_tail()}")
 
     def metrics(self) -> str:
-        """Return the daemon's present metrics in Prometheus' text format.
+        """Return the metrics of the daemon in Prometheus' text format.
 
         Raises:
             ServerError: A server has ended, or the daemon does not answer.
         """
         self.check()
         try:
-            return self._daemon.metrics()
+            return self.daemon.metrics()
         except ServerError:
-            # A connection breaks a moment before the process is seen to have ended, which is what the user must know.
-            self._daemon.wait_exit(_LAST_MOMENT_S)
+            # The connection of a killed process breaks before its exit is visible; report the exit, the cause.
+            self.daemon.wait_exit(_EXIT_TIMEOUT_S)
             self.check()
             raise
 
@@ -184,8 +225,7 @@ class Servers:
             for server in (self.redis, self.broker):
                 with self._held():
                     stack.enter_context(server)
-            self._daemon = Daemon(self._directory / "daemon", self._settings(), self._held)
-            stack.enter_context(self._daemon)
+            self.daemon = stack.enter_context(DaemonProcess(self._directory / "daemon", self._settings(), self._held))
             self._stack = stack.pop_all()
         return self
 
@@ -195,14 +235,13 @@ class Servers:
         self._stack.close()
 
     def _settings(self) -> str:
-        """Return the settings file; a JSON string is a TOML string, and a JSON list or number is TOML too."""
+        """Return the settings file. JSON strings, numbers and lists are also TOML."""
         text = _SETTINGS.format(
             servers=json.dumps(self.broker.bootstrap_servers),
             version=json.dumps(".".join(map(str, MOCK_API_VERSION))),
             duplicates=json.dumps(DUPLICATES_TOPIC),
             dead_letters=json.dumps(DEAD_LETTER_TOPIC),
             url=json.dumps(self.redis.url),
-            port="{port}",
         )
         for name, profile in self._profiles.items():
             lines = [f"{key} = {json.dumps(value)}" for key, value in {"topics": [name], **profile}.items()]
@@ -211,6 +250,6 @@ class Servers:
 
 
 def forget_settings() -> None:
-    """Take the user's settings out of this process' environment: they would turn the daemon to the user's servers."""
+    """Remove the user's settings from the environment, which would direct the daemon to the user's servers."""
     for name in [name for name in os.environ if name.startswith(PREFIX)]:
         del os.environ[name]

@@ -1,76 +1,253 @@
-"""The replay of dead letters: reads them once to count, and once more to send them back."""
+"""The replay of dead letters: which are sent, to which topics, and what the replay group remembers."""
 
+import json
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
-from streamdedup.cli.dlq_plan import Replayed, Rules, Tally, Verdict, message_of, message_of_fetched
-from streamdedup.cli.letters import Letter
+from msgspec import structs
+
+from streamdedup.cli.dead_letters import DeadLetter, DeadLetterFilter
 from streamdedup.cli.pace import Pace
-from streamdedup.errors import MessageError
+from streamdedup.errors import MessageError, StreamdedupError
 from streamdedup.kafka import KafkaOptions
 from streamdedup.kafka.feeder import Feeder
-from streamdedup.kafka.protocols import Bookmark, Message
+from streamdedup.kafka.protocols import Bookmark, Message, Record
 from streamdedup.kafka.reader import RecordFetcher
 from streamdedup.kafka.span import Bookmarks, SpanReader
 from streamdedup.position import Partition, Position
+from streamdedup.settings.units import counted
+from streamdedup.wire.dead_letters import PREFIX
 
-#: Longest time, in seconds, for which what was sent is not remembered yet.
-REMEMBER_S = 2.0
+#: Longest time between two commits of the progress, in seconds.
+COMMIT_INTERVAL_S = 2.0
+#: Bytes of offset metadata: the brokers' default of ``offset.metadata.max.bytes``.
+MAX_METADATA_BYTES: Final = 4_096
+#: Headers of a dead letter that lacks parts of its record.
+_TRUNCATED: Final = ("truncated", "truncated-key", "dropped-headers")
+
+
+class Verdict(StrEnum):
+    """Decision about a dead letter: sent, or left out for the reason in the text.
+
+    For a dead letter without bytes (stage ``read``) the record is fetched from its topic.
+    """
+
+    REPLAY = "replayed"
+    NOT_WANTED = "not asked for by code, topic or place"
+    BEFORE = "dealt with by an earlier run"
+    EXHAUSTED = "failed as often as --max-attempts allows"
+    TRUNCATED = "cut, so the record cannot be restored"
+    GONE = "without its bytes, and the record is no longer in its topic"
+    STILL_UNREADABLE = "without its bytes, and the Kafka client still cannot read the record"
+    NULL = "neither key nor value, which cannot be sent"
+    FOREIGN = "from no input topic of the settings"
+    UNREADABLE = "the dead letter itself cannot be read by the Kafka client"
+
+
+@dataclass(slots=True)
+class ReplayProgress:
+    """Progress in one partition of the dead-letter topic; the replay group stores it as offset and metadata.
+
+    Attributes:
+        offset: All dead letters before are replayed, or left out permanently.
+        kinds: By topic and code of the record: offset before which this kind is replayed, if beyond ``offset``.
+        gap: Offset of the first dead letter that this run left for another run; None without one.
+    """
+
+    offset: int = 0
+    kinds: dict[tuple[str, str], int] = field(default_factory=dict)
+    gap: int | None = None
+
+    @classmethod
+    def read(cls, offset: int, metadata: str) -> Self:
+        """Read stored progress; metadata of another program is ignored."""
+        try:
+            by_topic = json.loads(metadata)
+            kinds = {(topic, code): int(end) for topic, ends in by_topic.items() for code, end in ends.items()}
+        except (ValueError, AttributeError, TypeError):
+            kinds = {}
+        return cls(offset, kinds)
+
+    def metadata(self) -> str:
+        """Return the kinds as offset metadata.
+
+        Raises:
+            StreamdedupError: The metadata is longer than ``MAX_METADATA_BYTES``.
+        """
+        by_topic: dict[str, dict[str, int]] = {}
+        for (topic, code), end in sorted(self.kinds.items()):
+            by_topic.setdefault(topic, {})[code] = end
+        text = json.dumps(by_topic, separators=(",", ":")) if by_topic else ""
+        if len(text) > MAX_METADATA_BYTES:
+            raise StreamdedupError(
+                f"{len(self.kinds):,} kinds of dead letters were replayed one by one, more than can be remembered: "
+                "replay once without --code and --topic"
+            )
+        return text
+
+    def covers(self, letter: DeadLetter) -> bool:
+        """Return whether an earlier run replayed the dead letter."""
+        return letter.record.position.offset < max(self.offset, self.kinds.get((letter.topic, letter.code), 0))
+
+    def add(self, letter: DeadLetter, *, wanted: bool) -> None:
+        """Add the next dead letter in offset order: completed if wanted, else left for another run."""
+        kind, offset = (letter.topic, letter.code), letter.record.position.offset
+        if wanted:
+            self.kinds[kind] = max(offset + 1, self.kinds.get(kind, 0))
+        elif self.gap is None and not self.covers(letter):
+            self.gap = offset
+        self.advance(offset + 1)
+
+    def advance(self, end: int) -> None:
+        """Advance ``offset`` to ``end``, or to the first gap before."""
+        self.offset = max(self.offset, end if self.gap is None else min(end, self.gap))
+        self.kinds = {kind: offset for kind, offset in self.kinds.items() if offset > self.offset}
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What a user has asked for.
+class ReplayOptions:
+    """Options of a replay.
 
     Attributes:
-        rules: Which dead letters.
-        again: Take also those that were replayed before.
-        limit: Most dead letters to replay; None for all.
-        rate: Most dead letters a second; 0 for no limit.
+        wanted: Filter of the user.
+        partition_counts: Number of partitions of each input topic.
+        max_attempts: Records with this many failures are left out.
+        again: Include dead letters that earlier runs replayed.
+        limit: Greatest number of dead letters to replay; None for all.
+        rate: Dead letters per second; 0 for no limit.
     """
 
-    rules: Rules
-    again: bool
-    limit: int | None
-    rate: float
+    wanted: DeadLetterFilter
+    partition_counts: Mapping[str, int]
+    max_attempts: int = 3
+    again: bool = False
+    limit: int | None = None
+    rate: float = 0.0
 
     @property
-    def remembers(self) -> bool:
-        """Whether the memory of earlier runs is used and brought up to date: not where single places are named."""
-        return not self.rules.wanted.names_places
+    def uses_progress(self) -> bool:
+        """Whether stored progress is used and updated: not if the filter names positions."""
+        return not self.wanted.names_positions
+
+    def verdict(self, letter: DeadLetter, progress: ReplayProgress | None) -> Verdict:
+        """Decide about a dead letter; ``progress`` is that of earlier runs, None to ignore them."""
+        if not self.wanted.accepts(letter):
+            return Verdict.NOT_WANTED
+        if progress is not None and progress.covers(letter):
+            return Verdict.BEFORE
+        origin, record, facts = letter.origin, letter.record, letter.facts
+        if origin is None or origin.partition >= self.partition_counts.get(origin.topic, 0):
+            return Verdict.FOREIGN
+        if not letter.is_unread:
+            if any(name in facts for name in _TRUNCATED):
+                return Verdict.TRUNCATED
+            if record.key is None and (record.value is None or facts.get("null-value") == "true"):
+                return Verdict.NULL
+        return Verdict.EXHAUSTED if letter.attempts >= self.max_attempts else Verdict.REPLAY
 
 
-class Replay:
-    """Sends dead letters back to the topics that their records came from. A context manager.
+def message_of(letter: DeadLetter, origin: Position) -> Message:
+    """Return the record to send to the original topic.
 
-    Only letters count that are there when this is made: those that a replay brings about are left for the next one.
+    It keeps key, value, record time and all headers; those of the dead letter continue its count of attempts.
+    """
+    record = letter.record
+    headers = tuple((name, value or b"") for name, value in record.headers)
+    timestamp_ms = record.timestamp_ms if record.timestamp_ms >= 0 else None
+    return Message(origin.topic, record.key, record.value, headers, timestamp_ms)
+
+
+def message_of_fetched(letter: DeadLetter, origin: Position, record: Record) -> Message | None:
+    """Return the record to send for a dead letter without bytes, or None if it has neither key nor value.
 
     Args:
-        options: Where Kafka is; its topic is the dead-letter topic, its group that of the daemons.
-        choice: What to do.
+        letter: The dead letter; its headers are added, except the one that marks it as unread.
+        origin: Position of the record.
+        record: The record, fetched from there.
+    """
+    if record.key is None and record.value is None:
+        return None
+    own = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
+    facts = [(name, value) for name, value in letter.record.headers if name != f"{PREFIX}unread"]
+    return message_of(DeadLetter(structs.replace(record, headers=(*own, *facts))), origin)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of verdicts.
 
     Attributes:
-        is_anew: Whether the dead-letter topic was made anew since the last replay, so that nothing is remembered of it.
-
-    Raises:
-        BrokerUnavailable: Nothing answers.
-        FatalError: The broker refuses us for good, or the dead-letter topic does not exist.
+        verdicts: Dead letters by verdict.
+        topics: Replayed dead letters by topic.
+        has_earlier: Whether earlier runs replayed some. Their number is unknown, as most are not read.
     """
 
-    def __init__(self, options: KafkaOptions, choice: Choice) -> None:
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    topics: Counter[str] = field(default_factory=Counter)
+    has_earlier: bool = False
+
+    def add(self, verdict: Verdict, letter: DeadLetter) -> None:
+        """Count one dead letter."""
+        self.has_earlier |= verdict is Verdict.BEFORE
+        self.verdicts[verdict] += 1
+        if verdict is Verdict.REPLAY:
+            self.topics[letter.topic] += 1
+
+    @property
+    def replayed_count(self) -> int:
+        """Number of replayed dead letters."""
+        return self.verdicts[Verdict.REPLAY]
+
+    def replayed(self) -> str:
+        """Return number and topics of the replayed dead letters as text."""
+        topics = ", ".join(f"{topic} {count:,}" for topic, count in sorted(self.topics.items()))
+        return counted(self.replayed_count, "dead letter") + (f" ({topics})" if topics else "")
+
+    def left_out(self) -> list[str]:
+        """Return one line for each reason to leave dead letters out."""
+        uncounted = (Verdict.REPLAY, Verdict.BEFORE)
+        lines = [
+            f"{count:,} left out: {verdict}"
+            for verdict, count in sorted(self.verdicts.items())
+            if count and verdict not in uncounted
+        ]
+        if self.has_earlier:
+            lines.append("left out and not counted: those that an earlier run has dealt with; --again takes them too")
+        return lines
+
+
+class DeadLetterReplay:
+    """Sends dead letters back to the topics of their records. A context manager.
+
+    Covers the dead letters that exist at construction; failures of replayed records are left for the next run.
+
+    Args:
+        options: Kafka options with the dead-letter topic and the group of the daemons.
+        choice: Options of the replay.
+
+    Attributes:
+        is_recreated: Whether the dead-letter topic was created again since the last run, so that its progress is void.
+
+    Raises:
+        BrokerUnavailable: Kafka did not answer.
+        FatalError: The broker refuses permanently, or the dead-letter topic does not exist.
+    """
+
+    def __init__(self, options: KafkaOptions, choice: ReplayOptions) -> None:
         self._options = options
         self._choice = choice
-        self._stack = ExitStack()
         self._fetcher: RecordFetcher | None = None
-        self.is_anew = False
+        self.is_recreated = False
         with ExitStack() as stack:
             self._reader = stack.enter_context(SpanReader(options))
             self._bookmarks = stack.enter_context(Bookmarks(options, group_of(options.group_id)))
-            self._replayed = self._remembered()
+            self._progress = self._stored_progress()
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -82,64 +259,63 @@ class Replay:
         self._stack.close()
 
     def count(self) -> Tally:
-        """Return what a run would do now, and do nothing.
+        """Return the verdicts of a run without sending anything.
 
         Raises:
             BrokerUnavailable: Kafka did not answer.
         """
         tally = Tally()
-        for letter, verdict, _ in self._judged(tally):
+        for letter, verdict, _ in self._decided(tally):
             tally.add(verdict, letter)
         return tally
 
     def run(self) -> Iterator[Tally]:
-        """Send, remember what was sent, and yield now and then what was done so far, at last all of it.
+        """Replay, and yield the tally every 2 seconds and at the end.
 
         Steps:
-            1. Send letters, at the pace that was asked for.
+            1. Send dead letters at the given rate.
             2. Wait until Kafka has stored them.
-            3. Remember them. What was sent and is not remembered when this ends is sent again by the next run.
+            3. Commit the progress. Dead letters sent after the last commit are sent again by the next run.
 
         Raises:
-            BrokerUnavailable: A letter could not be sent, or not be remembered.
-            FatalError: The same, for a reason that an operator must cure.
+            BrokerUnavailable: Dead letters could not be sent, or the progress not be committed.
+            FatalError: The same, and an operator has to resolve the reason.
         """
-        tally, pace, remembered_at = Tally(), Pace(self._choice.rate), time.monotonic()
-        with Feeder(replace(self._options, topics=tuple(self._choice.rules.partition_counts))) as feeder:
+        tally, pace, committed_at = Tally(), Pace(self._choice.rate), time.monotonic()
+        with Feeder(replace(self._options, topics=tuple(self._choice.partition_counts))) as feeder:
             try:
-                for letter, verdict, message in self._judged(tally):
+                for letter, verdict, message in self._decided(tally):
                     if message is not None:
                         pace.wait()
                         _send(feeder, letter, message)
                     tally.add(verdict, letter)
-                    self._pass_by(letter, verdict)
-                    if time.monotonic() - remembered_at > REMEMBER_S:
-                        self._remember(feeder)
-                        remembered_at = time.monotonic()
+                    self._progress[letter.record.position.of].add(letter, wanted=verdict is not Verdict.NOT_WANTED)
+                    if time.monotonic() - committed_at > COMMIT_INTERVAL_S:
+                        self._commit(feeder)
+                        committed_at = time.monotonic()
                         yield tally
             except KeyboardInterrupt:
-                self._remember(feeder)
+                self._commit(feeder)
                 raise
             if tally.replayed_count != self._choice.limit:
                 for partition, end in self._reader.ends.items():
-                    self._replayed[partition].settle(end)
-            self._remember(feeder)
+                    self._progress[partition].advance(end)
+            self._commit(feeder)
         yield tally
 
-    def _judged(self, tally: Tally) -> Iterator[tuple[Letter, Verdict, Message | None]]:
-        """Yield each letter with what becomes of it and what is sent; count those that cannot be read.
-
-        Ends at the ends of the topic, or at the limit.
-        """
-        mindful, replayed_count = self._choice.remembers and not self._choice.again, 0
-        starts = {partition: replayed.offset for partition, replayed in self._replayed.items()}
-        tally.has_earlier = mindful and any(start > self._reader.beginnings[one] for one, start in starts.items())
-        self._reader.start_at(starts if mindful else {})
+    def _decided(self, tally: Tally) -> Iterator[tuple[DeadLetter, Verdict, Message | None]]:
+        """Yield each dead letter with its verdict and the record to send, up to the limit; count unreadable ones."""
+        skips_earlier, replayed_count = self._choice.uses_progress and not self._choice.again, 0
+        starts = {partition: progress.offset for partition, progress in self._progress.items()}
+        tally.has_earlier = skips_earlier and any(
+            start > self._reader.beginnings[partition] for partition, start in starts.items()
+        )
+        self._reader.start_at(starts if skips_earlier else {})
         for batch in self._reader.batches():
             tally.verdicts[Verdict.UNREADABLE] += len(batch.unreadable)
-            for letter in map(Letter, batch.records):
-                replayed = self._replayed[letter.record.position.of] if mindful else None
-                verdict = self._choice.rules.verdict(letter, replayed)
+            for letter in map(DeadLetter, batch.records):
+                progress = self._progress[letter.record.position.of] if skips_earlier else None
+                verdict = self._choice.verdict(letter, progress)
                 message = None
                 if verdict is Verdict.REPLAY:
                     verdict, message = self._message(letter)
@@ -148,14 +324,14 @@ class Replay:
                 if replayed_count == self._choice.limit:
                     return
 
-    def _message(self, letter: Letter) -> tuple[Verdict, Message | None]:
-        """Return what is sent for a letter; of one without bytes the record is fetched from its topic.
+    def _message(self, letter: DeadLetter) -> tuple[Verdict, Message | None]:
+        """Return the record to send; for a dead letter without bytes it is fetched from its topic.
 
         Raises:
             BrokerUnavailable: Kafka did not answer.
-            FatalError: The broker refuses us, or the library of a codec is still not installed.
+            FatalError: The broker refuses permanently, or the library of a codec is not installed.
         """
-        origin = _origin_of(letter)
+        origin = _origin(letter)
         if not letter.is_unread:
             return Verdict.REPLAY, message_of(letter, origin)
         if self._fetcher is None:
@@ -169,52 +345,40 @@ class Replay:
         message = message_of_fetched(letter, origin, record)
         return (Verdict.NULL, None) if message is None else (Verdict.REPLAY, message)
 
-    def _pass_by(self, letter: Letter, verdict: Verdict) -> None:
-        replayed = self._replayed[letter.record.position.of]
-        replayed.pass_by(letter, wanted=verdict is not Verdict.NOT_WANTED)
-        replayed.settle(letter.record.position.offset + 1)
-
-    def _remembered(self) -> dict[Partition, Replayed]:
-        """What earlier runs have replayed, by partition of the dead-letter topic."""
-        marks: Mapping[Partition, Bookmark] = self._bookmarks.read(self._reader.ends)
-        found = {partition: Replayed() for partition in self._reader.ends}
-        for partition, mark in marks.items():
-            if mark.offset > self._reader.ends[partition]:
-                self.is_anew = True
+    def _stored_progress(self) -> dict[Partition, ReplayProgress]:
+        progress = {partition: ReplayProgress() for partition in self._reader.ends}
+        for partition, stored in self._bookmarks.read(self._reader.ends).items():
+            if stored.offset > self._reader.ends[partition]:
+                self.is_recreated = True
             else:
-                found[partition] = Replayed.read(mark.offset, mark.note)
-        return found
+                progress[partition] = ReplayProgress.read(stored.offset, stored.note)
+        return progress
 
-    def _remember(self, feeder: Feeder) -> None:
-        """Write down what was sent, once it is stored."""
+    def _commit(self, feeder: Feeder) -> None:
         feeder.flush()
-        if self._choice.remembers:
+        if self._choice.uses_progress:
             self._bookmarks.write(
-                {
-                    partition: Bookmark(replayed.offset, replayed.note())
-                    for partition, replayed in self._replayed.items()
-                }
+                {partition: Bookmark(one.offset, one.metadata()) for partition, one in self._progress.items()}
             )
 
 
 def group_of(group_id: str) -> str:
-    """Return the consumer group that remembers what was replayed for the daemons of ``group_id``."""
+    """Return the consumer group that stores the replay progress for a group of daemons."""
     return f"{group_id}.dlq-replay"
 
 
-def _origin_of(letter: Letter) -> Position:
-    assert letter.origin is not None, "a letter of unknown origin is never replayed"
+def _origin(letter: DeadLetter) -> Position:
+    assert letter.origin is not None, "a dead letter of unknown origin is never replayed"
     return letter.origin
 
 
-def _send(feeder: Feeder, letter: Letter, message: Message) -> None:
-    # Not where the key would lead: another client may have placed it by other rules, and all versions of a document
-    # must stay in one partition.
+def _send(feeder: Feeder, letter: DeadLetter, message: Message) -> None:
+    """Send a record to its original partition; a partition chosen by key could differ, if another client wrote it."""
     feeder.send(
         message.topic,
         message.key,
         message.value,
         message.timestamp_ms,
         headers=message.headers,
-        partition=_origin_of(letter).partition,
+        partition=_origin(letter).partition,
     )

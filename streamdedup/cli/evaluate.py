@@ -20,9 +20,8 @@ from streamdedup.cli.options import (
     chosen_profile,
     with_options,
 )
-from streamdedup.cli.output import output_to
+from streamdedup.cli.output import batches, output_to, steps
 from streamdedup.cli.pairs_file import read_pairs
-from streamdedup.cli.progress import batches, steps
 from streamdedup.cli.rendering.scores import Evaluation, as_lines, as_object
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import CorpusError

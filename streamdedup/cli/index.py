@@ -1,29 +1,39 @@
 """``streamdedup index``: operate on the indexes in Redis."""
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from streamdedup.cli.asking import YesOption, ask, refuse_unasked
-from streamdedup.cli.assembly import connect_store, index_upkeep, kafka_options, redis_store
-from streamdedup.cli.completion import profile_names
-from streamdedup.cli.config import ConfigOption, SetOption, load_settings
-from streamdedup.cli.index_rebuild import rebuild_indexes
+from streamdedup.cli.assembly import connect_store, index_upkeep, kafka_options, rebuilder, redis_store
+from streamdedup.cli.guards import (
+    YesOption,
+    confirm,
+    refuse_members,
+    refuse_while_daemons_run,
+    require_confirmable,
+)
 from streamdedup.cli.index_status import collect_status, is_lost, render_status
-from streamdedup.cli.members import refuse_members, refuse_while_daemons_run
-from streamdedup.cli.progress import counting, measuring
-from streamdedup.errors import EXIT_INDEX_LOST, SettingsError
+from streamdedup.cli.output import counting, measuring
+from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, profile_names
+from streamdedup.daemon.rebuild import Progress, keeping_membership
+from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError
 from streamdedup.index.redis.connection import check_server, read_facts
-from streamdedup.kafka import check_topics
+from streamdedup.index.redis.servers import Servers
+from streamdedup.kafka import KafkaSource, KafkaTransport, check_topics
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 from streamdedup.settings.units import counted
 
+#: Longest wait of one poll while joining the group, in seconds.
+_POLL_S = 0.2
+
 index = typer.Typer(no_args_is_help=True, help="Operate on the index in Redis.")
 
-#: Option of the commands that may work on some of the profiles.
 ProfileOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -33,10 +43,10 @@ ProfileOption = Annotated[
 
 
 def chosen_profiles(settings: Settings, names: Sequence[str] | None) -> list[str]:
-    """Return the profiles to work on, each once: those named, or all.
+    """Return the named profiles, or all.
 
     Raises:
-        SettingsError: There is no profile of such a name.
+        SettingsError: A profile does not exist.
     """
     for name in names or ():
         if name not in settings.profiles:
@@ -51,11 +61,11 @@ def status(
     assignments: SetOption = None,
     profile: ProfileOption = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Walk over all keys: count documents and keys, and estimate their memory.")
+        bool, typer.Option("--exact", help="Scan all keys: count documents and keys, and estimate their memory.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show what is in the index, how it fits the settings and Kafka, and how full the store is.
+    """Show the content of the index, how it fits settings and Kafka, and the memory of the store.
 
     Exit code 3 when an index is lost: offsets are committed, and the index does not know them.
 
@@ -81,7 +91,7 @@ def drop(
     profile: ProfileOption = None,
     yes: YesOption = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Also while daemons run, or while Kafka does not say whether any do.")
+        bool, typer.Option("--force", help="Even while daemons run, or while Kafka does not answer.")
     ] = False,
 ) -> None:
     """Delete the index of all profiles, or of some.
@@ -92,14 +102,14 @@ def drop(
     """
     settings = load_settings(config, assignments)
     names = chosen_profiles(settings, profile)
-    refuse_unasked("deletes", yes=yes)
+    require_confirmable("deletes", yes=yes)
     if not force:
         refuse_while_daemons_run(settings, "Or add --force, and they end by themselves")
     with connect_store(settings) as servers:
         read_facts(servers)
         counts = {name: redis_store(settings, name, servers).count_documents() for name in names}
-        what = ", ".join(f"{name} (about {counted(count, 'document')})" for name, count in counts.items())
-        ask(f"Delete the index of {what} at {settings.redis.shown_url}?", yes=yes)
+        indexes = ", ".join(f"{name} (about {counted(count, 'document')})" for name, count in counts.items())
+        confirm(f"Delete the index of {indexes} at {settings.redis.shown_url}?", yes=yes)
         for name in names:
             with counting(f"deleting {name}") as on_keys:
                 deleted = index_upkeep(settings, name, servers).drop(on_keys)
@@ -119,14 +129,14 @@ def rebuild(
     yes: YesOption = False,
     wait: Annotated[
         bool,
-        typer.Option("--wait/--no-wait", help="Wait for members of the group to leave, up to a session, or refuse."),
+        typer.Option("--wait/--no-wait", help="Wait up to a session for members of the group to leave, or refuse."),
     ] = True,
 ) -> None:
     """Build the index of all profiles, or of some, anew from the topics.
 
-    Stop all daemons of the group first. One that was killed, or has a kafka.group_instance_id, stays a member of the
-    group until its session has ended, which is waited for. What the group has committed is read again, from the
-    beginning of the profile's window on, and nothing is published. A rebuild that was interrupted can be run again.
+    Stop all daemons of the group first. A killed daemon, or one with kafka.group_instance_id, stays a member of the
+    group until its session ends; the command waits for that. The committed records of the profile's window are read
+    again, and nothing is published. An interrupted rebuild can be run again.
 
     Example:  streamdedup index rebuild --config streamdedup.toml --profile reviews
     """
@@ -135,14 +145,69 @@ def rebuild(
     refuse_while_daemons_run(settings, wait=wait)
     with connect_store(settings) as servers:
         check_server(servers)
-        there = [name for name in names if index_upkeep(settings, name, servers).fingerprint() is not None]
-        if there:
-            refuse_unasked("replaces an index", yes=yes)
-            ask(f"Replace the index of {', '.join(there)} at {settings.redis.shown_url}?", yes=yes)
+        existing = [name for name in names if index_upkeep(settings, name, servers).fingerprint() is not None]
+        if existing:
+            require_confirmable("replaces an index", yes=yes)
+            confirm(f"Replace the index of {', '.join(existing)} at {settings.redis.shown_url}?", yes=yes)
         with counting("deleting") as on_keys, measuring("offsets") as progress:
-            counts = rebuild_indexes(settings, names, servers, on_keys, progress)
+            counts = _rebuild(settings, names, servers, on_keys, progress)
     for name, count in counts.items():
         typer.echo(f"{name}: built anew from {counted(count, 'record')}")
+
+
+def _rebuild(
+    settings: Settings, names: Sequence[str], servers: Servers, on_keys: Callable[[int], None], progress: Progress
+) -> dict[str, int]:
+    """Build the indexes of profiles anew up to the committed offsets.
+
+    Args:
+        settings: Settings.
+        names: Names of the profiles.
+        servers: Connection to the store.
+        on_keys: Called with the number of keys of the old index deleted since the last call.
+        progress: Called with the progress.
+
+    Returns:
+        Number of replayed records of each profile.
+
+    Raises:
+        StoreUnavailable: The store does not answer, or another process rebuilds an index.
+        BrokerUnavailable: Kafka does not answer.
+        FatalError: One of them refuses permanently.
+    """
+    builder = rebuilder(settings, servers, on_keys)
+    try:
+        for name in names:
+            builder.begin(name)
+        # Joined after begin(): from here on the fence refuses documents that an earlier member did not commit.
+        with _group_membership(settings) as (source, generation):
+            committed = source.all_committed()
+            step = keeping_membership(source, lambda: None)
+            return {name: builder.rebuild(name, committed, generation, step, progress) for name in names}
+    finally:
+        builder.abandon()
+
+
+@contextmanager
+def _group_membership(settings: Settings) -> Iterator[tuple[KafkaSource, int]]:
+    """Join the consumer group; yield the source and the generation of the group.
+
+    Raises:
+        BrokerUnavailable: The group did not assign partitions in time.
+    """
+    # A static membership would outlive this process.
+    options = replace(kafka_options(settings), group_instance_id=None)
+    source, sink = KafkaTransport(options).open()
+    try:
+        deadline = time.monotonic() + options.session_timeout_s + options.fetch_timeout_s
+        while (generation := source.generation()) is None or not source.assigned():
+            if time.monotonic() > deadline:
+                raise BrokerUnavailable(f"the group {options.group_id} did not take us in; is a daemon still a member?")
+            source.hold(_POLL_S)
+        yield source, generation
+    finally:
+        sink.close()
+        source.close()
 
 
 @index.command()
@@ -151,18 +216,18 @@ def unfence(
     assignments: SetOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Let a consumer group that was deleted, and counts its generations anew, write to the index again.
+    """Let a consumer group write to the index again after it was deleted, which resets its generations.
 
-    Stop all daemons of the group first: one that is still running could no longer be told from its successor. It
+    Stop all daemons of the group first: the index could not tell a running daemon from its successor. The command
     refuses while the group has members.
 
     Example:  streamdedup index unfence --config streamdedup.toml
     """
     settings = load_settings(config, assignments)
-    refuse_unasked("lets a daemon that still runs write beside its successor", yes=yes)
+    require_confirmable("lets a daemon that still runs write beside its successor", yes=yes)
     counts = check_topics(kafka_options(settings), ())
     refuse_members(settings, "There is no way around: it could no longer be told from its successor")
-    ask(f"Let the group {settings.kafka.group_id} begin anew in its index?", yes=yes)
+    confirm(f"Let the group {settings.kafka.group_id} begin anew in its index?", yes=yes)
     with connect_store(settings) as servers:
         for name, profile in settings.profiles.items():
             store = redis_store(settings, name, servers)

@@ -1,4 +1,4 @@
-"""What ``streamdedup index status`` finds out, and how it says it."""
+"""``streamdedup index status``: collect the state of the indexes, and render it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,8 +14,8 @@ from streamdedup.kafka import GroupState, describe_group
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 
-#: What a partition's mark tells beside the committed offset, by name.
-_MARK_TEXTS = {
+#: Explanations of the states of a high-water mark compared with the committed offset.
+_STATE_TEXTS = {
     "lost": "offsets are committed, but the index has never seen this partition: it was lost, or it is another one; "
     "mend redis.url, redis.key_prefix or the profile's name if they have changed, else: streamdedup index rebuild",
     "behind": "more is committed than marked: a daemon ended right after a commit, or Redis lost writes in a failover",
@@ -27,20 +27,20 @@ _MARK_TEXTS = {
 def collect_status(
     settings: Settings, names: Sequence[str], servers: Servers, on_keys: Callable[[int], None] | None
 ) -> dict[str, Any]:
-    """Ask store and Kafka.
+    """Collect the state from store and Kafka.
 
     Args:
-        settings: The settings.
-        names: Profiles to look at.
-        servers: The store.
-        on_keys: Called with the number of keys met when all are to be walked over; None to leave that out.
+        settings: Settings.
+        names: Names of the profiles.
+        servers: Connection to the store.
+        on_keys: Called with the number of scanned keys; None to scan no keys.
 
     Returns:
-        Everything, as JSON can hold it. What could not be found out is None.
+        The state as JSON values; None where unknown.
 
     Raises:
         StoreUnavailable: The store does not answer.
-        StoreMisconfigured: It refuses us, or is not what the settings say.
+        StoreMisconfigured: The store refuses, or contradicts the settings.
     """
     facts = read_facts(servers)
     group, problem = _group(settings)
@@ -60,7 +60,7 @@ def collect_status(
 
 
 def _group(settings: Settings) -> tuple[GroupState | None, str | None]:
-    """Return the group, or why it is not known."""
+    """Return the group, or the reason why it is unknown."""
     try:
         return describe_group(kafka_options(settings)), None
     except (BrokerUnavailable, BrokerMisconfigured) as error:
@@ -88,8 +88,8 @@ def _profile(
     upkeep = index_upkeep(settings, name, servers)
     stored = upkeep.fingerprint()
     store = redis_store(settings, name, servers)
-    ours = store.stored_fingerprint(settings.profiles[name].fingerprint())
-    found = {} if stored is None else differences(stored, ours)
+    configured = store.stored_fingerprint(settings.profiles[name].fingerprint())
+    found = {} if stored is None else differences(stored, configured)
     kinds = None if on_keys is None else upkeep.survey(on_keys)
     return {
         "name": name,
@@ -103,7 +103,7 @@ def _profile(
         "partitions": list(_partitions(settings, name, upkeep, group)),
         "keys": None
         if kinds is None
-        else {kind: {"count": figures.count, "bytes": figures.used_bytes} for kind, figures in kinds.items()},
+        else {kind: {"count": keys.count, "bytes": keys.used_bytes} for kind, keys in kinds.items()},
     }
 
 
@@ -113,28 +113,25 @@ def _partitions(
     topics = settings.profiles[name].topics
     committed = {} if group is None else {of: at for of, at in group.committed.items() if of.topic in topics}
     known = upkeep.partitions(topics, committed)
-    at_work = group is not None and bool(group.members)
+    is_running = group is not None and bool(group.members)
     for partition in sorted(known.keys() | committed.keys()):
         facts = known.get(partition, PartitionFacts(None, None))
         offset = committed.get(partition)
+        topic_id = "" if group is None else group.topic_ids.get(partition.topic, "")
         yield {
             "topic": partition.topic,
             "partition": partition.number,
             "mark": facts.mark,
             "committed": offset,
             "generation": facts.generation,
-            "state": _mark_state(facts, offset, _topic_id(group, partition), at_work=at_work),
+            "state": _mark_state(facts, offset, topic_id, is_running=is_running),
         }
 
 
-def _topic_id(group: GroupState | None, partition: Partition) -> str:
-    return "" if group is None else group.topic_ids.get(partition.topic, "")
+def _mark_state(facts: PartitionFacts, committed: int | None, topic_id: str, *, is_running: bool) -> str | None:
+    """Return the unusual state of a high-water mark, or None.
 
-
-def _mark_state(facts: PartitionFacts, committed: int | None, topic_id: str, *, at_work: bool) -> str | None:
-    """Return the name of what is unusual about a mark, or None.
-
-    While daemons are at work, mark and offset move between the two looks at them.
+    While daemons run, high-water mark and committed offset change between the two requests.
     """
     mark = facts.mark
     if mark is not None and is_recreated(mark, facts.topic_id, LogState(topic_id)):
@@ -143,31 +140,31 @@ def _mark_state(facts: PartitionFacts, committed: int | None, topic_id: str, *, 
         return None
     if mark is None:
         return "lost"
-    if mark == committed or at_work:
+    if mark == committed or is_running:
         return None
     return "behind" if mark < committed else "ahead"
 
 
 def is_lost(found: Mapping[str, Any]) -> bool:
-    """Tell whether the index of a profile does not know a partition of which offsets are committed."""
+    """Return whether an index does not know a partition with committed offsets."""
     return any(row["state"] == "lost" for profile in found["profiles"] for row in profile["partitions"])
 
 
 def render_status(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines for a person."""
+    """Yield the state as lines."""
     store, group = found["store"], found["group"]
     yield f"store    {store['address']}"
     for master in store["masters"]:
         address = f"{master['address']}: " if store["mode"] != "single" else ""
         yield f"         {address}{master['software']}, {_memory(master)}, maxmemory-policy {master['eviction_policy']}"
-    members = f"unknown: {group['problem']}" if group["members"] is None else _listed(group["members"])
+    members = f"unknown: {group['problem']}" if group["members"] is None else _members(group["members"])
     yield f"group    {group['id']}, members: {members}"
     for profile in found["profiles"]:
         yield ""
         yield from _profile_lines(profile, committed_is_known=group["members"] is not None)
 
 
-def _listed(members: Sequence[str]) -> str:
+def _members(members: Sequence[str]) -> str:
     return f"{len(members)} ({', '.join(members)})" if members else "none"
 
 
@@ -205,8 +202,8 @@ def _profile_lines(profile: Mapping[str, Any], *, committed_is_known: bool) -> I
     if profile["keys"] is not None:
         width = max(10, *map(len, profile["keys"])) + 2
         yield f"  {'keys':<{width}}{'count':>14}{'memory':>14}"
-        for kind, figures in profile["keys"].items():
-            yield f"  {kind:<{width}}{figures['count']:>14,}{_size(figures['bytes']):>14}"
+        for kind, keys in profile["keys"].items():
+            yield f"  {kind:<{width}}{keys['count']:>14,}{_size(keys['bytes']):>14}"
 
 
 def _partition_lines(partitions: Sequence[Mapping[str, Any]], *, committed_is_known: bool) -> Iterator[str]:
@@ -220,8 +217,8 @@ def _partition_lines(partitions: Sequence[Mapping[str, Any]], *, committed_is_kn
         committed = _number(row["committed"]) if committed_is_known else "?"
         yield f"  {name:<{width}}{_number(row['mark']):>14}{committed:>14}{_number(row['generation']):>14}".rstrip()
     for state in sorted({row["state"] for row in partitions if row["state"]}):
-        of = ", ".join(name for name, row in zip(names, partitions, strict=True) if row["state"] == state)
-        yield f"  {of}: {_MARK_TEXTS[state]}"
+        affected = ", ".join(name for name, row in zip(names, partitions, strict=True) if row["state"] == state)
+        yield f"  {affected}: {_STATE_TEXTS[state]}"
 
 
 def _number(value: int | None) -> str:

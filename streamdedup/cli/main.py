@@ -1,7 +1,7 @@
-"""The command line: which commands there are, and how an error becomes a message and an exit code.
+"""The command line: the table of commands, and errors as messages and exit codes.
 
-A command's module is imported when the command is called, so that ``--help`` does not wait for clients and arrays. To
-add a command: write ``streamdedup/cli/NAME.py`` with ``register(app)``, and give it a line in ``COMMANDS``.
+The module of a command is imported when the command is called, so that ``--help`` does not import clients and numpy. To
+add a command: write ``streamdedup/cli/NAME.py`` with ``register(app)``, and add a line to ``COMMANDS``.
 """
 
 import contextlib
@@ -31,13 +31,13 @@ from streamdedup.errors import (
     exit_code,
 )
 
-#: Exit code after Ctrl-C, as shells count it: 128 and the number of SIGINT.
+#: Exit code after Ctrl-C, as in shells: 128 plus the number of SIGINT.
 EXIT_INTERRUPTED = 130
 
-#: What is wrong with where the output goes, rather than with the program.
+#: Errors of the destination of the output.
 _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EROFS})
 
-#: Every command, in the order of the help: its name, which is its module's too, and what it does in a line.
+#: Commands in the order of the help: name, also of the module, and help in one line.
 COMMANDS = {
     "run": "Run the daemon until it is asked to stop.",
     "check": "Verify settings, Kafka, Redis, rights, topics and indexes before the first start.",
@@ -49,28 +49,28 @@ COMMANDS = {
     "stop-shingles": "Learn from a sample which shingles are only a frame that many texts share.",
     "tune": "Try settings on a sample: what they find, miss and cost, and which to take.",
     "produce": "Send a corpus into an input topic, each document keyed by its id.",
-    "dlq": "Look into the dead-letter topic, and replay what is in it.",
+    "dlq": "Inspect the dead-letter topic, and replay dead letters.",
     "topics": "Create the topics that the daemon needs.",
     "index": "Operate on the index in Redis.",
     "config": "Check settings, or show the effective ones.",
     "schema": "Print the JSON Schema of a message.",
 }
 
-#: Begins a paragraph of a help text whose lines are not to be wrapped.
+#: Prefix of a help paragraph whose lines are kept.
 _VERBATIM = "\b\n"
-#: Widest help text, in characters, on a terminal that is wider.
+#: Greatest width of help texts, in characters.
 _HELP_WIDTH = 120
 
-_HELP = """Find near-duplicates in streams of documents: Kafka in, MinHash buckets in Redis, verified alerts out."""
+_HELP = "Find near-duplicates in streams of documents: Kafka in, MinHash buckets in Redis, verified alerts out."
 
-#: Commands to begin with, as one would type them; each is a line below the help.
+#: Command lines below the help.
 EXAMPLES = (
     "streamdedup scan articles.jsonl.gz --threshold 0.7",
     "streamdedup run --config streamdedup.toml",
     "streamdedup check --config streamdedup.toml",
     "streamdedup dlq inspect --config streamdedup.toml --last 20",
 )
-#: What each exit code says, in a few words; the README has more of them.
+#: Meanings of the exit codes; the README explains them.
 EXIT_CODES = {
     EXIT_OK: "done",
     EXIT_FAILED: "could not be done",
@@ -85,7 +85,7 @@ EXIT_CODES = {
 
 
 class _Commands(TyperGroup):
-    """Lists the commands from the table, and imports the one that is called."""
+    """Lists the commands of the table, and imports a command when it is called."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -93,65 +93,40 @@ class _Commands(TyperGroup):
             self.add_command(TyperCommand(name=name, help=text, short_help=text))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return name, command and remaining arguments, the command with all its options."""
+        """Return name, command and remaining arguments."""
         name, command, rest = super().resolve_command(ctx, args)
         if name in COMMANDS:
             command = load_command(name)
-            _hide_types_of_flags(command, ctx)
             _keep_lines(command)
         return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that is called; what is wrong with its arguments is told without the validator's own words.
-
-        Raises:
-            typer.BadParameter: Something is.
-        """
+        """Run the command; an error about an argument loses the prefix of pydantic."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
             error.message = error.message.removeprefix("Value error, ")
             raise
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options that stand before any command."""
-        params: list[Any] = super().get_params(ctx)
-        return [_without_type(param) for param in params]
-
-
-def _hide_types_of_flags(command: Any, ctx: Any) -> None:
-    """Keep the help of a command, and of those below it, from naming a type where no value can be given."""
-    for param in [*command.params, command.get_help_option(ctx)]:
-        _without_type(param)
-    for inner in getattr(command, "commands", {}).values():
-        _hide_types_of_flags(inner, ctx)
-
 
 def _keep_lines(command: Any) -> None:
-    """Keep the help of a command, and of those below it, from breaking examples and from cutting lists of commands."""
+    """Keep the lines of examples in the help of a command and its subcommands, and their one-line texts uncut."""
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
-    # Without a short help of its own a command is listed by its help, cut to the width of the terminal.
+    # Without a short help, the list of commands shows the help cut to the width of the terminal.
     command.short_help = paragraphs[0].replace("\n", " ")
     command.help = "\n\n".join(_VERBATIM + text if text.startswith("Example:") else text for text in paragraphs)
     for inner in getattr(command, "commands", {}).values():
         _keep_lines(inner)
 
 
-def _without_type(param: Any) -> Any:
-    """Return ``param``; one that is a flag shows no type any more."""
-    if getattr(param, "is_bool_flag", False):
-        param.metavar = ""
-    return param
-
-
 def load_command(name: str) -> Any:
-    """Import a command's module and return the command.
+    """Import the module of a command and return the command.
 
     Raises:
         LookupError: The module registers no command of that name.
     """
     registered = typer.Typer(rich_markup_mode=None)
-    # A callback makes a group of even a single command, so that it is found by its name.
+    # With a callback, typer makes a group even of a single command.
     registered.callback()(lambda: None)
     importlib.import_module(f"streamdedup.cli.{name.replace('-', '_')}").register(registered)
     command = typer.main.get_group(registered).commands.get(name)
@@ -171,7 +146,7 @@ app = typer.Typer(
         ]
     ),
     no_args_is_help=True,
-    # The tables of the other modes cut the names of options to fit them into a terminal of 80 columns.
+    # The tables of the other modes cut the names of options on a terminal of 80 columns.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"], "max_content_width": _HELP_WIDTH},
@@ -190,17 +165,17 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Take the options that stand before any command."""
+    """Define the options before the command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and exit with its code; an error of ours is one message a line and no traceback.
+    """Run a command and exit with its code; a ``StreamdedupError`` prints its lines without a traceback.
 
     Args:
-        arguments: What follows the program's name; the process's own if None.
+        arguments: Arguments of the program; those of the process if None.
     """
-    # A process that was started without them has None, which nobody expects to write to.
-    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    # In a process with closed streams these are None.
+    sys.stdout, sys.stderr = sys.stdout or _null_stream(), sys.stderr or _null_stream()
     try:
         code = _run(arguments)
     except StreamdedupError as error:
@@ -210,27 +185,28 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         code = EXIT_PIPE
     except UnicodeEncodeError as error:
-        if not _is_of_output(error):
+        if not _is_output_error(error):
             raise
-        code = _fail(_unwritable(error), EXIT_FAILED)
+        encoding, character = sys.stdout.encoding, f"U+{ord(error.object[error.start]):04X}"
+        text = f"its encoding, {encoding}, lacks {character}; set PYTHONIOENCODING=utf-8 in the environment"
+        code = _fail(f"cannot write the output: {text}", EXIT_FAILED)
     except OSError as error:
         if error.filename is None and error.errno not in _WRITE_ERRORS:
             raise
-        what = "cannot write the output" if error.filename is None else error.filename
-        code = _fail(f"{what}: {error.strerror}", EXIT_FAILED)
+        code = _fail(f"{error.filename or 'cannot write the output'}: {error.strerror}", EXIT_FAILED)
     if code:
-        _settle(sys.stdout)
-        _settle(sys.stderr)
+        _discard_unwritable(sys.stdout)
+        _discard_unwritable(sys.stderr)
     sys.exit(code)
 
 
 def _run(arguments: Sequence[str] | None) -> int | str | None:
-    """Run a command and return the code that it ends with."""
+    """Run a command and return its exit code."""
     code: int | str | None = None
     try:
         app(args=arguments, prog_name="streamdedup")
     except SystemExit as ended:
-        # What the libraries of the command line and of the console turn a reader that has gone into.
+        # typer and rich exit when the reader of the output has closed it.
         if isinstance(ended.__context__, BrokenPipeError):
             raise BrokenPipeError from ended
         code = ended.code
@@ -238,9 +214,9 @@ def _run(arguments: Sequence[str] | None) -> int | str | None:
     return code
 
 
-def _is_of_output(error: UnicodeEncodeError) -> bool:
-    """Tell whether the encoding of standard output lacks a character."""
-    # Not by its name: all table-driven codecs call themselves "charmap" in errors.
+def _is_output_error(error: UnicodeEncodeError) -> bool:
+    """Return whether the encoding of standard output lacks the character."""
+    # The name of the codec does not tell: table-driven codecs are called "charmap" in errors.
     try:
         error.object[error.start].encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -248,30 +224,20 @@ def _is_of_output(error: UnicodeEncodeError) -> bool:
     return False
 
 
-def _unwritable(error: UnicodeEncodeError) -> str:
-    """Say which character the encoding of standard output lacks."""
-    encoding, lacking = sys.stdout.encoding, f"U+{ord(error.object[error.start]):04X}"
-    return (
-        f"cannot write the output: its encoding, {encoding}, lacks {lacking}; set PYTHONIOENCODING=utf-8 in the "
-        "environment"
-    )
-
-
 def _fail(text: str, code: int) -> int:
-    """Say why a command ends; return the code."""
+    """Print an error; return the code."""
     with contextlib.suppress(OSError):
         for line in text.splitlines():
             typer.echo(f"streamdedup: {line}", err=True)
     return code
 
 
-def _nowhere() -> TextIO:
-    """Return a stream that drops what is written."""
+def _null_stream() -> TextIO:
     return Path(os.devnull).open("w", encoding="utf-8")
 
 
-def _settle(stream: TextIO) -> None:
-    """Throw away what cannot be written, or Python would complain about it when it exits, and change the code."""
+def _discard_unwritable(stream: TextIO) -> None:
+    """Redirect a stream that cannot be flushed; else Python would report it at exit and change the exit code."""
     try:
         stream.flush()
     except OSError:

@@ -6,10 +6,9 @@ from typing import Annotated, NamedTuple
 import typer
 
 from streamdedup.cli.collection import BATCH_DOCUMENTS, Collection
-from streamdedup.cli.differences import printable
 from streamdedup.cli.options import CorpusOptions, ShingleSettings, TextSettings, chosen_profile, with_options
-from streamdedup.cli.output import output_to
-from streamdedup.cli.progress import batches
+from streamdedup.cli.output import batches, output_to
+from streamdedup.cli.rendering.terminal import printable
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation.nearest import NearestDocuments, Neighbour
 from streamdedup.evaluation.truth import ShingleSets, shingle_sets

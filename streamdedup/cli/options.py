@@ -1,7 +1,7 @@
-"""Options of the commands that compare the documents of files, as data classes: each field is an option.
+"""Options of the commands that read files. Each field of a data class here is an option.
 
-A field that has the name of a setting of a profile overrides this setting. ``with_options`` makes a command of a
-function that takes such data classes.
+A field with the name of a profile setting overrides this setting. ``with_options`` turns a function with data classes
+as arguments into a command.
 """
 
 import dataclasses
@@ -13,22 +13,37 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from streamdedup.cli.bad_lines import SkipUnreadableOption
 from streamdedup.cli.collection import Collection, scan_profile
-from streamdedup.cli.completion import profile_names
-from streamdedup.corpora.detection import Format
+from streamdedup.cli.settings_options import profile_names
+from streamdedup.corpora import FORMAT_TITLES, Format
 from streamdedup.errors import SettingsError
 from streamdedup.settings import Profile
 from streamdedup.similarity.measures import MEASURES
 
+FilesArgument = Annotated[list[str], typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Format of the files.")]
+IdColumnOption = Annotated[str | None, typer.Option("--id-column", help="Column of the id, in a table.")]
+TextColumnOption = Annotated[
+    list[str] | None, typer.Option("--text-column", help="Column of the text, in a table; may be repeated.")
+]
+SkipUnreadableOption = Annotated[
+    bool, typer.Option("--skip-unreadable", help="Leave out malformed lines, and report the first of them.")
+]
+RedisOption = Annotated[
+    str | None,
+    typer.Option(
+        "--redis",
+        metavar="URL",
+        help="Keep the index in this Redis instead of memory, under a private prefix, and delete it at the end.",
+    ),
+]
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CorpusOptions:
-    """Files, the profile to compare them by, and how they are read."""
+    """Files, how to read them, and the profile to compare them by."""
 
-    files: Annotated[
-        list[str], typer.Argument(help="Corpora: JSON lines, CSV, TSV, plain text, Reuters-21578; - for stdin.")
-    ]
+    files: FilesArgument
     config: Annotated[Path | None, typer.Option("--config", "-c", help="Take the profile from this settings file.")] = (
         None
     )
@@ -46,15 +61,15 @@ class CorpusOptions:
         list[str] | None,
         typer.Option("--text-field", "--text-column", help="Field or column of the text; may be repeated."),
     ] = None
-    corpus_format: Annotated[Format, typer.Option("--format", help="What the files hold.")] = "auto"
+    corpus_format: FormatOption = "auto"
     skip_unreadable: SkipUnreadableOption = False
 
     def collection(self, profile: Profile, command: str) -> Collection:
         """Return the documents of the files.
 
         Args:
-            profile: By whose field names records are read.
-            command: Name of the command, for what it reports.
+            profile: Profile with the field names of documents.
+            command: Name of the command, for messages.
         """
         return Collection(
             self.files, profile, self.corpus_format, self.id_field, self.text_fields, self.skip_unreadable, command
@@ -65,13 +80,13 @@ class CorpusOptions:
 class ShingleSettings:
     """Unit and size of shingles."""
 
-    shingle_unit: Annotated[str | None, typer.Option("--unit", help="Shingles of: word, char.")] = None
+    shingle_unit: Annotated[str | None, typer.Option("--unit", help="Unit of shingles: word, char.")] = None
     shingle_size: Annotated[int | None, typer.Option("--size", help="Words or characters in a shingle.")] = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TextSettings:
-    """What counts of a text."""
+    """Normalisation of texts."""
 
     similarity: Annotated[str | None, typer.Option(help=f"Similarity measure: {', '.join(MEASURES)}.")] = None
     short_texts: Annotated[str | None, typer.Option(help="Texts shorter than a shingle: whole, skip.")] = None
@@ -83,17 +98,17 @@ class TextSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LimitSettings:
-    """Which texts are skipped, and which are compared exactly."""
+    """Limits of skipped texts and of exact comparison."""
 
     exact_limit: Annotated[
-        str | None, typer.Option(help="Distinct shingles up to which texts are compared exactly, or none.")
+        str | None, typer.Option(help="Compare texts with up to this many distinct shingles exactly, or none.")
     ] = None
     min_words: Annotated[int | None, typer.Option(help="Skip texts with fewer words.")] = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MatchSettings:
-    """Which pairs are found."""
+    """Threshold and recall."""
 
     threshold: Annotated[float | None, typer.Option("--threshold", "-t", help="Least similarity, above 0 up to 1.")] = (
         None
@@ -101,26 +116,16 @@ class MatchSettings:
     min_recall: Annotated[float | None, typer.Option(help="Least share of the pairs at the threshold to find.")] = None
 
 
-RedisOption = Annotated[
-    str | None,
-    typer.Option(
-        "--redis",
-        metavar="URL",
-        help="Keep the index in this Redis instead of in memory, under a prefix of its own, and delete it at the end.",
-    ),
-]
-
-
 def chosen_profile(corpus: CorpusOptions, *settings: Any, **overrides: object) -> Profile:
     """Return the profile of the options.
 
     Args:
-        corpus: Names the profile.
+        corpus: Options with the name of the profile.
         settings: Data classes of this module whose fields override settings.
         overrides: Further settings to override.
 
     Raises:
-        SettingsError: There is no such profile, or an override is wrong.
+        SettingsError: The profile does not exist, or an override is wrong.
     """
     given = {
         field.name: getattr(options, field.name)
@@ -138,7 +143,7 @@ def chosen_profile(corpus: CorpusOptions, *settings: Any, **overrides: object) -
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a command with the options of a function; those of its data classes stand in their places."""
+    """Return a command with the options of a function and of its data classes."""
     groups: dict[str, type[Any]] = {}
     parameters: list[inspect.Parameter] = []
     for name, annotation in get_type_hints(function, include_extras=True).items():
@@ -156,7 +161,7 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
         function(**given)
 
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    # Arguments and required options first, as in any signature.
+    # Required parameters precede those with defaults, as in any signature.
     parameters.sort(key=lambda parameter: parameter.default is not parameter.empty)
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command

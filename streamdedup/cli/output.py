@@ -1,72 +1,154 @@
-"""Where a command writes its outcome to, and what is said when that cannot be written."""
+"""Output of commands: files, messages and progress bars on standard error, and the report of malformed lines."""
 
-import contextlib
+import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from typing import Any, TextIO, TypeVar
 
-from streamdedup.errors import OutputError
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from streamdedup.corpora import CorpusReader, Entry
+
+Item = TypeVar("Item")
+
+_TITLE = TextColumn("{task.description}")
+#: Malformed lines that are reported one by one.
+_REPORTED_LINES = 5
 
 
-class Output:
-    """A file that is written, or standard output. A reader that has gone is left to the command line.
+def say(text: str) -> None:
+    """Print a message on standard error."""
+    typer.echo(f"streamdedup: {text}", err=True)
 
-    Args:
-        path: Path of the file; None or ``-`` is standard output.
 
-    Raises:
-        OutputError: It cannot be written.
-    """
+class _NamedFile(io.FileIO):
+    """A file whose write errors have its name; those of ``io.FileIO`` have none."""
 
-    def __init__(self, path: str | None) -> None:
-        self._path = None if path is None or path == "-" else Path(path)
-        with self._named():
-            self._file = sys.stdout if self._path is None else self._path.open("w", encoding="utf-8")
-
-    def write(self, text: str) -> None:
-        """Write a text.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
-        with self._named():
-            self._file.write(text)
-
-    def close(self) -> None:
-        """Write what is not written yet, and close a file.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
-        with self._named():
-            if self._path is None:
-                self._file.flush()
-            else:
-                self._file.close()
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
+    def write(self, data: Any, /) -> int:
         try:
-            yield
-        except BrokenPipeError:
-            raise
+            return super().write(data)
         except OSError as error:
-            raise OutputError(f"{self._path or 'standard output'}: {error.strerror or error}") from error
+            raise OSError(error.errno, error.strerror, self.name) from error
 
 
 @contextmanager
-def output_to(path: str | None) -> Iterator[Output]:
-    """Open a file to write, or standard output; see ``Output``.
+def output_to(path: str | None) -> Iterator[TextIO]:
+    """Open the file of an option for writing; None and ``-`` are standard output.
 
     Raises:
-        OutputError: It cannot be written.
+        OSError: The file cannot be written; the error names the file.
     """
-    output = Output(path)
-    try:
-        yield output
-    except BaseException:
-        with contextlib.suppress(OSError, OutputError):
-            output.close()
-        raise
-    output.close()
+    if path is None or path == "-":
+        yield sys.stdout
+        return
+    with io.TextIOWrapper(io.BufferedWriter(_NamedFile(path, "w")), encoding="utf-8") as file:
+        yield file
+
+
+class BadLines:
+    """Reports the first malformed lines on standard error and counts all.
+
+    Attributes:
+        count: Number of malformed lines.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def report(self, entry: Entry, *, is_known: bool = False) -> None:
+        """Report a line, unless an earlier pass over the file did so."""
+        self.count += 1
+        if is_known or self.count > _REPORTED_LINES + 1:
+            return
+        if self.count > _REPORTED_LINES:
+            say("further ones are only counted")
+        else:
+            say(f"no document: {entry.file}:{entry.line}: {entry.problem}")
+
+
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """Return a progress bar on standard error; without a terminal, nothing is shown."""
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def read_with_progress(reader: CorpusReader, title: str) -> Iterator[Entry]:
+    """Yield the entries of a corpus and show the share of its files that is read."""
+    if not Console(stderr=True).is_terminal:
+        yield from reader
+        return
+    documents = TextColumn("{task.fields[entries]:,} documents")
+    with progress_bar(_TITLE, BarColumn(), TaskProgressColumn(), documents, TimeRemainingColumn()) as progress:
+        task = progress.add_task(title, total=reader.total_bytes, entries=0)
+        for count, entry in enumerate(reader, start=1):
+            progress.update(task, completed=reader.bytes_read, entries=count)
+            yield entry
+
+
+@contextmanager
+def counting(title: str) -> Iterator[Callable[[int], None]]:
+    """Show a number of keys, from the first key on.
+
+    Yields:
+        Takes the number of keys since the last call.
+    """
+    with progress_bar(_TITLE, TextColumn("{task.completed:,.0f} keys")) as progress:
+        task = progress.add_task(title, total=None, visible=False)
+        yield lambda count: progress.update(task, advance=count, visible=True)
+
+
+@contextmanager
+def steps(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show the share of ``total`` steps that is done.
+
+    Yields:
+        Takes the number of steps since the last call.
+    """
+    with progress_bar(_TITLE, BarColumn(), TaskProgressColumn(), TimeRemainingColumn()) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda count: progress.update(task, advance=count)
+
+
+@contextmanager
+def measuring(unit: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Show one bar for each part of some work.
+
+    Args:
+        unit: Unit of work, in the plural.
+
+    Yields:
+        Takes the title of the part, the units done, and the units in total.
+    """
+    amount = TextColumn("{task.completed:,.0f} of {task.total:,.0f} " + unit)
+    tasks: dict[str, TaskID] = {}
+    with progress_bar(_TITLE, BarColumn(), TaskProgressColumn(), amount, TimeRemainingColumn()) as progress:
+
+        def show(title: str, done: int, total: int) -> None:
+            if title not in tasks:
+                tasks[title] = progress.add_task(title, total=total)
+            progress.update(tasks[title], completed=done)
+
+        yield show
+
+
+def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield lists of at most ``size`` items."""
+    batch: list[Item] = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

@@ -1,4 +1,4 @@
-"""``streamdedup produce``: a corpus into a topic, once or again and again, as it is or with changes."""
+"""``streamdedup produce``: send a corpus into a topic, once or repeatedly, unchanged or with variations."""
 
 import time
 from collections.abc import Iterator
@@ -8,81 +8,38 @@ from typing import Annotated
 import typer
 
 from streamdedup.cli.assembly import decoder_of, kafka_options
-from streamdedup.cli.bad_lines import BadLines, SkipUnreadableOption
-from streamdedup.cli.completion import topic_names
-from streamdedup.cli.config import ConfigOption, SetOption, load_settings
+from streamdedup.cli.options import (
+    FilesArgument,
+    FormatOption,
+    IdColumnOption,
+    SkipUnreadableOption,
+    TextColumnOption,
+)
+from streamdedup.cli.output import BadLines, read_with_progress
 from streamdedup.cli.pace import Pace, RateOption
-from streamdedup.cli.progress import read_with_progress
+from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, topic_names
 from streamdedup.cli.variation import Variation
 from streamdedup.corpora import STDIN, Columns, CorpusReader, Entry
-from streamdedup.corpora.detection import Format
 from streamdedup.errors import SettingsError
 from streamdedup.kafka.feeder import Feeder
 from streamdedup.settings import Settings
 from streamdedup.settings.units import counted
 from streamdedup.wire import Decoder
 
-#: Options of the commands that send tables.
-IdColumnOption = Annotated[str | None, typer.Option("--id-column", help="Column of the id, in a table.")]
-TextColumnOption = Annotated[
-    list[str] | None, typer.Option("--text-column", help="Column of the text, in a table; may be repeated.")
-]
-FormatOption = Annotated[Format, typer.Option("--format", help="What the files hold.")]
 
-
-def _topic_decoder(settings: Settings, topic: str) -> Decoder:
-    for profile in settings.profiles.values():
-        if topic in profile.topics:
-            return decoder_of(profile)
-    known = ", ".join(name for profile in settings.profiles.values() for name in profile.topics)
-    raise SettingsError(f"--topic {topic}: no profile has this topic; the settings name {known}")
-
-
-class _Passes:
-    """The entries of several files, again and again, each with its changes.
-
-    Attributes:
-        bad_lines: Lines so far that are no documents.
-    """
-
-    def __init__(
-        self, readers: list[tuple[str, CorpusReader]], repeat: int, variation: Variation, *, skip_unreadable: bool
-    ) -> None:
-        self._readers = readers
-        self._repeat = repeat
-        self._variation = variation
-        self._skip_unreadable = skip_unreadable
-        self.bad_lines = BadLines()
-
-    def __iter__(self) -> Iterator[Entry]:
-        for number in range(1, self._repeat + 1):
-            for file, reader in self._readers:
-                label = file if self._repeat == 1 else f"{file} ({number} of {self._repeat})"
-                for entry in read_with_progress(reader, label):
-                    if entry.problem is not None:
-                        self.bad_lines.note(entry, is_known=number > 1)
-                        if self._skip_unreadable:
-                            continue
-                    yield self._variation.of(entry, number)
-
-
-def produce(  # noqa: PLR0913  a command line has as many options as it has
-    files: Annotated[
-        list[str], typer.Argument(help="Corpora: JSON lines, CSV, TSV, plain text, Reuters-21578; - for stdin.")
-    ],
-    topic: Annotated[
-        str, typer.Option("--topic", "-t", help="Topic to send to; one of a profile.", autocompletion=topic_names)
-    ],
+def produce(  # noqa: PLR0913  one argument per option
+    files: FilesArgument,
+    topic: Annotated[str, typer.Option("--topic", "-t", help="Input topic of a profile.", autocompletion=topic_names)],
     config: ConfigOption = None,
     assignments: SetOption = None,
     rate: RateOption = 0.0,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after so many records.")] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="Send all files so many times, with new ids each time.")] = 1,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many records.")] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Send all files this many times, with new ids each time.")] = 1,
     same_ids: Annotated[bool, typer.Option("--same-ids", help="Keep the ids when repeating.")] = False,
     vary: Annotated[
         float, typer.Option(min=0, max=1, metavar="SHARE", help="Replace this share of the words by random ones.")
     ] = 0.0,
-    seed: Annotated[int, typer.Option(help="What --vary draws its words from.")] = 1,
+    seed: Annotated[int, typer.Option(help="Random seed of --vary.")] = 1,
     corpus_format: FormatOption = "auto",
     id_column: IdColumnOption = None,
     text_column: TextColumnOption = None,
@@ -92,11 +49,11 @@ def produce(  # noqa: PLR0913  a command line has as many options as it has
 ) -> None:
     """Send a corpus into an input topic, each document keyed by its id.
 
-    JSON lines are sent untouched, also those that are no documents: the daemon makes dead letters of them, unless
-    --skip-unreadable leaves them out. Rows of a table become JSON objects with the field names of the profile; its
-    columns have these names too, unless options say otherwise.
+    JSON lines are sent unchanged, malformed ones included: the daemon turns them into dead letters. --skip-unreadable
+    leaves them out. Table rows become JSON objects with the field names of the profile; columns have these names too,
+    unless options name them.
 
-    For load tests, --repeat sends everything several times, under ids that end in #2, #3 ..., and --vary changes the
+    For load tests, --repeat sends all files several times, with ids that end in #2, #3 ..., and --vary changes the
     texts.
 
     Example:  streamdedup produce articles.jsonl.gz --topic articles --config streamdedup.toml --rate 100
@@ -114,20 +71,43 @@ def produce(  # noqa: PLR0913  a command line has as many options as it has
         (file, CorpusReader(file, format=corpus_format, on_bad="pass", decoder=decoder, columns=columns))
         for file in files
     ]
-    entries = _Passes(readers, repeat, Variation(vary, seed, same_ids=same_ids), skip_unreadable=skip_unreadable)
+    bad_lines, variation = BadLines(), Variation(vary, seed, same_ids=same_ids)
     pace, started = Pace(rate), time.monotonic()
     with Feeder(kafka_options(settings)) as feeder:
-        for entry in islice(entries, limit):
+        for entry, number in islice(_entries(readers, repeat, bad_lines, skip_unreadable=skip_unreadable), limit):
             pace.wait()
-            feeder.send(topic, entry.key, entry.value(decoder))
+            sent = variation.of(entry, number)
+            feeder.send(topic, sent.key, sent.value(decoder))
     duration_s = time.monotonic() - started
-    sent = counted(feeder.delivered_count, "record")
-    bad_lines = _told(entries.bad_lines.count, left_out=skip_unreadable)
-    typer.echo(f"{sent} sent to {topic} in {duration_s:.1f} s{bad_lines}", err=True)
+    records = counted(feeder.delivered_count, "record")
+    bad = _bad_lines_text(bad_lines.count, left_out=skip_unreadable)
+    typer.echo(f"{records} sent to {topic} in {duration_s:.1f} s{bad}", err=True)
 
 
-def _told(count: int, *, left_out: bool) -> str:
-    """Say how many lines are no documents; nothing where all are."""
+def _topic_decoder(settings: Settings, topic: str) -> Decoder:
+    for profile in settings.profiles.values():
+        if topic in profile.topics:
+            return decoder_of(profile)
+    known = ", ".join(name for profile in settings.profiles.values() for name in profile.topics)
+    raise SettingsError(f"--topic {topic}: no profile has this topic; the settings name {known}")
+
+
+def _entries(
+    readers: list[tuple[str, CorpusReader]], repeat: int, bad_lines: BadLines, *, skip_unreadable: bool
+) -> Iterator[tuple[Entry, int]]:
+    """Yield the entries of all files, ``repeat`` times, each with the number of the repetition."""
+    for number in range(1, repeat + 1):
+        for file, reader in readers:
+            title = file if repeat == 1 else f"{file} ({number} of {repeat})"
+            for entry in read_with_progress(reader, title):
+                if entry.problem is not None:
+                    bad_lines.report(entry, is_known=number > 1)
+                    if skip_unreadable:
+                        continue
+                yield entry, number
+
+
+def _bad_lines_text(count: int, *, left_out: bool) -> str:
     if not count:
         return ""
     if left_out:

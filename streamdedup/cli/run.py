@@ -12,7 +12,7 @@ import typer
 from streamdedup import __version__
 from streamdedup.cli import assembly
 from streamdedup.cli.checks import kafka_findings, redis_findings
-from streamdedup.cli.config import ConfigOption, SetOption, load_settings
+from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.warm_up import freeze_heap, warm_up
 from streamdedup.daemon import logs
 from streamdedup.daemon.batch import INVALID

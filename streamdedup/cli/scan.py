@@ -2,9 +2,8 @@
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
-import msgspec
 import typer
 
 from streamdedup.cli.assembly import detector_options
@@ -19,21 +18,11 @@ from streamdedup.cli.options import (
     chosen_profile,
     with_options,
 )
-from streamdedup.cli.output import Output, output_to
-from streamdedup.cli.progress import batches
+from streamdedup.cli.output import batches, output_to
+from streamdedup.cli.rendering.pairs import Pair, write_pairs
 from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.settings.units import counted
 from streamdedup.wire import Document
-
-
-class Pair(NamedTuple):
-    """A near-duplicate pair; the ids are sorted."""
-
-    id1: str
-    id2: str
-    similarity: float
-    method: str
-    shared_bands: int
 
 
 def find_pairs(run: DetectorRun, documents: Iterable[Document]) -> Iterator[Pair]:
@@ -43,13 +32,6 @@ def find_pairs(run: DetectorRun, documents: Iterable[Document]) -> Iterator[Pair
             for match in detection.matches:
                 id1, id2 = sorted((detection.document.id, match.id))
                 yield Pair(id1, id2, match.similarity, match.method, match.shared_bands)
-
-
-def write_pairs(pairs: Iterable[Pair], output: Output, *, as_json: bool) -> None:
-    """Write pairs sorted by their ids, one a line."""
-    for pair in sorted(pairs):
-        line = f"{pair.id1}\t{pair.id2}\t{pair.similarity:.6f}"
-        output.write((msgspec.json.encode(pair._asdict()).decode() if as_json else line) + "\n")
 
 
 def scan(

@@ -6,7 +6,7 @@ import typer
 
 from streamdedup.cli.assembly import kafka_options, lifetime_ms
 from streamdedup.cli.checks import duplicates_kept_ms
-from streamdedup.cli.config import ConfigOption, SetOption, load_settings
+from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.kafka import BROKERS_DEFAULT, CreatedTopics, create_topics
 from streamdedup.settings import Settings
 from streamdedup.settings.units import counted

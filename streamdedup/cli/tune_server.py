@@ -10,7 +10,7 @@ import redis
 import typer
 
 from streamdedup.cli.collection import BATCH_DOCUMENTS, temporary_index
-from streamdedup.cli.progress import batches
+from streamdedup.cli.output import batches
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.embedded import RedisServer
 from streamdedup.evaluation.trial import DetectorRun, document_at

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from streamdedup.cli.assembly import detector_options
-from streamdedup.cli.progress import steps
+from streamdedup.cli.output import steps
 from streamdedup.cli.tune_server import SampleIndex, TuneServer
 from streamdedup.errors import SettingsError
 from streamdedup.index.redis.buckets import LAYOUTS

@@ -6,7 +6,7 @@ import string
 from dataclasses import replace
 from typing import Final
 
-from streamdedup.cli.differences import UNSPACED
+from streamdedup.cli.rendering.differences import UNSPACED
 from streamdedup.corpora import Entry
 
 #: Shortest and longest word that is made up, in letters.

@@ -1,19 +1,21 @@
-"""Corpora: files of documents, read one document at a time whatever their size.
+"""Corpora: files of documents, read one document at a time.
 
-Four formats: JSON lines, tables with named columns (CSV, TSV), plain text with one document a line, and the SGML of
-Reuters-21578 (a folder of ``.sgm`` files, one of them, or a tar archive). Each may be gzip-compressed, which its first
-bytes tell and not its name, and each may come from standard input. Memory holds one document; a line, a row or an
-article has a greatest length, so neither a bomb of compressed zeros nor a file without line ends can fill it. Members
-of an archive are read, never extracted.
+Formats: JSON lines, tables with named columns (CSV, TSV), plain text with one document per line, and the SGML of
+Reuters-21578 (a file, a folder of ``.sgm`` files, or a tar archive). Every format may be gzip-compressed, which is
+detected by the first bytes, and may come from standard input. Memory holds one document: lines, rows and articles are
+limited to ``MAX_LINE_BYTES``, so that neither a decompression bomb nor a file without line ends exhausts it. Members of
+an archive are never extracted.
 
-What is wrong with a file as a whole (absent, cut short, binary) is a ``CorpusError``. A line that is no document is a
-matter of ``on_bad``: an error that names it, or an entry with its raw bytes and the reason.
+A defect of a whole file (missing, truncated, binary) raises ``CorpusError``. A malformed line raises it too, or becomes
+an entry with its raw bytes and the reason (``on_bad``).
+
+To add a format: write a parser and add a row to ``formats.FORMATS``.
 """
 
-from streamdedup.corpora.detection import Format
-from streamdedup.corpora.formats import Entry, ReutersId
-from streamdedup.corpora.reader import CorpusReader, OnBad, read_corpus
+from streamdedup.corpora.entries import Entry
+from streamdedup.corpora.formats import FORMAT_TITLES, Format
+from streamdedup.corpora.reader import CorpusReader, OnBad
 from streamdedup.corpora.sources import MAX_LINE_BYTES, STDIN
 from streamdedup.corpora.tables import Columns
 
-__all__ = ["MAX_LINE_BYTES", "STDIN", "Columns", "CorpusReader", "Entry", "Format", "OnBad", "ReutersId", "read_corpus"]
+__all__ = ["FORMAT_TITLES", "MAX_LINE_BYTES", "STDIN", "Columns", "CorpusReader", "Entry", "Format", "OnBad"]

@@ -1,59 +1,58 @@
-"""Members of a tar archive, read in place: nothing is ever extracted or written."""
+"""Members of a tar archive, read in place: nothing is extracted or written.
+
+``tarfile`` reads the extended headers of an archive (long names, sparse maps) into memory at the size that the archive
+declares. Only plain headers are parsed here, so that a hostile archive cannot exhaust memory.
+"""
 
 import tarfile
 from collections.abc import Iterator
 
-from streamdedup.corpora.detection import SGML_NAME, is_reuters
-from streamdedup.corpora.sources import CHUNK_BYTES, Source
+from streamdedup.corpora.reuters import REUTERS_STARTS, is_reuters_name
+from streamdedup.corpora.sources import CHUNK_BYTES, ByteStream, starts_with
 from streamdedup.errors import CorpusError
 
 
-class _Window:
-    """The next ``size`` bytes of an archive: the content of one member."""
-
-    def __init__(self, archive: Source, size: int) -> None:
-        self._archive = archive
-        self._left = size
-        self._padding = -size % tarfile.BLOCKSIZE
-
-    def read(self, size: int) -> bytes:
-        """Return up to ``size`` bytes; nothing at the end of the member."""
-        piece = self._archive.read_exactly(min(size, self._left))
-        self._left -= len(piece)
-        return piece
-
-    def skip(self) -> None:
-        """Go to the end of the member, padding included."""
-        while self.read(CHUNK_BYTES):
-            pass
-        self._archive.read_exactly(self._padding)
-
-
-def members(archive: Source) -> Iterator[Source]:
-    """Yield the SGML files of a tar archive as sources, each to be read before the next.
-
-    Only plain headers are looked at: extended ones (long names, sparse maps) are where a hostile archive could ask for
-    memory, and they are not needed to tell what a member is.
+def members(archive: ByteStream) -> Iterator[ByteStream]:
+    """Yield the SGML files of a tar archive; each has to be read before the next.
 
     Raises:
-        CorpusError: The archive is damaged, cut short, or holds no SGML file.
+        CorpusError: The archive is damaged or truncated, or has no SGML file.
     """
     found = False
-    while (header := _member_header(archive)) is not None:
-        window = _Window(archive, header.size)
-        member = Source(window.read, f"{archive.name}:{header.name}")
-        if header.isreg() and (SGML_NAME.search(header.name) or is_reuters(member.head())):
+    while (header := _next_header(archive)) is not None:
+        content = _Member(archive, header.size)
+        member = ByteStream(content.read, f"{archive.name}:{header.name}")
+        if header.isreg() and (is_reuters_name(header.name) or starts_with(member.head(), REUTERS_STARTS)):
             found = True
             yield member
-        window.skip()
-    # The check sum of compressed data comes last: an archive is whole only if it can be read to its end.
+        content.skip()
+    # gzip verifies its checksum at the end, so the archive is read to the end.
     while archive.read(CHUNK_BYTES):
         pass
     if not found:
         raise CorpusError(f"{archive.name}: an archive without .sgm files")
 
 
-def _member_header(archive: Source) -> tarfile.TarInfo | None:
+class _Member:
+    """The content of one member: the next ``size`` bytes of the archive."""
+
+    def __init__(self, archive: ByteStream, size: int) -> None:
+        self._archive = archive
+        self._left = size
+        self._padding = -size % tarfile.BLOCKSIZE
+
+    def read(self, size: int) -> bytes:
+        piece = self._archive.read_exactly(min(size, self._left))
+        self._left -= len(piece)
+        return piece
+
+    def skip(self) -> None:
+        while self.read(CHUNK_BYTES):
+            pass
+        self._archive.read_exactly(self._padding)
+
+
+def _next_header(archive: ByteStream) -> tarfile.TarInfo | None:
     """Return the header of the next member, or None at the end of the archive."""
     block = archive.read_exactly(tarfile.BLOCKSIZE)
     if not any(block):

@@ -1,211 +1,104 @@
-"""The formats: from the lines of a file to the entries in it.
+"""The registry of file formats, their detection, and the parsers of JSON lines and plain text.
 
-A new format is one function and one row in ``PARSERS`` (and a way to tell it, in ``detection``).
+A format is one parser and one row of ``FORMATS``. Detection uses the first bytes of a file, then its name.
 """
 
-import re
-import sys
-import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-import msgspec
+from streamdedup.corpora.entries import Entry, decoded
+from streamdedup.corpora.reuters import REUTERS_STARTS, REUTERS_SUFFIXES, read_reuters
+from streamdedup.corpora.sources import ByteStream, Lines, starts_with
+from streamdedup.corpora.tables import Columns, read_table
+from streamdedup.errors import CorpusError
+from streamdedup.wire import Decoder, ErrorCode
 
-from streamdedup.corpora import sources
-from streamdedup.corpora.detection import Format
-from streamdedup.corpora.sources import Lines
-from streamdedup.corpora.tables import Columns, Layout, read_table
-from streamdedup.errors import CorpusError, MessageError
-from streamdedup.position import Position
-from streamdedup.wire import Decoder, ErrorCode, Op
-
-ReutersId = Literal["OLDID", "NEWID"]
-
-#: What ``Entry.source`` says of a Reuters article.
-_REUTERS_SOURCE: Final = "Reuters-21578"
-_ENTITY: Final = re.compile(r"&(?:#([0-9]{1,7})|(lt|gt|amp|quot|apos));")
-#: The field names that documents have unless somebody gave them others.
-_DEFAULT_NAMES: Final = Decoder()
-_NAMED_ENTITIES: Final = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
+Format = Literal["auto", "jsonl", "csv", "tsv", "tsv-unquoted", "text", "reuters"]
+#: Turns the lines of a file into entries; the decoder gives the field names, ``Columns`` the columns of tables.
+Parser = Callable[[Lines, Decoder, Columns], Iterator[Entry]]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One document of a corpus, or one line that should have been one.
+class FileFormat:
+    """One file format.
 
     Attributes:
-        id: Its id in the corpus; made up as ``<file name>:<line>`` where the corpus gives none.
-        text: What is compared; may be empty.
-        file: The file that it stands in; ``archive:member`` inside an archive.
-        line: Number of its first line there, from 1.
-        raw: The line as it stood, without its line end, or the JSON object made of a table's row; None where it is no
-            JSON (unless it is unreadable).
-        source: Name of its source, as given.
-        published_at: Time of publication, as given and not interpreted.
-        op: What to do with it; only JSON lines can say anything but "upsert".
-        problem: Why it is no document; ``text`` is empty then. None for a document.
-        code: The problem's stable name, the one that its dead letter will bear.
+        parse: Parser of a file.
+        title: Name in help texts; empty for a variant of another format.
+        suffixes: File name suffixes that select the format, in lower case.
+        starts: First bytes that select the format whatever the file name, in lower case.
+        is_table: Whether the file names its columns.
     """
 
-    id: str
-    text: str
-    file: str
-    line: int
-    raw: bytes | None = None
-    source: str | None = None
-    published_at: str | None = None
-    op: Op = "upsert"
-    problem: str | None = None
-    code: str | None = None
-
-    @property
-    def key(self) -> bytes | None:
-        """The record key to send it with, so that all versions of an id share a partition; None if unreadable."""
-        return None if self.problem is not None else self.id.encode()
-
-    def value(self, names: Decoder = _DEFAULT_NAMES) -> bytes:
-        """Return the record value to send: the line untouched where there is one, else a JSON object of the fields.
-
-        Args:
-            names: Whose field names to use.
-        """
-        if self.raw is not None:
-            return self.raw
-        fields = {
-            names.id_field: self.id,
-            names.text_fields[0]: self.text,
-            names.source_field: self.source,
-            names.published_at_field: self.published_at,
-            names.op_field: None if self.op == "upsert" else self.op,
-        }
-        return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
+    parse: Parser
+    title: str = ""
+    suffixes: tuple[str, ...] = ()
+    starts: tuple[bytes, ...] = ()
+    is_table: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What parsers need to know; the names are those of ``CorpusReader``."""
-
-    decoder: Decoder
-    reuters_id: ReutersId
-    reuters_title: bool
-    columns: Columns
+def _read_jsonl(lines: Lines, decoder: Decoder, _: Columns) -> Iterator[Entry]:
+    """Yield the documents of JSON lines."""
+    for default_id, raw in lines.documents():
+        yield decoded(decoder, lines.file, lines.number, default_id, raw)
 
 
-Parser = Callable[[Lines, Options], Iterator[Entry]]
-
-
-def _jsonl(lines: Lines, options: Options) -> Iterator[Entry]:
-    """Yield the documents of JSON lines; blank lines are none."""
-    for made_up_id, raw in lines.documents():
-        yield _decoded(options.decoder, lines.file, lines.number, made_up_id, raw)
-
-
-def _decoded(decoder: Decoder, file: str, line: int, made_up_id: str, raw: bytes) -> Entry:
-    """Return the document in a JSON object."""
-    try:
-        # The made-up id goes where the record key will: it counts only if the object has none of its own.
-        document = decoder.decode(Position(file, 0, line), 0, made_up_id.encode(), raw)
-    except MessageError as error:
-        return Entry(made_up_id, "", file, line, raw, problem=str(error), code=error.code)
-    return Entry(document.id, document.text, file, line, raw, document.source, document.published_at, document.op)
-
-
-def _table(layout: Layout) -> Parser:
-    """Return a parser of tables of that layout."""
-
-    def parse(lines: Lines, options: Options) -> Iterator[Entry]:
-        for row in read_table(lines, layout, options.columns, options.decoder):
-            name = f"{Path(lines.file).name}:{row.line}"
-            if row.problem is None:
-                yield _decoded(options.decoder, lines.file, row.line, name, row.value)
-            else:
-                yield Entry(name, "", lines.file, row.line, row.value, problem=row.problem, code=row.code)
-
-    return parse
-
-
-def _text(lines: Lines, _: Options) -> Iterator[Entry]:
-    """Yield each line that is not blank as a document."""
-    for made_up_id, raw in lines.documents():
+def _read_text(lines: Lines, _: Decoder, __: Columns) -> Iterator[Entry]:
+    """Yield one document per line."""
+    for default_id, raw in lines.documents():
         try:
-            yield Entry(made_up_id, raw.decode(), lines.file, lines.number)
+            yield Entry(default_id, raw.decode(), lines.file, lines.number)
         except UnicodeDecodeError as error:
             problem = f"not UTF-8: invalid byte at position {error.start:,}"
-            yield Entry(made_up_id, "", lines.file, lines.number, raw, problem=problem, code=ErrorCode.NOT_UTF8)
+            yield Entry(default_id, "", lines.file, lines.number, raw, problem=problem, code=ErrorCode.NOT_UTF8)
 
 
-def _reuters(lines: Lines, options: Options) -> Iterator[Entry]:
-    """Yield the articles of one SGML file.
+FORMATS: Final[dict[Format, FileFormat]] = {
+    "jsonl": FileFormat(_read_jsonl, "JSON lines", (".jsonl", ".ndjson", ".json")),
+    "csv": FileFormat(partial(read_table, delimiter=","), "CSV", (".csv",), is_table=True),
+    "tsv": FileFormat(partial(read_table, delimiter="\t"), "TSV", (".tsv", ".tab"), is_table=True),
+    "tsv-unquoted": FileFormat(partial(read_table, delimiter="\t", quoted=False), is_table=True),
+    "text": FileFormat(_read_text, "plain text", (".txt",)),
+    "reuters": FileFormat(read_reuters, "Reuters-21578", REUTERS_SUFFIXES, REUTERS_STARTS),
+}
+#: All formats, for help texts.
+FORMAT_TITLES: Final = ", ".join(form.title for form in FORMATS.values() if form.title)
 
-    An article begins and ends on lines of its own, as the collection guarantees; what stands between two is ignored.
-    Bytes that are no UTF-8 (file 017 has one) become U+FFFD, which separates words.
+#: First bytes of files that cannot be read, with the advice to give. UTF-32 precedes UTF-16, whose mark it begins with.
+_FOREIGN: Final = {
+    b"PK\x03\x04": "a zip archive; unpack it first",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd; only gzip is read",
+    b"\xfd7zXZ\x00": "compressed with xz; only gzip is read",
+    b"BZh91AY&SY": "compressed with bzip2; only gzip is read",
+    b"\xff\xfe\x00\x00": "UTF-32 text; convert it to UTF-8",
+    b"\x00\x00\xfe\xff": "UTF-32 text; convert it to UTF-8",
+    b"\xff\xfe": "UTF-16 text; convert it to UTF-8",
+    b"\xfe\xff": "UTF-16 text; convert it to UTF-8",
+}
+
+
+def detect_format(stream: ByteStream, wanted: Format) -> Format:
+    """Return the format of a file: the wanted one, or the detected one for "auto".
 
     Raises:
-        CorpusError: An article is cut short or too long, or there is none.
+        CorpusError: The first bytes are those of an unsupported format.
     """
-    start, size, article = 0, 0, list[bytes]()
-    for line in lines:
-        if line.lstrip().startswith(b"<REUTERS"):
-            if article:
-                raise lines.error(f"an article begins inside the one that begins on line {start}")
-            start, size = lines.number, 0
-        elif not article:
-            continue
-        article.append(line)
-        size += len(line)
-        if size > sources.MAX_LINE_BYTES:
-            raise lines.error(
-                f"the article that begins on line {start} is longer than {sources.MAX_LINE_BYTES:,} bytes"
-            )
-        if b"</REUTERS>" in line:
-            yield _article(b"".join(article).decode(errors="replace"), lines.file, start, options)
-            article.clear()
-    if article:
-        raise lines.error(f"cut short: the article that begins on line {start} does not end")
-    if not start:
-        raise CorpusError(f"{lines.file}: no Reuters-21578 article (<REUTERS ...>) in it")
-
-
-def _article(sgml: str, file: str, line: int, options: Options) -> Entry:
-    tag = sgml[: sgml.find(">")]
-    number = re.search(rf'\b{options.reuters_id}="([^"]+)"', tag)
-    parts = [_element(sgml, "TITLE"), _element(sgml, "BODY")] if options.reuters_title else [_element(sgml, "BODY")]
-    return Entry(
-        number[1] if number else f"{Path(file).name}:{line}",
-        "\n".join(part for part in parts if part),
-        file,
-        line,
-        source=_REUTERS_SOURCE,
-        published_at=_element(sgml, "DATE") or None,
-    )
-
-
-def _element(sgml: str, name: str) -> str:
-    """Return the content of the first element of that name as text, without surrounding blanks; empty if absent."""
-    content = sgml.partition(f"<{name}>")[2].partition(f"</{name}>")[0]
-    return _ENTITY.sub(_character, content).strip()
-
-
-def _character(entity: re.Match[str]) -> str:
-    """Return what an entity stands for.
-
-    Control characters, which the wire service used as marks, become blanks, so that they never join two words.
-    """
-    if entity[2]:
-        return _NAMED_ENTITIES[entity[2]]
-    code = int(entity[1])
-    if code > sys.maxunicode or 0xD800 <= code <= 0xDFFF:
-        return "\N{REPLACEMENT CHARACTER}"
-    return " " if unicodedata.category(chr(code)) == "Cc" else chr(code)
-
-
-PARSERS: Final[dict[Format, Parser]] = {
-    "jsonl": _jsonl,
-    "csv": _table(Layout(",")),
-    "tsv": _table(Layout("\t")),
-    "tsv-unquoted": _table(Layout("\t", quoted=False)),
-    "text": _text,
-    "reuters": _reuters,
-}
+    head = stream.head()
+    for magic, advice in _FOREIGN.items():
+        if head.startswith(magic):
+            raise CorpusError(f"{stream.name}: {advice}")
+    if wanted != "auto":
+        return wanted
+    if b"\0" in head:
+        raise CorpusError(f"{stream.name}: a binary file, neither text nor gzip-compressed text")
+    for name, form in FORMATS.items():
+        if starts_with(head, form.starts):
+            return name
+    suffix = Path(stream.name.lower().removesuffix(".gz")).suffix
+    for name, form in FORMATS.items():
+        if suffix in form.suffixes:
+            return name
+    return "jsonl" if starts_with(head, (b"{",)) else "text"

@@ -1,7 +1,4 @@
-"""Where the bytes of a corpus come from: files, standard input, gzip; as sources to look into and as bounded lines.
-
-Every way in which reading can fail ends here as a ``CorpusError`` that names the file.
-"""
+"""Bytes and lines of a corpus: files, standard input, gzip. Read errors are ``CorpusError`` and name the file."""
 
 import gzip
 import io
@@ -15,21 +12,21 @@ from typing import Final, cast
 
 from streamdedup.errors import CorpusError
 
-#: The path that stands for standard input.
+#: Path of standard input.
 STDIN: Final = "-"
-#: Bytes of a line or an SGML article. Far beyond any document, and what one reader may take of memory.
+#: Limit of a line, a table row or an SGML article, in bytes.
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
-#: Bytes read at once, compressed or not.
+#: Bytes of one read.
 CHUNK_BYTES: Final = 64 * 1024
-#: Byte order mark of UTF-8, which some editors put in front.
-BOM: Final = b"\xef\xbb\xbf"
-#: Bytes that are enough to tell what a file is: one block of a tar archive.
+#: Byte order mark of UTF-8, which some editors write.
+_BOM: Final = b"\xef\xbb\xbf"
+#: Bytes that identify a file: one block of a tar archive.
 _HEAD_BYTES: Final = tarfile.BLOCKSIZE
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 def open_file(file: str) -> AbstractContextManager[io.BufferedReader]:
-    """Open ``file``; standard input is borrowed and stays open."""
+    """Open a file; standard input stays open afterwards."""
     if file == STDIN:
         return nullcontext(cast("io.BufferedReader", sys.stdin.buffer))
     try:
@@ -38,20 +35,25 @@ def open_file(file: str) -> AbstractContextManager[io.BufferedReader]:
         raise CorpusError(f"{file}: {error.strerror}") from error
 
 
-def unzipped(source: "Source") -> "Source":
-    """Return what ``source`` holds: itself, or its content when its first bytes say that it is gzip-compressed."""
-    if not source.head().startswith(_GZIP_MAGIC):
-        return source
-    return Source(gzip.GzipFile(fileobj=io.BufferedReader(source, CHUNK_BYTES)).read1, source.name)
+def unzipped(stream: "ByteStream") -> "ByteStream":
+    """Return the stream, decompressed if its first bytes are those of gzip."""
+    if not stream.head().startswith(_GZIP_MAGIC):
+        return stream
+    return ByteStream(gzip.GzipFile(fileobj=io.BufferedReader(stream, CHUNK_BYTES)).read1, stream.name)
 
 
-class Source(io.RawIOBase):
-    """Bytes from wherever, whose beginning can be looked at; every failure to read is a ``CorpusError``.
+def starts_with(head: bytes, starts: tuple[bytes, ...]) -> bool:
+    """Return whether text begins with one of ``starts``, in any case, after a byte order mark and blanks."""
+    return head.removeprefix(_BOM).lstrip().lower().startswith(starts)
+
+
+class ByteStream(io.RawIOBase):
+    """A stream of bytes with a look at its beginning; every read error is a ``CorpusError``.
 
     Args:
-        read: Returns up to so many bytes as soon as there are any; nothing at the end.
-        name: What errors call it.
-        count: Told the length of each piece that was read.
+        read: Returns up to the given number of bytes as soon as some are there; nothing at the end.
+        name: Name in errors.
+        count: Called with the length of each piece read.
     """
 
     def __init__(self, read: Callable[[int], bytes], name: str, count: Callable[[int], None] | None = None) -> None:
@@ -63,10 +65,10 @@ class Source(io.RawIOBase):
         self.name = name
 
     def head(self) -> bytes:
-        """Return the first bytes: those of a tar header, or fewer when a line or everything ends before."""
+        """Return the first 512 bytes, or fewer if a line or the stream ends before."""
         if self._head is None:
             self._head = b""
-            # A stream may deliver byte by byte; a line is enough to tell text, so that a slow sender is not waited for.
+            # A slow stream delivers byte by byte. One line is enough to detect text.
             while len(self._head) < _HEAD_BYTES and (b"\n" not in self._head or b"\0" in self._head):
                 piece = self._take(CHUNK_BYTES)
                 if not piece:
@@ -77,11 +79,11 @@ class Source(io.RawIOBase):
         return self._head
 
     def readable(self) -> bool:
-        """Tell ``io`` that this can be read."""
+        """Return True, for ``io``."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the one kind of buffer that io passes
-        """Fill ``buffer`` with what there is, at least a byte; return how many bytes, 0 at the end."""
+        """Fill ``buffer`` with the bytes that are there, at least one; return the number, 0 at the end."""
         piece = self._pending[: len(buffer)] or self._take(len(buffer))
         self._pending = self._pending[len(piece) :]
         buffer[: len(piece)] = piece
@@ -116,11 +118,16 @@ class Source(io.RawIOBase):
 
 
 class Lines:
-    """The lines of a source, numbered from 1, none longer than ``MAX_LINE_BYTES``."""
+    """The lines of a stream, numbered from 1, limited to ``MAX_LINE_BYTES``.
 
-    def __init__(self, source: Source) -> None:
-        self._stream = io.BufferedReader(source, CHUNK_BYTES)
-        self.file = source.name
+    Attributes:
+        file: Name of the file.
+        number: Number of the last line read.
+    """
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = io.BufferedReader(stream, CHUNK_BYTES)
+        self.file = stream.name
         self.number = 0
 
     def __iter__(self) -> Iterator[bytes]:
@@ -128,15 +135,15 @@ class Lines:
             self.number += 1
             if len(line) > MAX_LINE_BYTES:
                 raise self.error(f"longer than {MAX_LINE_BYTES:,} bytes")
-            yield line.removeprefix(BOM) if self.number == 1 else line
+            yield line.removeprefix(_BOM) if self.number == 1 else line
 
     def documents(self) -> Iterator[tuple[str, bytes]]:
-        """Yield a made-up id and the content of each line that is not blank."""
+        """Yield default id and content of each line that is not blank."""
         name = Path(self.file).name
         for line in self:
             if not line.isspace():
                 yield f"{name}:{self.number}", line.rstrip(b"\r\n")
 
     def error(self, reason: str) -> CorpusError:
-        """Return an error that names the line read last."""
+        """Return an error that names the last line read."""
         return CorpusError(f"{self.file}:{self.number}: {reason}")

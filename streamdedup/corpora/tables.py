@@ -1,41 +1,45 @@
-"""Tables, CSV and TSV: rows with named columns become documents under the field names that the decoder reads.
+"""Tables, CSV and TSV: each row with named columns becomes a JSON object with the field names of the decoder.
 
-Quotation marks follow RFC 4180: a field in them may hold separators, line breaks and, written twice, quotation marks.
-A row that breaks these rules is one bad entry, and reading goes on with the next line.
+Quoting follows RFC 4180: a quoted field may hold separators, line breaks and doubled quotation marks. A malformed row
+is one entry with a problem; reading continues with the next line.
 """
 
 import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
 from streamdedup.corpora import sources
+from streamdedup.corpora.entries import Entry, decoded
 from streamdedup.corpora.sources import Lines
 from streamdedup.errors import CorpusError
 from streamdedup.wire import Decoder, ErrorCode
 
-#: Columns that an error lists, and characters of each name: what is taken for a header may be somebody's text.
+#: Columns that an error lists, and characters of each name: the first row may be text instead of a header.
 _LISTED_COLUMNS, _LISTED_CHARS = 20, 40
-#: What the parser's errors mean; its own words name parameters of Python.
-_MEANINGS: Final = (
+#: Explanations of the errors of ``csv``, which name parameters of Python.
+_EXPLANATIONS: Final = (
     ("unexpected end of data", "a quotation mark is not closed before the end of the file"),
     ("expected after", "text behind a closing quotation mark; one inside a field is written twice"),
     ("new-line character", "a carriage return without a line feed, outside of quotation marks"),
 )
+#: Error code of a row that breaks the rules of the table.
+_MALFORMED: Final = ErrorCode.NOT_JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns hold what; what is not given is looked for under the decoder's field names.
+    """Columns of a table; a field without a column is read from the column with the decoder's field name.
 
     Attributes:
         id: Column of the id.
-        text: Columns of the text; several are joined by a line break.
+        text: Columns of the text, joined by line breaks.
         source: Column of the source.
         published_at: Column of the time of publication.
-        tables_only: Whether a file of another format, which has no columns, is an error when any is given.
+        tables_only: Whether named columns are an error for a format without columns.
     """
 
     id: str | None = None
@@ -45,42 +49,57 @@ class Columns:
     tables_only: bool = True
 
     def __bool__(self) -> bool:
-        """Whether any is given."""
+        """Return whether any column is named."""
         return bool(self.text) or any(name is not None for name in (self.id, self.source, self.published_at))
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How a file separates fields.
+def read_table(
+    lines: Lines, decoder: Decoder, columns: Columns, *, delimiter: Literal[",", "\t"], quoted: bool = True
+) -> Iterator[Entry]:
+    """Yield the rows of a table except blank ones; the first row names the columns.
 
-    Attributes:
-        delimiter: Character between two fields.
-        quoted: Whether a quotation mark at the beginning of a field encloses it; else it is text like any other.
+    Args:
+        lines: Lines of the file.
+        decoder: Field names of documents.
+        columns: Columns of the fields.
+        delimiter: Separator of fields.
+        quoted: Whether a quotation mark at the start of a field encloses it.
+
+    Raises:
+        CorpusError: The header or a column is missing, a column occurs twice, or a row is too long.
     """
+    # The limit applies to the whole process.
+    csv.field_size_limit(sources.MAX_LINE_BYTES)
+    feed = _RowLines(lines)
+    parser = csv.reader(
+        iter(feed), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True
+    )
+    header: _Header | None = None
+    while True:
+        feed.begin()
+        try:
+            cells = next(parser)
+            problem, code = _problem(cells, header)
+        except StopIteration:
+            break
+        except csv.Error as error:
+            cells, problem, code = [], _explanation(error, advise_unquoted=quoted and delimiter == "\t"), _MALFORMED
+        if problem is None and _is_blank(cells):
+            continue
+        if header is None:
+            header = _read_header(feed, cells, problem, columns, decoder)
+            continue
+        default_id = f"{Path(lines.file).name}:{feed.line}"
+        if problem is None:
+            yield decoded(decoder, lines.file, feed.line, default_id, msgspec.json.encode(header.document(cells)))
+        else:
+            yield Entry(default_id, "", lines.file, feed.line, feed.raw, problem=problem, code=code)
+    if header is None:
+        raise CorpusError(f"{lines.file}: empty; a table begins with a row that names its columns")
 
-    delimiter: Literal[",", "\t"]
-    quoted: bool = True
 
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row of a table, or what should have been one.
-
-    Attributes:
-        line: Number of its first line in the file, from 1.
-        value: Its document as JSON; of a bad row the bytes as they stand.
-        problem: Why it is no row of this table; None for one that is.
-        code: Stable name of the problem.
-    """
-
-    line: int
-    value: bytes
-    problem: str | None = None
-    code: ErrorCode | None = None
-
-
-class _Feed:
-    """Hands lines to the parser and remembers those of the present row."""
+class _RowLines:
+    """Passes lines to the parser and keeps those of the current row."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -95,7 +114,7 @@ class _Feed:
 
     @property
     def raw(self) -> bytes:
-        """The row so far, without its line end."""
+        """The current row without its line end."""
         return b"".join(self._pieces).rstrip(b"\r\n")
 
     def __iter__(self) -> Iterator[str]:
@@ -107,7 +126,7 @@ class _Feed:
                     f"the row that begins here is longer than {sources.MAX_LINE_BYTES:,} bytes; "
                     "is a quotation mark not closed?"
                 )
-            # What is no UTF-8 is found in the fields later, so that it spoils no more than its own row.
+            # Invalid UTF-8 is detected in the cells, so that it affects one row only.
             yield line.decode("utf-8", "surrogateescape")
 
     def error(self, reason: str) -> CorpusError:
@@ -115,72 +134,34 @@ class _Feed:
         return CorpusError(f"{self._lines.file}:{self.line}: {reason}")
 
 
-def read_table(lines: Lines, layout: Layout, columns: Columns, decoder: Decoder) -> Iterator[Row]:
-    """Yield the rows of a table; blank lines are none. The first row names the columns.
-
-    Args:
-        lines: The file.
-        layout: How it separates fields.
-        columns: Which columns hold what.
-        decoder: Names the fields of the documents, and the columns that are not named.
-
-    Raises:
-        CorpusError: There is no header, a column is missing or there twice, or a row is too long.
-    """
-    # The limit is the whole process's; it only has to be as high as what a row may have.
-    csv.field_size_limit(sources.MAX_LINE_BYTES)
-    feed = _Feed(lines)
-    parser = csv.reader(
-        iter(feed),
-        delimiter=layout.delimiter,
-        quoting=csv.QUOTE_MINIMAL if layout.quoted else csv.QUOTE_NONE,
-        strict=True,
-    )
-    fields: _Fields | None = None
-    while True:
-        feed.begin()
-        try:
-            cells = next(parser)
-            problem, code = _problem(cells, fields)
-        except StopIteration:
-            break
-        except csv.Error as error:
-            cells, problem, code = [], _meaning(error, layout), ErrorCode.NOT_JSON
-        if problem is None and _is_blank(cells):
-            continue
-        if fields is None:
-            fields = _header(feed, cells, problem, columns, decoder)
-        elif problem is not None:
-            yield Row(feed.line, feed.raw, problem, code)
-        else:
-            yield Row(feed.line, msgspec.json.encode(fields.document(cells)))
-    if fields is None:
-        raise CorpusError(f"{lines.file}: empty; a table begins with a row that names its columns")
-
-
 @dataclass(frozen=True, slots=True)
-class _Fields:
-    """Where in a row each field of a document stands."""
+class _Header:
+    """Places of the fields in a row.
+
+    Attributes:
+        width: Number of columns.
+        single: Place of each field with one column.
+        texts: Places of each text field.
+    """
 
     width: int
     single: Mapping[str, int]
     texts: Mapping[str, tuple[int, ...]]
 
     def document(self, cells: list[str]) -> dict[str, str]:
-        """Return the fields of a row; empty ones are missing, but there is always a text."""
+        """Return the fields of a row without empty ones; there is at least one text field."""
         found = {field: cells[at] for field, at in self.single.items() if cells[at]}
         texts = {field: "\n".join(cells[at] for at in places if cells[at]) for field, places in self.texts.items()}
         return found | ({field: text for field, text in texts.items() if text} or dict.fromkeys(list(texts)[:1], ""))
 
 
-def _problem(cells: list[str], fields: _Fields | None) -> tuple[str | None, ErrorCode | None]:
-    """Say what is wrong with a row that could be taken apart."""
+def _problem(cells: list[str], header: _Header | None) -> tuple[str | None, ErrorCode | None]:
     try:
         "".join(cells).encode()
     except UnicodeEncodeError:
         return "not UTF-8", ErrorCode.NOT_UTF8
-    if fields is not None and not _is_blank(cells) and len(cells) != fields.width:
-        return f"{_counted(len(cells))}, but the header has {_counted(fields.width)}", ErrorCode.NOT_JSON
+    if header is not None and not _is_blank(cells) and len(cells) != header.width:
+        return f"{_fields(len(cells))}, but the header has {_fields(header.width)}", _MALFORMED
     return None, None
 
 
@@ -188,29 +169,30 @@ def _is_blank(cells: list[str]) -> bool:
     return not any(cell.strip() for cell in cells)
 
 
-def _counted(count: int) -> str:
+def _fields(count: int) -> str:
     return f"{count} field" if count == 1 else f"{count} fields"
 
 
-def _meaning(error: csv.Error, layout: Layout) -> str:
-    meaning = next((meaning for words, meaning in _MEANINGS if words in str(error)), str(error))
-    unquoted = layout.delimiter == "\t" and layout.quoted and "quotation" in meaning
-    return f"{meaning} (where quotation marks are text like any other, say tsv-unquoted)" if unquoted else meaning
+def _explanation(error: csv.Error, *, advise_unquoted: bool) -> str:
+    text = next((text for words, text in _EXPLANATIONS if words in str(error)), str(error))
+    if advise_unquoted and "quotation" in text:
+        return f"{text} (where quotation marks are text like any other, say tsv-unquoted)"
+    return text
 
 
-def _header(feed: _Feed, cells: list[str], problem: str | None, columns: Columns, decoder: Decoder) -> _Fields:
+def _read_header(feed: _RowLines, cells: list[str], problem: str | None, columns: Columns, decoder: Decoder) -> _Header:
     """Find the columns in the first row."""
     if problem is not None:
         raise feed.error(f"the names of the columns cannot be read: {problem}")
     names = [cell.strip() for cell in cells]
     listed = _listed(names)
 
-    def place(name: str, *, needed: bool) -> int | None:
+    def place(name: str, *, required: bool) -> int | None:
         if names.count(name) > 1:
             raise feed.error(f"two columns are called `{name}`; the columns are {listed}")
         if name in names:
             return names.index(name)
-        if needed:
+        if required:
             raise feed.error(f"there is no column `{name}`; the columns are {listed}")
         return None
 
@@ -219,22 +201,22 @@ def _header(feed: _Feed, cells: list[str], problem: str | None, columns: Columns
         decoder.source_field: columns.source,
         decoder.published_at_field: columns.published_at,
     }
-    places = {field: place(name or field, needed=name is not None) for field, name in wanted.items()}
+    places = {field: place(name or field, required=name is not None) for field, name in wanted.items()}
     single = {field: at for field, at in places.items() if at is not None}
     if columns.text:
-        joined = [at for name in columns.text if (at := place(name, needed=True)) is not None]
-        return _Fields(len(names), single, {decoder.text_fields[0]: tuple(joined)})
-    texts = {field: (at,) for field in decoder.text_fields if (at := place(field, needed=False)) is not None}
+        joined = [at for name in columns.text if (at := place(name, required=True)) is not None]
+        return _Header(len(names), single, {decoder.text_fields[0]: tuple(joined)})
+    texts = {field: (at,) for field in decoder.text_fields if (at := place(field, required=False)) is not None}
     if not texts:
         missing = " or ".join(f"`{field}`" for field in decoder.text_fields)
         raise feed.error(
             f"there is no column {missing}; the columns are {listed}; name those of the text (--text-column)"
         )
-    return _Fields(len(names), single, texts)
+    return _Header(len(names), single, texts)
 
 
 def _listed(names: list[str]) -> str:
-    """Write the names of columns so that they can be shown anywhere."""
+    """List column names, clipped and printable."""
     shown = ["".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name) for name in names]
     clipped = [
         f"`{name[:_LISTED_CHARS]}{'…' if len(name) > _LISTED_CHARS else ''}`" for name in shown[:_LISTED_COLUMNS]

@@ -279,7 +279,6 @@ def _read_corpus(rng: random.Random, path: Path, data: bytes) -> Counter[str]:
     options: dict[str, Any] = {
         "format": rng.choice(_FORMATS),
         "on_bad": rng.choice(("raise", "pass")),
-        "reuters_title": rng.random() < 0.5,
         "columns": rng.choice((Columns(), Columns(), Columns(text=("source",)), Columns(id="text"))),
     }
     kind = path.suffix

@@ -13,8 +13,8 @@ import pytest
 from kafka import KafkaProducer, TopicPartition
 from typer.testing import CliRunner
 
-from streamdedup.cli import asking
 from streamdedup.cli import dlq as dlq_commands
+from streamdedup.cli import guards
 from streamdedup.cli import main as cli
 from streamdedup.errors import EXIT_PIPE, BrokerMisconfigured, SettingsError
 from streamdedup.kafka import KafkaOptions
@@ -130,7 +130,7 @@ def test_the_last_ones_come_in_order_of_time_whatever_their_partition(world, mon
         world.fill("not_json" if number % 3 else "too_large", partition=number % 2, first=number)
     assert world.numbers("--last", "4") == [8, 9, 10, 11]
     assert world.numbers("--last", "100") == list(range(12))
-    monkeypatch.setattr(dlq_commands, "_LOOK_BACK", 1)
+    monkeypatch.setattr(dlq_commands, "_FIRST_SEARCH", 1)
     assert world.numbers("--last", "3", "--code", "too_large") == [3, 6, 9]
     assert world.numbers("--last", "1", "--code", "unreadable") == []
 
@@ -229,7 +229,7 @@ def test_replay_asks_first_and_does_nothing_without_a_yes(world, monkeypatch):
     with pytest.raises(SettingsError, match="--yes: is needed where nobody can be asked"):
         world.run("replay")
     assert world.run("replay", "--dry-run").startswith("to replay: 1 dead letter")
-    monkeypatch.setattr(asking, "is_somebody_there", lambda: True)
+    monkeypatch.setattr(guards, "is_interactive", lambda: True)
     world.run("replay", text="", code=1)
     world.run("replay", text="n\n", code=1)
     assert world.arrived() == []

@@ -6,8 +6,9 @@ import tomllib
 import pytest
 
 from streamdedup import __version__, errors, wire
+from streamdedup.cli import config as config_commands
 from streamdedup.cli import main as cli
-from streamdedup.cli.config import check_bootstrap_servers, parse_assignments
+from streamdedup.cli.settings_options import check_bootstrap_servers, parse_assignments
 from tests.canaries import KEY_PASSWORD, TLS
 
 SMALLEST = """
@@ -115,7 +116,7 @@ def test_every_command_of_the_table_exists_and_says_what_the_table_says(name):
 
 
 def test_a_command_missing_from_its_module_is_no_silent_gap(monkeypatch):
-    monkeypatch.setitem(sys.modules, "streamdedup.cli.gap", sys.modules["streamdedup.cli.config"])
+    monkeypatch.setitem(sys.modules, "streamdedup.cli.gap", config_commands)
     with pytest.raises(LookupError, match="registers no command of that name"):
         cli.load_command("gap")
 

@@ -6,12 +6,14 @@ import json
 import sys
 import tarfile
 import tracemalloc
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdedup.corpora import CorpusReader, Entry, read_corpus, sources
+from streamdedup.corpora import FORMAT_TITLES, CorpusReader, Entry, Format, sources
+from streamdedup.corpora.formats import FORMATS
 from streamdedup.errors import CorpusError
 from streamdedup.position import Position
 from streamdedup.wire import Decoder
@@ -95,12 +97,17 @@ def assert_accounted_for(path, **options):
     assert isinstance(outcome, list) or outcome.startswith(str(path))
 
 
+def test_every_format_that_can_be_named_has_a_parser_and_appears_in_help_texts():
+    assert {"auto", *FORMATS} == set(get_args(Format))
+    assert FORMAT_TITLES == "JSON lines, CSV, TSV, plain text, Reuters-21578"
+
+
 # JSON lines
 
 
 def test_json_lines_give_their_fields_and_keep_the_raw_line(tmp_path):
     path = write(tmp_path, "docs.jsonl", LINES)
-    assert list(read_corpus(path)) == [
+    assert list(CorpusReader(path)) == [
         Entry("a", "one", str(path), 1, b'{"id": "a", "text": "one"}'),
         Entry("7", "two", str(path), 3, LINES.splitlines()[2], "s", "now"),
         Entry("docs.jsonl:4", "three", str(path), 4, b'{"text": "three"}'),
@@ -109,7 +116,7 @@ def test_json_lines_give_their_fields_and_keep_the_raw_line(tmp_path):
 
 def test_field_names_and_operations_are_those_of_the_decoder(tmp_path):
     path = write(tmp_path, "d.jsonl", b'{"nr": "x", "title": "t", "body": "b", "op": "append"}\r\n')
-    (entry,) = read_corpus(path, decoder=Decoder(id_field="nr", text_fields=("title", "body")))
+    (entry,) = CorpusReader(path, decoder=Decoder(id_field="nr", text_fields=("title", "body")))
     assert (entry.id, entry.text, entry.op) == ("x", "t\nb", "append")
     assert entry.raw == b'{"nr": "x", "title": "t", "body": "b", "op": "append"}'
 
@@ -123,12 +130,10 @@ def test_an_unreadable_line_is_an_error_that_names_file_and_line_but_no_text(tmp
 
 def test_unreadable_lines_are_passed_on_untouched_when_asked_for(tmp_path):
     lines = [b'{"text": "ok"}', b"[1]", b'{"text": 1}', b'{"id": "x"}', b'{"text": "\xff"}', b"  {", b'{"text": ""}']
-    reader = CorpusReader(write(tmp_path, "d.jsonl", b"\n".join(lines)), on_bad="pass")
-    entries = list(reader)
+    entries = list(CorpusReader(write(tmp_path, "d.jsonl", b"\n".join(lines)), on_bad="pass"))
     assert [entry.value() for entry in entries] == lines
     assert [entry.problem is None for entry in entries] == [True, False, False, False, False, False, True]
     assert [entry.key for entry in entries] == [b"d.jsonl:1", None, None, None, None, None, b"d.jsonl:7"]
-    assert reader.unreadable_count == 5
 
 
 def test_json_lines_are_known_by_name_even_if_the_first_line_is_poison(tmp_path):
@@ -136,9 +141,9 @@ def test_json_lines_are_known_by_name_even_if_the_first_line_is_poison(tmp_path)
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
-    (entry,) = read_corpus(write(tmp_path, "d", b'\xef\xbb\xbf{"id": "a", "text": "one"}'))
+    (entry,) = CorpusReader(write(tmp_path, "d", b'\xef\xbb\xbf{"id": "a", "text": "one"}'))
     assert entry.raw == b'{"id": "a", "text": "one"}'
-    (entry,) = read_corpus(write(tmp_path, "d.txt", b"\xef\xbb\xbfone"))
+    (entry,) = CorpusReader(write(tmp_path, "d.txt", b"\xef\xbb\xbfone"))
     assert entry.text == "one"
 
 
@@ -147,7 +152,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
 
 def test_plain_text_is_one_document_a_line_with_its_place_as_id(tmp_path):
     path = write(tmp_path, "notes.txt", "first\r\n \t\nzweite Zeile – ü\nlast".encode())
-    entries = list(read_corpus(path))
+    entries = list(CorpusReader(path))
     assert [(e.id, e.text, e.line) for e in entries] == [
         ("notes.txt:1", "first", 1),
         ("notes.txt:3", "zweite Zeile – ü", 3),
@@ -160,7 +165,7 @@ def test_plain_text_is_one_document_a_line_with_its_place_as_id(tmp_path):
 def test_text_that_is_not_utf8_is_an_error_or_passed_on(tmp_path):
     path = write(tmp_path, "latin1.txt", b"gut\nf\xfcr alle\n")
     assert failure(path) == f"{path}:2: not UTF-8: invalid byte at position 1"
-    good, bad = read_corpus(path, on_bad="pass")
+    good, bad = CorpusReader(path, on_bad="pass")
     assert good.problem is None
     assert (bad.value(), bad.key) == (b"f\xfcr alle", None)
 
@@ -168,13 +173,13 @@ def test_text_that_is_not_utf8_is_an_error_or_passed_on(tmp_path):
 def test_a_document_is_sent_under_the_field_names_that_the_daemon_reads(tmp_path):
     names = Decoder(id_field="nr", text_fields=("title", "body"), source_field="from")
     for path in (write(tmp_path, "notes.txt", b"one two"), write(tmp_path, "r.sgm", SGML)):
-        entry = next(iter(read_corpus(path)))
+        entry = next(iter(CorpusReader(path)))
         document = names.decode(Position("t", 0, 0), 0, None, entry.value(names))
         assert (document.id, document.text, document.source) == (entry.id, entry.text, entry.source)
 
 
 def test_json_can_be_read_as_text(tmp_path):
-    entries = list(read_corpus(write(tmp_path, "d.jsonl", LINES), format="text"))
+    entries = list(CorpusReader(write(tmp_path, "d.jsonl", LINES), format="text"))
     assert entries[0].text == '{"id": "a", "text": "one"}'
 
 
@@ -183,7 +188,7 @@ def test_json_can_be_read_as_text(tmp_path):
 
 def test_reuters_articles_have_their_body_as_text_and_oldid_as_id(tmp_path):
     path = write(tmp_path, "reut2-000.sgm", SGML)
-    entries = list(read_corpus(path))
+    entries = list(CorpusReader(path))
     assert [e.id for e in entries] == ["702", "16", "9", "10"]
     assert [e.line for e in entries] == [2, 16, 24, 31]
     assert [e.published_at for e in entries] == [
@@ -202,15 +207,8 @@ def test_reuters_articles_have_their_body_as_text_and_oldid_as_id(tmp_path):
     assert all(e.raw is None for e in entries)
 
 
-def test_reuters_ids_and_titles_are_a_matter_of_choice(tmp_path):
-    reader = CorpusReader(write(tmp_path, "r", SGML), reuters_id="NEWID", reuters_title=True)
-    entries = list(reader)
-    assert [e.id for e in entries] == ["1", "2", "3", "4"]
-    assert [e.text.split("\n")[0] for e in entries] == ["SHEEP & SHEARERS", "MILL SAYS LOOMS STAND STILL", "", "GROWTH"]
-
-
 def test_a_reuters_document_survives_being_sent(tmp_path):
-    for entry in read_corpus(write(tmp_path, "r", SGML)):
+    for entry in CorpusReader(write(tmp_path, "r", SGML)):
         document = Decoder().decode(Position("t", 0, 0), 0, entry.key, entry.value())
         assert (document.id, document.text, document.published_at) == (entry.id, entry.text, entry.published_at)
 
@@ -220,12 +218,12 @@ def test_a_reuters_document_survives_being_sent(tmp_path):
 )
 def test_numeric_entities_stand_for_characters(tmp_path, number, character):
     article = f'<REUTERS OLDID="1">\n<BODY>&#{number};</BODY>\n</REUTERS>\n'.encode()
-    (entry,) = read_corpus(write(tmp_path, "r.sgm", article))
+    (entry,) = CorpusReader(write(tmp_path, "r.sgm", article))
     assert entry.text == character
 
 
 def test_an_article_without_a_number_is_named_by_its_place(tmp_path):
-    (entry,) = read_corpus(write(tmp_path, "r.sgm", b"\n<REUTERS>\n<BODY>text</BODY>\n</REUTERS>\n"))
+    (entry,) = CorpusReader(write(tmp_path, "r.sgm", b"\n<REUTERS>\n<BODY>text</BODY>\n</REUTERS>\n"))
     assert (entry.id, entry.published_at) == ("r.sgm:2", None)
 
 
@@ -274,10 +272,10 @@ def test_links_and_devices_in_an_archive_are_passed_over(tmp_path):
 @pytest.mark.parametrize("name", ["d.jsonl", "d.jsonl.gz", "d"])
 def test_gzip_is_known_by_its_first_bytes_whatever_the_name(tmp_path, name):
     packed = write(tmp_path, name, gzip.compress(LINES[:28]) + gzip.compress(LINES[28:]))
-    compressed = [(e.id, e.text, e.line, e.raw) for e in read_corpus(packed)]
+    compressed = [(e.id, e.text, e.line, e.raw) for e in CorpusReader(packed)]
     plain = write(tmp_path, name, LINES)
     ids = ["a", "7", f"{name}:4"]
-    assert compressed == [(e.id, e.text, e.line, e.raw) for e in read_corpus(plain)]
+    assert compressed == [(e.id, e.text, e.line, e.raw) for e in CorpusReader(plain)]
     assert [c[0] for c in compressed] == ids
 
 
@@ -292,9 +290,9 @@ def test_standard_input_is_read_and_left_open(monkeypatch, content):
 
 def test_standard_input_may_be_an_archive_or_empty(monkeypatch):
     stdin(monkeypatch, tar({"r.sgm": SGML}))
-    assert len(list(read_corpus("-"))) == 4
+    assert len(list(CorpusReader("-"))) == 4
     stdin(monkeypatch, b"")
-    assert list(read_corpus("-")) == []
+    assert list(CorpusReader("-")) == []
 
 
 class Trickle(io.RawIOBase):
@@ -317,13 +315,13 @@ class Trickle(io.RawIOBase):
 @pytest.mark.parametrize("content", [LINES, gzip.compress(LINES), tar({"r.sgm": SGML}, compress=False)])
 def test_a_slow_stream_is_told_apart_as_well_as_a_fast_one(monkeypatch, content):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Trickle(content))))
-    assert len(list(read_corpus("-"))) in {3, 4}
+    assert len(list(CorpusReader("-"))) in {3, 4}
 
 
 def test_the_first_line_of_a_slow_stream_is_not_kept_waiting_for_the_second(monkeypatch):
     trickle = Trickle(LINES)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(trickle)))
-    assert next(read_corpus("-")).id == "a"
+    assert next(iter(CorpusReader("-"))).id == "a"
     assert trickle.count == LINES.index(b"\n") + 1
 
 
@@ -341,7 +339,7 @@ def test_progress_is_that_of_the_stored_bytes(tmp_path):
 def test_memory_holds_one_document_and_not_the_file(tmp_path):
     path = write(tmp_path, "d.gz", gzip.compress(b'{"text": "' + b"word " * 10_000 + b'"}\n', 1) * 400)
     tracemalloc.start()
-    assert sum(1 for _ in read_corpus(path)) == 400
+    assert sum(1 for _ in CorpusReader(path)) == 400
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak_bytes < 2_000_000
@@ -397,7 +395,7 @@ def test_a_wrong_file_is_an_error_that_names_it(tmp_path, content, reason):
 
 
 def test_a_cut_gzip_file_gives_its_documents_first(tmp_path):
-    entries = read_corpus(write(tmp_path, "d.gz", gzip.compress(LINES)[:-4]))
+    entries = iter(CorpusReader(write(tmp_path, "d.gz", gzip.compress(LINES)[:-4])))
     assert [next(entries).id for _ in range(2)] == ["a", "7"]
 
 
@@ -419,7 +417,7 @@ def test_lines_and_articles_have_a_greatest_length(tmp_path, monkeypatch, conten
 
 def test_a_line_of_the_greatest_length_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "MAX_LINE_BYTES", 10)
-    assert [e.text for e in read_corpus(write(tmp_path, "d", b"123456789\n123456789"))] == ["123456789"] * 2
+    assert [e.text for e in CorpusReader(write(tmp_path, "d", b"123456789\n123456789"))] == ["123456789"] * 2
 
 
 def test_a_file_that_cannot_be_opened_is_an_error(tmp_path):

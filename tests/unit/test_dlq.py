@@ -10,19 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from streamdedup.cli import dlq_plan, letters
-from streamdedup.cli.dlq_plan import Replayed, Rules, Tally, Verdict, message_of, message_of_fetched
-from streamdedup.cli.letters import (
-    Letter,
-    Summary,
-    Wanted,
-    escaped,
-    letter_json,
-    letter_line,
-    parse_offsets,
-    parse_since,
+from streamdedup.cli import dead_letters, dlq_replay
+from streamdedup.cli.dead_letters import DeadLetter, DeadLetterFilter, parse_offsets, parse_since
+from streamdedup.cli.dlq_replay import (
+    ReplayOptions,
+    ReplayProgress,
+    Tally,
+    Verdict,
+    message_of,
+    message_of_fetched,
 )
 from streamdedup.cli.pace import Pace
+from streamdedup.cli.rendering import dead_letters as rendering
+from streamdedup.cli.rendering.dead_letters import Summary, dead_letter_json, dead_letter_line
+from streamdedup.cli.rendering.terminal import escaped
 from streamdedup.errors import SettingsError, StreamdedupError
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
@@ -44,18 +45,18 @@ def letter(code="missing_text", *, offset=0, origin=ORIGIN, number=1, **fields):
         record = structs.replace(record, position=origin._replace(offset=origin.offset - number_before))
         made = dead_letter(record, failure, DAEMON, time_ms=TIME_MS, **options)
         record = Record(origin, made.timestamp_ms or 0, made.key, made.value, made.headers)
-    return Letter(
+    return DeadLetter(
         Record(Position("duplicates.dlq", 0, offset), record.timestamp_ms, record.key, record.value, record.headers)
     )
 
 
 def foreign(value=b"value", headers=()):
     """A record of the dead-letter topic that no daemon has written."""
-    return Letter(Record(Position("duplicates.dlq", 0, 0), TIME_MS, None, value, headers))
+    return DeadLetter(Record(Position("duplicates.dlq", 0, 0), TIME_MS, None, value, headers))
 
 
 def shown(one):
-    return letter_line(one).plain
+    return dead_letter_line(one).plain
 
 
 # What is shown
@@ -106,14 +107,14 @@ def test_a_line_says_how_often_it_failed_what_is_null_empty_or_unread():
 def test_what_no_daemon_has_written_is_shown_with_question_marks():
     line = shown(foreign(b"\x1b[2J", [(f"{PREFIX}partition", b"x"), (f"{PREFIX}time", b"yesterday")]))
     assert line.endswith("  ?  ?    \\x1b[2J")
-    assert json.loads(letter_json(foreign()))["origin"] is None
+    assert json.loads(dead_letter_json(foreign()))["origin"] is None
 
 
 def test_json_has_everything_in_ascii_on_one_line():
     one = letter(
         value=b"\xff\x00", key="ключ".encode(), headers=(("trace", b"\x1b["), ("none", None), ("bin", b"\xfe"))
     )
-    text = letter_json(one)
+    text = dead_letter_json(one)
     assert re.fullmatch(r"[ -~]+", text)
     read = json.loads(text)
     assert read["dead_letter"] == {"topic": "duplicates.dlq", "partition": 0, "offset": 0}
@@ -129,9 +130,7 @@ def test_json_has_everything_in_ascii_on_one_line():
 
 
 def test_a_summary_counts_by_code_topic_and_hour():
-    summary = Summary()
-    for one in (letter(), letter(), letter("not_json", origin=Position("reviews", 0, 1)), foreign()):
-        summary.add(one)
+    summary = Summary([letter(), letter(), letter("not_json", origin=Position("reviews", 0, 1)), foreign()])
     lines = list(summary.lines())
     assert lines[0] == "4 dead letters"
     assert "          2  missing_text" in lines
@@ -142,10 +141,8 @@ def test_a_summary_counts_by_code_topic_and_hour():
 
 
 def test_a_summary_of_endless_kinds_stays_small(monkeypatch):
-    monkeypatch.setattr(letters, "MAX_COUNTED", 3)
-    summary = Summary()
-    for number in range(10):
-        summary.add(letter(origin=Position(f"t{number}", 0, 0)))
+    monkeypatch.setattr(rendering, "MAX_COUNTED", 3)
+    summary = Summary(letter(origin=Position(f"t{number}", 0, 0)) for number in range(10))
     assert summary.topics == {"t0": 1, "t1": 1, "t2": 1, "(others)": 7}
 
 
@@ -155,25 +152,25 @@ def test_a_summary_of_endless_kinds_stays_small(monkeypatch):
 @pytest.mark.parametrize(
     ("wanted", "taken"),
     [
-        (Wanted(), True),
-        (Wanted(codes=frozenset({"not_json", "missing_text"})), True),
-        (Wanted(codes=frozenset({"not_json"})), False),
-        (Wanted(topics=frozenset({"articles"}), partition=2, offsets=(1042, 1042)), True),
-        (Wanted(topics=frozenset({"reviews"})), False),
-        (Wanted(partition=0), False),
-        (Wanted(offsets=(0, 1041)), False),
-        (Wanted(since_s=TIME_MS / 1000), True),
-        (Wanted(since_s=TIME_MS / 1000 + 0.001), False),
+        (DeadLetterFilter(), True),
+        (DeadLetterFilter(codes=frozenset({"not_json", "missing_text"})), True),
+        (DeadLetterFilter(codes=frozenset({"not_json"})), False),
+        (DeadLetterFilter(topics=frozenset({"articles"}), partition=2, offsets=(1042, 1042)), True),
+        (DeadLetterFilter(topics=frozenset({"reviews"})), False),
+        (DeadLetterFilter(partition=0), False),
+        (DeadLetterFilter(offsets=(0, 1041)), False),
+        (DeadLetterFilter(since_s=TIME_MS / 1000), True),
+        (DeadLetterFilter(since_s=TIME_MS / 1000 + 0.001), False),
     ],
 )
 def test_all_that_is_asked_for_must_be_true_of_a_letter(wanted, taken):
-    assert wanted.takes(letter()) is taken
+    assert wanted.accepts(letter()) is taken
 
 
 def test_a_letter_of_unknown_origin_has_no_place_to_be_asked_for():
-    assert Wanted().takes(foreign())
-    assert not Wanted(partition=0).takes(foreign())
-    assert not Wanted(offsets=(0, 9)).takes(foreign())
+    assert DeadLetterFilter().accepts(foreign())
+    assert not DeadLetterFilter(partition=0).accepts(foreign())
+    assert not DeadLetterFilter(offsets=(0, 9)).accepts(foreign())
 
 
 @pytest.mark.parametrize(
@@ -191,7 +188,7 @@ def test_anything_else_is_no_range_of_offsets(text):
 
 
 def test_since_is_a_time_or_how_long_ago(monkeypatch):
-    monkeypatch.setattr(letters.time, "time", lambda: 10_000.0)
+    monkeypatch.setattr(dead_letters.time, "time", lambda: 10_000.0)
     assert parse_since(None) is None
     assert parse_since("2h") == 2_800.0
     assert parse_since("1970-01-01T01:00:00Z") == 3_600.0
@@ -202,10 +199,6 @@ def test_since_is_a_time_or_how_long_ago(monkeypatch):
 
 
 # Which ones are replayed
-
-
-def rules(wanted=Wanted(), max_attempts=3):  # noqa: B008  it is frozen
-    return Rules(wanted, {"articles": 4}, max_attempts)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +221,7 @@ def rules(wanted=Wanted(), max_attempts=3):  # noqa: B008  it is frozen
     ],
 )
 def test_only_whole_records_of_input_topics_that_have_not_failed_too_often_are_replayed(one, verdict):
-    assert rules().verdict(one, Replayed()) is verdict
+    assert ReplayOptions(DeadLetterFilter(), {"articles": 4}).verdict(one, ReplayProgress()) is verdict
 
 
 def test_what_is_sent_back_is_the_record_and_fails_as_its_next_attempt():
@@ -268,7 +261,7 @@ def test_a_fetched_record_with_neither_key_nor_value_cannot_be_sent():
 
 def test_a_record_without_a_time_is_sent_without_one():
     one = letter()
-    bare = Letter(Record(one.record.position, -1, b"k", b"v", one.record.headers))
+    bare = DeadLetter(Record(one.record.position, -1, b"k", b"v", one.record.headers))
     assert message_of(bare, one.origin).timestamp_ms is None
 
 
@@ -276,7 +269,7 @@ def test_a_record_without_a_time_is_sent_without_one():
 
 KINDS = st.sampled_from([("articles", "not_json"), ("articles", "too_large"), ("reviews", "not_json")])
 FILTERS = st.builds(
-    Wanted,
+    DeadLetterFilter,
     codes=st.sampled_from([frozenset(), frozenset({"not_json"}), frozenset({"too_large"})]),
     topics=st.sampled_from([frozenset(), frozenset({"articles"}), frozenset({"reviews"})]),
 )
@@ -288,43 +281,42 @@ def replayed_by(run, stored, wanted, stop_at):
     for one in run[:stop_at]:
         if one.record.position.offset < stored.offset:
             continue
-        verdict = Rules(wanted, {"articles": 4, "reviews": 4}, 3).verdict(one, memory)
+        verdict = ReplayOptions(wanted, {"articles": 4, "reviews": 4}).verdict(one, memory)
         if verdict is Verdict.REPLAY:
             done.append(one.record.position.offset)
-        memory.pass_by(one, wanted=verdict is not Verdict.NOT_WANTED)
-        memory.settle(one.record.position.offset + 1)
+        memory.add(one, wanted=verdict is not Verdict.NOT_WANTED)
     return done, memory
 
 
 @given(st.lists(KINDS, max_size=25), st.lists(st.tuples(FILTERS, st.integers(0, 25), st.integers(0, 25)), max_size=6))
 def test_whatever_was_filtered_and_cut_short_each_letter_is_replayed_once(kinds, runs):
     topic = [letter(code, origin=Position(of, 0, at), offset=at) for at, (of, code) in enumerate(kinds)]
-    memory, seen = Replayed(), []
-    for wanted, present, stop_at in [*runs, (Wanted(), len(topic), len(topic))]:
+    memory, seen = ReplayProgress(), []
+    for wanted, present, stop_at in [*runs, (DeadLetterFilter(), len(topic), len(topic))]:
         done, memory = replayed_by(topic[:present], memory, wanted, stop_at)
-        expected = [at for at, one in enumerate(topic[:present][:stop_at]) if wanted.takes(one) and at not in seen]
+        expected = [at for at, one in enumerate(topic[:present][:stop_at]) if wanted.accepts(one) and at not in seen]
         assert done == expected
         seen += done
-        memory = Replayed.read(memory.offset, memory.note())
+        memory = ReplayProgress.read(memory.offset, memory.metadata())
     assert sorted(seen) == list(range(len(topic)))
-    assert memory == Replayed(len(topic))
+    assert memory == ReplayProgress(len(topic))
 
 
 @given(st.dictionaries(st.tuples(st.sampled_from(["a", "b.c"]), st.sampled_from(["x", "y_z"])), st.integers(0, 2**62)))
-def test_a_note_is_read_as_it_was_written(kinds):
-    assert Replayed.read(7, Replayed(7, kinds).note()) == Replayed(7, kinds)
+def test_stored_progress_is_read_as_it_was_written(kinds):
+    assert ReplayProgress.read(7, ReplayProgress(7, kinds).metadata()) == ReplayProgress(7, kinds)
 
 
-@pytest.mark.parametrize("note", ["", "consumer-1", "[]", "{", '{"a": 1}', '{"a": {"b": "x"}}', "null"])
-def test_a_note_of_somebody_else_says_nothing(note):
-    assert Replayed.read(7, note) == Replayed(7)
+@pytest.mark.parametrize("metadata", ["", "consumer-1", "[]", "{", '{"a": 1}', '{"a": {"b": "x"}}', "null"])
+def test_metadata_of_another_program_is_ignored(metadata):
+    assert ReplayProgress.read(7, metadata) == ReplayProgress(7)
 
 
 def test_more_kinds_than_a_broker_keeps_are_said_to_be_too_many():
     kinds = {(f"{'t' * 240}{number}", "not_json"): 10 for number in range(20)}
     with pytest.raises(StreamdedupError, match="without --code and --topic"):
-        Replayed(0, kinds).note()
-    assert len(Replayed(0, dict(list(kinds.items())[:14])).note()) <= dlq_plan.MAX_NOTE_BYTES
+        ReplayProgress(0, kinds).metadata()
+    assert len(ReplayProgress(0, dict(list(kinds.items())[:14])).metadata()) <= dlq_replay.MAX_METADATA_BYTES
 
 
 def test_a_tally_says_what_was_replayed_and_what_was_left_out_and_why():

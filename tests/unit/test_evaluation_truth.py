@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.corpora import read_corpus
+from streamdedup.corpora import CorpusReader
 from streamdedup.evaluation import truth
 from streamdedup.evaluation.truth import concatenated, gathered, join, shingle_sets, similarities
 from streamdedup.text.shingles import ShingleOptions, Shingler
@@ -100,7 +100,7 @@ def test_a_threshold_outside_its_range_is_refused(threshold):
 
 def sample_texts(name):
     path = str(resources.files("streamdedup").joinpath(f"sample/{name}.jsonl"))
-    return [entry.text for entry in read_corpus(path, on_bad="pass") if entry.problem is None and entry.op == "upsert"]
+    return [entry.text for entry in CorpusReader(path, on_bad="pass") if entry.problem is None and entry.op == "upsert"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from streamdedup.cli import members
+from streamdedup.cli import guards
 from streamdedup.errors import BrokerUnavailable, StreamdedupError
 from streamdedup.kafka.groups import GroupState, _named, fetch_committed
 from streamdedup.kafka.options import KafkaOptions
@@ -73,21 +73,21 @@ def leaving_at(monkeypatch, time, leaves_s):
     def describe(_options):
         return GroupState(("streamdedup at /10.0.0.7",) if time() < leaves_s else ())
 
-    monkeypatch.setattr(members, "describe_group", describe)
+    monkeypatch.setattr(guards, "describe_group", describe)
 
 
 def test_an_empty_group_is_not_waited_for(monkeypatch, settings, capsys):
     time = Time()
     leaving_at(monkeypatch, time, 0)
-    members.refuse_while_daemons_run(settings, wait=True)
-    members.refuse_while_daemons_run(settings)
+    guards.refuse_while_daemons_run(settings, wait=True)
+    guards.refuse_while_daemons_run(settings)
     assert capsys.readouterr().err == ""
 
 
 def test_a_member_whose_session_ends_is_waited_for_and_named(monkeypatch, settings, capsys):
     time = Time()
     leaving_at(monkeypatch, time, 130)
-    members.await_no_members(settings, time, time.sleep)
+    guards.await_no_members(settings, time, time.sleep)
     assert time() == 130
     said = capsys.readouterr().err
     assert "the group dedup has members: streamdedup at /10.0.0.7; waiting at most 60 s" in said
@@ -97,11 +97,11 @@ def test_a_member_that_stays_is_refused_after_a_session_and_named(monkeypatch, s
     time = Time()
     leaving_at(monkeypatch, time, 1e9)
     with pytest.raises(StreamdedupError, match=r"dedup are running: streamdedup at /10\.0\.0\.7\n.*Waited 60 s"):
-        members.await_no_members(settings, time, time.sleep)
+        guards.await_no_members(settings, time, time.sleep)
     assert time() == 160
 
 
 def test_without_waiting_a_member_is_refused_at_once(monkeypatch, settings):
     leaving_at(monkeypatch, Time(), 1e9)
     with pytest.raises(StreamdedupError, match=r"are running: streamdedup at .*\nstop them first"):
-        members.refuse_while_daemons_run(settings)
+        guards.refuse_while_daemons_run(settings)

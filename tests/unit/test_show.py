@@ -7,10 +7,13 @@ from hypothesis import strategies as st
 from prometheus_client.exposition import generate_latest
 from rich.console import Console
 
-from streamdedup.cli import differences
-from streamdedup.cli.demo_figures import Figures, listed
-from streamdedup.cli.differences import GAP, compare, printable
-from streamdedup.cli.show import Side, dead_letter_line, match_line, side_by_side
+from streamdedup.cli.dead_letters import DeadLetter
+from streamdedup.cli.demo_run import DaemonCounters, listed
+from streamdedup.cli.rendering import differences
+from streamdedup.cli.rendering.dead_letters import dead_letter_notice
+from streamdedup.cli.rendering.differences import GAP, compare
+from streamdedup.cli.rendering.pairs import Side, match_line, side_by_side
+from streamdedup.cli.rendering.terminal import printable
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
@@ -159,11 +162,12 @@ def test_a_dead_letter_is_one_line():
     headers |= {"error.message": "the value is not JSON\nat all", "time": "2026-03-02T06:24:00.000Z"}
     record = Record(PLACE, 0, None, b"", tuple((f"streamdedup.dlq.{k}", v.encode()) for k, v in headers.items()))
 
-    assert dead_letter_line(record).plain.endswith("dead letter  articles:2:15  not_json  the value is not JSON at all")
+    line = dead_letter_notice(DeadLetter(record)).plain
+    assert line.endswith("dead letter  articles:2:15  not_json  the value is not JSON\\nat all")
 
 
 def test_a_dead_letter_without_headers_is_shown_all_the_same():
-    assert "?:?:?" in dead_letter_line(Record(PLACE, 0, None, b"")).plain
+    assert "dead letter  ?  ?  " in dead_letter_notice(DeadLetter(Record(PLACE, 0, None, b""))).plain
 
 
 def test_without_colours_differences_stand_in_brackets():
@@ -188,7 +192,7 @@ def test_a_text_that_is_gone_is_said_to_be_gone():
     assert "no longer in Kafka" in shown
 
 
-def test_the_figures_are_those_of_the_metrics():
+def test_the_counters_are_those_of_the_metrics():
     metrics = Metrics()
     metrics.records.labels("articles", "upsert").inc(7)
     metrics.records.labels("articles", "invalid").inc(2)
@@ -198,21 +202,21 @@ def test_the_figures_are_those_of_the_metrics():
     metrics.dead_letters.labels("articles", "too_deep").inc(0)
     metrics.pairs.labels("articles").inc(3)
 
-    figures = Figures.parse(_text_of(metrics))
+    counters = DaemonCounters.parse(_text_of(metrics))
 
-    assert figures.balance() == "9 consumed = 6 indexed + 1 skipped + 2 dead letters"
-    assert figures.pairs_count == 3
-    assert listed(figures.dead_letters) == "2 not_json"
+    assert counters.balance() == "9 consumed = 6 indexed + 1 skipped + 2 dead letters"
+    assert counters.pairs == 3
+    assert listed(counters.dead_letters) == "2 not_json"
 
 
 def test_an_account_that_does_not_add_up_is_seen():
     metrics = Metrics()
     metrics.records.labels("articles", "upsert").inc()
 
-    figures = Figures.parse(_text_of(metrics))
+    counters = DaemonCounters.parse(_text_of(metrics))
 
-    assert not figures.is_balanced
-    assert "≠" in figures.balance()
+    assert not counters.is_balanced
+    assert "≠" in counters.balance()
 
 
 def _text_of(metrics):

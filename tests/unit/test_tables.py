@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdedup.corpora import Columns, CorpusReader, Entry, read_corpus, sources
+from streamdedup.corpora import Columns, CorpusReader, Entry, sources
 from streamdedup.errors import CorpusError
 from streamdedup.wire import Decoder
 from tests.thoroughness import examples
@@ -45,7 +45,7 @@ def texts(path, **options):
 def test_rows_are_documents_with_the_fields_that_the_header_names(tmp_path):
     path = write(tmp_path, "t.csv", TABLE)
     two = 'two\r\nlines, a comma and a "quotation"'
-    entries = list(read_corpus(path))
+    entries = list(CorpusReader(path))
     assert [(e.id, e.text, e.source, e.line) for e in entries] == [
         ("a1", "plain words", "here", 2),
         ("a2", two, None, 3),
@@ -68,7 +68,7 @@ def test_rows_are_documents_with_the_fields_that_the_header_names(tmp_path):
     ],
 )
 def test_tables_are_known_by_their_names(tmp_path, name, content):
-    (entry,) = read_corpus(write(tmp_path, name, content))
+    (entry,) = CorpusReader(write(tmp_path, name, content))
     assert (entry.id, entry.text) == ("1", "one")
 
 
@@ -160,9 +160,8 @@ def test_a_bad_row_is_named_by_file_and_line_and_the_rest_is_read(tmp_path, row,
     message = failure(path)
     assert message.startswith(f"{path}:3: ")
     assert problem in message
-    reader = CorpusReader(path, on_bad="pass")
-    first, bad, last = reader
-    assert (first.text, last.text, bad.key, reader.unreadable_count) == ("one", "three", None, 1)
+    first, bad, last = CorpusReader(path, on_bad="pass")
+    assert (first.text, last.text, bad.key) == ("one", "three", None)
     assert problem in bad.problem
     assert bad.code is not None
 
@@ -201,7 +200,7 @@ def test_a_nul_in_a_text_is_a_character_like_any_other(tmp_path):
 def test_memory_holds_one_row_and_not_the_file(tmp_path):
     path = write(tmp_path, "t.csv.gz", gzip.compress(b"id,text\n" + (b'1,"' + b"word " * 20_000 + b'\n"\n') * 100, 1))
     tracemalloc.start()
-    assert sum(1 for _ in read_corpus(path)) == 100
+    assert sum(1 for _ in CorpusReader(path)) == 100
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak_bytes < 2_000_000
@@ -218,7 +217,7 @@ def test_what_a_writer_of_tables_writes_is_read_back(tmp_path_factory, rows, del
     writer.writerows([("source", "text"), *rows])
     name = "any.csv" if delimiter == "," else "any.tsv"
     path = write(tmp_path_factory.getbasetemp(), name, buffer.getvalue())
-    read = [(e.source or "", e.text) for e in read_corpus(path, format="csv" if delimiter == "," else "tsv")]
+    read = [(e.source or "", e.text) for e in CorpusReader(path, format="csv" if delimiter == "," else "tsv")]
     assert read == [row for row in rows if "".join(row).strip()]
 
 

@@ -1,1 +1,1 @@
-"""Tables, side-by-side comparisons and charts that commands print or write."""
+"""Output for people: terminal-safe text, pairs, differences of two texts, dead letters, tables and charts."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.cli.differences import printable
+from streamdedup.cli.rendering.terminal import printable
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation.scores import ClusterScore, Rate, Scores
 from streamdedup.evaluation.trial import Findings

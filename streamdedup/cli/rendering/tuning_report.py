@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from streamdedup import __version__
-from streamdedup.cli.differences import compare, printable
 from streamdedup.cli.rendering import tuning_tables as tables
+from streamdedup.cli.rendering.differences import compare
+from streamdedup.cli.rendering.terminal import printable
 from streamdedup.evaluation.scores import Rate
 from streamdedup.similarity.lsh import Banding
 from streamdedup.tuning.sample import Sample

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from streamdedup.cli.differences import printable
+from streamdedup.cli.rendering.terminal import printable
 from streamdedup.settings.units import counted, format_duration
 
 #: Width of the tables, in characters, without a terminal.

@@ -1,0 +1,118 @@
+"""Guards of the commands that change data: confirmation by the user, and no running daemons."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from streamdedup.cli.assembly import kafka_options
+from streamdedup.cli.output import measuring, say
+from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupError
+from streamdedup.kafka import describe_group
+from streamdedup.settings import Settings
+
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+_STOP_ADVICE = "stop them first; one that ended without leaving the group stays a member for kafka.session_timeout"
+#: Time after the end of a session until Kafka removes the member, in seconds.
+_REMOVAL_S = 15.0
+_POLL_INTERVAL_S = 1.0
+
+
+def is_interactive() -> bool:
+    """Return whether standard input is a terminal."""
+    return sys.stdin.isatty()
+
+
+def require_confirmable(effect: str, *, yes: bool) -> None:
+    """Refuse to begin if a question will follow and there is no terminal to ask on.
+
+    Args:
+        effect: Effect of the command, as in "because this deletes".
+        yes: Value of ``YesOption``.
+
+    Raises:
+        SettingsError: There is no terminal, and ``--yes`` is not given.
+    """
+    if not yes and not is_interactive():
+        raise SettingsError(f"--yes: is needed where nobody can be asked, because this {effect}")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on standard error; any answer but yes ends the command with code 1."""
+    if not yes:
+        typer.confirm(question, abort=True, err=True)
+
+
+def refuse_while_daemons_run(settings: Settings, force: str = "", *, wait: bool = False) -> None:
+    """Raise unless the consumer group has no members.
+
+    Args:
+        settings: Settings.
+        force: Advice for the case that members are left; refers to ``--force`` if not empty.
+        wait: Wait until the sessions of members end; see ``await_no_members``.
+
+    Raises:
+        StreamdedupError: The group has members, or Kafka does not answer.
+    """
+    try:
+        if wait:
+            await_no_members(settings)
+        else:
+            refuse_members(settings, force)
+    except BrokerUnavailable as error:
+        unknown = "; if none does, add --force" if force else ""
+        raise BrokerUnavailable(
+            f"{error}\nwithout Kafka nobody knows whether daemons of the group {settings.kafka.group_id} run{unknown}"
+        ) from error
+
+
+def refuse_members(settings: Settings, advice: str) -> None:
+    """Raise if the consumer group has members; the error names them and ends with ``advice``.
+
+    Raises:
+        StreamdedupError: The group has members.
+        BrokerUnavailable: Kafka did not answer.
+    """
+    if members := describe_group(kafka_options(settings)).members:
+        raise _members_error(settings, members, advice)
+
+
+def await_no_members(
+    settings: Settings, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+) -> None:
+    """Wait until the consumer group has no members, at most ``kafka.session_timeout`` plus 15 seconds.
+
+    A killed daemon, or one with ``kafka.group_instance_id``, stays a member until its session ends. Before that it
+    cannot be told from a running daemon.
+
+    Raises:
+        StreamdedupError: Members are left; the error names them.
+        BrokerUnavailable: Kafka did not answer.
+    """
+    options = kafka_options(settings)
+    members = describe_group(options).members
+    if not members:
+        return
+    limit_s, started = settings.kafka.session_timeout_s + _REMOVAL_S, clock()
+    say(
+        f"the group {settings.kafka.group_id} has members: {', '.join(members)}; waiting at most "
+        f"{limit_s:g} s for their sessions to end"
+    )
+    with measuring("seconds") as show:
+        while members:
+            waited_s = clock() - started
+            if waited_s >= limit_s:
+                raise _members_error(settings, members, f"Waited {limit_s:g} s for them")
+            show(f"waiting for {', '.join(members)}", round(waited_s), round(limit_s))
+            sleep(_POLL_INTERVAL_S)
+            members = describe_group(options).members
+
+
+def _members_error(settings: Settings, members: tuple[str, ...], advice: str) -> StreamdedupError:
+    return StreamdedupError(
+        f"daemons of the group {settings.kafka.group_id} are running: {', '.join(members)}\n"
+        f"{'. '.join(filter(None, (_STOP_ADVICE, advice)))}"
+    )

@@ -1,0 +1,172 @@
+"""Near-duplicate pairs: a line per match, both texts side by side, and pairs in a file.
+
+Everything is ``rich`` text, never markup: ids and texts come from arbitrary senders. Without colours, differences are
+marked by brackets.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TextIO
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from streamdedup.cli.rendering.differences import GAP, Comparison, Piece, compare
+from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time, printable
+from streamdedup.position import Position
+from streamdedup.wire import Alert, Match
+
+
+class _Mark(NamedTuple):
+    """Mark of text that only one side has: brackets without colours, else a style."""
+
+    opening: str
+    closing: str
+    style: str
+
+
+_NEW, _OLD = _Mark("{+", "+}", "bold green"), _Mark("[-", "-]", "bold red")
+
+
+class Pair(NamedTuple):
+    """A near-duplicate pair; the ids are sorted."""
+
+    id1: str
+    id2: str
+    similarity: float
+    method: str
+    shared_bands: int
+
+
+def write_pairs(pairs: Iterable[Pair], output: TextIO, *, as_json: bool) -> None:
+    """Write pairs sorted by id, one per line: id, id, similarity separated by tabs, or a JSON object."""
+    for pair in sorted(pairs):
+        if as_json:
+            output.write(msgspec.json.encode(pair._asdict()).decode() + "\n")
+        else:
+            output.write(f"{pair.id1}\t{pair.id2}\t{pair.similarity:.6f}\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of two documents shown side by side; ``text`` is None if Kafka no longer has the record."""
+
+    id: str
+    position: Position
+    text: str | None
+
+
+class Texts(Protocol):
+    """Fetches the texts of documents."""
+
+    def side(self, document_id: str, digest: str, position: Position) -> Side:
+        """Return a document with its text."""
+
+
+class AlertView:
+    """Prints alerts.
+
+    Args:
+        console: Output.
+        texts: Fetches both texts of each pair to show them side by side; None prints lines only.
+        time_format: Format of times.
+        max_pairs: Pairs of one alert to print; None for all.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        texts: Texts | None = None,
+        time_format: str = TIME_FORMAT,
+        max_pairs: int | None = None,
+    ) -> None:
+        self._console = console
+        self._texts = texts
+        self._time_format = time_format
+        self._max_pairs = max_pairs
+
+    def show(self, alert: Alert) -> None:
+        """Print each pair of an alert.
+
+        Raises:
+            BrokerUnavailable: Kafka did not answer.
+            FatalError: The broker refuses permanently.
+        """
+        new = self._texts.side(alert.document_id, alert.digest, alert.position) if self._texts else None
+        for match in alert.matches[: self._max_pairs]:
+            self._console.print(match_line(alert, match, self._time_format), soft_wrap=True)
+            if new is not None and self._texts is not None:
+                old = self._texts.side(match.id, match.digest, match.position)
+                self._console.print(side_by_side(new, old, coloured=self._console.color_system is not None))
+                self._console.print()
+        if self._max_pairs is not None and len(alert.matches) > self._max_pairs:
+            self._console.print(Text(f"          and {len(alert.matches) - self._max_pairs:,} more like it", "dim"))
+
+
+def match_line(alert: Alert, match: Match, time_format: str = TIME_FORMAT) -> Text:
+    """Return a pair as one line: time, profile, new id ~ old id, similarity, method, cluster."""
+    method = match.method if match.method == "exact" else f"{match.method} ±{match.standard_error:.3f}"
+    return Text.assemble(
+        (local_time(alert.detected_at_ms / 1000, time_format), "dim"),
+        "  ",
+        (f"{printable(alert.profile):<8}", "cyan"),
+        "  ",
+        (printable(alert.document_id), "bold"),
+        " ~ ",
+        (printable(match.id), "bold"),
+        "  ",
+        (f"{match.similarity:.4f}", "green"),
+        f" {method}",
+        (f"  cluster {printable(alert.cluster_id)}", "dim"),
+    )
+
+
+def side_by_side(new: Side, old: Side, *, coloured: bool) -> Table:
+    """Return both texts next to each other, differences marked, long shared parts left out.
+
+    Args:
+        new: Document of the alert.
+        old: The similar document.
+        coloured: Mark by colour; else by brackets, ``{+only here+}`` and ``[-only there-]``.
+    """
+    table = Table(box=box.MINIMAL, show_edge=False, expand=True, pad_edge=False, padding=(0, 1))
+    for side in (new, old):
+        heading = Text.assemble((printable(side.id), "bold"), (f"  {side.position}", "dim"))
+        table.add_column(heading, ratio=1, overflow="fold")
+    if new.text is None or old.text is None:
+        table.add_row(_single(new), _single(old))
+        return table
+    comparison = compare(new.text, old.text)
+    table.add_row(_marked(comparison.left, _NEW, coloured=coloured), _marked(comparison.right, _OLD, coloured=coloured))
+    if comparison.is_same:
+        table.add_row(*[Text(_same_words(comparison), "dim")] * 2)
+    return table
+
+
+def _single(side: Side) -> Text:
+    """Return a text without comparison."""
+    if side.text is None:
+        return Text("no longer in Kafka (retention), or the offset holds another record now", "yellow")
+    return _marked(compare(side.text, side.text).left, _NEW, coloured=False)
+
+
+def _same_words(comparison: Comparison) -> str:
+    has_gap = any(piece.kind == "gap" for piece in comparison.left)
+    return "(the same words" + (", also where left out)" if has_gap else ")")
+
+
+def _marked(pieces: Iterable[Piece], mark: _Mark, *, coloured: bool) -> Text:
+    text = Text()
+    for piece in pieces:
+        if piece.kind == "gap":
+            text.append(GAP, "dim")
+        elif piece.kind == "changed":
+            text.append(piece.text if coloured else f"{mark.opening}{piece.text}{mark.closing}", mark.style)
+        else:
+            text.append(piece.text)
+        text.append(piece.space)
+    text.rstrip()
+    return text

@@ -1,0 +1,79 @@
+"""Reading of topics by ``tail``, ``dlq`` and ``demo``: Kafka options, and the texts behind alerts."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from streamdedup.cli.assembly import decoder_of, kafka_options
+from streamdedup.cli.rendering.pairs import Side
+from streamdedup.cli.settings_options import load_settings
+from streamdedup.errors import MessageError
+from streamdedup.kafka import KafkaOptions
+from streamdedup.kafka.reader import RecordFetcher
+from streamdedup.position import Position
+from streamdedup.settings import Settings
+from streamdedup.wire import Decoder, content_digest
+
+
+def load_reading_settings(config: Path | None, assignments: list[str] | None, servers: str | None) -> Settings | None:
+    """Load the settings of a command that also works with ``--bootstrap-servers`` alone; None in that case.
+
+    Raises:
+        SettingsError: Settings are wrong, or neither settings nor servers are given.
+    """
+    return load_settings(config, assignments) if servers is None or config is not None or assignments else None
+
+
+def reading_options(settings: Settings | None, servers: str | None, topic: str) -> KafkaOptions:
+    """Return the Kafka options for reading one topic; ``servers`` overrides the brokers of the settings."""
+    if settings is None:
+        return KafkaOptions(bootstrap_servers=servers or "", group_id="", topics=(topic,), delivery="at-least-once")
+    options = replace(kafka_options(settings), topics=(topic,))
+    return replace(options, bootstrap_servers=servers) if servers else options
+
+
+def decoders_of(settings: Settings) -> dict[str, Decoder]:
+    """Return the decoder of each input topic."""
+    return {
+        topic: decoder
+        for profile in settings.profiles.values()
+        for decoder in [decoder_of(profile)]
+        for topic in profile.topics
+    }
+
+
+class KafkaTexts:
+    """Fetches the texts behind alerts from Kafka.
+
+    Args:
+        fetcher: Fetches records.
+        decoders: Decoder of each input topic; other topics use the default field names.
+    """
+
+    def __init__(self, fetcher: RecordFetcher, decoders: Mapping[str, Decoder]) -> None:
+        self._fetcher = fetcher
+        self._decoders = decoders
+        self._default = Decoder()
+
+    def side(self, document_id: str, digest: str, position: Position) -> Side:
+        """Return a document with its text, or without if Kafka no longer has the text of that digest.
+
+        Raises:
+            BrokerUnavailable: Kafka did not answer.
+            FatalError: The broker refuses permanently.
+        """
+        text = self._text(position)
+        # A topic that was deleted and created again has other records at the same offsets.
+        if text is not None and content_digest(text).hex() != digest:
+            text = None
+        return Side(document_id, position, text)
+
+    def _text(self, position: Position) -> str | None:
+        decoder = self._decoders.get(position.topic, self._default)
+        try:
+            record = self._fetcher.fetch(position)
+            if record is None:
+                return None
+            return decoder.decode(record.position, record.timestamp_ms, record.key, record.value).text
+        except MessageError:
+            return None  # unreadable for the client or the decoder; the daemon made a dead letter of it

@@ -1,0 +1,71 @@
+"""The entry: one document of a corpus, or one line that could not be read as a document."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from streamdedup.errors import MessageError
+from streamdedup.position import Position
+from streamdedup.wire import Decoder, Op
+
+#: The default field names of documents.
+_DEFAULT_NAMES: Final = Decoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One document of a corpus, or one line that could not be read as a document.
+
+    Attributes:
+        id: Id in the corpus, or ``<file name>:<line>`` if the corpus gives none.
+        text: Text to compare; may be empty.
+        file: File of the entry; ``archive:member`` inside an archive.
+        line: Number of the first line in the file, from 1.
+        raw: The line as read, without line end, or the JSON object made of a table row. None for an entry of a format
+            other than JSON, unless the entry is unreadable.
+        source: Name of the source, as given.
+        published_at: Time of publication, as given, not interpreted.
+        op: Operation; always "upsert" except in JSON lines.
+        problem: Why the line is not a document; ``text`` is empty then. None for a document.
+        code: Error code of the dead letter that the line would become.
+    """
+
+    id: str
+    text: str
+    file: str
+    line: int
+    raw: bytes | None = None
+    source: str | None = None
+    published_at: str | None = None
+    op: Op = "upsert"
+    problem: str | None = None
+    code: str | None = None
+
+    @property
+    def key(self) -> bytes | None:
+        """Record key: the id, so that all versions of a document share a partition. None if unreadable."""
+        return None if self.problem is not None else self.id.encode()
+
+    def value(self, names: Decoder = _DEFAULT_NAMES) -> bytes:
+        """Return the record value: the raw line if there is one, else a JSON object with these field names."""
+        if self.raw is not None:
+            return self.raw
+        fields = {
+            names.id_field: self.id,
+            names.text_fields[0]: self.text,
+            names.source_field: self.source,
+            names.published_at_field: self.published_at,
+            names.op_field: None if self.op == "upsert" else self.op,
+        }
+        return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
+
+
+def decoded(decoder: Decoder, file: str, line: int, default_id: str, raw: bytes) -> Entry:
+    """Return the document in a JSON object; ``default_id`` is used if the object has no id."""
+    try:
+        # The default id is passed as the record key, which the decoder uses only without an id field.
+        document = decoder.decode(Position(file, 0, line), 0, default_id.encode(), raw)
+    except MessageError as error:
+        return Entry(default_id, "", file, line, raw, problem=str(error), code=error.code)
+    return Entry(document.id, document.text, file, line, raw, document.source, document.published_at, document.op)
