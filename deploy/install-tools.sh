@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Install what only further checks need: redis-server, prometheus (with promtool) and chromium.
-# As root on Debian and its relatives; a no-op where everything is there already. No service is started: a redis-server on its
-# usual port would be mistaken for somebody's data, and the tests start servers of their own.
+# Install the tools of further checks: redis-server, prometheus (with promtool) and chromium.
+# As root on Debian and its relatives; a no-op if all are installed. No service is started: a redis-server on its usual
+# port could be taken for one with data, and the tests start their own servers.
 set -euo pipefail
 
-# Program that a check calls, and the package that brings it.
+# Program that a check calls, and its package.
 declare -A package_of=(
   [redis-server]=redis-server
   [prometheus]=prometheus
@@ -21,7 +21,7 @@ missing_programs() {
 
 mapfile -t missing < <(missing_programs)
 if ((${#missing[@]} == 0)); then
-  echo "tools: all there"
+  echo "tools: all installed"
   exit 0
 fi
 mapfile -t packages < <(for program in "${missing[@]}"; do echo "${package_of[$program]}"; done | sort -u)
@@ -35,7 +35,7 @@ if ((EUID != 0)); then
   exit 1
 fi
 
-# Debian's packages start their services while they are installed, unless this file says no.
+# Debian's packages start their services during installation, unless this file forbids it.
 policy=/usr/sbin/policy-rc.d
 if [[ ! -e $policy ]]; then
   trap 'rm -f "$policy"' EXIT
@@ -55,7 +55,7 @@ if ! { apt-get "${options[@]}" update && apt-get "${options[@]}" install --yes -
 fi
 rm -f "$log"
 
-# Where a policy of the system's own let them start, or will at the next boot: only what was installed just now.
+# A policy of the system may have started them, or may at the next boot: stop only services installed just now.
 if [[ -d /run/systemd/system ]]; then
   for service in redis-server prometheus; do
     if [[ " ${packages[*]} " == *" $service "* ]]; then

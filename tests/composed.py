@@ -24,7 +24,7 @@ SETTINGS_FILE = ROOT / "deploy" / "streamdedup.toml"
 OWN = sorted(name for name, service in SERVICES.items() if "build" in service)
 #: The part of the README that shows the way.
 README_SECTION = re.search(
-    r"^## The whole set with one compose file\n(.*?)^## ",
+    r"^## Everything with one compose file\n(.*?)^## ",
     (ROOT / "README.md").read_text(encoding="utf-8"),
     re.MULTILINE | re.DOTALL,
 )[1]
