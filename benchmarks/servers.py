@@ -14,7 +14,7 @@ from benchmarks.corpus import Text
 from streamdedup.embedded import KafkaServer, RedisServer
 from streamdedup.embedded.kafka import KAFKA_VERSION
 from streamdedup.kafka import KafkaOptions
-from streamdedup.kafka.feeder import Feeder
+from streamdedup.kafka.producer import Feeder
 from tests.servers import kafka_jars
 
 #: The Redis server that is taken where it is installed; else the one in the wheel.

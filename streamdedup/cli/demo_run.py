@@ -21,7 +21,7 @@ from streamdedup.cli.rendering.terminal import CLOCK_FORMAT, print_rows
 from streamdedup.cli.topic_reading import KafkaTexts, decoders_of
 from streamdedup.corpora import CorpusReader, Entry
 from streamdedup.errors import MessageError, StreamdedupError
-from streamdedup.kafka.feeder import Feeder
+from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import Batch
 from streamdedup.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.settings import Settings

@@ -29,8 +29,7 @@ from streamdedup.cli.topic_reading import load_reading_settings, reading_options
 from streamdedup.errors import SettingsError
 from streamdedup.kafka import KafkaOptions, check_topics
 from streamdedup.kafka.protocols import Batch
-from streamdedup.kafka.reader import RecordFetcher
-from streamdedup.kafka.span import SpanReader
+from streamdedup.kafka.reader import RecordFetcher, SpanReader
 from streamdedup.position import Partition, Position
 from streamdedup.wire import ErrorCode
 
@@ -139,7 +138,7 @@ def replay(  # noqa: PLR0913  one argument per option
         )
     if not dry_run:
         require_confirmable("sends records to input topics", yes=yes)
-    choice = ReplayOptions(wanted, check_topics(options, ()), max_attempts, again, limit, rate)
+    choice = ReplayOptions(wanted, check_topics(options), max_attempts, again, limit, rate)
     with DeadLetterReplay(replace(options, topics=(settings.kafka.dead_letter_topic,)), choice) as work:
         if work.is_recreated:
             say(f"{settings.kafka.dead_letter_topic} was made anew since the last replay; all of it is looked at")

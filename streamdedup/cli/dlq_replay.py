@@ -16,10 +16,10 @@ from streamdedup.cli.dead_letters import DeadLetter, DeadLetterFilter
 from streamdedup.cli.pace import Pace
 from streamdedup.errors import MessageError, StreamdedupError
 from streamdedup.kafka import KafkaOptions
-from streamdedup.kafka.feeder import Feeder
+from streamdedup.kafka.group import Bookmarks
+from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import Bookmark, Message, Record
-from streamdedup.kafka.reader import RecordFetcher
-from streamdedup.kafka.span import Bookmarks, SpanReader
+from streamdedup.kafka.reader import RecordFetcher, SpanReader
 from streamdedup.position import Partition, Position
 from streamdedup.settings.units import counted
 from streamdedup.wire.dead_letters import PREFIX

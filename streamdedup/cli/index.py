@@ -225,7 +225,7 @@ def unfence(
     """
     settings = load_settings(config, assignments)
     require_confirmable("lets a daemon that still runs write beside its successor", yes=yes)
-    counts = check_topics(kafka_options(settings), ())
+    counts = check_topics(kafka_options(settings))
     refuse_members(settings, "There is no way around: it could no longer be told from its successor")
     confirm(f"Let the group {settings.kafka.group_id} begin anew in its index?", yes=yes)
     with connect_store(settings) as servers:

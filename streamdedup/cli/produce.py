@@ -21,7 +21,7 @@ from streamdedup.cli.settings_options import ConfigOption, SetOption, load_setti
 from streamdedup.cli.variation import Variation
 from streamdedup.corpora import STDIN, Columns, CorpusReader, Entry
 from streamdedup.errors import SettingsError
-from streamdedup.kafka.feeder import Feeder
+from streamdedup.kafka.producer import Feeder
 from streamdedup.settings import Settings
 from streamdedup.settings.units import counted
 from streamdedup.wire import Decoder

@@ -15,8 +15,8 @@ from streamdedup.daemon.publisher import Publication
 from streamdedup.detection.model import DetectionResult
 from streamdedup.index.contract import BucketStore, Fence, StoreStats
 from streamdedup.kafka.protocols import Batch, Source
-from streamdedup.kafka.repeats import RepeatLimit
 from streamdedup.position import Partition
+from streamdedup.repeats import RepeatLimit
 from streamdedup.wire import ErrorCode
 from streamdedup.wire.dead_letters import Failure
 
@@ -136,7 +136,7 @@ class Statistics:
         self._lagging = set(stats.lags)
         for partition, lag_count in stats.lags.items():
             self._metrics.lag_records.labels(partition.topic, str(partition.number)).set(lag_count)
-        self._repeats.look()
+        self._repeats.write_counts()
         now = time.monotonic()
         if now - self._stats_at >= _STATS_S:
             self._stats_at = now

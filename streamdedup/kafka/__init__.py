@@ -1,47 +1,49 @@
-"""Kafka behind the Protocols of ``kafka.protocols``: the only package that imports the Kafka client.
+"""Kafka behind the Protocols of ``kafka.protocols``; the only package that imports the Kafka client.
 
-    options      what can be set, and the client configurations that follow from it
-    client       clients built and closed within a bound; calls that could block for ever, bounded
-    failures     every error of the client turned into one of ours
-    records      records and offsets, theirs and ours
-    source       poll, rewind, hold, commit
-    unreadable   which offsets the client cannot parse
-    sinks        publish in one transaction, or at least once
-    topics       look up and create topics
-    topic_settings  size, retention and compaction of topics
-    checks       everything that can be verified before the first record
-    groups       members and committed offsets of the group
-    connect      opens both ends
-    reader       follow topics, fetch single records; no group
-    span         read to the ends of a moment; remember how far
-    history      read topics from a time on
-    feeder       send many records, each checked
+    protocols  records, batches, sources and sinks as the daemon knows them
+    options    settings of a connection, and the client configurations that follow from them
+    consumer   the consumer of the group: poll, rewind, hold, commit
+    group      membership and committed offsets of the group
+    producer   transactions, plain publishing, and many records of a corpus
+    reader     reading topics without a group
+    admin      topics: look up, create, check
+    errors     errors of the client as errors of this package; calls with a time limit
+    compat     the only use of private parts of the client
 
-The client has traps that lose or double records (an unchecked future, a reused producer, metadata taken late, a poll
-that spins for ever). Each rule against one stands beside the code that follows it and has a test in
-``tests/integration/test_kafka_traps.py``.
+The client has traps that lose or duplicate records (an unchecked future, a reused producer, a membership read too late,
+a poll that spins without end). The code names each trap, and ``tests/integration/test_kafka_traps.py`` has a test for
+each.
 """
 
-from streamdedup.kafka.checks import check_kafka
-from streamdedup.kafka.connect import KafkaTransport
+from streamdedup.kafka.admin import (
+    BROKERS_DEFAULT,
+    CreatedTopics,
+    TopicNeed,
+    check_kafka,
+    check_topics,
+    create_topics,
+)
 from streamdedup.kafka.consumer import KafkaSource
-from streamdedup.kafka.groups import GroupState, committed_quietly, describe_group
-from streamdedup.kafka.history import KafkaHistory
+from streamdedup.kafka.group import Bookmarks, GroupState, committed_quietly, describe_group
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.producer import PlainSink, TransactionalSink
-from streamdedup.kafka.topic_settings import TopicNeed
-from streamdedup.kafka.topics import BROKERS_DEFAULT, CreatedTopics, check_topics, create_topics
+from streamdedup.kafka.producer import Feeder, KafkaTransport, PlainSink, TransactionalSink
+from streamdedup.kafka.reader import KafkaHistory, RecordFetcher, SpanReader, TopicReader
 
 __all__ = [
     "BROKERS_DEFAULT",
+    "Bookmarks",
     "CreatedTopics",
+    "Feeder",
     "GroupState",
     "KafkaHistory",
     "KafkaOptions",
     "KafkaSource",
     "KafkaTransport",
     "PlainSink",
+    "RecordFetcher",
+    "SpanReader",
     "TopicNeed",
+    "TopicReader",
     "TransactionalSink",
     "check_kafka",
     "check_topics",

@@ -1,60 +1,65 @@
-"""The consumer as a Source."""
+"""The consumer of the group as a Source."""
 
-import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, Never
 
 import structlog
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
+from kafka.errors import KafkaError
 from kafka.structs import MemberState, TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, FatalError, StreamdedupError
-from streamdedup.kafka.client import build, close_quietly
-from streamdedup.kafka.errors import CLIENT_ERRORS, translated
-from streamdedup.kafka.fencing import FencingWatch
-from streamdedup.kafka.fresh_poll import FreshPoll, forget_fetched, is_retriable
-from streamdedup.kafka.groups import fetch_committed
-from streamdedup.kafka.incarnations import TopicIds
+from streamdedup.kafka import compat
+from streamdedup.kafka.compat import UnreadableRange
+from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, translated
+from streamdedup.kafka.group import FencingWatch, SilenceWatch, TopicIds, fetch_committed, offsets_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, Bookmark, Record, SourceStats, Unreadable
-from streamdedup.kafka.records import named, offsets_of, places, records_of, unreadable_of
-from streamdedup.kafka.repeats import RepeatLimit
-from streamdedup.kafka.silence import SilenceWatch
-from streamdedup.kafka.unreadable import UnreadableRange, find_unreadable, may_be_unreadable
-from streamdedup.position import Partition
+from streamdedup.position import Partition, Position
+from streamdedup.repeats import RepeatLimit
 
 logger = logging.getLogger(__name__)
 
-#: Longest single wait inside ``hold``, in seconds: how long a newly arrived partition may stay unpaused.
+#: Longest single wait inside ``hold``, in seconds: the longest time for which a new partition stays unpaused.
 HOLD_STEP_S = 0.25
-
 #: Pause after a poll that failed with an error that the client calls retriable, in seconds.
 RETRY_PAUSE_S = 0.1
+
+#: Longest wait of the second poll, in seconds. A broker that has records answers within a few milliseconds.
+SECOND_POLL_S = 0.01
+#: The second poll is left out while two polls in a row bring fewer records: the broker then holds none as a rule, and
+#: the wait would delay the records at hand.
+FEW_RECORDS = 4
+#: The second poll is left out from this many bytes of values on, which limits a batch to one fetch plus this.
+ENOUGH_BYTES = 1_048_576
+
+#: Records by partition, as the client returns them; an ``UnreadableRange`` takes the place of unreadable records.
+Polled = Mapping[Any, list[Any]]
 
 
 class KafkaSource:
     """Batches from a consumer of the group.
 
-    A rebalance needs no more than a note: a batch of an earlier generation is rewound by the loop, or Kafka refuses to
-    commit it.
+    Rebalances are only counted: the loop rewinds a batch of an earlier generation, or Kafka refuses its commit.
     """
 
-    def __init__(self, consumer: Any, options: KafkaOptions, listener: "RebalanceNotes") -> None:
+    def __init__(self, consumer: Any, options: KafkaOptions, listener: "RebalanceListener") -> None:
         self._consumer = consumer
         self._options = options
-        self._notes = listener
+        self._listener = listener
         self._silence = SilenceWatch(consumer, options)
         self._fencing = FencingWatch(consumer, options)
         self._repeats = RepeatLimit(structlog.get_logger(__name__))
         self._fresh = FreshPoll(consumer, self._repeats)
+        self._unreadable = compat.step_past_unreadable(consumer, options.max_poll_records)
         self._topic_ids = TopicIds(consumer, options.topics)
-        #: Partitions that begin at a place of their present topic.
-        self._placed: frozenset[Partition] = frozenset()
+        #: Partitions whose position belongs to the present topic.
+        self._verified: frozenset[Partition] = frozenset()
         self._broken: str | None = None
         self._closed = False
 
@@ -63,14 +68,14 @@ class KafkaSource:
         """Connect and subscribe; partitions arrive during the first polls.
 
         Raises:
-            BrokerUnavailable: Nothing answers.
-            FatalError: The broker refuses us for good.
+            BrokerUnavailable: No broker answers.
+            FatalError: The broker refuses the client permanently.
         """
-        consumer = build(KafkaConsumer, options.consumer(), options)
-        notes = RebalanceNotes()
-        consumer.subscribe(topics=list(options.topics), listener=notes)
+        consumer = compat.build(KafkaConsumer, options.consumer(), options)
+        listener = RebalanceListener()
+        consumer.subscribe(topics=list(options.topics), listener=listener)
         _await_metadata(consumer, options)
-        return cls(consumer, options, notes)
+        return cls(consumer, options, listener)
 
     def poll(self, timeout_s: float, most: int | None = None) -> Batch:
         """Return the next records; see ``Source.poll``.
@@ -79,11 +84,11 @@ class KafkaSource:
             BrokerSilent: Kafka has stopped answering; poll again.
             BrokerUnavailable: This source is unusable; close it and open a new one.
             Rejoin: A topic was deleted and created again; close this source and open a new one.
-            FatalError: The broker refuses us, the library of a codec is not installed, or a record is unreadable and
-                ``on_unreadable`` is ``halt``.
+            FatalError: The broker refuses the client, the library of a codec is not installed, or a record is
+                unreadable and ``on_unreadable`` is ``halt``.
         """
-        self._refuse_if_broken()
-        self._repeats.look()
+        self._raise_if_broken()
+        self._repeats.write_counts()
         polled = self._poll(timeout_s, most)
         try:
             batch = self._in_present_topics(polled)
@@ -91,10 +96,10 @@ class KafkaSource:
             self.rewind(polled)  # the caller gets no batch, and may poll this source again
             raise
         if batch:
-            self._silence.heard()
+            self._silence.answered()
         else:
-            self._fencing.look()
-            self._silence.look()
+            self._fencing.check()
+            self._silence.check()
         return batch
 
     def poll_ahead(self, timeout_s: float, most: int) -> Batch:
@@ -106,39 +111,40 @@ class KafkaSource:
         return self.poll(timeout_s, most)
 
     def _poll(self, timeout_s: float, most: int | None) -> Batch:
-        """The next records, or nothing."""
-        # A partition keeps its pause through a rebalance, so whatever was held is released here and nowhere else.
+        # A partition stays paused through a rebalance; nothing else resumes the partitions of ``hold``.
         self._consumer.resume(*self._consumer.paused())
         limit = self._options.max_poll_records
         limit = limit if most is None else min(most, limit)
         try:
             polled = self._fresh.poll(timeout_s, limit)
-        except Exception as error:  # noqa: BLE001  a parser may raise anything
-            return self._after_failed_poll(error)
-        self._rejoin_if_left_hanging()
-        return self._under_membership(records=tuple(records_of(polled)))
+        except Exception as error:  # noqa: BLE001  sorted below
+            self._retry_or_break(error, "poll_retried", "A poll failed and is repeated", RETRY_PAUSE_S)
+            return Batch()
+        compat.finish_rebalance(self._consumer)
+        records, unreadable = unpack(polled, self._unreadable)
+        if unreadable:
+            self._report(unreadable)
+        return self._under_membership(records, unreadable)
 
     def _in_present_topics(self, batch: Batch) -> Batch:
-        """Return the batch; or nothing when a partition was read from a place of an earlier topic, and go back to 0."""
-        self._topic_ids.look()
+        """Return the batch; or an empty one where the committed offset belongs to an earlier topic, and rewind to 0."""
+        self._topic_ids.check()
         assigned = self.assigned()
-        arrived = assigned - self._placed
+        arrived = assigned - self._verified
         if arrived:
             _, earlier = fetch_committed(self._consumer, self._options, self._topic_ids.known(), sorted(arrived))
             if earlier:
                 self.rewind(batch)
                 self._consumer.seek_to_beginning(*(TopicPartition(*partition) for partition in earlier))
-                named_ones = sorted(map(str, earlier))
-                event = {"event": "committed_for_earlier_topic", "partitions": named_ones}
-                logger.warning("What is committed belongs to a topic since deleted; reading begins anew", extra=event)
+                names = sorted(map(str, earlier))
+                event = {"event": "committed_for_earlier_topic", "partitions": names}
+                logger.warning("The committed offset belongs to a deleted topic; reading restarts at 0", extra=event)
                 batch = Batch()
-        self._placed = assigned
+        self._verified = assigned
         return batch
 
     def rewind(self, batch: Batch) -> None:
-        """Make the next poll start again at ``batch``."""
-        # A rebalance moves no position by itself, in any mode: what was polled and not committed comes again only if we
-        # seek back to it.
+        """Make the next poll start again at ``batch``; a rebalance by itself moves no position, in any mode."""
         self._seek(batch.starts())
 
     def hold(self, timeout_s: float) -> None:
@@ -146,33 +152,44 @@ class KafkaSource:
 
         Raises:
             BrokerUnavailable: This source is unusable; close it and open a new one.
-            FatalError: The broker refuses us for good.
+            FatalError: The broker refuses the client permanently.
         """
-        self._refuse_if_broken()
+        self._raise_if_broken()
         deadline = time.monotonic() + timeout_s
         while True:
             self._consumer.pause(*self._consumer.assignment())
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0:
                 return
-            self._fencing.look()
+            self._fencing.check()
             self._hold_step(min(remaining_s, HOLD_STEP_S))
 
+    def _hold_step(self, timeout_s: float) -> None:
+        """Poll once; rewind records of partitions that were not paused yet."""
+        try:
+            polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
+        except Exception as error:  # noqa: BLE001  sorted below
+            pause_s = min(timeout_s, RETRY_PAUSE_S)
+            self._retry_or_break(error, "hold_poll_failed", "A poll failed while holding", pause_s)
+        else:
+            compat.finish_rebalance(self._consumer)
+            self._seek({Partition(*partition): records[0].offset for partition, records in polled.items() if records})
+
     def committed(self, partition: Partition) -> Bookmark | None:
-        """Return what the group has committed, or None; see ``Source.committed``."""
+        """Return the committed offset of the group, or None; see ``Source.committed``."""
         return fetch_committed(self._consumer, self._options, self._topic_ids.known(), [partition])[0].get(partition)
 
     def all_committed(self) -> dict[Partition, Bookmark]:
-        """Return what the group has committed, for every partition of its topics."""
+        """Return the committed offset of every partition of the topics that has one."""
         return fetch_committed(self._consumer, self._options, self._topic_ids.known())[0]
 
     def end(self, partition: Partition) -> int | None:
-        """Return the offset behind the last record of a partition as last heard; see ``Source.end``."""
-        end: int | None = self._of_assigned(partition, lambda state: state.highwater)
-        return end
+        """Return the last known end offset of a partition; see ``Source.end``."""
+        state = compat.assigned_states(self._consumer).get(TopicPartition(*partition))
+        return None if state is None else state.highwater
 
     def confirm(self) -> None:
-        """See ``Source.confirm``."""
+        """Check the membership with the broker; see ``Source.confirm``."""
         self._fencing.confirm()
 
     def commit(self, batch: Batch) -> None:
@@ -180,12 +197,13 @@ class KafkaSource:
 
         Raises:
             BrokerUnavailable: Outcome unknown, or the membership has changed.
-            FatalError: The broker refuses us for good.
+            FatalError: The broker refuses the client permanently.
         """
         now = self._consumer.group_metadata()
         if (now.generation_id, now.member_id) != (batch.membership.generation_id, batch.membership.member_id):
             # The client would commit under the present membership, or under none, which no broker refuses.
-            self._break("the group moved on while the batch was processed; it is left to the partitions' new owner")
+            self._broken = "the group moved on while the batch was processed; the new owner processes it again"
+            raise BrokerUnavailable(self._broken)
         timeout_ms = round(self._options.fetch_timeout_s * 1000)
         try:
             self._consumer.commit(offsets_of(batch), timeout_ms=timeout_ms)
@@ -194,32 +212,29 @@ class KafkaSource:
             raise translated(error, "commit offsets", self._options.secrets()) from error
 
     def assigned(self) -> frozenset[Partition]:
-        """Return the partitions that are ours at this moment."""
+        """Return the assigned partitions."""
         return frozenset(Partition(*partition) for partition in self._consumer.assignment())
 
     def partitions(self) -> frozenset[Partition]:
-        """Return all partitions of the topics; see ``Source.partitions``."""
-        # The public method may ask the broker, and wait.
-        cluster, known = self._consumer._cluster, set()  # noqa: SLF001  see above
-        for topic in self._options.topics:
-            # A topic may go between two looks of the client's, whose own thread keeps the map.
-            with contextlib.suppress(KeyError):
-                known |= {Partition(topic, number) for number in cluster.partitions_for_topic(topic) or ()}
-        return frozenset(known)
+        """Return all known partitions of the topics; see ``Source.partitions``."""
+        return frozenset(
+            Partition(topic, number)
+            for topic in self._options.topics
+            for number in compat.known_partitions(self._consumer, topic)
+        )
 
     def generation(self) -> int | None:
-        """Return the generation of the group, or None while we are no member."""
+        """Return the generation of the group, or None without membership."""
         return now.generation_id if _has_joined(now := self._consumer.group_metadata()) else None
 
     def stats(self) -> SourceStats:
         """Return counters and lags; no request is sent."""
-        positions = self._positions()
-        lags: dict[Partition, int] = {}
-        for partition, position in positions.items():
-            end = self._of_assigned(partition, lambda state: state.highwater)
-            if end is not None:
-                lags[partition] = max(0, end - position)
-        return SourceStats(self._notes.rebalances_count, lags)
+        states, lags = compat.assigned_states(self._consumer), {}
+        for partition in self.assigned():
+            state = states.get(TopicPartition(*partition))
+            if state is not None and state.position is not None and state.highwater is not None:
+                lags[partition] = max(0, state.highwater - state.position.offset)
+        return SourceStats(self._listener.rebalances_count, lags)
 
     def close(self) -> None:
         """Leave the group; takes at most ``close_timeout_s`` and never raises."""
@@ -235,12 +250,12 @@ class KafkaSource:
             self._options.close_timeout_s,
         )
 
-    def _under_membership(self, records: tuple[Record, ...] = (), unreadable: tuple[Unreadable, ...] = ()) -> Batch:
-        """The batch, if we are members of the group; else nothing, and the next poll starts again at the same place."""
+    def _under_membership(self, records: tuple[Record, ...], unreadable: tuple[Unreadable, ...]) -> Batch:
+        """Return the batch; or, without membership of the group, rewind and return an empty one."""
         if not records and not unreadable:
             return Batch()
-        # Taken now: after the heartbeats have stopped it is empty, and a broker accepts a commit without membership
-        # from anyone, for partitions that are no longer ours.
+        # Read directly after the poll: once heartbeats have stopped the membership is empty, and a broker accepts a
+        # commit with an empty membership from any client, for partitions of other members.
         membership = self._consumer.group_metadata()
         batch = Batch(records, unreadable, membership.generation_id, membership, topic_ids=self._topic_ids.known())
         if _has_joined(membership) and batch.starts().keys() <= self.assigned():
@@ -249,148 +264,209 @@ class KafkaSource:
         self.rewind(batch)
         return Batch()
 
-    def _hold_step(self, timeout_s: float) -> None:
-        """Poll once; what arrives from partitions that were not yet paused goes back."""
-        try:
-            polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
-        except Exception as error:
-            forget_fetched(self._consumer)
-            if not may_be_unreadable(error) and not is_retriable(error):
-                self._broken = "a poll failed"
-                raise translated(error, "poll", self._options.secrets()) from error
-            # Left to the next poll, which meets it again and steps past it.
-            self._repeats.info("hold_poll_failed", message="A poll failed while holding", error=repr(error))
-            time.sleep(min(timeout_s, RETRY_PAUSE_S))
-        else:
-            self._rejoin_if_left_hanging()
-            self._seek({Partition(*partition): records[0].offset for partition, records in polled.items() if records})
+    def _retry_or_break(self, error: Exception, event: str, message: str, pause_s: float) -> None:
+        """Log and wait after a retriable error of a poll; raise any other, and refuse further polls.
 
-    def _after_failed_poll(self, error: Exception) -> Batch:
-        """An empty batch, the records to step past, or an exception."""
-        if is_retriable(error):
-            self._repeats.info("poll_retried", message="A poll failed and is repeated", error=repr(error))
-            time.sleep(RETRY_PAUSE_S)
-            return Batch()
-        if may_be_unreadable(error):
-            return self._step_past_unreadable(error)
-        # The client keeps the half-parsed fetch, and the next poll of the same consumer would spin on it for ever,
-        # whatever its timeout.
-        self._broken = "a poll failed"
-        raise translated(error, "poll", self._options.secrets()) from error
-
-    def _step_past_unreadable(self, error: Exception) -> Batch:
-        """The unreadable records as a batch, at most ``max_poll_records`` of them; the position lies behind them."""
-        forget_fetched(self._consumer)
-        try:
-            found = find_unreadable(self._options, self._positions())
-        except CLIENT_ERRORS as failure:
+        The parser of the client may keep an exhausted fetch, on which the next poll would spin without end.
+        """
+        if not _is_retriable(error):
             self._broken = "a poll failed"
-            raise translated(failure, "look for the unreadable record", self._options.secrets()) from failure
-        if not found:
-            self._break(f"a poll failed, but every partition can be read: {error!r}", error)
-        if self._options.on_unreadable == "halt":
-            self._halt(found)
-        unreadable = tuple(islice(unreadable_of(found), self._options.max_poll_records))
-        batch = Batch(unreadable=unreadable)
-        message = "Stepping past records that the Kafka client cannot parse"
-        starts, ends = named(batch.starts()), named(batch.ends())
-        self._repeats.error("unreadable_skipped", message=message, starts=starts, ends=ends)
-        self._seek(batch.ends())
-        return self._under_membership(unreadable=unreadable)
+            if isinstance(error, (StreamdedupError, MemoryError)):
+                raise error
+            raise translated(error, "poll", self._options.secrets()) from error
+        self._repeats.info(event, message=message, error=repr(error))
+        time.sleep(pause_s)
 
-    def _halt(self, found: Mapping[Partition, UnreadableRange]) -> Never:
-        """Stop, and say where."""
+    def _report(self, unreadable: tuple[Unreadable, ...]) -> None:
+        """Log unreadable positions; with ``on_unreadable = "halt"`` raise."""
+        batch = Batch(unreadable=unreadable)
+        starts, ends = batch.starts(), batch.ends()
+        if self._options.on_unreadable == "halt":
+            reasons = {each.position.of: each.reason for each in unreadable}
+            where = "; ".join(
+                f"{Position(*each, start)} to {ends[each] - 1}: {reasons[each]}" for each, start in starts.items()
+            )
+            self._halt(where)
+        message = "Stepping past records that the Kafka client cannot parse"
+        self._repeats.error("unreadable_skipped", message=message, starts=_named(starts), ends=_named(ends))
+
+    def _halt(self, where: str) -> Never:
         self._broken = "a record is unreadable"
-        where = "; ".join(f"{place} to {range_.last}: {range_.reason}" for place, range_ in places(found))
         raise FatalError(
             f"records that the Kafka client cannot parse: {where}. Set on_unreadable to skip to step past them, or "
             f"move the group's offset behind them"
         )
 
-    def _rejoin_if_left_hanging(self) -> None:
-        """Finish a rebalance that the client has forgotten.
-
-        When the group's leader joins again because a topic has new partitions, or was unknown at first, and the poll
-        ends between joining and hearing of it, the client takes itself for joined: it never polls the answer, sends no
-        heartbeats and fetches nothing, for ever.
-        """
-        coordinator = self._consumer._coordinator  # noqa: SLF001  no public method tells or cures it
-        if coordinator.state == MemberState.REBALANCING and not coordinator.need_rejoin():
-            logger.info("Joining the group once more", extra={"event": "rejoin"})
-            coordinator.request_rejoin()
-
-    def _positions(self) -> dict[Partition, int]:
-        """Next offset to read of each partition that has one; no request is sent."""
-        positions: dict[Partition, int] = {}
-        for partition in self.assigned():
-            position = self._of_assigned(partition, lambda state: state.position)
-            if position is not None:
-                positions[partition] = position.offset
-        return positions
-
-    def _of_assigned(self, partition: Partition, read: Callable[[Any], Any]) -> Any:
-        """What ``read`` finds in the client's state of ``partition``, or None when it is not ours (any more)."""
-        # The public position() may ask the broker, and wait.
-        state = self._consumer._subscription.assignment.get(TopicPartition(*partition))  # noqa: SLF001  see above
-        return None if state is None else read(state)
-
     def _seek(self, offsets: Mapping[Partition, int]) -> None:
-        """Set the next offset of those partitions that are ours."""
-        ours = self.assigned()
+        """Set the next offset of those partitions that are assigned."""
+        assigned = self.assigned()
         for partition, offset in offsets.items():
-            if partition in ours:
+            if partition in assigned:
                 self._consumer.seek(TopicPartition(*partition), offset)
 
-    def _refuse_if_broken(self) -> None:
-        """Never poll again what may spin."""
+    def _raise_if_broken(self) -> None:
         if self._broken is not None:
             raise BrokerUnavailable(f"this source is unusable ({self._broken}); open a new one")
 
-    def _break(self, text: str, cause: Exception | None = None) -> Never:
-        """Give this source up."""
-        self._broken = text
-        raise BrokerUnavailable(text) from cause
+
+class FreshPoll:
+    """Polls a second time where the first poll returns only records that were fetched earlier.
+
+    The client sends the next fetch while a poll returns, and the broker answers the fetch as soon as it has one record.
+    After a cycle of the daemon the client therefore holds the few records from the beginning of that cycle, and the
+    broker holds the others. The second poll fetches these, so that they are processed one cycle earlier.
+
+    Args:
+        consumer: The consumer of the client.
+        repeats: Limits the log.
+    """
+
+    def __init__(self, consumer: Any, repeats: RepeatLimit) -> None:
+        self._consumer = consumer
+        self._repeats = repeats
+        self._last_count = 0
+
+    def poll(self, timeout_s: float, limit: int) -> Polled:
+        """Return the next records of partitions that have been assigned since their records were fetched.
+
+        Args:
+            timeout_s: Longest wait for the first record.
+            limit: Most records, at least 1.
+
+        Raises:
+            Exception: An error of the first poll, or a permanent error of the second; positions are then unchanged.
+        """
+        has_fetched = compat.has_fetched(self._consumer)
+        polled: Polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000), max_records=limit)
+        if has_fetched and self._is_worth_another(polled, limit):
+            polled = self._with_newer(polled, limit)
+        self._last_count = _count(polled)
+        return polled
+
+    def _is_worth_another(self, polled: Polled, limit: int) -> bool:
+        count = _count(polled)
+        if count >= limit or count + self._last_count < FEW_RECORDS:
+            return False
+        values = (record.value for records in polled.values() for record in records)
+        return sum(len(value) for value in values if value is not None) < ENOUGH_BYTES
+
+    def _with_newer(self, polled: Polled, limit: int) -> Polled:
+        """Poll again and return the records of both polls; a rebalance in between may have revoked partitions."""
+        before = self._states(polled)
+        timeout_ms = round(SECOND_POLL_S * 1000)
+        try:
+            newer: Polled = self._consumer.poll(timeout_ms=timeout_ms, max_records=limit - _count(polled))
+        except Exception as error:
+            if not _is_retriable(error):
+                for partition, records in self._kept(polled, before).items():
+                    self._consumer.seek(partition, records[0].offset)
+                raise
+            self._repeats.info("poll_retried", message="A second poll failed and is left out", error=repr(error))
+            newer = {}
+        kept = self._kept(polled, before)
+        return {partition: [*kept.get(partition, ()), *newer.get(partition, ())] for partition in {**kept, **newer}}
+
+    def _states(self, polled: Polled) -> dict[Any, Any]:
+        states = compat.assigned_states(self._consumer)
+        return {partition: states.get(partition) for partition in polled}
+
+    def _kept(self, polled: Polled, before: Mapping[Any, Any]) -> Polled:
+        """Return the records of partitions that have not been revoked since; others come again, or to another owner."""
+        now = self._states(polled)
+        return {
+            partition: records
+            for partition, records in polled.items()
+            if before[partition] is not None and now[partition] is before[partition]
+        }
 
 
-def _has_joined(membership: Any) -> bool:
-    return bool(membership.generation_id >= 0 and membership.state == MemberState.STABLE)
+class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the client is untyped
+    """Counts and logs rebalances.
 
-
-class RebalanceNotes(ConsumerRebalanceListener):  # type: ignore[misc]  # the client is untyped
-    """Counts rebalances and nothing else.
-
-    It is called on the client's network thread, where a blocking call would stop the heartbeats, and an exception would
-    surface from poll.
+    The client calls it on its network thread, where a blocking call would stop the heartbeats, and an exception would
+    be raised by the poll.
     """
 
     def __init__(self) -> None:
         self.rebalances_count = 0
 
     def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        """Note partitions that came."""
-        self._note("partitions_assigned", assigned)
+        """Count new partitions."""
+        self._count("partitions_assigned", assigned)
 
     def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-        """Note partitions that went."""
-        self._note("partitions_revoked", revoked)
+        """Count revoked partitions."""
+        self._count("partitions_revoked", revoked)
 
     def on_partitions_lost(self, lost: Iterable[Any]) -> None:
-        """Note partitions that somebody else may own already."""
-        self._note("partitions_lost", lost)
+        """Count partitions that may have another owner already."""
+        self._count("partitions_lost", lost)
 
-    def _note(self, event: str, partitions: Iterable[Any]) -> None:
+    def _count(self, event: str, partitions: Iterable[Any]) -> None:
         self.rebalances_count += 1
         names = sorted(str(Partition(*partition)) for partition in partitions)
         logger.info("The group rebalanced", extra={"event": event, "partitions": names})
 
 
-def _await_metadata(consumer: Any, options: KafkaOptions) -> None:
-    """Wait until the client knows the topics, or has tried for ``connect_timeout_s``.
+def unpack(polled: Polled, ranges: list[UnreadableRange]) -> tuple[tuple[Record, ...], tuple[Unreadable, ...]]:
+    """Return the records of a poll, and the unreadable positions among them.
 
-    Joining before, it assigns no partition and joins a second time as soon as it knows: a rebalance more for the whole
-    group at each start.
+    Args:
+        polled: Result of a poll.
+        ranges: The list of ``compat.step_past_unreadable``; is emptied.
     """
-    tried = threading.Event()
-    metadata = consumer._client.cluster.request_update()  # noqa: SLF001  the public methods ask about every topic
-    metadata.add_both(lambda _result: tried.set())
-    tried.wait(options.connect_timeout_s)
+    unreadable: tuple[Unreadable, ...] = ()
+    if ranges:
+        ranges.clear()
+        unreadable = tuple(
+            Unreadable(Position(each.topic, each.partition, offset), each.reason)
+            for each in chain.from_iterable(polled.values())
+            if isinstance(each, UnreadableRange)
+            for offset in range(each.offset, each.last + 1)
+        )
+        polled = {
+            partition: [record for record in records if not isinstance(record, UnreadableRange)]
+            for partition, records in polled.items()
+        }
+    records = tuple(
+        [
+            Record(
+                Position(record.topic, record.partition, record.offset),
+                record.timestamp,
+                record.key,
+                record.value,
+                tuple(record.headers),
+            )
+            for records in polled.values()
+            for record in records
+        ]
+    )
+    return records, unreadable
+
+
+def _has_joined(membership: Any) -> bool:
+    return bool(membership.generation_id >= 0 and membership.state == MemberState.STABLE)
+
+
+def _is_retriable(error: Exception) -> bool:
+    """Return whether the next poll may succeed."""
+    return isinstance(error, KafkaError) and bool(error.retriable)
+
+
+def _count(polled: Polled) -> int:
+    return sum(map(len, polled.values()))
+
+
+def _named(offsets: Mapping[Partition, int]) -> dict[str, int]:
+    return {str(partition): offset for partition, offset in offsets.items()}
+
+
+def _await_metadata(consumer: Any, options: KafkaOptions) -> None:
+    """Wait until the client knows the topics, for at most ``connect_timeout_s``.
+
+    A consumer that joins before assigns no partition, and joins again as soon as it knows: one more rebalance for the
+    whole group at each start.
+    """
+    done = threading.Event()
+    compat.request_metadata(consumer).add_both(lambda _result: done.set())
+    done.wait(options.connect_timeout_s)

@@ -1,11 +1,15 @@
-"""Every error of the Kafka client turned into one of ours, by what the loop can do about it.
+"""Errors of the Kafka client as errors of this package, and calls with a time limit.
 
-The client's exception types are no guide to the state of the client (a producer that failed once is unusable however
-mildly it said so), so the only question answered here is: will new clients cure it, or only an operator?
+The exception types of the client do not show its state: a producer that failed once is unusable after any error. So
+errors are sorted by one question only: will new clients solve the problem, or only an operator?
 """
 
 import logging
 import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
 
 from kafka import errors as kafka_errors
 
@@ -18,16 +22,19 @@ from streamdedup.errors import (
     StreamdedupError,
 )
 
-#: Longest part of a client's error text that is passed on, in characters.
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+#: Longest part of an error text of the client that is passed on, in characters.
 MAX_TEXT_CHARS = 300
 
-#: Another live producer has taken over the transactional id. A zombie hears one name of it from the coordinator and the
-#: other from a partition leader.
+#: Another live producer has taken over the transactional id: the error of the coordinator, and of a partition leader.
 FENCED = (kafka_errors.ProducerFencedError, kafka_errors.InvalidProducerEpochError)
 
 _LACKING = "Kafka refuses us: the user lacks rights"
 
-#: The broker refuses who we are, or what we may do: the error, and what helps.
+#: Refused logins and missing rights: the error, and the advice.
 REFUSALS: tuple[tuple[type[Exception], str], ...] = (
     (
         kafka_errors.TopicAuthorizationFailedError,
@@ -61,14 +68,14 @@ LOGIN_REFUSED = (
     kafka_errors.IllegalSaslStateError,
 )
 
-#: What TLS calls a certificate that it does not trust, or that was given for another host.
+#: Error of TLS for an untrusted certificate, or a certificate of another host.
 UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
-#: What the client makes of a TLS alert, the first bytes of which it takes for the length of an answer.
+#: Error of the client for a TLS alert, whose first bytes it reads as the length of an answer.
 _FRAME_LENGTH = re.compile(r"Invalid frame length: (\d+)")
 _TLS_ALERT = 0x1503
 
-#: Why a connection may not come about: what the client says of it, and the likely cause.
+#: Failed connections: part of the client's text, and the likely cause.
 CAUSES: tuple[tuple[str, str], ...] = (
     ("DNS Resolution failure", "a host name does not resolve; check kafka.bootstrap_servers and advertised.listeners"),
     ("ECONNREFUSED", "nobody listens there"),
@@ -80,20 +87,20 @@ CAUSES: tuple[tuple[str, str], ...] = (
 
 #: A record larger than a topic takes.
 TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
-#: How the client names its own limit, which refuses a record before any broker sees it.
+#: The client's name for its own limit, which refuses a record before any broker sees it.
 _CLIENTS_LIMIT = "max_request_size"
 _OURS_TOO_LARGE = (
     "a record is larger than kafka.max_message_bytes; raise it, and the topic's max.message.bytes where it is below"
 )
 _TOPICS_TOO_LARGE = "a record is larger than the topic takes; raise its max.message.bytes"
 
-#: How kafka-python 3.0 reports a codec whose library is not installed. A codec number that Kafka does not define raises
-#: the same class of error with another text, and no library cures it.
+#: Error of kafka-python 3.0 for a codec without its library. A codec number that Kafka does not define raises the same
+#: class of error with another text.
 _NO_LIBRARY = re.compile(r"Libraries for (\w+) compression codec not found")
 #: The package of each codec's library.
 _LIBRARIES = {"snappy": "python-snappy", "lz4": "lz4", "zstd": "zstandard"}
 
-#: What each other error means that only an operator can cure.
+#: Other errors that only an operator can solve: the error, and the advice.
 ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (
         kafka_errors.InvalidTransactionTimeoutError,
@@ -131,25 +138,23 @@ ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (kafka_errors.KafkaConfigurationError, "the settings of the Kafka client contradict each other"),
 )
 
-#: Errors of the client or of the network, as against errors of our own code, which are never hidden.
+#: Errors of the client or of the network; errors of this package are never hidden.
 CLIENT_ERRORS = (kafka_errors.KafkaError, OSError, RuntimeError)
 
 
 def translated(
     error: Exception, doing: str, secrets: tuple[str, ...] = (), topic: str | None = None
 ) -> StreamdedupError:
-    """Return the error of ours that stands for ``error``.
+    """Return the error of this package for ``error``.
 
     Args:
-        error: What the client raised.
-        doing: What was being done, as "cannot <doing>" continues.
-        secrets: Texts to blot out.
-        topic: Topic concerned, where one is known.
+        error: Error of the client.
+        doing: Text for the error, following "cannot".
+        secrets: Texts to hide.
+        topic: Topic concerned, if known.
     """
     text = described(error, secrets)
     at = f" (topic {topic})" if topic else ""
-    if (missing := codec_missing(error, f"cannot {doing}{at}")) is not None:
-        return missing
     if isinstance(error, FENCED) or "ProducerFencedError" in text:
         return ProducerFenced(f"cannot {doing}: another daemon uses the same kafka.instance_id [{text}]")
     if isinstance(error, (kafka_errors.OffsetOutOfRangeError, kafka_errors.NoOffsetForPartitionError)):
@@ -164,7 +169,7 @@ def translated(
 
 
 def not_connected(error: Exception, doing: str, secrets: tuple[str, ...] = ()) -> StreamdedupError:
-    """Return the error of ours for a connection that did not come about, with its likely cause; see ``translated``."""
+    """Return the error for a failed connection, with its likely cause; see ``translated``."""
     ours = translated(error, doing, secrets)
     text = described(error, secrets)
     cause = next((cause for said, cause in CAUSES if said in text), None)
@@ -177,8 +182,8 @@ def codec_missing(error: Exception, where: str) -> CodecMissing | None:
     """Return the fatal error for a record batch that needs a library that is not installed; None for other errors.
 
     Args:
-        error: What the client's parser raised.
-        where: Which records, or what cannot be done without them.
+        error: Error of the client's parser.
+        where: Beginning of the text: the records.
     """
     found = _NO_LIBRARY.search(str(error)) if isinstance(error, kafka_errors.UnsupportedCodecError) else None
     if found is None:
@@ -191,7 +196,7 @@ def codec_missing(error: Exception, where: str) -> CodecMissing | None:
 
 
 def _advice(error: Exception, text: str) -> str | None:
-    """What an operator must do about ``error``; None when waiting may help."""
+    """Return the advice to the operator; None when new clients may solve the problem."""
     if UNTRUSTED in text:
         return (
             "the broker's certificate is not trusted; check kafka.ssl_ca_file, and whether the servers are named as in "
@@ -208,18 +213,18 @@ def _advice(error: Exception, text: str) -> str | None:
 
 
 def is_final(error: Exception) -> bool:
-    """Whether ``error`` will meet every further attempt to connect."""
+    """Return whether every further attempt to connect will fail with ``error``."""
     return isinstance(error, LOGIN_REFUSED) or UNTRUSTED in str(error) or _is_tls_alert(str(error))
 
 
 def _is_tls_alert(text: str) -> bool:
-    """Whether the other end answered with a TLS alert where an answer of Kafka was awaited."""
+    """Return whether the listener answered with a TLS alert."""
     match = _FRAME_LENGTH.search(text)
     return match is not None and int(match[1]) >> 16 == _TLS_ALERT
 
 
 def _is(error: Exception, kind: type[Exception]) -> bool:
-    """Whether ``error`` is of a kind, or is what the client makes of one that it did not expect: its name in a text."""
+    """Return whether ``error`` is of a kind, or is a plain error that names the kind, as for unexpected codes."""
     return isinstance(error, kind) or (type(error) is kafka_errors.KafkaError and kind.__name__ in str(error))
 
 
@@ -229,7 +234,7 @@ def missing_topics(names: list[str]) -> BrokerMisconfigured:
 
 
 def cap_client_logging() -> None:
-    """Keep the client from logging at DEBUG, where it prints passwords and every record."""
+    """Keep the client from logging at DEBUG, which contains passwords and every record."""
     logger = logging.getLogger("kafka")
     if logger.getEffectiveLevel() < logging.INFO:
         logger.setLevel(logging.INFO)
@@ -243,3 +248,44 @@ def described(error: Exception, secrets: tuple[str, ...] = ()) -> str:
     for secret in secrets:
         text = text.replace(secret, "***")
     return " ".join(text.split())[:MAX_TEXT_CHARS]
+
+
+def call_within(timeout_s: float, doing: str, call: Callable[[], Result]) -> Result:
+    """Return the result of ``call``, waiting at most ``timeout_s``.
+
+    Most transactional calls of the client have no time limit. ``call`` runs in a daemon thread, which is abandoned at
+    the time limit: the thread cannot be stopped, and does not keep the process alive.
+
+    Args:
+        timeout_s: Time limit in seconds.
+        doing: Text for the error, following "cannot".
+        call: Function to call in another thread.
+
+    Raises:
+        BrokerUnavailable: The time limit has passed; the call may still take effect.
+    """
+    outcome: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:  # noqa: BLE001  passed to the caller
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name=f"kafka: {doing}", daemon=True).start()
+    try:
+        return outcome.result(timeout_s)
+    except TimeoutError:
+        if outcome.done():
+            raise
+        raise BrokerUnavailable(f"cannot {doing}: Kafka did not answer within {timeout_s:g} s") from None
+
+
+def close_quietly(doing: str, close: Callable[[], object], timeout_s: float) -> bool:
+    """Call ``close`` for at most ``timeout_s`` and log any error; return whether the call succeeded."""
+    try:
+        call_within(timeout_s, doing, close)
+    except Exception as error:  # noqa: BLE001  no later step depends on a closed client
+        logger.info("Closing was cut short", extra={"event": "close_cut_short", "doing": doing, "error": repr(error)})
+        return False
+    return True

@@ -1,7 +1,7 @@
-"""What can be set about Kafka, and the client configurations that follow from it.
+"""Settings of a connection to Kafka, and the client configurations that follow from them.
 
-Settings that would break a guarantee (automatic commits, isolation level, acknowledgements, deserializers) cannot be
-set.
+Settings that would break a guarantee (automatic commits, isolation level, acknowledgements, deserializers) do not
+exist.
 """
 
 from dataclasses import dataclass, field
@@ -9,18 +9,18 @@ from typing import Any, Literal
 
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
-#: Pause between two tries of a request, in milliseconds. The client also pays it once in every transaction that follows
-#: directly on another: 100 (its default) limits a daemon to nine transactions a second, 20 allows 160.
+#: Pause between two tries of a request, in milliseconds. The client also pauses once in every transaction that directly
+#: follows another: 100 (its default) limits a daemon to 9 transactions per second, 20 allows 160.
 RETRY_BACKOFF_MS = 20
 
-#: Longest pause between two tries to connect, in milliseconds: how late a broker's return may be noticed.
+#: Longest pause between two tries to connect, in milliseconds: the longest delay after the return of a broker.
 RECONNECT_BACKOFF_MAX_MS = 2_000
 
 #: How long a fetch may wait at the broker for data, in milliseconds.
 FETCH_MAX_WAIT_MS = 500
 
-#: How often a consumer asks about its topics, in milliseconds: how late it notices that one was deleted and created
-#: again, or has new partitions.
+#: Age at which a consumer renews its metadata, in milliseconds: the longest delay until it detects that a topic was
+#: deleted and created again, or has new partitions.
 METADATA_MAX_AGE_MS = 5_000
 
 #: How long a record may wait for others of its batch, in milliseconds; flushing does not wait for it.
@@ -32,7 +32,7 @@ PRODUCER_BATCH_BYTES = 131_072
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaOptions:
-    """Everything that a Kafka transport can be told. Durations in seconds, sizes in bytes.
+    """All settings of a Kafka transport. Durations in seconds, sizes in bytes.
 
     Attributes:
         bootstrap_servers: One or more ``host:port``.
@@ -40,15 +40,15 @@ class KafkaOptions:
         topics: Input topics.
         delivery: ``exactly-once`` (one transaction a batch) or ``at-least-once``.
         transactional_id: Names this daemon; the same after a restart, never shared by two live daemons.
-        client_id: Name under which brokers log our requests.
+        client_id: Name of the client in the logs of brokers.
         group_instance_id: Static membership: a restart within the session timeout moves no partition.
-        on_unreadable: What to do about records that the client cannot parse: step past them, or stop.
-        on_out_of_range: What to do when committed offsets are gone from the topic: go on at the earliest, or stop.
-        api_version: Protocol version to speak instead of negotiating one; for brokers that cannot negotiate.
+        on_unreadable: Reaction to records that the client cannot parse: step past them, or stop.
+        on_out_of_range: Reaction to committed offsets that are gone from the topic: go on at the earliest, or stop.
+        api_version: Protocol version, for brokers that cannot negotiate one.
         security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
         ssl_cafile: File of trusted certificates.
-        ssl_certfile: File of our certificate.
-        ssl_keyfile: File of our key.
+        ssl_certfile: File of the client's certificate.
+        ssl_keyfile: File of the client's key.
         ssl_password: Password of the key file.
         ssl_check_hostname: Whether the broker's certificate must carry its host name.
         sasl_mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
@@ -60,15 +60,15 @@ class KafkaOptions:
         max_batch_bytes: Most bytes that one record batch may decompress to.
         fetch_max_bytes: Most bytes of one fetch from one broker.
         max_partition_fetch_bytes: Most bytes of one fetch from one partition.
-        connect_timeout_s: How long opening a client may take.
-        session_timeout_s: After this long without a heartbeat the group gives our partitions away.
+        connect_timeout_s: Time limit for opening a client.
+        session_timeout_s: Time without a heartbeat after which the group reassigns the partitions of a member.
         heartbeat_interval_s: Time between two heartbeats.
-        max_poll_interval_s: Longest time between two polls before we leave the group.
-        fetch_timeout_s: How long one request of the consumer may take.
-        produce_timeout_s: How long one request of the producer may take.
-        delivery_timeout_s: How long one output record may take, retries included; at most ``transaction_timeout_s``.
-        transaction_timeout_s: After this long the broker aborts an open transaction.
-        close_timeout_s: How long closing a client may take.
+        max_poll_interval_s: Longest time between two polls; after it the consumer leaves the group.
+        fetch_timeout_s: Time limit for one request of the consumer.
+        produce_timeout_s: Time limit for one request of the producer.
+        delivery_timeout_s: Time limit for one output record, retries included; at most ``transaction_timeout_s``.
+        transaction_timeout_s: Age at which the broker aborts an open transaction.
+        close_timeout_s: Time limit for closing a client.
     """
 
     bootstrap_servers: str | tuple[str, ...]
@@ -158,8 +158,8 @@ class KafkaOptions:
             "group_instance_id": self.group_instance_id,
             # Offsets are committed with the alerts, never by themselves.
             "enable_auto_commit": False,
-            # Also when nobody writes the input in transactions: only a read_committed consumer waits, on taking over
-            # a partition, for the transaction with which its previous owner commits offsets.
+            # Also for input without transactions: only a read_committed consumer that takes over a partition waits for
+            # the transaction in which the previous owner commits offsets.
             "isolation_level": "read_committed",
             # The default, latest, would lose what was written before the group existed.
             "auto_offset_reset": "earliest" if self.on_out_of_range == "earliest" else "none",

@@ -1,33 +1,84 @@
-"""The producer as a Sink: everything of a batch in one transaction, or at least once."""
+"""The producer: everything of a batch in one transaction or at least once, and many records of a corpus."""
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError, KafkaTimeoutError
 
 from streamdedup.errors import BrokerUnavailable, StreamdedupError
-from streamdedup.kafka.client import build, call_within, close_quietly
+from streamdedup.kafka import compat
+from streamdedup.kafka.admin import check_topics
 from streamdedup.kafka.consumer import KafkaSource
-from streamdedup.kafka.errors import CLIENT_ERRORS, translated
+from streamdedup.kafka.errors import CLIENT_ERRORS, call_within, cap_client_logging, close_quietly, translated
+from streamdedup.kafka.group import offsets_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, Message
-from streamdedup.kafka.records import offsets_of
-from streamdedup.kafka.topics import refuse_missing
 
-#: What a commit may take beyond the transaction timeout, in seconds. When it is over, the broker has aborted the
-#: transaction or has completed it, so waiting longer would tell nothing.
+#: Time limit of a commit beyond the transaction timeout, in seconds. At that time the broker has aborted or completed
+#: the transaction, so a longer wait brings no information.
 COMMIT_MARGIN_S = 5.0
+#: Most unacknowledged records of a ``Feeder``: two record batches of small records for each of a few partitions.
+MAX_IN_FLIGHT_RECORDS = 5_000
+#: Most unacknowledged bytes of keys, values and headers of a ``Feeder``.
+MAX_IN_FLIGHT_BYTES = 16 * 1_048_576
 
 
-def _as_it_is(producer: Any) -> Any:
-    return producer
+def _unwrapped(end: Any) -> Any:
+    return end
+
+
+class KafkaTransport:
+    """Sources and sinks over Kafka; see ``kafka.protocols``.
+
+    Args:
+        options: How to connect.
+        wrap_source: Wraps each source, to observe its calls.
+        wrap_producer: Wraps each producer of the client, to observe its calls.
+    """
+
+    def __init__(
+        self,
+        options: KafkaOptions,
+        wrap_source: Callable[[Any], Any] = _unwrapped,
+        wrap_producer: Callable[[Any], Any] = _unwrapped,
+    ) -> None:
+        cap_client_logging()
+        self._options = options
+        self._wrap_source = wrap_source
+        self._wrap_producer = wrap_producer
+
+    def open(self) -> tuple[KafkaSource, "TransactionalSink | PlainSink"]:
+        """Connect both ends.
+
+        Raises:
+            BrokerUnavailable: No broker answers; try again later.
+            FatalError: The broker refuses the client permanently.
+        """
+        if self._options.delivery == "at-least-once":
+            source = self._wrap_source(KafkaSource.open(self._options))
+            try:
+                return source, PlainSink.open(self._options, source, self._wrap_producer)
+            except BaseException:
+                source.close()
+                raise
+        # The producer first: opening it resolves a transaction whose commit had an unknown outcome. Only then are the
+        # committed offsets, at which the consumer starts, final.
+        sink = TransactionalSink.open(self._options, self._wrap_producer)
+        try:
+            return self._wrap_source(KafkaSource.open(self._options)), sink
+        except BaseException:
+            sink.close()
+            raise
 
 
 class _ProducerSink:
-    """What both sinks share: sending with every future checked, and closing."""
+    """Common part of both sinks: sending with every future checked, and closing."""
 
     def __init__(self, producer: Any, options: KafkaOptions) -> None:
         self._producer = producer
@@ -36,7 +87,7 @@ class _ProducerSink:
         self._closed = False
 
     def close(self) -> None:
-        """Free everything without waiting for unsent messages; takes at most ``close_timeout_s``, never raises."""
+        """Close the client without waiting for unsent messages; takes at most ``close_timeout_s``, never raises."""
         if self._closed:
             return
         self._closed = True
@@ -44,12 +95,12 @@ class _ProducerSink:
         abandon(self._producer, self._options)
 
     def _send(self, messages: Sequence[Message]) -> None:
-        """Send all ``messages`` and return when each is known to be stored."""
+        """Send all ``messages``; return when each is known to be stored."""
         deadline = time.monotonic() + self._options.delivery_timeout_s
         sent = [(message, self._send_one(message)) for message in messages]
         with contextlib.suppress(KafkaError):
-            # Only the futures know: flushing raises for a record batch that is split and then stored, and neither
-            # flushing nor committing says a word about one that was given up.
+            # Only the futures are reliable: ``flush`` raises for a record batch that is split and then stored, and
+            # neither ``flush`` nor ``commit_transaction`` reports a message that was given up.
             self._producer.flush(timeout=self._options.delivery_timeout_s)
         for message, future in sent:
             try:
@@ -58,7 +109,6 @@ class _ProducerSink:
                 raise self._failure(error, "publish", message.topic) from error
 
     def _send_one(self, message: Message) -> Any:
-        """Hand one message to the client."""
         try:
             return self._producer.send(
                 message.topic,
@@ -67,16 +117,16 @@ class _ProducerSink:
                 headers=list(message.headers),
                 timestamp_ms=message.timestamp_ms,
             )
-        except KafkaTimeoutError as error:
-            # Also what the client says about a topic that does not exist; new clients would not cure that.
-            refuse_missing(self._options, [message.topic])
-            raise self._failure(error, "publish", message.topic) from error
         except CLIENT_ERRORS as error:
+            _refuse_missing_topic(error, self._options, message.topic)
             raise self._failure(error, "publish", message.topic) from error
 
-    def _refuse_if_spent(self) -> None:
-        """A producer that failed once is never used again: it keeps the offsets of the failed transaction and would
-        commit them with the next one, over those of the partitions' new owners."""  # noqa: D205, D209  one thought
+    def _raise_if_spent(self) -> None:
+        """Refuse further use after a failure.
+
+        A producer keeps the offsets of a failed transaction, and commits them with the next transaction, over the
+        offsets of the new owners of the partitions.
+        """
         if self._spent is not None:
             raise BrokerUnavailable(f"this sink is unusable ({self._spent}); open a new one")
 
@@ -88,18 +138,18 @@ class TransactionalSink(_ProducerSink):
     """Messages and offsets of a batch in one transaction."""
 
     @classmethod
-    def open(cls, options: KafkaOptions, wrap: Callable[[Any], Any] = _as_it_is) -> "TransactionalSink":
-        """Connect, and settle what an earlier producer of the same transactional id left behind.
+    def open(cls, options: KafkaOptions, wrap: Callable[[Any], Any] = _unwrapped) -> "TransactionalSink":
+        """Connect, and resolve the open transaction of an earlier producer with the same transactional id.
 
         Args:
             options: How to connect.
-            wrap: Put around the producer, for those who want to see what is asked of it.
+            wrap: Wraps the producer, to observe its calls.
 
         Raises:
-            BrokerUnavailable: Nothing answers.
-            FatalError: The broker refuses us for good.
+            BrokerUnavailable: No broker answers.
+            FatalError: The broker refuses the client permanently.
         """
-        producer = wrap(build(KafkaProducer, options.producer(), options))
+        producer = wrap(compat.build(KafkaProducer, options.producer(), options))
         limit_s = options.transaction_timeout_s + COMMIT_MARGIN_S
         try:
             call_within(limit_s, "open transactions", producer.init_transactions)
@@ -117,11 +167,11 @@ class TransactionalSink(_ProducerSink):
         1. begin, 2. send, 3. check every message, 4. add the offsets under the batch's membership, 5. commit.
 
         Raises:
-            BrokerUnavailable: Any failure that new clients may cure; the outcome is unknown.
+            BrokerUnavailable: Any failure that new clients may solve; the outcome is unknown.
             ProducerFenced: Another producer took over the transactional id.
-            FatalError: The broker refuses us for good.
+            FatalError: The broker refuses the client permanently.
         """
-        self._refuse_if_spent()
+        self._raise_if_spent()
         if not messages and not batch:
             return
         self._spent = "a transaction failed"
@@ -134,18 +184,17 @@ class TransactionalSink(_ProducerSink):
         self._spent = None
 
     def _commit(self, batch: Batch) -> None:
-        """Steps 4 and 5, bounded.
+        """Steps 4 and 5, within a time limit.
 
-        The thread that is left behind when time is up may still complete the transaction, or may not. Neither does any
-        harm: before the next batch is read, a new producer of the same transactional id has made the coordinator
-        complete or abort the transaction and refuse the old producer from then on, and a new consumer has gone back to
-        the offsets that are committed then.
+        The thread that is abandoned at the time limit may still complete the transaction. This is harmless: before the
+        next batch is read, a new producer of the same transactional id has made the coordinator complete or abort the
+        transaction and refuse the old producer, and a new consumer has read the offsets that are committed then.
         """
 
         def commit() -> None:
             if offsets := offsets_of(batch):
-                # The membership as it was when the batch was polled: a group that has moved on refuses it. With the
-                # bare name of the group nobody would be refused.
+                # The membership of the poll: a group that has moved on refuses it. With the bare name of the group
+                # every commit is accepted.
                 self._producer.send_offsets_to_transaction(offsets, batch.membership)
             self._producer.commit_transaction()
 
@@ -160,23 +209,23 @@ class PlainSink(_ProducerSink):
         self._source = source
 
     @classmethod
-    def open(cls, options: KafkaOptions, source: KafkaSource, wrap: Callable[[Any], Any] = _as_it_is) -> "PlainSink":
-        """Connect; offsets go through ``source``, and ``wrap`` around the producer.
+    def open(cls, options: KafkaOptions, source: KafkaSource, wrap: Callable[[Any], Any] = _unwrapped) -> "PlainSink":
+        """Connect; offsets are committed by ``source``, and ``wrap`` wraps the producer.
 
         Raises:
-            BrokerUnavailable: Nothing answers.
-            FatalError: The broker refuses us for good.
+            BrokerUnavailable: No broker answers.
+            FatalError: The broker refuses the client permanently.
         """
-        return cls(wrap(build(KafkaProducer, options.producer(), options)), options, source)
+        return cls(wrap(compat.build(KafkaProducer, options.producer(), options)), options, source)
 
     def publish(self, messages: Sequence[Message], batch: Batch) -> None:
         """Publish ``messages``, then commit ``batch``.
 
         Raises:
-            BrokerUnavailable: Any failure that new clients may cure; the outcome is unknown.
-            FatalError: The broker refuses us for good.
+            BrokerUnavailable: Any failure that new clients may solve; the outcome is unknown.
+            FatalError: The broker refuses the client permanently.
         """
-        self._refuse_if_spent()
+        self._raise_if_spent()
         self._spent = "publishing failed"
         try:
             self._send(messages)
@@ -187,12 +236,175 @@ class PlainSink(_ProducerSink):
         self._spent = None
 
 
-def abandon(producer: Any, options: KafkaOptions) -> None:
-    """Close ``producer`` without sending anything more.
+class Feeder:
+    """Sends many records outside any transaction, each at least once; exactly once if the broker has producer ids.
 
-    Its own close waits for messages that may never be delivered, raises when they are not, and then leaves its thread
-    running and itself open, to try again when Python exits.
+    The queue of the client has no bound, so a fast reader of files would fill the memory in front of a slow broker.
+    The feeder waits at a number of unacknowledged records or bytes, and checks every delivery. As a context manager it
+    flushes and closes; after an exception it drops unsent records. Used from one thread.
+
+    Args:
+        options: How to connect, and the limits of the producer. ``delivery`` shows the abilities of the broker: without
+            transactions it has no producer ids either. Group, input topics and transactional id are not used.
+        max_in_flight_records: Most unacknowledged records.
+        max_in_flight_bytes: Most unacknowledged bytes of keys, values and headers; a longer record goes alone.
+
+    Attributes:
+        delivered_count: Records known to be stored.
+
+    Raises:
+        BrokerUnavailable: No broker answers.
+        FatalError: The broker refuses the client permanently.
     """
+
+    def __init__(
+        self,
+        options: KafkaOptions,
+        *,
+        max_in_flight_records: int = MAX_IN_FLIGHT_RECORDS,
+        max_in_flight_bytes: int = MAX_IN_FLIGHT_BYTES,
+    ) -> None:
+        cap_client_logging()
+        self._options = options
+        self._max_records = max_in_flight_records
+        self._max_bytes = max_in_flight_bytes
+        self._in_flight: deque[tuple[Any, str, int]] = deque()
+        self._in_flight_bytes = 0
+        self._sent_count = 0
+        self._closed = False
+        self._failed = False
+        self.delivered_count = 0
+        config = replace(options, delivery="at-least-once", transactional_id=None).producer()
+        if options.delivery == "exactly-once":
+            # A request that is repeated after a timeout is then stored once, and in order, with several in flight.
+            config |= {"enable_idempotence": True, "max_in_flight_requests_per_connection": 5}
+        self._producer = compat.build(KafkaProducer, config, options)
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int | None = None,
+        *,
+        headers: Sequence[tuple[str, bytes]] = (),
+        partition: int | None = None,
+    ) -> None:
+        """Send one record; return before it is stored, and wait at the limits of unacknowledged records.
+
+        Args:
+            topic: Topic.
+            key: Selects the partition, unless ``partition`` is given; None leaves the choice to the client.
+            value: Value bytes; None is a tombstone, which needs a key.
+            timestamp_ms: Record time in milliseconds since the epoch; None is now.
+            headers: Name and value of each header.
+            partition: Number of the partition.
+
+        Raises:
+            BrokerUnavailable: This record, or one before it, could not be delivered; nothing more can be sent.
+            BrokerMisconfigured: The same, for a reason that an operator must solve (topic, rights, size).
+        """
+        self._raise_if_spent()
+        size_bytes = len(key or b"") + len(value or b"") + sum(len(content) for _, content in headers)
+        self._make_room(size_bytes)
+        try:
+            future = self._producer.send(
+                topic, value=value, key=key, headers=list(headers), partition=partition, timestamp_ms=timestamp_ms
+            )
+        except CLIENT_ERRORS as error:
+            self._failed = True
+            _refuse_missing_topic(error, self._options, topic)
+            raise self._failure(error, topic) from error
+        self._sent_count += 1
+        self._in_flight.append((future, topic, size_bytes))
+        self._in_flight_bytes += size_bytes
+
+    def flush(self) -> None:
+        """Wait until every record is stored, at most ``delivery_timeout_s``.
+
+        Raises:
+            BrokerUnavailable: A record could not be delivered; nothing more can be sent.
+            BrokerMisconfigured: The same, for a reason that an operator must solve.
+        """
+        self._raise_if_spent()
+        try:
+            self._producer.flush(timeout=self._options.delivery_timeout_s)
+        except CLIENT_ERRORS as error:
+            self._failed = True
+            raise self._failure(error) from error
+        while self._in_flight:
+            self._await_oldest()
+
+    def close(self) -> None:
+        """Wait until every record is stored, and close the client; may be called twice.
+
+        Raises:
+            BrokerUnavailable: A record could not be delivered.
+            BrokerMisconfigured: The same, for a reason that an operator must solve.
+        """
+        if self._closed:
+            return
+        try:
+            if not self._failed:
+                self.flush()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the client and drop unsent records; never raises, may be called twice."""
+        if not self._closed:
+            self._closed = True
+            abandon(self._producer, self._options)
+
+    def _make_room(self, size_bytes: int) -> None:
+        """Wait until another ``size_bytes`` may be in flight."""
+        while self._in_flight and (
+            self._in_flight[0][0].is_done
+            or len(self._in_flight) >= self._max_records
+            or self._in_flight_bytes + size_bytes > self._max_bytes
+        ):
+            self._await_oldest()
+
+    def _await_oldest(self) -> None:
+        """Wait for the oldest unacknowledged record, and raise if its delivery failed."""
+        future, topic, size_bytes = self._in_flight.popleft()
+        self._in_flight_bytes -= size_bytes
+        try:
+            future.get(timeout=self._options.delivery_timeout_s)
+        except CLIENT_ERRORS as error:
+            self._failed = True
+            raise self._failure(error, topic) from error
+        self.delivered_count += 1
+
+    def _raise_if_spent(self) -> None:
+        if self._failed or self._closed:
+            raise BrokerUnavailable("this feeder is unusable: it was closed, or a record could not be delivered")
+
+    def _failure(self, error: Exception, topic: str | None = None) -> StreamdedupError:
+        """Return the translated error with the numbers of records taken and stored."""
+        ours = translated(error, "send records", self._options.secrets(), topic)
+        stored_count = self.delivered_count + sum(future.succeeded() for future, _, _ in self._in_flight)
+        return type(ours)(f"{ours}; records taken: {self._sent_count:,}, known to be stored: {stored_count:,}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abandon()
+
+
+def _refuse_missing_topic(error: Exception, options: KafkaOptions, topic: str) -> None:
+    """Raise ``BrokerMisconfigured`` for a missing topic, of which the client only reports a timeout."""
+    if isinstance(error, KafkaTimeoutError):
+        check_topics(options, {topic: "DESCRIBE"})
+
+
+def abandon(producer: Any, options: KafkaOptions) -> None:
+    """Close ``producer`` without sending anything more; never raises."""
     if not close_quietly("close the producer", lambda: producer.close(timeout=0), options.close_timeout_s):
-        producer._sender.force_close()  # noqa: SLF001  what close does after its wait
-        producer._closed = True  # noqa: SLF001  so that nothing is tried at exit
+        compat.force_close(producer)

@@ -1,7 +1,7 @@
-"""What the loop needs of a message system: a source of batches and a sink that publishes them whole.
+"""The message system as the daemon knows it: a source of batches, and a sink that publishes each batch as a whole.
 
-Plain data and Protocols; implementations are ``kafka`` (real) and ``testing.memory_transport`` (in process, for tests).
-Both ends are used from one thread only, the loop's.
+Plain data and Protocols. Implementations: this package (Kafka) and ``testing.memory_transport`` (in memory, for tests).
+Sources and sinks are used from the thread of the loop only.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,10 +15,10 @@ from streamdedup.position import Partition, Position
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One record as it came in: bytes, untouched.
+    """One input record; bytes are unchanged.
 
     Attributes:
-        position: Where it stands.
+        position: Topic, partition and offset.
         timestamp_ms: Record time in milliseconds since the epoch.
         key: Key bytes, or None.
         value: Value bytes, or None (a tombstone).
@@ -37,7 +37,7 @@ class Message:
     """One record to publish.
 
     Attributes:
-        topic: Where to.
+        topic: Topic.
         key: Key bytes, or None.
         value: Value bytes; None is a tombstone.
         headers: Name and value of each header.
@@ -53,11 +53,11 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A record that the client of the message system cannot parse; nothing but its place is known.
+    """A record that the client of the message system cannot parse; only its position is known.
 
     Attributes:
-        position: Where it stands.
-        reason: What the client said about it, for the operator; one line.
+        position: Topic, partition and offset.
+        reason: Error of the client, for the operator; one line.
     """
 
     position: Position
@@ -66,11 +66,11 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """How far one came in a partition.
+    """A committed offset of a partition.
 
     Attributes:
         offset: Next offset to read.
-        note: What else is to be remembered; at most 4,096 bytes, the usual limit of brokers.
+        note: Text committed with the offset; at most 4,096 bytes, the usual limit of brokers.
     """
 
     offset: int
@@ -79,19 +79,17 @@ class Bookmark:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one poll returned, together with the membership under which it was fetched.
+    """The result of one poll, with the membership under which it was fetched.
 
-    A batch holds records or unreadable ones, never both. Either way it is published like any other (a notice of their
-    places instead of alerts), and committing it steps past them.
+    Unreadable records become dead letters with their positions, and are passed when the batch is committed.
 
     Attributes:
-        records: In order within each partition.
-        unreadable: Stepped over, in order within each partition.
-        generation: Generation of the consumer group when the records were polled; never negative.
-        membership: What the sink needs to commit under that membership; opaque to the loop.
-        note: What is to be remembered along with each offset when the batch is committed.
-        topic_ids: Kafka's id of each topic when the records were polled, remembered along with the offsets too; without
-            those that are not known.
+        records: Records, in order within each partition.
+        unreadable: Unreadable records, in order within each partition.
+        generation: Generation of the consumer group at the poll; never negative.
+        membership: Membership for the commit; opaque to the loop.
+        note: Text to commit with each offset.
+        topic_ids: Kafka's id of each topic at the poll, as far as known; committed with the offsets too.
     """
 
     records: tuple[Record, ...] = ()
@@ -102,13 +100,15 @@ class Batch:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Whether there is anything to do and to commit."""
+        """Whether there is anything to process and to commit."""
         return bool(self.records or self.unreadable)
 
     def positions(self) -> Iterator[Position]:
-        """Every position that committing the batch passes, in order within each partition."""
-        yield from (record.position for record in self.records)
-        yield from (record.position for record in self.unreadable)
+        """Return every position that committing the batch passes, in order within each partition."""
+        positions = [record.position for record in self.records]
+        if not self.unreadable:
+            return iter(positions)
+        return iter(sorted([*positions, *(record.position for record in self.unreadable)]))
 
     def in_incarnations(self, incarnations: Mapping[Partition, int]) -> "Batch":
         """Return the batch with the incarnation of each partition in its positions."""
@@ -125,14 +125,14 @@ class Batch:
         )
 
     def starts(self) -> dict[Partition, int]:
-        """First offset of each partition in the batch."""
+        """Return the first offset of each partition in the batch."""
         starts: dict[Partition, int] = {}
         for position in self.positions():
             starts.setdefault(position.of, position.offset)
         return starts
 
     def ends(self) -> dict[Partition, int]:
-        """Offset to commit for each partition: that of its last record, plus one."""
+        """Return the offset to commit for each partition: that of its last record, plus one."""
         return {position.of: position.offset + 1 for position in self.positions()}
 
 
@@ -141,8 +141,8 @@ class SourceStats:
     """Counters that a source keeps for the metrics.
 
     Attributes:
-        rebalances_count: How often partitions were assigned or taken away.
-        lags: Records still to read, by partition.
+        rebalances_count: Assignments and revocations of partitions.
+        lags: Records not yet read, by partition.
     """
 
     rebalances_count: int = 0
@@ -155,16 +155,18 @@ class Source(Protocol):
     def poll(self, timeout_s: float, most: int | None = None) -> Batch:
         """Return the next records, or an empty batch after ``timeout_s``.
 
-        ``most`` lowers the number of records in this one batch, at least 1.
+        Between two calls at most ``max_poll_interval`` may pass. A batch without a valid membership is never returned:
+        the source rewinds it and returns an empty batch.
 
-        Called again and again; between two calls at most ``max_poll_interval`` may pass. A batch without a valid
-        membership is never returned: the source rewinds it and returns an empty one.
+        Args:
+            timeout_s: Longest wait in seconds.
+            most: Most records of this batch, at least 1, where fewer than usual are wanted.
 
         Raises:
             BrokerSilent: The message system has stopped answering; poll or hold again, the source goes on by itself.
             BrokerUnavailable: This source is unusable; close it and open a new one.
             Rejoin: A topic was deleted and created again; close the source and open a new one.
-            FatalError: The broker refuses us for good.
+            FatalError: The broker refuses the client permanently.
         """
 
     def poll_ahead(self, timeout_s: float, most: int) -> Batch:
@@ -177,50 +179,50 @@ class Source(Protocol):
         """
 
     def rewind(self, batch: Batch) -> None:
-        """Make the next poll start again at ``batch``; partitions no longer ours are left alone.
+        """Make the next poll start again at ``batch``, for the partitions that are still assigned. Never blocks.
 
-        Only for a batch whose publishing was never begun: after a failed ``publish`` the outcome is unknown, and a new
-        source, which goes on from the committed offset, is the only way back. Never blocks.
+        Only for a batch whose publishing has not begun. After a failed ``publish`` the outcome is unknown, and only a
+        new source, which starts at the committed offset, is correct.
         """
 
     def hold(self, timeout_s: float) -> None:
-        """Wait up to ``timeout_s`` while keeping the group membership and fetching nothing.
+        """Wait for ``timeout_s``, keep the group membership, and fetch nothing, also from newly assigned partitions.
 
-        The next ``poll`` fetches again. Partitions that arrive meanwhile are held too.
+        The next ``poll`` fetches again.
 
         Raises:
             BrokerUnavailable: This source is unusable; close it and open a new one.
         """
 
     def committed(self, partition: Partition) -> Bookmark | None:
-        """Return what the group has committed for ``partition``, or None when it has never committed anything.
+        """Return the committed offset of the group for ``partition``, or None if there is none.
 
-        What was committed for an earlier incarnation of the topic counts for nothing, neither here nor as the place to
-        begin.
+        An offset that was committed for an earlier incarnation of the topic does not count, neither here nor as the
+        starting position.
 
         Raises:
             BrokerUnavailable: Kafka did not answer in time.
         """
 
     def all_committed(self) -> dict[Partition, Bookmark]:
-        """Return what the group has committed, for every partition of its topics, ours or not.
+        """Return the committed offset of every partition of the topics that has one, assigned or not.
 
         Raises:
             BrokerUnavailable: Kafka did not answer in time.
         """
 
     def end(self, partition: Partition) -> int | None:
-        """Return the offset behind the last record of a partition as last heard; None when unknown. Sends nothing."""
+        """Return the last known offset behind the last record of a partition; None if unknown. Sends no request."""
 
     def confirm(self) -> None:
-        """Return if the group counts us among its members at this moment.
+        """Return if the group counts this process among its members at this moment.
 
-        Where each process that joins begins a new generation there is nothing to ask. A static member does not: until
-        it asks, it may be a process that was frozen, whose place and generation another one has by now.
+        A dynamic member begins a new generation when it joins, and has nothing to ask. A static member may be a process
+        that was frozen, and whose place and generation another process has taken over.
 
         Raises:
-            BrokerUnavailable: It does not, or did not answer; close the source, open a new one.
-            FatalError: Another process has our place.
+            BrokerUnavailable: The process is no member, or the group did not answer; open a new source.
+            FatalError: Another process holds the membership.
         """
 
     def commit(self, batch: Batch) -> None:
@@ -231,38 +233,38 @@ class Source(Protocol):
         """
 
     def assigned(self) -> frozenset[Partition]:
-        """Return the partitions that are ours at this moment."""
+        """Return the assigned partitions."""
 
     def partitions(self) -> frozenset[Partition]:
-        """Return all partitions of the topics, as far as they are known; no request is sent."""
+        """Return all known partitions of the topics; no request is sent."""
 
     def generation(self) -> int | None:
-        """Return the generation of the group under which the partitions are ours, or None while we are no member."""
+        """Return the generation of the group under which the partitions are assigned, or None without membership."""
 
     def stats(self) -> SourceStats:
-        """Return counters and lags; cheap, no request is sent."""
+        """Return counters and lags; no request is sent."""
 
     def close(self) -> None:
-        """Leave the group and free everything; never raises, may be called twice."""
+        """Leave the group and close the client; never raises, may be called twice."""
 
 
 class Sink(Protocol):
-    """Publishes the outcome of a batch."""
+    """Publishes the result of a batch."""
 
     def publish(self, messages: Sequence[Message], batch: Batch) -> None:
-        """Publish all ``messages`` and commit ``batch``; under exactly-once delivery in one transaction.
+        """Publish all ``messages`` and commit ``batch``; with exactly-once delivery in one transaction.
 
-        When it returns, all is durable. When it raises, the outcome is unknown: close sink *and* source, open new ones,
-        and go on from the committed offset.
+        After a normal return everything is durable. After an error the outcome is unknown: close sink *and* source,
+        open new ones, and go on from the committed offset.
 
         Raises:
-            BrokerUnavailable: Any failure that new clients may cure.
+            BrokerUnavailable: Any failure that new clients may solve.
             ProducerFenced: Another live producer took over the transactional id.
-            FatalError: The broker refuses us for good.
+            FatalError: The broker refuses the client permanently.
         """
 
     def close(self) -> None:
-        """Free everything without waiting for unsent messages; never raises, may be called twice."""
+        """Close the client without waiting for unsent messages; never raises, may be called twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,10 +272,9 @@ class ReadProgress:
     """How far a group has read a partition that holds records.
 
     Attributes:
-        is_read: Whether nothing is left to read.
-        time_ms: Record time of the next record to read, in milliseconds since the epoch; of a partition that is read to
-            its end, that of its last record. A time in the future counts as the present. None where the records there
-            have no times.
+        is_read: Whether the group has read all records.
+        time_ms: Record time of the next record to read, in milliseconds since the epoch; of the last record if all are
+            read. A time in the future counts as now. None where the records have no times.
     """
 
     is_read: bool
@@ -281,23 +282,23 @@ class ReadProgress:
 
 
 class Span(Protocol):
-    """What stood in topics when it was opened, from given times on; a context manager.
+    """The records that topics held when it was opened, from given times on; a context manager.
 
     Attributes:
-        total_count: How many offsets it has.
+        total_count: Number of offsets.
     """
 
     total_count: int
 
     def batches(self) -> Iterator[Batch]:
-        """Yield all of it, in order within each partition, and stop.
+        """Yield all records, in order within each partition.
 
         Raises:
             BrokerUnavailable: Kafka sent nothing more.
         """
 
     def done_count(self) -> int:
-        """Return how many offsets are read."""
+        """Return the number of offsets read."""
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -305,7 +306,7 @@ class Span(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Free everything."""
+        """Close the client."""
 
 
 class History(Protocol):
@@ -316,20 +317,20 @@ class History(Protocol):
     ) -> dict[Partition, ReadProgress]:
         """Return how far a group has read, by the times of records.
 
-        Where a record is gone (retention, compaction, an aborted transaction) or has no time, the first one behind it
-        that is there and has one counts.
+        In place of a record that is gone (retention, compaction, an aborted transaction) or has no time, the next
+        record with a time counts.
 
         Args:
-            topics: Their names.
-            offsets: Next offset to read of each partition; of one that is not named that is the oldest record.
-            now_ms: The present, in milliseconds since the epoch.
+            topics: Names of the topics.
+            offsets: Next offset to read of each partition; the oldest record where absent.
+            now_ms: Present time in milliseconds since the epoch.
 
         Returns:
             The progress of each partition that holds records.
 
         Raises:
-            BrokerUnavailable: Nothing answers.
-            FatalError: The broker refuses us for good, or a topic does not exist.
+            BrokerUnavailable: No broker answers.
+            FatalError: The broker refuses the client permanently, or a topic does not exist.
         """
 
     def open(
@@ -340,28 +341,28 @@ class History(Protocol):
     ) -> Span:
         """Read topics.
 
-        Each partition is read from its first record of that time or later, so that none of these is left out in any
-        order of times; records of earlier times behind it are read too.
+        Each partition is read from its first record of the given time or later. Later records with earlier times are
+        read too, so that no record since that time is left out in any order of times.
 
         Args:
-            topics: Their names.
-            since_ms: Record time to begin at, in milliseconds since the epoch, for all or by partition; None, or not
-                named, for the oldest record.
-            ends: Where to stop; of a partition that is not named nothing is read. None for all that is there now.
+            topics: Names of the topics.
+            since_ms: Record time to begin at, in milliseconds since the epoch, for all or by partition; None or absent
+                for the oldest record.
+            ends: Offset to stop at, by partition; partitions without one are not read. None for the present ends.
 
         Raises:
-            BrokerUnavailable: Nothing answers.
-            FatalError: The broker refuses us for good, or a topic does not exist.
+            BrokerUnavailable: No broker answers.
+            FatalError: The broker refuses the client permanently, or a topic does not exist.
         """
 
 
 class Transport(Protocol):
-    """Opens sources and sinks; the loop asks for new ones after a failure."""
+    """Opens a source and a sink; the loop opens new ones after a failure."""
 
     def open(self) -> tuple[Source, Sink]:
         """Connect both ends.
 
         Raises:
-            BrokerUnavailable: Nothing answers; try again later.
-            FatalError: The broker refuses us for good.
+            BrokerUnavailable: No broker answers; try again later.
+            FatalError: The broker refuses the client permanently.
         """

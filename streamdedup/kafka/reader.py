@@ -1,10 +1,12 @@
-"""Reading topics outside any consumer group: following one to see what arrives, and fetching single records.
+"""Reading topics outside any consumer group: following them, reading them to their present ends, fetching one record.
 
-Nothing is committed and nobody's partitions are taken, so any number of readers may look on. Only committed records are
-seen.
+Nothing is committed and no partition of a group is taken. Only committed records are returned.
 """
 
 import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,40 +15,57 @@ from kafka.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartit
 from kafka.structs import TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, DecodeError, StreamdedupError
-from streamdedup.kafka.client import build, close_quietly
-from streamdedup.kafka.errors import CLIENT_ERRORS, cap_client_logging, translated
+from streamdedup.kafka import compat
+from streamdedup.kafka.admin import check_topics
+from streamdedup.kafka.consumer import unpack
+from streamdedup.kafka.errors import CLIENT_ERRORS, cap_client_logging, close_quietly, translated
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.protocols import Batch, Record, Unreadable
-from streamdedup.kafka.records import records_of
-from streamdedup.kafka.topics import check_topics
-from streamdedup.kafka.unreadable import find_unreadable, may_be_unreadable
+from streamdedup.kafka.protocols import Batch, ReadProgress, Record
 from streamdedup.position import Partition, Position
 
 #: Pause after a poll that failed with an error that the client calls retriable, in seconds.
 RETRY_PAUSE_S = 0.1
-
-#: How long a fetch of a single record may wait at the broker, in milliseconds. The record is there or is not; a longer
-#: wait would only hold up the next fetch from the same broker.
+#: Longest wait for one batch while reading to the ends, in seconds. A topic may end in invisible records (aborted
+#: records, a commit marker).
+STEP_S = 0.2
+#: How long a fetch of a single record may wait at the broker, in milliseconds: the record exists or not, and a longer
+#: wait would delay the next fetch from the same broker.
 FETCH_ONE_WAIT_MS = 10
-
-#: Bytes of one fetch for a single record. A larger record still comes, alone; more would be records nobody asked for.
+#: Bytes of one fetch for a single record. A larger record still comes, alone.
 FETCH_ONE_BYTES = 65_536
-
 #: Longest single wait while fetching a record, in seconds.
 FETCH_STEP_S = 0.1
+#: Offsets before the end of a partition among which its last record is searched; markers of transactions and records
+#: that were compacted away take up some.
+LOOK_BACK = 100
+#: Records at the committed offset of a partition among which one with a time is searched.
+MAX_SEARCHED = 1_000
+
+#: Keys of a consumer's configuration that only members of a group need.
+_GROUP_KEYS = {
+    "group_id",
+    "group_instance_id",
+    "partition_assignment_strategy",
+    "max_poll_interval_ms",
+    "session_timeout_ms",
+    "heartbeat_interval_ms",
+}
 
 
-class _GroupLess:
-    """What both readers share: a consumer without a group, and closing it."""
+class _Reader:
+    """Common part: a consumer without a group; a context manager."""
 
-    def __init__(self, options: KafkaOptions, **config: Any) -> None:
+    def __init__(self, options: KafkaOptions, **changes: Any) -> None:
         cap_client_logging()
         self._options = options
         self._closed = False
-        self._consumer = build(KafkaConsumer, _consumer_config(options) | config, options)
+        config = {name: value for name, value in options.consumer().items() if name not in _GROUP_KEYS}
+        config |= {"group_id": None} | changes
+        self._consumer = compat.build(KafkaConsumer, config, options)
+        self._unreadable = compat.step_past_unreadable(self._consumer, config["max_poll_records"])
 
     def close(self) -> None:
-        """Free everything; takes at most ``close_timeout_s``, never raises, may be called twice."""
+        """Close the client; takes at most ``close_timeout_s``, never raises, may be called twice."""
         if not self._closed:
             self._closed = True
             close_quietly("close the reader", self._consumer.close, self._options.close_timeout_s)
@@ -63,23 +82,23 @@ class _GroupLess:
         self.close()
 
 
-class TopicReader(_GroupLess):
-    """Follows all partitions that the topics have when it is made.
+class TopicReader(_Reader):
+    """Follows all partitions that the topics have when it is constructed.
 
-    Once made, it misses nothing: its starting points are fixed then, not at the first poll. While Kafka is away it
-    waits and goes on by itself. Used from one thread.
+    The starting positions are fixed in the constructor, not at the first poll, so no later record is missed. While
+    Kafka is away the reader waits and goes on by itself. Used from one thread.
 
     Args:
-        options: Where Kafka is; ``topics`` are those to read. Group, delivery and transactional id are not used.
-        from_beginning: Start at the oldest records; else behind the newest ones.
+        options: How to connect, and ``topics`` to read. Group, delivery and transactional id are not used.
+        from_beginning: Start at the oldest records; else behind the newest.
 
     Raises:
-        BrokerUnavailable: Nothing answers.
-        FatalError: The broker refuses us for good, or a topic does not exist.
+        BrokerUnavailable: No broker answers.
+        FatalError: The broker refuses the client permanently, or a topic does not exist.
     """
 
     def __init__(self, options: KafkaOptions, *, from_beginning: bool = False) -> None:
-        counts = check_topics(options, ())
+        counts = check_topics(options)
         super().__init__(options, auto_offset_reset="earliest")
         partitions = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
         try:
@@ -95,60 +114,230 @@ class TopicReader(_GroupLess):
             raise
 
     def poll(self, timeout_s: float) -> Batch:
-        """Return the next records; an empty batch when none came within ``timeout_s``.
-
-        Records that the client cannot parse come as a batch of their own, and are stepped past.
+        """Return the next records; an empty batch if none arrives within ``timeout_s``.
 
         Raises:
             BrokerUnavailable: This reader is unusable; close it.
-            FatalError: The broker refuses us for good.
+            FatalError: The broker refuses the client permanently, or the library of a codec is not installed.
         """
         try:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
-        except Exception as error:  # noqa: BLE001  a parser may raise anything
-            return self._after_failed_poll(error)
-        return Batch(tuple(records_of(polled)))
-
-    def _after_failed_poll(self, error: Exception) -> Batch:
-        """An empty batch, the unreadable records, or an exception."""
-        if isinstance(error, KafkaError) and error.retriable:
+        except KafkaError as error:
+            if not error.retriable:
+                raise self._failure(error, "read topics") from error
             time.sleep(RETRY_PAUSE_S)
             return Batch()
-        # What was fetched and not yet parsed must go: the client would poll its exhausted parser for ever.
-        self._consumer._fetcher.close()  # noqa: SLF001  no public method drops it
-        try:
-            positions = {Partition(*each): self._consumer.position(each) for each in self._consumer.assignment()}
-            found = find_unreadable(self._options, positions)
-        except CLIENT_ERRORS as failure:
-            raise self._failure(failure, "look for an unreadable record") from failure
-        if not found:
+        except CLIENT_ERRORS as error:
             raise self._failure(error, "read topics") from error
-        for partition, extent in found.items():
-            self._consumer.seek(TopicPartition(*partition), extent.last + 1)
-        return Batch(
-            unreadable=tuple(
-                Unreadable(Position(*partition, offset), extent.reason)
-                for partition, extent in found.items()
-                for offset in range(extent.first, extent.last + 1)
-            )
-        )
+        return Batch(*unpack(polled, self._unreadable))
 
 
-class RecordFetcher(_GroupLess):
-    """Fetches single records by their positions, as far as Kafka still has them. Used from one thread.
+class SpanReader(TopicReader):
+    """Reads all committed records that the topics hold when it is constructed, any number of times.
 
     Args:
-        options: Where Kafka is; topics, group, delivery and transactional id are not used.
+        options: How to connect, and ``topics`` to read. Group, delivery and transactional id are not used.
+
+    Attributes:
+        beginnings: First offset of each partition at construction.
+        ends: Offset behind the last committed record of each partition at construction.
 
     Raises:
-        BrokerUnavailable: Nothing answers.
-        FatalError: The broker refuses us for good.
+        BrokerUnavailable: No broker answers.
+        FatalError: The broker refuses the client permanently, or a topic does not exist.
+    """
+
+    def __init__(self, options: KafkaOptions) -> None:
+        super().__init__(options, from_beginning=True)
+        try:
+            partitions = sorted(self._consumer.assignment())
+            self.beginnings = _by_partition(self._consumer.beginning_offsets(partitions))
+            self.ends = _by_partition(self._consumer.end_offsets(partitions))
+        except CLIENT_ERRORS as error:
+            self.close()
+            raise self._failure(error, "find the ends of the topics") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def start_at(self, starts: Mapping[Partition, int]) -> None:
+        """Make the next batch begin at ``starts``, and at the oldest record of other partitions."""
+        for partition, beginning in self.beginnings.items():
+            self._consumer.seek(TopicPartition(*partition), starts.get(partition, beginning))
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the records before the ends, in order within each partition.
+
+        Raises:
+            BrokerUnavailable: Kafka did not answer, or sent nothing more, within ``fetch_timeout_s``.
+            FatalError: The broker refuses the client permanently.
+        """
+        positions, moved_at = self._positions(), time.monotonic()
+        while any(positions[partition] < end for partition, end in self.ends.items()):
+            batch = self._before_ends(self.poll(STEP_S))
+            if batch:
+                yield batch
+            before, positions = positions, self._positions()
+            if positions != before or batch:
+                moved_at = time.monotonic()
+            elif time.monotonic() - moved_at > self._options.fetch_timeout_s:
+                raise BrokerUnavailable(
+                    f"cannot read {', '.join(self._options.topics)} to the end: Kafka sent nothing for "
+                    f"{self._options.fetch_timeout_s:g} s"
+                )
+
+    def _before_ends(self, batch: Batch) -> Batch:
+        """Drop records that were written after construction."""
+        return replace(
+            batch,
+            records=tuple(r for r in batch.records if r.position.offset < self.ends[r.position.of]),
+            unreadable=tuple(u for u in batch.unreadable if u.position.offset < self.ends[u.position.of]),
+        )
+
+    def _positions(self) -> dict[Partition, int]:
+        """Return the next offset of each partition; the one before when the client does not know it at the moment."""
+        timeout_ms = round(self._options.fetch_timeout_s * 1000)
+        try:
+            return {each: self._consumer.position(TopicPartition(*each), timeout_ms=timeout_ms) for each in self.ends}
+        except CLIENT_ERRORS as error:
+            raise self._failure(error, "read topics") from error
+
+
+class KafkaHistory:
+    """Reads topics; see ``kafka.protocols.History``.
+
+    Args:
+        options: How to connect; topics, group, delivery and transactional id are not used.
+    """
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+
+    def progress(
+        self, topics: Sequence[str], offsets: Mapping[Partition, int], now_ms: int
+    ) -> dict[Partition, ReadProgress]:
+        """Return how far a group has read; see ``kafka.protocols.History.progress``."""
+        with _ProgressReader(replace(self._options, topics=tuple(topics)), offsets, now_ms) as reader:
+            return reader.progress()
+
+    def open(
+        self,
+        topics: Sequence[str],
+        since_ms: Mapping[Partition, int | None] | int | None,
+        ends: Mapping[Partition, int] | None,
+    ) -> "KafkaSpan":
+        """Read topics; see ``kafka.protocols.History.open``."""
+        return KafkaSpan(replace(self._options, topics=tuple(topics)), since_ms, ends)
+
+
+class KafkaSpan(SpanReader):
+    """The records of topics from times on; see ``kafka.protocols.History.open`` for the arguments.
+
+    Raises:
+        BrokerUnavailable: No broker answers.
+        FatalError: The broker refuses the client permanently, or a topic does not exist.
+    """
+
+    def __init__(
+        self,
+        options: KafkaOptions,
+        since_ms: Mapping[Partition, int | None] | int | None,
+        ends: Mapping[Partition, int] | None,
+    ) -> None:
+        super().__init__(options)
+        try:
+            since = since_ms if isinstance(since_ms, Mapping) else dict.fromkeys(self.beginnings, since_ms)
+            self._starts = self._starts_at(since)
+        except BaseException:
+            self.close()
+            raise
+        if ends is not None:
+            self.ends = {each: min(end, ends.get(each, 0)) for each, end in self.ends.items()}
+        self.start_at(self._starts)
+        self.total_count = self._count_to(self.ends)
+
+    def _starts_at(self, since: Mapping[Partition, int | None]) -> dict[Partition, int]:
+        """Return the first offset at or behind the time of each partition; its end when there is none."""
+        times = {each: since.get(each) for each in self.beginnings}
+        wanted = {TopicPartition(*each): time_ms for each, time_ms in times.items() if time_ms is not None}
+        if not wanted:
+            return dict(self.beginnings)
+        try:
+            found = self._consumer.offsets_for_times(wanted, timeout_ms=round(self._options.fetch_timeout_s * 1000))
+        except CLIENT_ERRORS as error:
+            raise self._failure(error, "find a time in the topics") from error
+        places = {Partition(*partition): place for partition, place in found.items() if place is not None}
+        return {
+            each: beginning if times[each] is None else places[each].offset if each in places else self.ends[each]
+            for each, beginning in self.beginnings.items()
+        }
+
+    def _count_to(self, offsets: Mapping[Partition, int]) -> int:
+        return sum(max(0, offset - self._starts[each]) for each, offset in offsets.items())
+
+    def done_count(self) -> int:
+        """Return the number of offsets read."""
+        return self._count_to({each: min(at, self.ends[each]) for each, at in self._positions().items()})
+
+
+class _ProgressReader(SpanReader):
+    """Determines how far a group has read, by the times of records; see ``kafka.protocols.History.progress``."""
+
+    def __init__(self, options: KafkaOptions, offsets: Mapping[Partition, int], now_ms: int) -> None:
+        super().__init__(options)
+        self._offsets = {each: max(first, offsets.get(each, first)) for each, first in self.beginnings.items()}
+        self._now_ms = now_ms
+        self._times: dict[Partition, int] = {}
+        self._searched: Counter[Partition] = Counter()
+
+    def progress(self) -> dict[Partition, ReadProgress]:
+        """Return the progress of each partition that holds records.
+
+        Raises:
+            BrokerUnavailable: Kafka did not answer in time.
+            FatalError: The broker refuses the client permanently.
+        """
+        held = {each for each, beginning in self.beginnings.items() if beginning < self.ends[each]}
+        read = {each for each in held if self._offsets[each] >= self.ends[each]}
+        self._search({each: self._offsets[each] for each in held - read}, of_next=True)
+        # Some partitions hold only markers of transactions, or records that were compacted away.
+        read |= {each for each in held - read if not self._searched[each]}
+        self._search({each: max(self.beginnings[each], self.ends[each] - LOOK_BACK) for each in read}, of_next=False)
+        return {each: ReadProgress(each in read, self._times.get(each)) for each in held}
+
+    def _search(self, starts: Mapping[Partition, int], *, of_next: bool) -> None:
+        """Store the time of the first record with a time from ``starts`` on; without ``of_next``, of the last one."""
+        self.start_at(self.ends | dict(starts))
+        for batch in self.batches():
+            self._searched.update(position.of for position in batch.positions())
+            for record in batch.records:
+                partition, time_ms = record.position.of, record.timestamp_ms
+                if time_ms >= 0 and not (of_next and self._is_found(partition)):
+                    self._times[partition] = min(time_ms, self._now_ms)
+            for partition in {position.of for position in batch.positions()} if of_next else ():
+                if self._is_found(partition) or self._searched[partition] >= MAX_SEARCHED:
+                    self._consumer.seek(TopicPartition(*partition), self.ends[partition])
+
+    def _is_found(self, partition: Partition) -> bool:
+        """Return whether a credible time is known; a time in the future, which counts as now, is not."""
+        return self._times.get(partition, self._now_ms) < self._now_ms
+
+
+class RecordFetcher(_Reader):
+    """Fetches single records by position. Used from one thread.
+
+    Args:
+        options: How to connect; topics, group, delivery and transactional id are not used.
+
+    Raises:
+        BrokerUnavailable: No broker answers.
+        FatalError: The broker refuses the client permanently.
     """
 
     def __init__(self, options: KafkaOptions) -> None:
         super().__init__(
             options,
-            # Not "earliest": what has expired must be said to be gone, and not be replaced by another record.
+            # Not "earliest": an expired record is reported as gone, and not replaced by another record.
             auto_offset_reset="none",
             fetch_max_wait_ms=FETCH_ONE_WAIT_MS,
             fetch_max_bytes=FETCH_ONE_BYTES,
@@ -157,12 +346,12 @@ class RecordFetcher(_GroupLess):
         )
 
     def fetch(self, position: Position) -> Record | None:
-        """Return the record at ``position``; None when it has expired, was compacted away, or never was.
+        """Return the record at ``position``; None when it has expired, was compacted away, or never existed.
 
         Raises:
             BrokerUnavailable: Kafka did not answer within ``fetch_timeout_s``.
             DecodeError: The client cannot parse the record.
-            FatalError: The broker refuses us for good, or the library of a codec is not installed.
+            FatalError: The broker refuses the client permanently, or the library of a codec is not installed.
         """
         partition = TopicPartition(position.topic, position.partition)
         try:
@@ -176,29 +365,23 @@ class RecordFetcher(_GroupLess):
             return None
         except StreamdedupError:
             raise
-        except Exception as error:
-            # A parser may raise anything, and what was fetched must go before the next poll.
-            self._consumer._fetcher.close()  # noqa: SLF001  no public method drops it
-            if may_be_unreadable(error):
-                self._refuse_unreadable(position)
+        except CLIENT_ERRORS as error:
             raise self._failure(error, f"fetch {position}") from error
 
-    def _refuse_unreadable(self, position: Position) -> None:
-        """Raise when the record batch at ``position`` cannot be parsed; other errors are the caller's."""
-        try:
-            found = find_unreadable(self._options, {position.of: position.offset})
-        except CLIENT_ERRORS as failure:
-            raise self._failure(failure, f"fetch {position}") from failure
-        if (extent := found.get(position.of)) is not None and extent.first <= position.offset:
-            raise DecodeError("unreadable", f"cannot read {position}: {extent.reason}")
-
     def _await(self, partition: Any, position: Position) -> Record | None:
-        """Poll until the record, or a later one, or the end of the partition has come."""
+        """Poll until the record, a later one, or the end of the partition arrives."""
         deadline = time.monotonic() + self._options.fetch_timeout_s
         while True:
-            for record in records_of(self._consumer.poll(timeout_ms=round(FETCH_STEP_S * 1000))):
-                # Nothing more is wanted from here; a fetch on its way would hold up the next one.
+            polled = self._consumer.poll(timeout_ms=round(FETCH_STEP_S * 1000))
+            records, unreadable = unpack(polled, self._unreadable)
+            if records or unreadable:
+                # A fetch on its way would delay the next one.
                 self._consumer.pause(partition)
+            for broken in unreadable:
+                if broken.position == position:
+                    raise DecodeError("unreadable", f"cannot read {position}: {broken.reason}")
+                return None
+            for record in records:
                 return record if record.position == position else None
             end = self._consumer.highwater(partition)
             if end is not None and (position.offset >= end or self._consumer.position(partition) > position.offset):
@@ -207,14 +390,5 @@ class RecordFetcher(_GroupLess):
                 raise BrokerUnavailable(f"cannot fetch {position}: Kafka did not answer in time")
 
 
-def _consumer_config(options: KafkaOptions) -> dict[str, Any]:
-    """Configuration of a consumer that belongs to no group."""
-    needless = {
-        "group_instance_id",
-        "partition_assignment_strategy",
-        "max_poll_interval_ms",
-        "session_timeout_ms",
-        "heartbeat_interval_ms",
-    }
-    config = {name: value for name, value in options.consumer().items() if name not in needless}
-    return config | {"group_id": None}
+def _by_partition(offsets: Mapping[Any, int]) -> dict[Partition, int]:
+    return {Partition(*partition): offset for partition, offset in offsets.items()}

@@ -16,7 +16,7 @@ from streamdedup.index.contract import Hits
 from streamdedup.index.documents import PendingMatches
 from streamdedup.index.redis.partitions import RedisPartitions
 from streamdedup.index.redis.store import RedisBucketStore
-from streamdedup.kafka import connect, producer
+from streamdedup.kafka import producer
 from streamdedup.kafka.errors import CLIENT_ERRORS
 from tests.buckets import members_in_set
 
@@ -132,14 +132,14 @@ def no_partners(_passing: Passing) -> None:
 
 def _keep_source() -> None:
     """Let the sink know the source that was opened with it."""
-    opened = connect.KafkaTransport.open
+    opened = producer.KafkaTransport.open
 
     def open_both(self: Any) -> Any:
         source, sink = opened(self)
         sink.source = source
         return source, sink
 
-    connect.KafkaTransport.open = open_both
+    producer.KafkaTransport.open = open_both
 
 
 #: Every break, by name.

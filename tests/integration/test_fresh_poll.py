@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from streamdedup.kafka import KafkaOptions, KafkaSource, KafkaTransport, fresh_poll
+from streamdedup.kafka import KafkaOptions, KafkaSource, KafkaTransport, consumer
 from tests import servers
 
 #: Longest single poll, in seconds.
@@ -28,7 +28,7 @@ def topic(new_topic) -> str:
 @pytest.fixture
 def source(kafka, topic, monkeypatch) -> Iterator[KafkaSource]:
     # Longer than a busy machine needs to answer a fetch.
-    monkeypatch.setattr(fresh_poll, "SECOND_POLL_S", servers.DEADLINE_S)
+    monkeypatch.setattr(consumer, "SECOND_POLL_S", servers.DEADLINE_S)
     name = servers.fresh_name("group")
     options = KafkaOptions(bootstrap_servers=kafka, group_id=name, topics=(topic,), transactional_id=name)
     source, sink = KafkaTransport(options).open()
@@ -48,10 +48,10 @@ def fetched(kafka, topic, source) -> Callable[[], None]:
         first = servers.wait_until(lambda: source.poll(POLL_S, 4), what="a batch")
         assert len(first.records) == 4
         # A poll that finds records in the client's memory sends the next fetch.
-        consumer = source._consumer
-        assert [len(records) for records in consumer.poll(timeout_ms=0).values()] == [4]
+        client = source._consumer
+        assert [len(records) for records in client.poll(timeout_ms=0).values()] == [4]
         servers.produce(kafka, topic, [b"%d" % number for number in range(8, 12)])
-        servers.wait_until(lambda: consumer._fetcher._completed_fetches, what="a fetch in the background")
+        servers.wait_until(lambda: client._fetcher._completed_fetches, what="a fetch in the background")
 
     return prepare
 
@@ -63,13 +63,14 @@ def test_records_that_wait_at_the_broker_come_with_those_fetched_earlier(kafka, 
     assert [record.value for record in batch.records] == [b"%d" % number for number in range(8, 14)]
 
 
-def test_an_unreadable_record_behind_them_is_reported_by_the_next_poll(kafka, topic, source, fetched, monkeypatch):
+def test_an_unreadable_record_behind_them_is_reported_with_them(kafka, topic, source, fetched, monkeypatch):
     fetched()
     servers.produce(kafka, topic, [b"12"], headers=[(NotUtf8("name"), b"")])
     servers.produce(kafka, topic, [b"13"])
-    assert [record.position.offset for record in source.poll(POLL_S).records] == [8, 9, 10, 11]
+    first = source.poll(POLL_S)
+    assert [record.position.offset for record in first.records] == [8, 9, 10, 11]
+    assert [entry.position.offset for entry in first.unreadable] == [12]
+    assert [position.offset for position in first.positions()] == [8, 9, 10, 11, 12]
     monkeypatch.undo()  # a second poll for which nothing is there waits in vain
-    second = servers.wait_until(lambda: source.poll(POLL_S), what="the unreadable record")
-    assert [entry.position.offset for entry in second.unreadable] == [12]
-    third = servers.wait_until(lambda: source.poll(POLL_S), what="the record behind it")
-    assert [record.value for record in third.records] == [b"13"]
+    second = servers.wait_until(lambda: source.poll(POLL_S), what="the record behind it")
+    assert [record.value for record in second.records] == [b"13"]

@@ -21,8 +21,7 @@ from streamdedup.embedded.ports import free_ports
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, FatalError, ProducerFenced
 from streamdedup.findings import Level
 from streamdedup.kafka import KafkaOptions, KafkaTransport, TopicNeed, check_kafka, check_topics, create_topics
-from streamdedup.kafka.client import call_within, close_quietly
-from streamdedup.kafka.errors import cap_client_logging, translated
+from streamdedup.kafka.errors import call_within, cap_client_logging, close_quietly, translated
 from streamdedup.kafka.protocols import Batch, Message, Sink, Source
 from streamdedup.position import Partition
 from tests import servers
@@ -122,7 +121,7 @@ def test_topics_are_created_once_and_then_found(kafka):
     again = create_topics(asked, names, 1)
     assert (again.created, again.existed) == ((), tuple(sorted(names)))
     assert again.partition_counts == names
-    assert check_topics(asked, []) == names
+    assert check_topics(asked) == names
 
 
 def test_more_copies_than_brokers_are_refused_with_the_topics_name(kafka):
@@ -186,9 +185,9 @@ def test_a_process_ends_quietly_and_soon_although_kafka_is_away(own_kafka):
     script = f"""
         import sys
         from streamdedup.errors import BrokerUnavailable
-        from streamdedup.kafka import KafkaOptions, KafkaTransport, sinks
+        from streamdedup.kafka import KafkaOptions, KafkaTransport, producer
         from streamdedup.kafka.protocols import Batch, Message, Sink, Source
-        sinks.COMMIT_MARGIN_S = 0.5
+        producer.COMMIT_MARGIN_S = 0.5
         source, sink = KafkaTransport(KafkaOptions(
             bootstrap_servers={own_kafka.bootstrap_servers!r}, group_id="g", topics=({topic!r},), transactional_id="x",
             transaction_timeout_s=2.0, delivery_timeout_s=1.5, produce_timeout_s=1.0, close_timeout_s=1.0)).open()
@@ -288,7 +287,7 @@ LOGIN = {"sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "p"}
 )
 def test_what_is_no_kafka_or_wants_tls_is_told_in_words(reply, kind, words):
     with somebody_who_answers(reply) as address, pytest.raises(kind, match=words):
-        check_topics(options(address, connect_timeout_s=2.0), ())
+        check_topics(options(address, connect_timeout_s=2.0))
 
 
 @pytest.mark.parametrize(
@@ -305,7 +304,7 @@ def test_what_is_no_kafka_or_wants_tls_is_told_in_words(reply, kind, words):
 )
 def test_why_kafka_is_not_reached_is_told_in_words(kafka, changes, kind, words):
     with pytest.raises(kind, match=words) as caught:
-        check_topics(replace(options(kafka, connect_timeout_s=2.0), **changes), ())
+        check_topics(replace(options(kafka, connect_timeout_s=2.0), **changes))
     assert type(caught.value) is kind
 
 
@@ -317,7 +316,7 @@ def test_tls_that_does_not_come_about_is_told_in_words(kafka):
         asked = KafkaOptions(bootstrap_servers={kafka!r}, group_id="g", topics=("t",), delivery="at-least-once",
             connect_timeout_s=2.0, security_protocol="SSL")
         try:
-            check_topics(asked, ())
+            check_topics(asked)
         except BrokerUnavailable as error:
             print(error)
     """

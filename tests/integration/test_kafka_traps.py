@@ -23,10 +23,9 @@ from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, CodecMiss
 from streamdedup.kafka import KafkaOptions, KafkaSource, KafkaTransport, TransactionalSink
 from streamdedup.kafka import consumer as source_module
 from streamdedup.kafka import producer as producer_module
-from streamdedup.kafka.consumer import RebalanceNotes
+from streamdedup.kafka.consumer import RebalanceListener
 from streamdedup.kafka.protocols import Batch, Message, Record
-from streamdedup.kafka.reader import RecordFetcher, TopicReader
-from streamdedup.kafka.span import SpanReader
+from streamdedup.kafka.reader import RecordFetcher, SpanReader, TopicReader
 from streamdedup.position import Partition, Position
 from tests import servers
 
@@ -216,7 +215,7 @@ class TestT3T4MembershipIsTakenWithTheBatch:
             _cluster=SimpleNamespace(topic_id=lambda _topic: None, add_listener=lambda _listener: None),
         )
         options = KafkaOptions(bootstrap_servers="unused:1", group_id="g", topics=("t",), transactional_id="x")
-        assert not KafkaSource(consumer, options, RebalanceNotes())._poll(0.0, None)
+        assert not KafkaSource(consumer, options, RebalanceListener())._poll(0.0, None)
         assert sought == [(partition, 5)]
 
     def test_a_batch_is_put_back_where_the_poll_fails_after_it_has_the_records(self, monkeypatch):
@@ -225,9 +224,10 @@ class TestT3T4MembershipIsTakenWithTheBatch:
             _cluster=SimpleNamespace(topic_id=lambda _topic: None, add_listener=lambda _listener: None),
             assignment=lambda: {TopicPartition("t", 0), TopicPartition("t", 1)},
             _coordinator=SimpleNamespace(),
+            _fetcher=SimpleNamespace(),
         )
         options = KafkaOptions(bootstrap_servers="unused:1", group_id="g", topics=("t",), transactional_id="x")
-        source = KafkaSource(consumer, options, RebalanceNotes())
+        source = KafkaSource(consumer, options, RebalanceListener())
         batch = Batch((Record(Position("t", 0, 5), 0, None, b"v"),))
         monkeypatch.setattr(source, "_poll", lambda _timeout_s, _most: batch)
         monkeypatch.setattr(source, "rewind", lambda batch: sought.append(batch.starts()))
@@ -456,18 +456,18 @@ class TestT8T9RecordsThatTheClientCannotParse:
 
 def test_t12_the_listener_runs_on_the_network_thread_and_asks_the_client_for_nothing(lab, monkeypatch):
     threads: list[str] = []
-    original = RebalanceNotes._note
+    original = RebalanceListener._count
 
-    def note(self: RebalanceNotes, event: str, partitions: Any) -> None:
+    def count(self: RebalanceListener, event: str, partitions: Any) -> None:
         threads.append(threading.current_thread().name)
         original(self, event, partitions)
 
-    monkeypatch.setattr(RebalanceNotes, "_note", note)
+    monkeypatch.setattr(RebalanceListener, "_count", count)
     source, _ = lab.open()
     servers.wait_until(lambda: source.poll(POLL_S) or source.assigned(), what="an assignment")
     assert threads
     assert all(name != threading.main_thread().name for name in threads)
-    assert set(vars(source._notes)) == {"rebalances_count"}
+    assert set(vars(source._listener)) == {"rebalances_count"}
 
 
 def test_t13_transactions_follow_each_other_without_the_clients_pause(lab):

@@ -7,9 +7,10 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.kafka import KafkaHistory, KafkaOptions
-from streamdedup.kafka.feeder import Feeder
+from streamdedup.kafka.group import Bookmarks
+from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import Bookmark
-from streamdedup.kafka.span import Bookmarks, SpanReader
+from streamdedup.kafka.reader import SpanReader
 from streamdedup.position import Partition
 from tests.raw_batches import RawRecord, record_batch, send_batch
 from tests.servers import admin_client, fresh_name, produce, read_topic, wait_until

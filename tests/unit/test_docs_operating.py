@@ -10,7 +10,7 @@ import pytest
 from streamdedup import errors
 from streamdedup.cli import main as cli
 from streamdedup.daemon.logs import FOREIGN_EVENT
-from streamdedup.kafka.repeats import REPEATS_EVENT
+from streamdedup.repeats import REPEATS_EVENT
 from streamdedup.settings import Settings
 
 ROOT = Path(__file__).parents[2]

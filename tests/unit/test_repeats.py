@@ -16,8 +16,8 @@ from streamdedup.detection.model import DetectionResult
 from streamdedup.errors import FatalError
 from streamdedup.kafka import KafkaOptions
 from streamdedup.kafka import consumer as source_module
-from streamdedup.kafka.consumer import KafkaSource, RebalanceNotes
-from streamdedup.kafka.repeats import FIRST_LINES, PERIOD_S, REPEATS_EVENT, RepeatLimit
+from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
+from streamdedup.repeats import FIRST_LINES, PERIOD_S, REPEATS_EVENT, RepeatLimit
 from streamdedup.wire import ErrorCode
 
 UNLIMITED = BreakerOptions(limit=None)
@@ -67,11 +67,11 @@ def test_the_first_lines_of_a_period_are_written_and_the_rest_is_one_count(limit
             limit.info("dead_letter", "not_json", position=f"articles:0:{number}")
         assert [line["position"] for line in logs] == [f"articles:0:{number}" for number in range(FIRST_LINES)]
         clock.now_s += PERIOD_S - 0.01
-        limit.look()
+        limit.write_counts()
         assert len(logs) == FIRST_LINES
         clock.now_s += 0.01
-        limit.look()
-        limit.look()
+        limit.write_counts()
+        limit.write_counts()
     assert logs[FIRST_LINES:] == [
         {
             "event": REPEATS_EVENT,
@@ -115,7 +115,7 @@ def test_a_period_without_repeats_writes_no_count(limit, clock):
     with capture_logs() as logs:
         limit.info("dead_letter", "not_json")
         clock.now_s += PERIOD_S
-        limit.look()
+        limit.write_counts()
         limit.close()
     assert [line["event"] for line in logs] == ["dead_letter"]
 
@@ -264,19 +264,19 @@ class NeverPolls:
         pass
 
 
-class Looks:
-    """Stands in for what watches the membership."""
+class NoWatch:
+    """A watch over the membership that finds nothing."""
 
-    def look(self) -> None:
+    def check(self) -> None:
         pass
 
 
 def test_a_poll_that_is_repeated_again_and_again_takes_five_lines_and_a_count(monkeypatch):
     monkeypatch.setattr(source_module, "RETRY_PAUSE_S", 0.0)
-    monkeypatch.setattr(source_module, "SilenceWatch", lambda *_: Looks())
-    monkeypatch.setattr(source_module, "FencingWatch", lambda *_: Looks())
+    monkeypatch.setattr(source_module, "SilenceWatch", lambda *_: NoWatch())
+    monkeypatch.setattr(source_module, "FencingWatch", lambda *_: NoWatch())
     options = KafkaOptions(bootstrap_servers=("localhost:9092",), group_id="g", topics=("t",), transactional_id="x")
-    source = KafkaSource(NeverPolls(), options, RebalanceNotes())
+    source = KafkaSource(NeverPolls(), options, RebalanceListener())
     with capture_logs() as logs:
         for _ in range(40):
             assert not source.poll(0.0)

@@ -1,4 +1,4 @@
-"""What a consumer group has committed, who its members are, and waiting for them to leave."""
+"""Committed offsets and members of a consumer group, and waiting for the members to leave."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from streamdedup.cli import guards
 from streamdedup.errors import BrokerUnavailable, StreamdedupError
-from streamdedup.kafka.groups import GroupState, _named, fetch_committed
+from streamdedup.kafka.group import GroupState, _named, fetch_committed
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Bookmark
 from streamdedup.position import Partition
@@ -28,7 +28,7 @@ def a_consumer(partitions: dict[str, set[int]]) -> SimpleNamespace:
     )
 
 
-def test_what_is_committed_is_asked_for_all_partitions_of_all_topics():
+def test_committed_offsets_are_fetched_for_all_partitions_of_all_topics():
     consumer = a_consumer({"a": {0, 1}, "b": {0}})
     assert fetch_committed(consumer, OPTIONS, {}) == ({Partition("a", 1): Bookmark(7, "note")}, frozenset())
 

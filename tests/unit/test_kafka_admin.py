@@ -1,12 +1,12 @@
-"""What is wrong with the settings of a topic, and the command that mends it."""
+"""Problems of topic settings, and the commands that solve them."""
 
 import shlex
 
 import pytest
 
 from streamdedup.findings import Level
+from streamdedup.kafka.admin import TopicNeed, alter_topic, duration_text, judge_topic
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.topic_settings import TopicNeed, alter_topic, duration_text, judge_topic
 
 DAY_MS = 86_400_000
 OPTIONS = KafkaOptions(bootstrap_servers=("a:1", "b:2"), group_id="g", topics=("t",), transactional_id="x")

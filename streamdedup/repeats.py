@@ -1,7 +1,7 @@
-"""Limits log lines that are written once per record, so that a thousand bad records do not fill the log.
+"""A limit on log lines that are written once per record, so that a thousand bad records do not fill the log.
 
-Per event and code the first lines of each minute are written; the rest is counted, and the count is written as one line
-when the minute is over. Lines and counts add up to the number of events.
+For each event and code the first lines of each minute are written; the others are counted, and the count is one line at
+the end of the minute. Lines and counts add up to the number of events.
 """
 
 import time
@@ -22,7 +22,7 @@ _Key = tuple[str, str, str]
 
 @dataclass(slots=True)
 class _Period:
-    """What one event and code have logged since ``began_at_s``."""
+    """Lines of one event and code since ``began_at_s``."""
 
     began_at_s: float
     lines_count: int = 0
@@ -51,7 +51,7 @@ class RepeatLimit:
 
         Args:
             event: Name of the event.
-            code: What the limit holds for besides; also a field of the line, unless it is empty.
+            code: Limited separately; also a field of the line, unless it is empty.
             fields: Further fields of the line.
         """
         self._log("info", event, code, fields)
@@ -61,7 +61,7 @@ class RepeatLimit:
         self._log("error", event, code, fields)
 
     def _log(self, level: str, event: str, code: str, fields: dict[str, object]) -> None:
-        self.look()
+        self.write_counts()
         period = self._periods.setdefault((level, event, code), _Period(self._clock()))
         named = {"code": code} | fields if code else fields
         if period.lines_count < FIRST_LINES:
@@ -71,15 +71,15 @@ class RepeatLimit:
             period.left_out_count += 1
             period.last_fields = named
 
-    def look(self) -> None:
-        """Write the counts of the periods that are over."""
+    def write_counts(self) -> None:
+        """Write the counts of the periods that have ended."""
         now = self._clock()
         for key, period in list(self._periods.items()):
             if now - period.began_at_s >= PERIOD_S:
                 self._end(key)
 
     def close(self) -> None:
-        """Write all counts, also of periods that are not over."""
+        """Write all counts, also of periods that have not ended."""
         for key in list(self._periods):
             self._end(key)
 

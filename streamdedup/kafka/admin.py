@@ -1,0 +1,428 @@
+"""Topics: looking up, creating and checking; and all checks of Kafka before the first record.
+
+The checks change nothing. Rights on the group and on the transactional id are checked with requests that a broker
+refuses for a missing right before it reads their content; the content names no member and no producer, so a granted
+request has no effect. The requests go to any broker: a request for the coordinator would create Kafka's internal topics
+where they do not exist yet.
+"""
+
+import contextlib
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka import KafkaAdminClient
+from kafka import errors as kafka_errors
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.protocol.consumer import HeartbeatRequest
+from kafka.protocol.producer import AddOffsetsToTxnRequest
+
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
+from streamdedup.findings import Finding
+from streamdedup.kafka import compat
+from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, missing_topics, translated
+from streamdedup.kafka.options import KafkaOptions
+
+#: Replication factor that selects the broker's ``default.replication.factor``.
+BROKERS_DEFAULT = -1
+#: The topic's limit on the size of a record batch, in bytes.
+SIZE_LIMIT = "max.message.bytes"
+#: Whether the topic drops old records (``delete``), or all but the last record of each key (``compact``), or both.
+CLEANUP = "cleanup.policy"
+#: Age in milliseconds, and bytes of a partition, beyond which ``delete`` drops records; ``UNLIMITED`` for none.
+RETENTION, RETENTION_BYTES = "retention.ms", "retention.bytes"
+#: Value of ``RETENTION`` and ``RETENTION_BYTES`` for no limit.
+UNLIMITED = -1
+
+#: First version whose transactions are fenced by the generation of the consumer group (KIP-447).
+_TRANSACTIONS_SINCE = (2, 5)
+#: The broker's limits on what a client may ask for, in milliseconds.
+_LONGEST_TRANSACTION = "transaction.max.timeout.ms"
+_SHORTEST_SESSION, _LONGEST_SESSION = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
+#: Milliseconds in each unit of a duration, longest first.
+_UNITS_MS = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1000}
+
+
+@contextlib.contextmanager
+def admin_client(options: KafkaOptions) -> Iterator[Any]:
+    """Yield an admin client and close it.
+
+    Raises:
+        BrokerUnavailable: No broker answers.
+        FatalError: The broker refuses the client permanently.
+    """
+    admin = compat.build(KafkaAdminClient, options.admin(), options)
+    try:
+        yield admin
+    except CLIENT_ERRORS as error:
+        raise translated(error, "ask Kafka about its topics", options.secrets()) from error
+    finally:
+        close_quietly("close the admin client", admin.close, options.close_timeout_s)
+
+
+# Looking up and creating topics
+
+
+def check_topics(options: KafkaOptions, needed: Mapping[str, str] | None = None) -> dict[str, int]:
+    """Check that topics exist and may be used; return the number of partitions of each.
+
+    Args:
+        options: How to connect.
+        needed: Operation that each topic is needed for, by topic; None for ``READ`` on the input topics.
+
+    Raises:
+        BrokerUnavailable: No broker answers.
+        BrokerMisconfigured: A topic is missing, or a right on it.
+    """
+    needed = dict.fromkeys(options.topics, "READ") if needed is None else needed
+    with admin_client(options) as admin:
+        counts, missing, refused = _look_up(admin, needed)
+    if refused:
+        raise _lacking_rights({name: needed[name] for name in refused})
+    if missing:
+        raise missing_topics(missing)
+    return counts
+
+
+def _look_up(admin: Any, needed: Mapping[str, str]) -> tuple[dict[str, int], list[str], list[str]]:
+    """Return the partition counts of usable topics, the missing topics, and the topics without the needed right."""
+    counts: dict[str, int] = {}
+    missing: list[str] = []
+    refused: list[str] = []
+    for topic in admin.describe_topics(sorted(needed)):
+        name, kind = topic["name"], kafka_errors.for_code(topic["error_code"])
+        granted = topic.get("authorized_operations")  # None where the broker does not tell
+        if kind in {kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError}:
+            missing.append(name)
+        elif kind is kafka_errors.TopicAuthorizationFailedError or not (granted is None or needed[name] in granted):
+            refused.append(name)
+        elif kind is not kafka_errors.NoError:
+            raise translated(kind(kind.description), "look up a topic", topic=name)
+        else:
+            counts[name] = len(topic["partitions"])
+    missing += [name for name in needed if name not in {*counts, *missing, *refused}]
+    return counts, missing, refused
+
+
+def _lacking_rights(needed: Mapping[str, str]) -> BrokerMisconfigured:
+    rights = ", ".join(f"{operation} on topic {name}" for name, operation in needed.items())
+    return BrokerMisconfigured(f"Kafka refuses us: the user lacks rights; grant {rights} (if it exists)")
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopics:
+    """Result of ``create_topics``.
+
+    Attributes:
+        created: Names of the new topics.
+        existed: Names of the topics that existed, and are unchanged.
+        partition_counts: Number of partitions of those that existed, if the user may describe them.
+    """
+
+    created: tuple[str, ...]
+    existed: tuple[str, ...]
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def create_topics(
+    options: KafkaOptions,
+    partition_counts: Mapping[str, int],
+    replication_factor: int,
+    configs: Mapping[str, Mapping[str, str]] | None = None,
+    kept_ms: Mapping[str, int] | None = None,
+) -> CreatedTopics:
+    """Create the topics that do not exist, and wait until they can be used.
+
+    Args:
+        options: How to connect.
+        partition_counts: Number of partitions of each topic.
+        replication_factor: Copies of each partition, or ``BROKERS_DEFAULT``.
+        configs: Settings by topic, such as ``{"max.message.bytes": "4194304"}``.
+        kept_ms: Least retention by topic, in milliseconds, for brokers with a shorter default.
+
+    Raises:
+        BrokerUnavailable: No broker answers, or the topics were not created in time.
+        BrokerMisconfigured: Kafka refuses (rights, replication factor, settings).
+    """
+    created: list[str] = []
+    existed: list[str] = []
+    with admin_client(options) as admin:
+        wanted = {
+            name: {
+                "num_partitions": count,
+                "replication_factor": replication_factor,
+                "configs": dict((configs or {}).get(name, {})),
+            }
+            for name, count in partition_counts.items()
+        }
+        _extend_retention(admin, wanted, kept_ms or {})
+        for topic in admin.create_topics(wanted, raise_errors=False)["topics"]:
+            kind = kafka_errors.for_code(topic["error_code"])
+            if kind is kafka_errors.NoError:
+                created.append(topic["name"])
+            elif kind is kafka_errors.TopicAlreadyExistsError:
+                existed.append(topic["name"])
+            else:
+                raise _not_created(kind, topic)
+        admin.wait_for_topics(created, timeout_ms=round(options.connect_timeout_s * 1000))
+        known = {
+            topic["name"]: len(topic["partitions"])
+            for topic in (admin.describe_topics(existed) if existed else ())
+            if kafka_errors.for_code(topic["error_code"]) is kafka_errors.NoError
+        }
+    return CreatedTopics(tuple(sorted(created)), tuple(sorted(existed)), known)
+
+
+def _extend_retention(admin: Any, wanted: Mapping[str, dict[str, Any]], kept_ms: Mapping[str, int]) -> None:
+    """Set the retention of topics for which the default of the broker is shorter than ``kept_ms``.
+
+    A request that only validates the creation returns the settings that the topic would have, if the user may read
+    them.
+    """
+    asked = {name: wanted[name] for name in kept_ms}
+    answer = admin.create_topics(asked, validate_only=True, raise_errors=False) if asked else {"topics": ()}
+    for topic in answer["topics"]:
+        default = (topic.get("configs") or {}).get(RETENTION)
+        needed_ms = kept_ms[topic["name"]]
+        if default is not None and UNLIMITED < int(default["value"]) < needed_ms:
+            wanted[topic["name"]]["configs"][RETENTION] = str(needed_ms)
+
+
+def _not_created(kind: Any, topic: Mapping[str, Any]) -> Exception:
+    text = topic.get("error_message") or kind.description or kind.__name__
+    if issubclass(kind, (kafka_errors.InvalidReplicationFactorError, kafka_errors.InvalidConfigurationError)):
+        return BrokerMisconfigured(f"cannot create topic {topic['name']}: {text}")
+    return translated(kind(text), f"create topic {topic['name']}")
+
+
+# Checks of the cluster, the group and transactions
+
+
+def check_kafka(options: KafkaOptions, needs: Sequence["TopicNeed"]) -> Iterator[Finding]:
+    """Yield the result of each check.
+
+    The number of requests is fixed, each takes at most ``connect_timeout_s``, and the first that is not answered ends
+    the checks. With ``api_version`` set, settings of brokers and topics are not requested: such a broker may not
+    support it.
+
+    Args:
+        options: How to connect.
+        needs: Requirements of each topic.
+    """
+    try:
+        with admin_client(options) as admin:
+            count = len(admin.describe_cluster()["brokers"])
+            brokers = "1 broker" if count == 1 else f"{count} brokers"
+            version = ".".join(map(str, compat.broker_version(admin)))
+            text = f"Kafka at {options.address} answers: {brokers}, version {version}, {options.security_protocol}"
+            yield Finding.ok("kafka", "Kafka", text)
+            yield _check_group(admin, options)
+            if options.delivery == "exactly-once":
+                yield _check_transactions(admin, options)
+            yield from _check_topics(admin, options, needs)
+    except (BrokerUnavailable, BrokerMisconfigured) as error:
+        yield Finding.failure("kafka", "Kafka", error)
+
+
+def _check_group(admin: Any, options: KafkaOptions) -> Finding:
+    subject = f"group {options.group_id}"
+    reply = compat.send_request(admin, HeartbeatRequest(group_id=options.group_id, generation_id=-1, member_id=""))
+    kind = kafka_errors.for_code(reply.error_code)
+    if issubclass(kind, kafka_errors.AuthorizationError):
+        return Finding.failure("group", subject, translated(kind(), f"use the consumer group {options.group_id}"))
+    limits = _broker_limits(admin, options, (_SHORTEST_SESSION, _LONGEST_SESSION))
+    session_ms = round(options.session_timeout_s * 1000)
+    shortest_ms, longest_ms = limits.get(_SHORTEST_SESSION, session_ms), limits.get(_LONGEST_SESSION, session_ms)
+    if not shortest_ms <= session_ms <= longest_ms:
+        error = BrokerMisconfigured(
+            f"kafka.session_timeout is {session_ms} ms; the broker allows {shortest_ms} to {longest_ms} "
+            f"({_SHORTEST_SESSION}, {_LONGEST_SESSION})"
+        )
+        return Finding.failure("group", subject, error)
+    return Finding.ok("group", subject, f"group {options.group_id}: READ granted")
+
+
+def _check_transactions(admin: Any, options: KafkaOptions) -> Finding:
+    name = str(options.transactional_id)
+    subject = f"transactional id {name}"
+    if compat.broker_version(admin) < _TRANSACTIONS_SINCE:
+        error = BrokerMisconfigured(
+            'Kafka is older than 2.5, which exactly-once delivery needs; set kafka.delivery = "at-least-once"'
+        )
+        return Finding.failure("transactions", subject, error)
+    request = AddOffsetsToTxnRequest(
+        transactional_id=name, producer_id=-1, producer_epoch=-1, group_id=options.group_id
+    )
+    kind = kafka_errors.for_code(compat.send_request(admin, request).error_code)
+    # A missing right on the group is reported by the check of the group.
+    if issubclass(kind, kafka_errors.TransactionalIdAuthorizationFailedError):
+        return Finding.failure("transactions", subject, translated(kind(), "use transactions"))
+    ours_ms = round(options.transaction_timeout_s * 1000)
+    longest_ms = _broker_limits(admin, options, (_LONGEST_TRANSACTION,)).get(_LONGEST_TRANSACTION)
+    if longest_ms is not None and longest_ms < ours_ms:
+        error = BrokerMisconfigured(
+            f"kafka.transaction_timeout is {ours_ms} ms, the broker's {_LONGEST_TRANSACTION} {longest_ms}: lower ours "
+            "or raise the broker's"
+        )
+        return Finding.failure("transactions", subject, error)
+    unknown = "" if longest_ms is not None else f" ({_LONGEST_TRANSACTION} is not readable with these rights)"
+    return Finding.ok("transactions", subject, f"transactions: WRITE granted on {name}{unknown}")
+
+
+def _broker_limits(admin: Any, options: KafkaOptions, names: Sequence[str]) -> dict[str, int]:
+    """Return settings of one broker, if the user may read them."""
+    if options.api_version is not None:
+        return {}
+    broker = str(admin.describe_cluster()["brokers"][0]["broker_id"])
+    resource = ConfigResource(ConfigResourceType.BROKER, broker, dict.fromkeys(names))
+    try:
+        described = admin.describe_configs([resource], config_filter="all")
+    except kafka_errors.AuthorizationError:
+        return {}
+    found = described.get("broker", {}).get(broker, {})
+    return {name: int(found[name]["value"]) for name in names if name in found}
+
+
+# Checks of topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicNeed:
+    """Requirements of one topic.
+
+    Attributes:
+        name: Name of the topic.
+        operation: Right that the user needs: ``READ`` or ``WRITE``.
+        message_bytes: Size of the largest message that is written, in bytes; None for a topic that is read.
+        compaction_loss: Consequence of compaction, following "it is compacted, which"; None where it is allowed.
+        kept_ms: Least time for which the topic must keep records, in milliseconds; None for any.
+        kept_for: Purpose of the kept records, for the operator.
+    """
+
+    name: str
+    operation: str
+    message_bytes: int | None = None
+    compaction_loss: str | None = None
+    kept_ms: int | None = None
+    kept_for: str = "a rebuild of the index"
+
+
+def _check_topics(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed]) -> Iterator[Finding]:
+    operations = {need.name: need.operation for need in needs}
+    counts, missing, refused = _look_up(admin, operations)
+    for name in refused:
+        yield Finding.failure("topic_rights", f"topic {name}", _lacking_rights({name: operations[name]}))
+    for name in missing:
+        yield Finding.failure("topic_exists", f"topic {name}", missing_topics([name]), None)
+    usable = [need for need in needs if need.name in counts]
+    if options.api_version is not None or not usable:
+        for need in usable:
+            text = f"topic {need.name}: {need.operation} granted; its settings are not asked for (kafka.api_version)"
+            yield Finding.ok("topic", f"topic {need.name}", text)
+        return
+    asked = dict.fromkeys((SIZE_LIMIT, CLEANUP, RETENTION, RETENTION_BYTES))
+    resources = [ConfigResource(ConfigResourceType.TOPIC, need.name, asked) for need in usable]
+    found = admin.describe_configs(resources, config_filter="all")["topic"]
+    for need in usable:
+        settings = {key: str(entry["value"]) for key, entry in found.get(need.name, {}).items()}
+        yield from judge_topic(options, need, counts[need.name], settings)
+
+
+def judge_topic(options: KafkaOptions, need: TopicNeed, count: int, settings: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the problems of a topic's settings; without any, one finding that describes the topic.
+
+    Args:
+        options: How to connect, for the commands that solve the problems.
+        need: Requirements.
+        count: Number of partitions.
+        settings: Settings of the topic; empty when the user may not read them.
+    """
+    subject = f"topic {need.name}"
+    if not settings:
+        yield Finding.warning(
+            "topic_settings",
+            subject,
+            f"{subject}: size of messages, retention and compaction cannot be checked; grant DESCRIBE_CONFIGS on "
+            f"topic {need.name} to have them checked",
+        )
+        return
+    problems = [*_size(options, need, settings), *_cleanup(options, need, settings), *_kept(options, need, settings)]
+    if not problems:
+        partitions = "1 partition" if count == 1 else f"{count:,} partitions"
+        yield Finding.ok("topic", subject, f"{subject}: {need.operation} granted, {partitions}, {_described(settings)}")
+    yield from problems
+
+
+def _size(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -> Iterator[Finding]:
+    limit_bytes = int(settings[SIZE_LIMIT])
+    if need.message_bytes is None or limit_bytes >= need.message_bytes:
+        return
+    error = BrokerMisconfigured(
+        f"topic {need.name} takes messages of {limit_bytes} bytes, ours may have {need.message_bytes}: raise its "
+        f"{SIZE_LIMIT}, or lower kafka.max_message_bytes"
+    )
+    command = alter_topic(options, need.name, {SIZE_LIMIT: str(need.message_bytes)})
+    yield Finding.failure("topic_size", f"topic {need.name}", error, command)
+
+
+def _cleanup(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -> Iterator[Finding]:
+    if need.compaction_loss is None or "compact" not in settings[CLEANUP]:
+        return
+    error = BrokerMisconfigured(
+        f"topic {need.name} is compacted, which {need.compaction_loss}: set its {CLEANUP} to delete"
+    )
+    command = alter_topic(options, need.name, {CLEANUP: "delete"})
+    yield Finding.failure("topic_cleanup", f"topic {need.name}", error, command)
+
+
+def _kept(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -> Iterator[Finding]:
+    if need.kept_ms is None or "delete" not in settings[CLEANUP]:
+        return
+    wanted: dict[str, str] = {}
+    lacks: list[str] = []
+    kept_ms, kept_bytes = int(settings[RETENTION]), int(settings[RETENTION_BYTES])
+    if kept_ms != UNLIMITED and kept_ms < need.kept_ms:
+        lacks.append(f"for {duration_text(kept_ms)} only")
+        wanted[RETENTION] = str(need.kept_ms)
+    if kept_bytes != UNLIMITED:
+        lacks.append(f"at most {kept_bytes:,} bytes of a partition")
+        wanted[RETENTION_BYTES] = str(UNLIMITED)
+    if lacks:
+        text = (
+            f"topic {need.name} keeps records {' and '.join(lacks)}; {need.kept_for} needs all records of the last "
+            f"{duration_text(need.kept_ms)}"
+        )
+        command = alter_topic(options, need.name, wanted)
+        yield Finding.warning("topic_retention", f"topic {need.name}", text, command)
+
+
+def _described(settings: Mapping[str, str]) -> str:
+    kept_ms, kept_bytes = int(settings[RETENTION]), int(settings[RETENTION_BYTES])
+    kept = "kept for ever" if kept_ms == UNLIMITED else f"kept for {duration_text(kept_ms)}"
+    if "delete" not in settings[CLEANUP]:
+        kept = "compacted"
+    elif "compact" in settings[CLEANUP]:
+        kept += ", compacted"
+    elif kept_bytes != UNLIMITED:
+        kept += f", at most {kept_bytes:,} bytes of a partition"
+    return f"messages of up to {int(settings[SIZE_LIMIT]):,} bytes, {kept}"
+
+
+def duration_text(duration_ms: int) -> str:
+    """Return a duration in the largest unit that leaves a whole number."""
+    for unit, length_ms in _UNITS_MS.items():
+        count, rest = divmod(duration_ms, length_ms)
+        if count and not rest:
+            return f"{count:,} {unit}" + ("" if count == 1 else "s")
+    return f"{duration_ms:,} ms"
+
+
+def alter_topic(options: KafkaOptions, topic: str, configs: Mapping[str, str]) -> str:
+    """Return the command line of Kafka that changes settings of a topic."""
+    words: Sequence[str] = ("kafka-configs.sh", "--bootstrap-server", options.address)
+    if options.security_protocol != "PLAINTEXT":
+        # TLS and login, which that program reads from a file of the administrator.
+        words = (*words, "--command-config", "admin.properties")
+    added = ",".join(f"{key}={value}" for key, value in configs.items())
+    return shlex.join((*words, "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", added))

@@ -1,0 +1,480 @@
+"""The only module that relies on private parts of the Kafka client (kafka-python 3.0.12).
+
+Each function and class here names the behaviour of the client, the consequence without the workaround, and the test
+that shows the workaround (``Test:``). ``tests/unit/test_kafka_compat.py`` checks that no other module of the package
+uses private parts of the client, and that each named test exists.
+
+    build, force_close      clients that leave nothing behind
+    step_past_unreadable    record batches that the client cannot parse
+    bound_decompression     record batches that decompress to gigabytes
+    all others              state of a client that has no public method
+"""
+
+import gzip
+import io
+import logging
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import lz4.frame
+import zstandard
+from kafka.codec import snappy_decode
+from kafka.consumer.fetcher import Fetcher
+from kafka.errors import FencedInstanceIdError, KafkaError, KafkaTimeoutError
+from kafka.net.compat import KafkaNetClient
+from kafka.record import default_records, legacy_records
+from kafka.structs import MemberState, TopicPartition
+
+from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, codec_missing, described, is_final, not_connected
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.position import Partition
+
+logger = logging.getLogger(__name__)
+
+#: Longest error text of an unreadable record, in characters.
+MAX_REASON_CHARS = 200
+#: Bytes of gzip that are decompressed at once.
+_CHUNK_BYTES = 1 << 20
+#: First bytes of a snappy-java frame; blocks follow, each after its length.
+_XERIAL_MAGIC = b"\x82SNAPPY\0"
+_XERIAL_HEADER_BYTES = 16
+
+
+# Building and closing clients
+
+
+def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOptions) -> Any:
+    """Return a client of ``kind``; a failed attempt leaves nothing behind.
+
+    A constructor of the client that fails leaves its network thread and its sockets open. A factory therefore records
+    the network part, and this function closes it. The time limit is that of connecting plus one request.
+
+    Test: ``test_nobody_at_the_address_is_said_in_time_and_leaves_nothing_behind``.
+
+    Raises:
+        BrokerUnavailable: No broker answers.
+        FatalError: The broker refuses the client permanently.
+    """
+    bound_decompression(options.max_batch_bytes)
+    networks: list[Any] = []
+    reasons: list[Exception] = []
+
+    def factory(**configs: Any) -> Any:
+        networks.append(KafkaNetClient(**configs))
+        _record_refusals(networks[-1], reasons)
+        return networks[-1]
+
+    try:
+        client = kind(**config, kafka_client=factory)
+    except BaseException as error:
+        for network in networks:
+            close_quietly("close the network part", network.close, options.close_timeout_s)
+        if isinstance(error, CLIENT_ERRORS):
+            # A timeout only says that there is no connection. No error is chained as the cause: some texts of the
+            # client contain configuration values.
+            reason = reasons[-1] if reasons and isinstance(error, KafkaTimeoutError) else error
+            doing = f"connect to Kafka at {options.address} ({options.security_protocol})"
+            raise not_connected(reason, doing, options.secrets()) from None
+        raise
+    for network in networks:
+        del network._manager.get_connection  # the method of the class is in effect again
+    return client
+
+
+def _record_refusals(network: Any, reasons: list[Exception]) -> None:
+    """Append to ``reasons`` why connections fail, and stop connecting after the first permanent reason.
+
+    The client drops a refused login after logging it. Without this function a wrong password is tried again until the
+    timeout, and is reported as a broker that does not answer.
+    """
+    manager = network._manager
+    connect = manager.get_connection
+
+    def get_connection(node_id: Any, **options: Any) -> Any:
+        for reason in reasons:
+            if is_final(reason):
+                raise reason
+        connection = connect(node_id, **options)
+        connection.close_future.add_errback(reasons.append)
+        if connection.transport is None:
+            _read_before_close(connection)
+        return connection
+
+    manager.get_connection = get_connection
+
+
+def _read_before_close(connection: Any) -> None:
+    """Let a new connection process data that arrives together with the end of the connection.
+
+    A broker answers a wrong password and closes the connection at once. The client drops data that it receives together
+    with the end, and then reports a closed connection only.
+    """
+    made = connection.connection_made
+
+    def connection_made(transport: Any) -> None:
+        receive = transport._sock_recv
+
+        def receive_data_first() -> tuple[bytes, Exception | None]:
+            data, error = receive()
+            return data, (None if data else error)  # the next call sees the end again
+
+        transport._sock_recv = receive_data_first
+        made(transport)
+
+    connection.connection_made = connection_made
+
+
+def force_close(producer: Any) -> None:
+    """Stop the thread of a producer whose ``close`` did not return.
+
+    ``KafkaProducer.close`` waits for undeliverable messages, raises, leaves its thread running, and repeats the wait
+    when Python exits.
+
+    Test: ``test_a_process_ends_quietly_and_soon_although_kafka_is_away``.
+    """
+    producer._sender.force_close()
+    producer._closed = True
+
+
+# Record batches that the client cannot parse
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableRange:
+    """Consecutive offsets that the client cannot parse; takes the place of a record in the result of a poll.
+
+    Attributes:
+        topic: Topic.
+        partition: Number of the partition.
+        offset: First such offset.
+        last: Last offset of the range.
+        reason: Error of the parser.
+        value: Always None, as in a tombstone.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    last: int
+    reason: str
+    value: None = None
+
+
+def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRange]:
+    """Make a consumer return unreadable offsets as ``UnreadableRange`` in place of records.
+
+    Unreadable are an unknown codec, a wrong checksum, a header name that is not UTF-8, a batch above the limit of
+    ``bound_decompression``. The client parses whole record batches, so the first unreadable record also hides the
+    records behind it in the same record batch. The client raises an error that names no offset, keeps the exhausted
+    parser, and then polls this parser for ever, whatever the timeout.
+
+    Test: ``TestT8T9RecordsThatTheClientCannotParse``.
+
+    Args:
+        consumer: The consumer of the client.
+        max_offsets: Most offsets in one range; the rest of a record batch follows as further ranges.
+
+    Returns:
+        A list to which each range is also appended, so that a caller searches the records of a poll for ranges only
+        when there are any.
+    """
+    found: list[UnreadableRange] = []
+    consumer._fetcher.PartitionRecords = partial(_PartitionRecords, found, max_offsets)
+    return found
+
+
+class _RecordBatches:
+    """The record batches of one fetch, with the one that is being parsed as ``current``."""
+
+    def __init__(self, records: Any) -> None:
+        self._records = records
+        self.current: Any = None
+
+    def next_batch(self) -> Any:
+        self.current = self._records.next_batch()
+        return self.current
+
+
+class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the client is untyped
+    """The client's parser of one fetched partition; adds nothing to the work per record."""
+
+    def __init__(
+        self, found: list[UnreadableRange], max_offsets: int, offset: int, tp: Any, records: Any, **options: Any
+    ) -> None:
+        self._found = found
+        self._max_offsets = max_offsets
+        self._batches = _RecordBatches(records)
+        super().__init__(offset, tp, self._batches, **options)
+
+    def take(self, n: int | None = None) -> list[Any]:
+        """Return up to ``n`` records, or one unreadable range.
+
+        Raises:
+            CodecMissing: The library of a codec is not installed; the records become readable once it is.
+        """
+        try:
+            return list(super().take(n))
+        except MemoryError:
+            self.drain()
+            raise
+        except Exception as error:
+            self.drain()  # otherwise the client polls the exhausted parser for ever
+            where = f"cannot read {Partition(*self.topic_partition)} from offset {self._at()} on"
+            missing = codec_missing(error, where)
+            if missing is not None:
+                raise missing from error
+            if self.next_fetch_offset > self.fetch_offset:
+                return []  # the next fetch begins at the unreadable record
+            return [self._range(error)]
+
+    def _at(self) -> int:
+        return int(max(self.next_fetch_offset, self.fetch_offset))
+
+    def _range(self, error: Exception) -> UnreadableRange:
+        """Return the unreadable range at the beginning of the fetch, and set the position behind it."""
+        batch = self._batches.current
+        if batch is None or batch.magic < 2 or batch.last_offset < self._at():
+            # Formats before Kafka 0.11 have no header with the last offset, and the header itself may be damaged.
+            raise KafkaError(f"a record batch without a readable header: {described(error)}") from error
+        first = max(self._at(), batch.base_offset)
+        last = min(batch.last_offset, first + self._max_offsets - 1)
+        reason = described(error)[:MAX_REASON_CHARS]
+        found = UnreadableRange(self.topic_partition.topic, self.topic_partition.partition, first, last, reason)
+        self._found.append(found)
+        self.next_fetch_offset = last + 1
+        return found
+
+
+# Record batches that decompress to gigabytes
+
+
+class GrownTooLarge(ValueError):
+    """A record batch decompresses to more than is allowed."""
+
+
+def bound_decompression(max_bytes: int) -> None:
+    """Replace the decoders of the client by decoders that raise ``GrownTooLarge`` above ``max_bytes``.
+
+    The client decompresses a record batch to any size: two megabytes of repetitions become gigabytes, and the process
+    is killed for lack of memory, again after each restart. Limits of brokers count compressed bytes. With the limit
+    such a record batch is unreadable.
+
+    Test: ``test_the_clients_parsers_use_them``.
+    """
+    decoders: dict[str, Callable[..., bytes]] = {
+        "gzip_decode": ungzip,
+        "lz4_decode": unlz4,
+        "zstd_decode": unzstd,
+        "snappy_decode": unsnappy,
+    }
+    for module in (default_records, legacy_records):
+        for name, decoder in decoders.items():
+            if hasattr(module, name):
+                setattr(module, name, partial(decoder, max_bytes=max_bytes))
+
+
+def ungzip(payload: bytes, max_bytes: int) -> bytes:
+    """Decompress gzip; raise ``GrownTooLarge`` above ``max_bytes``."""
+    content = bytearray()
+    with gzip.GzipFile(fileobj=io.BytesIO(payload)) as reader:
+        # In chunks: one read of everything holds three copies.
+        while len(content) <= max_bytes and (chunk := reader.read(_CHUNK_BYTES)):
+            content += chunk
+    return _within(bytes(content), max_bytes)
+
+
+def unzstd(payload: bytes, max_bytes: int) -> bytes:
+    """Decompress zstd; raise ``GrownTooLarge`` above ``max_bytes``."""
+    with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(payload), read_across_frames=True) as reader:
+        return _within(reader.read(max_bytes + 1), max_bytes)
+
+
+def unlz4(payload: bytes, max_bytes: int) -> bytes:
+    """Decompress one LZ4 frame; raise ``GrownTooLarge`` above ``max_bytes``, ``RuntimeError`` for a cut frame."""
+    decompressor = lz4.frame.LZ4FrameDecompressor()
+    content = _within(decompressor.decompress(payload, max_length=max_bytes + 1), max_bytes)
+    if not decompressor.eof:
+        raise RuntimeError("the LZ4 frame ends too early")
+    return content
+
+
+def unsnappy(payload: bytes, max_bytes: int) -> bytes:
+    """Decompress snappy, bare or in the blocks of snappy-java; raise ``GrownTooLarge`` above ``max_bytes``."""
+    blocks = list(_snappy_blocks(payload))
+    if sum(_snappy_bytes(block) for block in blocks) > max_bytes:
+        raise _too_large(max_bytes)
+    # kafka-python 3.0 reads a frame without blocks as a bare block, and fails.
+    return bytes(snappy_decode(payload)) if blocks else b""
+
+
+def _snappy_blocks(payload: bytes) -> Iterator[bytes]:
+    if not payload.startswith(_XERIAL_MAGIC):
+        yield payload
+        return
+    start = _XERIAL_HEADER_BYTES
+    while start < len(payload):
+        (length,) = struct.unpack_from(">i", payload, start)
+        if length < 0:
+            raise ValueError("a snappy block has a negative length")
+        yield payload[start + 4 : start + 4 + length]
+        start += 4 + length
+
+
+def _snappy_bytes(block: bytes) -> int:
+    """Return the decompressed length that a block declares: a varint at its beginning."""
+    length = 0
+    for place, byte in enumerate(block[:5]):
+        length |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            break
+    return length
+
+
+def _within(content: bytes, max_bytes: int) -> bytes:
+    if len(content) > max_bytes:
+        raise _too_large(max_bytes)
+    return content
+
+
+def _too_large(max_bytes: int) -> GrownTooLarge:
+    return GrownTooLarge(f"the record batch decompresses to more than {max_bytes:,} bytes (kafka.max_batch_bytes)")
+
+
+# State of a client that has no public method
+
+
+def has_fetched(consumer: Any) -> bool:
+    """Return whether the client holds fetched records that no poll has returned.
+
+    A poll with timeout 0 is no replacement: if the answer to a fetch arrives just as a poll begins, the poll sleeps for
+    ``retry_backoff_ms``, 100 ms.
+
+    Test: ``test_records_that_were_waited_for_are_not_followed_by_another_poll``.
+    """
+    fetcher = consumer._fetcher
+    return bool(fetcher._completed_fetches or fetcher._next_partition_records)
+
+
+def assigned_states(consumer: Any) -> Mapping[Any, Any]:
+    """Return the client's state of each assigned partition: ``position`` and ``highwater``, without a request.
+
+    ``KafkaConsumer.position`` may ask the broker and wait. A state object lives as long as the assignment: a partition
+    that was revoked and assigned again has another one, and begins at the committed offset.
+
+    Test: ``test_the_private_parts_of_the_client_that_are_relied_on_exist``.
+    """
+    states: Mapping[Any, Any] = consumer._subscription.assignment
+    return states
+
+
+def known_partitions(consumer: Any, topic: str) -> set[int]:
+    """Return the partition numbers of a topic in the client's metadata; ``partitions_for_topic`` may ask and wait.
+
+    Test: ``test_a_member_knows_of_the_partitions_of_others_too``.
+    """
+    try:
+        return set(consumer._cluster.partitions_for_topic(topic) or ())
+    except KeyError:  # the network thread is replacing the metadata
+        return set()
+
+
+def watch_topic_ids(consumer: Any, listener: Callable[[Any], None]) -> None:
+    """Call ``listener`` with the client's metadata (``topic_id``) now, and on the network thread at each update.
+
+    No public method of the consumer returns topic ids.
+
+    Test: ``test_a_running_daemon_finds_it_by_itself``.
+    """
+    consumer._cluster.add_listener(listener)
+    listener(consumer._cluster)
+
+
+def request_metadata(consumer: Any) -> Any:
+    """Ask for the metadata of the consumer's topics; return the client's future. Public methods ask about all topics.
+
+    Test: ``test_refusals_count_as_silence_too``.
+    """
+    return consumer._client.cluster.request_update()
+
+
+def fetch_committed_offsets(consumer: Any, partitions: list[TopicPartition], timeout_ms: int) -> Mapping[Any, Any]:
+    """Return the committed offset of each partition that has one; ``KafkaConsumer.committed`` takes one partition.
+
+    Test: ``test_committed_offsets_are_fetched_for_all_partitions_of_all_topics``.
+    """
+    offsets: Mapping[Any, Any] = consumer._coordinator.fetch_committed_offsets(partitions, timeout_ms=timeout_ms)
+    return offsets
+
+
+def finish_rebalance(consumer: Any) -> None:
+    """Join the group again where the client has forgotten a rebalance.
+
+    When the leader of the group joins again because a topic has new partitions, and the poll ends between the join and
+    its answer, the client considers itself joined. It never reads the answer, sends no heartbeats and fetches nothing,
+    for ever.
+
+    Test: ``test_t15_a_rebalance_whose_end_falls_between_two_polls_is_finished``.
+    """
+    coordinator = consumer._coordinator
+    if coordinator.state == MemberState.REBALANCING and not coordinator.need_rejoin():
+        logger.info("Joining the group once more", extra={"event": "rejoin"})
+        coordinator.request_rejoin()
+
+
+def heartbeat_answered_at(consumer: Any) -> float:
+    """Return the monotonic time of the last answer to a heartbeat; public are only the times of sending.
+
+    Test: ``test_silence_is_noticed_within_ten_seconds_and_an_answer_ends_it``.
+    """
+    heartbeat = consumer._coordinator.heartbeat
+    return float(max(heartbeat.last_receive, heartbeat.last_reset))
+
+
+def send_heartbeat(consumer: Any) -> None:
+    """Send a heartbeat and wait for the answer; errors of the answer are raised. No public method does.
+
+    Test: ``test_of_two_processes_with_one_static_place_the_later_one_is_confirmed_and_the_other_told``.
+    """
+    coordinator = consumer._coordinator
+    coordinator._net.run(coordinator._send_heartbeat_request)
+
+
+def watch_fencing(consumer: Any, on_fenced: Callable[[FencedInstanceIdError], None]) -> None:
+    """Call ``on_fenced`` when another process has taken over the static membership.
+
+    The client logs the error of its heartbeat and goes on polling: without heartbeats, without records, and without
+    waiting.
+
+    Test: ``test_a_place_that_somebody_else_has_taken_is_noticed_with_the_next_heartbeat``.
+    """
+    coordinator = consumer._coordinator
+    handle = coordinator._handle_heartbeat_response
+
+    def handle_and_report(*answer: Any) -> Any:
+        try:
+            return handle(*answer)
+        except FencedInstanceIdError as error:
+            on_fenced(error)
+            raise
+
+    coordinator._handle_heartbeat_response = handle_and_report
+
+
+def broker_version(admin: Any) -> tuple[int, ...]:
+    """Return the version of the broker as its requests show it; a later version may look like an earlier one.
+
+    Test: ``test_times_beyond_what_the_broker_allows_are_told_with_its_limit``.
+    """
+    version: tuple[int, ...] = admin._manager.broker_version
+    return version
+
+
+def send_request(admin: Any, request: Any) -> Any:
+    """Send a request that has no public method to any broker, and return the answer.
+
+    Test: ``test_times_beyond_what_the_broker_allows_are_told_with_its_limit``.
+    """
+    return admin._manager.run(admin._manager.send, request)

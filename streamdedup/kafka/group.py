@@ -1,0 +1,408 @@
+"""The consumer group: membership, committed offsets, and the topics that they belong to."""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+from kafka import KafkaAdminClient
+from kafka import errors as kafka_errors
+from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
+
+from streamdedup.errors import BrokerSilent, BrokerUnavailable, Rejoin
+from streamdedup.kafka import compat
+from streamdedup.kafka.admin import admin_client
+from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, translated
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.protocols import Batch, Bookmark
+from streamdedup.position import Partition
+
+Answer = TypeVar("Answer")
+
+#: An answer that is overdue for this long makes Kafka count as away, in seconds. A new leader is found in less.
+SILENT_S = 5.0
+#: Longest silence with the same clients, in seconds. Only new clients find brokers under other addresses. After the
+#: restart of a broker the old clients go on at once, and new clients wait for the end of the old session.
+RENEW_S = 300.0
+#: Time limit for an answer, in seconds; a later answer is overdue.
+ANSWER_S = 1.0
+#: Most silence that one check adds, in seconds: a process that was frozen, or that worked on a long batch, gets the
+#: time to read the answers that have arrived. A waiting loop checks more often.
+LONGEST_CHECK_S = 3.0
+
+#: Metadata of a committed offset: a note, then the id of the topic.
+_METADATA = re.compile(r"(?P<note>.*?) ?(?P<topic_id>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+#: Topic id in the metadata of a topic that does not exist.
+_NO_ID = str(UUID(int=0))
+#: Number of an error in a text of the client.
+_ERROR_NUMBER = re.compile(r"\[Error (-?[0-9]+)\]")
+#: Pause before a group coordinator that is not ready is asked again, in seconds.
+_RETRY_PAUSE_S = 0.2
+
+
+class SilenceWatch:
+    """Detects that Kafka has stopped answering a consumer whose polls return nothing; checked after each such poll.
+
+    A poll returns no records from an absent broker, as from an empty topic. A member of a group relies on the answers
+    to its heartbeats, which need no further requests. While the group is joined, which may take minutes without an
+    answer, the broker is asked for metadata.
+
+    Args:
+        consumer: The consumer of the client.
+        options: Its options.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, consumer: Any, options: KafkaOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._consumer = consumer
+        self._options = options
+        self._clock = clock
+        self._checked_at = clock()
+        self._silent_s = 0.0
+        self._asked_at = 0.0
+        self._question: Any = None
+
+    def answered(self) -> None:
+        """Reset the silence after a poll that returned something."""
+        self._checked_at = self._clock()
+        self._silent_s = 0.0
+        self._question = None
+
+    def check(self) -> None:
+        """Raise when answers have been overdue for too long.
+
+        Raises:
+            BrokerSilent: Kafka has not answered for ``SILENT_S``; poll again, the client reconnects by itself.
+            BrokerUnavailable: Kafka has not answered for ``RENEW_S``; open new clients.
+        """
+        now = self._clock()
+        passed_s, self._checked_at = now - self._checked_at, now
+        answered = self._is_answered(now)
+        if answered:
+            self._silent_s = 0.0
+        elif answered is False:
+            self._silent_s += min(passed_s, LONGEST_CHECK_S)
+        if self._silent_s >= SILENT_S:
+            text = f"Kafka at {self._options.address} does not answer"
+            if self._silent_s > RENEW_S:
+                raise BrokerUnavailable(f"{text}, and has not for {RENEW_S / 60:g} minutes")
+            raise BrokerSilent(text)
+
+    def _is_answered(self, now: float) -> bool | None:
+        """Return whether the last answer came in time; None while the answer is not due."""
+        if self._consumer.group_metadata().state == MemberState.STABLE:
+            self._question = None
+            answered_at = compat.heartbeat_answered_at(self._consumer)
+            return now - answered_at <= self._options.heartbeat_interval_s + ANSWER_S
+        if self._question is None:
+            self._asked_at = now
+        elif self._question.succeeded():
+            self._question = None
+            return True
+        if self._question is None or self._question.failed():
+            self._question = compat.request_metadata(self._consumer)
+        return False if now - self._asked_at > ANSWER_S else None
+
+
+class FencingWatch:
+    """Detects that another process has taken over the static membership; dynamic members have nothing to check.
+
+    Args:
+        consumer: The consumer of the client.
+        options: Its options.
+    """
+
+    def __init__(self, consumer: Any, options: KafkaOptions) -> None:
+        self._consumer = consumer
+        self._options = options
+        self._error: kafka_errors.FencedInstanceIdError | None = None
+        if options.group_instance_id is not None:
+            compat.watch_fencing(consumer, self._fenced)
+
+    def _fenced(self, error: kafka_errors.FencedInstanceIdError) -> None:
+        self._error = error
+
+    def check(self) -> None:
+        """Raise ``BrokerMisconfigured`` if another process holds the static membership; this is final."""
+        if self._error is not None:
+            raise translated(self._error, "stay in the group", self._options.secrets())
+
+    def confirm(self) -> None:
+        """Ask the group by a heartbeat whether this process holds the static membership.
+
+        Raises:
+            BrokerUnavailable: No, or the group does not answer.
+            BrokerMisconfigured: Another process holds the membership.
+        """
+        if self._options.group_instance_id is None:
+            return
+        try:
+            compat.send_heartbeat(self._consumer)
+        except kafka_errors.RebalanceInProgressError:
+            return  # the answer to a member
+        except CLIENT_ERRORS as error:
+            raise translated(error, "stay in the group", self._options.secrets()) from error
+
+
+class TopicIds:
+    """Kafka's id of each topic, as first seen by a consumer; a topic that is created again has another id.
+
+    kafka-python 3.0.12 fetches by name: after a topic was created again a consumer goes on at its old offset, or at the
+    oldest record when that offset does not exist, and returns records of either topic from its buffers. New clients
+    know the new id before they fetch anything.
+
+    Args:
+        consumer: The consumer of the client.
+        topics: Names of its topics.
+    """
+
+    def __init__(self, consumer: Any, topics: Iterable[str]) -> None:
+        self._topics = tuple(topics)
+        self._ids: dict[str, str] = {}
+        self._recreated: str | None = None
+        compat.watch_topic_ids(consumer, self._compare)
+
+    def known(self) -> dict[str, str]:
+        """Return the id of each topic that has one."""
+        return dict(self._ids)
+
+    def _compare(self, cluster: Any) -> None:
+        for topic in self._topics:
+            topic_id = topic_id_of(cluster.topic_id(topic))
+            if topic_id and self._ids.setdefault(topic, topic_id) != topic_id:
+                self._recreated = topic
+
+    def check(self) -> None:
+        """Raise ``Rejoin`` if a topic was deleted and created again."""
+        if self._recreated is not None:
+            raise Rejoin(f"topic {self._recreated} was deleted and created again: the group is joined anew")
+
+
+def topic_id_of(told: UUID | str | None) -> str:
+    """Return a topic id as text; empty for a topic that does not exist, and from a broker before Kafka 2.8."""
+    text = "" if told is None else str(told)
+    return "" if text == _NO_ID else text
+
+
+def fetch_committed(
+    consumer: Any, options: KafkaOptions, topic_ids: Mapping[str, str], partitions: Sequence[Partition] | None = None
+) -> tuple[dict[Partition, Bookmark], frozenset[Partition]]:
+    """Return the committed offsets of the group, and the partitions whose offset belongs to an earlier topic.
+
+    Kafka deletes the offsets of a deleted topic, but a group coordinator may do so late, and a batch that was polled
+    before the deletion may be committed after it.
+
+    Args:
+        consumer: A consumer with a group.
+        options: Its options.
+        topic_ids: Present id of each topic, as far as known.
+        partitions: Partitions to look up; None for all of the topics. Partitions without an offset are left out.
+
+    Raises:
+        BrokerUnavailable: Kafka did not answer in time, or the partitions of a topic are unknown.
+        FatalError: The broker refuses the client permanently.
+    """
+    if partitions is None:
+        numbers = {topic: consumer.partitions_for_topic(topic) for topic in options.topics}
+        if unknown := [topic for topic in options.topics if not numbers[topic]]:
+            # Otherwise their offsets would count as never committed.
+            raise BrokerUnavailable(f"Kafka does not say at the moment which partitions {', '.join(unknown)} has")
+        partitions = [Partition(topic, number) for topic in options.topics for number in numbers[topic]]
+    wanted = [TopicPartition(*partition) for partition in partitions]
+    try:
+        found = compat.fetch_committed_offsets(consumer, wanted, round(options.fetch_timeout_s * 1000))
+    except CLIENT_ERRORS as error:
+        where = partitions[0] if len(partitions) == 1 else "all partitions"
+        raise translated(error, f"read the committed offset of {where}", options.secrets()) from error
+    bookmarks, earlier = {}, set()
+    for place, committed in found.items():
+        partition = Partition(*place)
+        note, topic_id = _parse_metadata(committed.metadata or "")
+        present = topic_ids.get(partition.topic, "")
+        if topic_id and present and topic_id != present:
+            earlier.add(partition)
+        else:
+            bookmarks[partition] = Bookmark(committed.offset, note)
+    return bookmarks, frozenset(earlier)
+
+
+def offsets_of(batch: Batch) -> dict[Any, Any]:
+    """Return the offsets to commit for ``batch``, as the client takes them."""
+    return {
+        TopicPartition(*partition): OffsetAndMetadata(
+            offset, f"{batch.note} {batch.topic_ids.get(partition.topic, '')}".strip(), -1
+        )
+        for partition, offset in batch.ends().items()
+    }
+
+
+def _parse_metadata(metadata: str) -> tuple[str, str]:
+    """Return note and topic id from the metadata of a committed offset; each empty if absent."""
+    match = _METADATA.fullmatch(metadata)
+    return (metadata, "") if match is None else (match["note"], match["topic_id"])
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A consumer group.
+
+    Attributes:
+        members: Client id, ``group.instance.id`` of a static member, and address of each member. A killed member, and a
+            static member that ended, stays for the session timeout.
+        committed: Committed offset of each partition that has one.
+        topic_ids: Kafka's present id of each input topic, as far as the broker returns it.
+    """
+
+    members: tuple[str, ...] = ()
+    committed: Mapping[Partition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+
+def describe_group(options: KafkaOptions) -> GroupState:
+    """Return the state of the group; an unknown group has no members and no offsets.
+
+    Raises:
+        BrokerUnavailable: No broker answers, or the group has no coordinator.
+        BrokerMisconfigured: Kafka refuses the client.
+    """
+    with admin_client(options) as admin:
+        return _retrying(options, f"look up the group {options.group_id}", lambda: _describe(admin, options))
+
+
+def committed_quietly(options: KafkaOptions) -> dict[Partition, int]:
+    """Return the committed offsets of the group, and change nothing at a Kafka that has never had a group.
+
+    A request for the coordinator of a group makes Kafka create its topic of offsets. A group with offsets is listed, so
+    the coordinator is looked up for a listed group only.
+
+    Raises:
+        BrokerUnavailable: No broker answers.
+        BrokerMisconfigured: Kafka refuses the client.
+    """
+    with admin_client(options) as admin:
+        if all(group["group_id"] != options.group_id for group in admin.list_groups()):
+            return {}
+    return dict(describe_group(options).committed)
+
+
+def _describe(admin: Any, options: KafkaOptions) -> GroupState:
+    group = admin.describe_groups([options.group_id])[options.group_id]
+    _raise_error(group.get("error"))
+    offsets = admin.list_group_offsets(options.group_id)[options.group_id]
+    return GroupState(
+        members=tuple(sorted(map(_named, group["members"]))),
+        committed={
+            Partition(place.topic, place.partition): offset.offset
+            for place, offset in offsets.items()
+            if offset.offset >= 0
+        },
+        topic_ids={
+            topic["name"]: topic_id
+            for topic in admin.describe_topics(list(options.topics))
+            if (topic_id := topic_id_of(topic["topic_id"]))
+        },
+    )
+
+
+def _named(member: Mapping[str, Any]) -> str:
+    """Name a member for the operator; brokers before 2.4 return no ``group.instance.id``."""
+    instance = member.get("group_instance_id")
+    static = f", group_instance_id {instance}," if instance else ""
+    return f"{member['client_id']}{static} at {member['client_host']}"
+
+
+def _raise_error(text: str | None) -> None:
+    """Raise the error that the client returned as text, unless the group does not exist."""
+    if not text:
+        return
+    number = _ERROR_NUMBER.search(text)
+    kind = kafka_errors.for_code(int(number[1])) if number else kafka_errors.UnknownError
+    if kind is not kafka_errors.GroupIdNotFoundError:
+        raise kind(text)
+
+
+class Bookmarks:
+    """Offsets of a consumer group without members. Used from one thread; a context manager.
+
+    Args:
+        options: How to connect; the group of the options is not used.
+        group: Name of the group.
+
+    Raises:
+        BrokerUnavailable: No broker answers.
+        FatalError: The broker refuses the client permanently.
+    """
+
+    def __init__(self, options: KafkaOptions, group: str) -> None:
+        self._options = options
+        self._group = group
+        self._admin = compat.build(KafkaAdminClient, options.admin(), options)
+
+    def read(self, partitions: Iterable[Partition]) -> dict[Partition, Bookmark]:
+        """Return the committed offset of each partition that has one.
+
+        Raises:
+            BrokerUnavailable: Kafka did not answer.
+            FatalError: The broker refuses the client permanently.
+        """
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        found = _retrying(
+            self._options,
+            f"read the offsets of the consumer group {self._group}",
+            lambda: self._admin.list_group_offsets({self._group: wanted})[self._group],
+        )
+        return {
+            Partition(*partition): Bookmark(place.offset, place.metadata or "")
+            for partition, place in found.items()
+            if place.offset >= 0
+        }
+
+    def write(self, bookmarks: Mapping[Partition, Bookmark]) -> None:
+        """Commit offsets; those of other partitions stay.
+
+        Raises:
+            BrokerUnavailable: Kafka did not answer, or the group has members.
+            FatalError: The broker refuses the client permanently.
+        """
+        wanted = {
+            TopicPartition(*partition): OffsetAndMetadata(bookmark.offset, bookmark.note, -1)
+            for partition, bookmark in bookmarks.items()
+        }
+
+        def write() -> None:
+            for kind in self._admin.alter_group_offsets(self._group, wanted).values():
+                if kind is not kafka_errors.NoError:
+                    raise kind(kind.description)
+
+        _retrying(self._options, f"write the offsets of the consumer group {self._group}", write)
+
+    def close(self) -> None:
+        """Close the client; never raises."""
+        close_quietly("close the admin client", self._admin.close, self._options.close_timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _retrying(options: KafkaOptions, doing: str, ask: Callable[[], Answer]) -> Answer:
+    """Return the result of ``ask``, repeated for ``connect_timeout_s`` while the group coordinator is not ready.
+
+    A broker that has never had a group creates its topic of offsets first.
+    """
+    deadline = time.monotonic() + options.connect_timeout_s
+    while True:
+        try:
+            return ask()
+        except CLIENT_ERRORS as error:
+            retriable = isinstance(error, kafka_errors.KafkaError) and error.retriable
+            if not retriable or time.monotonic() > deadline:
+                raise translated(error, doing, options.secrets()) from error
+        time.sleep(_RETRY_PAUSE_S)

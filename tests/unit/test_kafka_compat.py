@@ -1,0 +1,234 @@
+"""The only use of private parts of the Kafka client: its rules, unreadable record batches, bounded decompression."""
+
+import ast
+import gzip
+import re
+import struct
+import tracemalloc
+from pathlib import Path
+
+import kafka.codec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka import codec
+from kafka.errors import CorruptRecordError, KafkaError, UnsupportedCodecError
+from kafka.record import MemoryRecords, default_records, legacy_records
+from kafka.structs import TopicPartition
+
+from streamdedup.errors import BrokerUnavailable, CodecMissing
+from streamdedup.kafka import compat
+from streamdedup.kafka.compat import GrownTooLarge, bound_decompression, ungzip, unlz4, unsnappy, unzstd
+from streamdedup.kafka.errors import codec_missing, described, translated
+from tests.raw_batches import RawRecord, record_batch, stored_as_snappy
+
+FOLDER = Path(compat.__file__).parent
+TESTS = Path(__file__).parents[1]
+#: Modules of the client that are no public interface.
+INTERNAL = re.compile(r"kafka\.(net|record|codec|consumer\.fetcher)\b")
+
+# The rules
+
+
+@pytest.mark.parametrize("module", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_only_compat_uses_private_parts_of_the_client(module):
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    private = [
+        f"line {node.lineno}: {node.attr}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr) and node.attr != "_replace"
+        if not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"})
+    ]
+    imports = [
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
+        if name and INTERNAL.match(name)
+    ]
+    assert bool(private + imports) == (module.stem == "compat"), private + imports
+
+
+def test_each_use_of_a_private_part_names_the_test_that_shows_it():
+    tree = ast.parse((FOLDER / "compat.py").read_text(encoding="utf-8"))
+    decoders = {"ungzip", "unzstd", "unlz4", "unsnappy"}
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+    named = {node.name: re.findall(r"Test: ``(\w+)``", ast.get_docstring(node) or "") for node in functions}
+    assert [name for name, tests in named.items() if not tests and name not in decoders] == []
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py"))
+    known = set(re.findall(r"^\s*(?:def|class) (\w+)", sources, re.MULTILINE))
+    assert {test for tests in named.values() for test in tests} - known == set()
+
+
+# Unreadable record batches
+
+#: Numbers of the codecs in the attributes of a record batch, and one that Kafka does not define.
+CODEC_NUMBERS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+UNDEFINED_CODEC = 6
+RECORDS = [RawRecord(b"value %d" % number * 20) for number in range(3)]
+BAD = RawRecord(b"bad", headers=((b"\xff", b""),))
+
+
+def fetched(content, offset=0, max_offsets=100):
+    """The client's parser of an answer to a fetch from ``offset`` on, and the ranges that it reports."""
+    ranges = []
+    parser = compat._PartitionRecords(
+        ranges, max_offsets, offset, TopicPartition("articles", 2), MemoryRecords(content)
+    )
+    return parser, ranges
+
+
+def read(content, offset=0, max_offsets=100):
+    """Offsets that polls return for a partition that holds one batch; a range as its first and last offset."""
+    found, end = [], MemoryRecords(content).next_batch().next_offset
+    while offset < end:
+        parser, ranges = fetched(content, offset, max_offsets)
+        while parser:
+            found += [(each.offset, each.last) if each in ranges else each.offset for each in parser.take(2)]
+        offset = parser.next_fetch_offset
+    return found
+
+
+@pytest.mark.parametrize(
+    ("codec", "package"), [("gzip", "gzip"), ("snappy", "python-snappy"), ("lz4", "lz4"), ("zstd", "zstandard")]
+)
+def test_a_codec_without_its_library_stops_the_reader_and_names_the_package(monkeypatch, codec, package):
+    monkeypatch.setattr(kafka.codec, f"has_{codec}", lambda: False)
+    parser, ranges = fetched(record_batch(RECORDS, CODEC_NUMBERS[codec]), 1)
+    with pytest.raises(CodecMissing) as raised:
+        parser.take(1)
+    text = str(raised.value)
+    assert text.startswith(f"cannot read articles:2 from offset 1 on: the records are compressed with {codec}, ")
+    assert f"`pip install {package}`" in text
+    assert ranges == []
+    assert not parser  # the next poll fetches again, and does not poll an exhausted parser
+
+
+def test_a_codec_that_kafka_does_not_define_is_stepped_past_and_reported_once():
+    parser, ranges = fetched(record_batch(RECORDS, UNDEFINED_CODEC), 1)
+    (found,) = parser.take(10)
+    assert ranges == [found]
+    assert (found.offset, found.last) == (1, 2)
+    assert found.reason.count("UnsupportedCodecError") == 1
+    assert "6" in found.reason
+    assert parser.next_fetch_offset == 3
+
+
+def test_a_damaged_batch_is_stepped_past_and_reported_once():
+    whole = record_batch(RECORDS)
+    parser, _ = fetched(whole[:-1] + bytes([whole[-1] ^ 1]))
+    (found,) = parser.take(10)
+    assert (found.offset, found.last) == (0, 2)
+    assert found.reason.count("CorruptRecordError") == 1
+
+
+def test_records_before_an_unreadable_one_come_alone_and_the_rest_of_its_batch_after_them():
+    content = record_batch([*RECORDS, BAD, *RECORDS])
+    parser, ranges = fetched(content)
+    assert [record.offset for record in parser.take(10)] == [0, 1, 2]
+    assert parser.take(10) == ranges == []
+    assert read(content) == [0, 1, 2, (3, 6)]
+    assert read(content, 5) == [(5, 6)]
+
+
+def test_a_range_has_no_more_offsets_than_asked_for():
+    assert read(record_batch([BAD] * 7), max_offsets=3) == [(0, 2), (3, 5), (6, 6)]
+
+
+def test_readable_records_make_no_range():
+    parser, ranges = fetched(record_batch(RECORDS))
+    assert [record.offset for record in parser.take(10)] == [0, 1, 2]
+    assert ranges == []
+
+
+def test_a_batch_without_a_readable_header_is_an_error_and_not_stepped_past():
+    parser, ranges = fetched(record_batch(RECORDS)[:-1] + b"")
+    assert parser.take(10) == []  # an incomplete batch is the end of a fetch
+    parser, ranges = fetched(b"\0" * 8 + struct.pack(">i", 5) + b"\0" * 5)
+    with pytest.raises(KafkaError, match="header"):
+        parser.take(10)
+    assert ranges == []
+
+
+def test_the_class_of_an_error_is_told_once_whether_its_text_names_it_or_not():
+    assert described(UnsupportedCodecError("Unrecognized compression type: 6")).count("UnsupportedCodecError") == 1
+    assert described(ValueError("no such thing")) == "ValueError: no such thing"
+
+
+def test_only_a_missing_library_is_a_missing_codec():
+    assert codec_missing(UnsupportedCodecError("Unrecognized compression type: 6"), "") is None
+    assert codec_missing(CorruptRecordError("Libraries for zstd compression codec not found"), "") is None
+    assert isinstance(translated(CorruptRecordError("x"), "fetch"), BrokerUnavailable)
+
+
+# Bounded decompression
+
+CODECS = {
+    "gzip": (codec.gzip_encode, ungzip),
+    "lz4": (codec.lz4_encode, unlz4),
+    "zstd": (codec.zstd_encode, unzstd),
+    "snappy": (codec.snappy_encode, unsnappy),
+}
+#: What it becomes, and what it is allowed to, in bytes.
+BOMB_BYTES, LIMIT_BYTES = 100_000_000, 4_000_000
+
+
+@pytest.mark.parametrize("name", CODECS)
+@given(content=st.binary(max_size=300), times=st.sampled_from([1, 20_000]))
+def test_what_was_compressed_comes_back_up_to_the_limit_and_not_beyond(name, content, times):
+    compress, decompress = CODECS[name]
+    content *= times
+    assert decompress(compress(content), len(content)) == content
+    if content:
+        with pytest.raises(GrownTooLarge, match=r"more than .* bytes \(kafka\.max_batch_bytes\)"):
+            decompress(compress(content), len(content) - 1)
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_a_few_bytes_that_would_grow_to_many_cost_little_memory(name):
+    compress, decompress = CODECS[name]
+    bomb = compress(bytes(BOMB_BYTES))
+    tracemalloc.start()
+    try:
+        with pytest.raises(GrownTooLarge):
+            decompress(bomb, LIMIT_BYTES)
+        assert tracemalloc.get_traced_memory()[1] < 3 * LIMIT_BYTES
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["gzip", "lz4"])
+def test_a_cut_is_an_error_and_no_shorter_text(name):
+    compress, decompress = CODECS[name]
+    whole = compress(b"some text that is compressed " * 100)
+    with pytest.raises((EOFError, RuntimeError)):
+        decompress(whole[: len(whole) // 2], LIMIT_BYTES)
+
+
+def test_several_members_of_gzip_are_one_text():
+    assert ungzip(gzip.compress(b"one ") + gzip.compress(b"two"), 7) == b"one two"
+
+
+def test_snappy_is_measured_before_anything_is_decompressed(monkeypatch):
+    monkeypatch.setattr(compat, "snappy_decode", lambda payload: payload)
+    block = stored_as_snappy(b"x" * 100)
+    assert unsnappy(block, 100) == block
+    with pytest.raises(GrownTooLarge):
+        unsnappy(block, 99)
+    bare = bytes([0x80, 0x80, 0x80, 0x80, 0x04, 0])  # says that it becomes a gigabyte
+    with pytest.raises(GrownTooLarge):
+        unsnappy(bare, 1 << 29)
+    with pytest.raises(ValueError, match="negative"):
+        unsnappy(block[:16] + struct.pack(">i", -4) + block[20:], 1000)
+
+
+def test_the_clients_parsers_use_them(monkeypatch):
+    for module in (default_records, legacy_records):
+        for name in ("gzip_decode", "lz4_decode", "snappy_decode", "zstd_decode"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, getattr(module, name))
+    bound_decompression(1000)
+    assert legacy_records.gzip_decode(codec.gzip_encode(b"x" * 1000)) == b"x" * 1000
+    for name in CODECS:
+        with pytest.raises(GrownTooLarge):
+            getattr(default_records, f"{name}_decode")(CODECS[name][0](b"x" * 1001))

@@ -1,0 +1,313 @@
+"""Parts of the source without a broker: the second poll, the watch for silence, the watch over a static member."""
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+import structlog
+from kafka import errors as kafka_errors
+from kafka.errors import GroupAuthorizationFailedError, KafkaConnectionError, NotLeaderForPartitionError
+from kafka.future import Future
+from kafka.structs import MemberState, TopicPartition
+
+from streamdedup.errors import BrokerMisconfigured, BrokerSilent, BrokerUnavailable, CodecMissing
+from streamdedup.kafka.consumer import ENOUGH_BYTES, FreshPoll
+from streamdedup.kafka.group import FencingWatch, SilenceWatch
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.repeats import RepeatLimit
+
+# The second poll
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Consumer:
+    """A consumer as far as ``FreshPoll`` uses it: what each poll brings is said beforehand.
+
+    A step is what a poll returns, an exception, or a function that changes the assignment and returns records.
+    """
+
+    def __init__(self, *steps: object, fetched: bool = True) -> None:
+        self._steps = list(steps)
+        self._subscription = SimpleNamespace(assignment={A: object(), B: object()})
+        self._fetcher = SimpleNamespace(
+            _completed_fetches=[object()] if fetched else [],
+            _next_partition_records=None,
+        )
+        self.calls: list[object] = []
+
+    def poll(self, timeout_ms: int, max_records: int) -> object:
+        self.calls.append((timeout_ms, max_records))
+        step = self._steps.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step() if callable(step) else step
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self.calls.append(("seek", partition, offset))
+
+    def lose(self, partition: TopicPartition, *, back: bool = False) -> None:
+        """Take a partition away, and give it back at once if asked to."""
+        del self._subscription.assignment[partition]
+        if back:
+            self._subscription.assignment[partition] = object()
+
+
+def records(first: int, count: int, size: int = 1) -> list[SimpleNamespace]:
+    return [SimpleNamespace(offset=offset, value=b"x" * size) for offset in range(first, first + count)]
+
+
+def fresh(consumer: Consumer) -> FreshPoll:
+    return FreshPoll(consumer, RepeatLimit(structlog.get_logger("test")))
+
+
+def offsets(polled):
+    return {partition: [record.offset for record in found] for partition, found in polled.items() if found}
+
+
+def test_records_that_were_waiting_are_followed_by_those_of_a_second_poll():
+    consumer = Consumer({A: records(0, 3), B: records(7, 1)}, {A: records(3, 2)})
+    assert offsets(fresh(consumer).poll(0.5, 100)) == {A: [0, 1, 2, 3, 4], B: [7]}
+
+
+def test_both_polls_together_return_no_more_than_the_limit():
+    consumer = Consumer({A: records(0, 4)}, {A: records(4, 3)})
+    fresh(consumer).poll(0.5, 7)
+    assert [most for _, most in consumer.calls] == [7, 3]
+
+
+def test_a_full_poll_is_not_followed_by_another():
+    consumer = Consumer({A: records(0, 7)})
+    assert offsets(fresh(consumer).poll(0.5, 7)) == {A: list(range(7))}
+
+
+def test_records_that_were_waited_for_are_not_followed_by_another_poll():
+    consumer = Consumer({A: records(0, 9)}, fetched=False)
+    assert offsets(fresh(consumer).poll(0.5, 100)) == {A: list(range(9))}
+    assert [timeout_ms for timeout_ms, _ in consumer.calls] == [500]
+
+
+def test_while_few_records_come_nothing_is_waited_for_beside_them():
+    consumer = Consumer({A: records(0, 1)}, {A: records(1, 2)}, {A: records(3, 2)}, {A: records(5, 1)})
+    poll = fresh(consumer)
+    assert offsets(poll.poll(0.5, 100)) == {A: [0]}
+    assert offsets(poll.poll(0.5, 100)) == {A: [1, 2]}
+    assert offsets(poll.poll(0.5, 100)) == {A: [3, 4, 5]}
+
+
+def test_many_bytes_are_not_followed_by_another_poll():
+    large = records(0, 8, ENOUGH_BYTES // 8)
+    assert offsets(fresh(Consumer({A: large})).poll(0.5, 100)) == {A: list(range(8))}
+    assert offsets(fresh(Consumer({A: large[:7]}, {A: records(7, 1)})).poll(0.5, 100)) == {A: list(range(8))}
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_records_of_a_partition_that_was_taken_away_between_the_polls_are_dropped(back):
+    def rebalance():
+        consumer.lose(A, back=back)
+        return {A: records(0, 2), B: records(9, 1)} if back else {B: records(9, 1)}
+
+    consumer = Consumer({A: records(0, 5), B: records(7, 2)}, rebalance)
+    expected = {A: [0, 1], B: [7, 8, 9]} if back else {B: [7, 8, 9]}
+    assert offsets(fresh(consumer).poll(0.5, 100)) == expected
+
+
+def test_a_second_poll_that_fails_for_a_moment_loses_nothing():
+    consumer = Consumer({A: records(0, 5)}, NotLeaderForPartitionError("moved"))
+    assert offsets(fresh(consumer).poll(0.5, 100)) == {A: [0, 1, 2, 3, 4]}
+
+
+@pytest.mark.parametrize("error", [GroupAuthorizationFailedError("no"), CodecMissing("no library")])
+def test_a_second_poll_that_ends_the_consumer_rewinds_the_records_of_the_first(error):
+    def fail():
+        consumer.lose(B)
+        raise error
+
+    consumer = Consumer({A: records(3, 5), B: records(7, 1)}, fail)
+    with pytest.raises(type(error)):
+        fresh(consumer).poll(0.5, 100)
+    assert [call for call in consumer.calls if call[0] == "seek"] == [("seek", A, 3)]
+
+
+# Silence
+
+GROUP_OPTIONS = KafkaOptions(
+    bootstrap_servers=("one:9092", "two:9092"), group_id="g", topics=("t",), transactional_id="x"
+)
+#: Time of a poll that brings nothing, in seconds.
+POLL_S = 0.5
+
+
+class Member:
+    """A consumer as far as the watch looks at it, on a clock of its own."""
+
+    def __init__(self, state: MemberState = MemberState.STABLE) -> None:
+        self.now_s = 1000.0
+        self.state = state
+        self.alive = True
+        self.questions_count = 0
+        self._heartbeat = SimpleNamespace(last_receive=self.now_s, last_reset=self.now_s)
+        self._coordinator = SimpleNamespace(heartbeat=self._heartbeat)
+        self._client = SimpleNamespace(cluster=SimpleNamespace(request_update=self._ask))
+        self._asked: list[Future] = []
+        self.watch = SilenceWatch(self, GROUP_OPTIONS, lambda: self.now_s)
+
+    def group_metadata(self) -> SimpleNamespace:
+        return SimpleNamespace(state=self.state)
+
+    def _ask(self) -> Future:
+        self.questions_count += 1
+        self._asked.append(Future())
+        return self._asked[-1]
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass in which Kafka, if it is alive, answers everything."""
+        self.now_s += seconds
+        if self.alive:
+            self._heartbeat.last_receive = self.now_s - self.now_s % GROUP_OPTIONS.heartbeat_interval_s
+            for question in self._asked:
+                question.success(None)
+            self._asked.clear()
+
+    def refuse(self) -> None:
+        """Refuse what was asked, as an address at which nobody listens does."""
+        for question in self._asked:
+            question.failure(KafkaConnectionError("refused"))
+        self._asked.clear()
+
+    def poll(self, seconds: float, step_s: float = POLL_S) -> None:
+        """Poll for so long without getting anything."""
+        for _ in range(round(seconds / step_s)):
+            self.pass_time(step_s)
+            self.watch.check()
+
+    def silent_after(self) -> float:
+        """Poll until silence is noticed; return how long that took, in seconds."""
+        begun = self.now_s
+        with pytest.raises(BrokerSilent, match="one:9092,two:9092"):
+            self.poll(60)
+        return self.now_s - begun
+
+
+@pytest.fixture(params=[MemberState.STABLE, MemberState.REBALANCING, MemberState.UNJOINED])
+def member(request) -> Member:
+    return Member(request.param)
+
+
+def test_silence_is_noticed_within_ten_seconds_and_an_answer_ends_it(member):
+    member.poll(30)
+    member.alive = False
+    assert 5 < member.silent_after() < 10
+    with pytest.raises(BrokerSilent):
+        member.poll(POLL_S)
+    member.alive = True
+    member.poll(30)
+
+
+def test_an_idle_healthy_member_is_never_taken_for_cut_off(member):
+    member.poll(600)
+
+
+def test_a_member_of_the_group_asks_nothing_for_it():
+    member = Member()
+    member.poll(600)
+    assert member.questions_count == 0
+
+
+def test_refusals_count_as_silence_too():
+    member = Member(MemberState.UNJOINED)
+    member.alive = False
+
+    def poll_in_vain() -> None:
+        for _ in range(100):
+            member.refuse()
+            member.poll(POLL_S)
+
+    begun = member.now_s
+    with pytest.raises(BrokerSilent):
+        poll_in_vain()
+    assert member.now_s - begun < 7
+    member.alive = True
+    member.poll(30)
+
+
+def test_a_rebalance_that_begins_in_silence_does_not_end_it():
+    member = Member()
+    member.alive = False
+    member.silent_after()
+    member.state = MemberState.REBALANCING
+    with pytest.raises(BrokerSilent):
+        member.poll(POLL_S)
+
+
+def test_a_process_that_was_frozen_or_busy_hears_what_has_come_meanwhile(member):
+    member.poll(5)
+    member.alive = False
+    member.poll(120, step_s=120)
+    member.alive = True
+    member.poll(10)
+
+
+def test_records_that_come_are_an_answer():
+    member = Member()
+    member.alive = False
+    for _ in range(60):
+        member.poll(3)
+        member.watch.answered()
+
+
+def test_after_five_minutes_new_clients_are_asked_for():
+    member = Member()
+    member.alive = False
+
+    def wait_as_the_loop_does() -> None:
+        for _ in range(200):
+            with contextlib.suppress(BrokerSilent):
+                member.poll(POLL_S)
+            member.pass_time(2.0)
+
+    begun = member.now_s
+    with pytest.raises(BrokerUnavailable, match="5 minutes") as caught:
+        wait_as_the_loop_does()
+    assert not isinstance(caught.value, BrokerSilent)
+    assert 300 < member.now_s - begun < 315
+
+
+# A static member
+
+STATIC_OPTIONS = KafkaOptions(
+    bootstrap_servers="h:1", group_id="g", topics=("t",), delivery="at-least-once", group_instance_id="a"
+)
+
+
+def consumer_that_hears(error):
+    """A consumer whose heartbeat is answered by an error, or by none."""
+
+    def handle(_response, _sent_at):
+        if error is not None:
+            raise error
+
+    return SimpleNamespace(_coordinator=SimpleNamespace(_handle_heartbeat_response=handle))
+
+
+def test_a_place_that_somebody_else_has_taken_is_noticed_with_the_next_heartbeat():
+    consumer = consumer_that_hears(kafka_errors.FencedInstanceIdError(("g", "a")))
+    watch = FencingWatch(consumer, STATIC_OPTIONS)
+    watch.check()
+    with pytest.raises(kafka_errors.FencedInstanceIdError):  # the client, too, goes on as it would
+        consumer._coordinator._handle_heartbeat_response("answer", 0.0)
+    for _ in range(2):
+        with pytest.raises(BrokerMisconfigured, match=r"kafka\.group_instance_id; give each its own"):
+            watch.check()
+
+
+@pytest.mark.parametrize("error", [None, kafka_errors.RebalanceInProgressError(), kafka_errors.UnknownMemberIdError()])
+def test_any_other_answer_is_left_to_the_client(error):
+    consumer = consumer_that_hears(error)
+    watch = FencingWatch(consumer, STATIC_OPTIONS)
+    if error is None:
+        consumer._coordinator._handle_heartbeat_response("answer", 0.0)
+    else:
+        with pytest.raises(type(error)):
+            consumer._coordinator._handle_heartbeat_response("answer", 0.0)
+    watch.check()
