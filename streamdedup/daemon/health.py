@@ -19,7 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from streamdedup.daemon.metrics import Metrics
 
 #: Time after which Kafka counts as away during a request, in seconds. The same as for an idle consumer
-#: (``kafka.silence``), and less than the 10 s within which readiness must show an outage.
+#: (``kafka.group.SilenceWatch``), and less than the 10 s within which readiness must show an outage.
 OVERDUE_S = 5.0
 #: Shortest and longest delay between two attempts at a server that is away, in seconds. With the longest delay the
 #: daemon is at work again well within 10 s of the server's return.
