@@ -118,7 +118,7 @@ class KafkaSource:
         try:
             polled = self._fresh.poll(timeout_s, limit)
         except Exception as error:  # noqa: BLE001  sorted below
-            self._retry_or_break(error, "poll_retried", "A poll failed and is repeated", RETRY_PAUSE_S)
+            self._retry_or_break("poll_retried", error, "A poll failed and is repeated", RETRY_PAUSE_S)
             return Batch()
         compat.finish_rebalance(self._consumer)
         records, unreadable = unpack(polled, self._unreadable)
@@ -170,7 +170,7 @@ class KafkaSource:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
         except Exception as error:  # noqa: BLE001  sorted below
             pause_s = min(timeout_s, RETRY_PAUSE_S)
-            self._retry_or_break(error, "hold_poll_failed", "A poll failed while holding", pause_s)
+            self._retry_or_break("hold_poll_failed", error, "A poll failed while holding", pause_s)
         else:
             compat.finish_rebalance(self._consumer)
             self._seek({Partition(*partition): records[0].offset for partition, records in polled.items() if records})
@@ -264,7 +264,7 @@ class KafkaSource:
         self.rewind(batch)
         return Batch()
 
-    def _retry_or_break(self, error: Exception, event: str, message: str, pause_s: float) -> None:
+    def _retry_or_break(self, event: str, error: Exception, message: str, pause_s: float) -> None:
         """Log and wait after a retriable error of a poll; raise any other, and refuse further polls.
 
         The parser of the client may keep an exhausted fetch, on which the next poll would spin without end.
@@ -392,17 +392,17 @@ class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the
 
     def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
         """Count new partitions."""
-        self._count("partitions_assigned", assigned)
+        self._rebalanced("partitions_assigned", assigned)
 
     def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
         """Count revoked partitions."""
-        self._count("partitions_revoked", revoked)
+        self._rebalanced("partitions_revoked", revoked)
 
     def on_partitions_lost(self, lost: Iterable[Any]) -> None:
         """Count partitions that may have another owner already."""
-        self._count("partitions_lost", lost)
+        self._rebalanced("partitions_lost", lost)
 
-    def _count(self, event: str, partitions: Iterable[Any]) -> None:
+    def _rebalanced(self, event: str, partitions: Iterable[Any]) -> None:
         self.rebalances_count += 1
         names = sorted(str(Partition(*partition)) for partition in partitions)
         logger.info("The group rebalanced", extra={"event": event, "partitions": names})

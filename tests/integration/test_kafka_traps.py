@@ -456,13 +456,13 @@ class TestT8T9RecordsThatTheClientCannotParse:
 
 def test_t12_the_listener_runs_on_the_network_thread_and_asks_the_client_for_nothing(lab, monkeypatch):
     threads: list[str] = []
-    original = RebalanceListener._count
+    original = RebalanceListener._rebalanced
 
-    def count(self: RebalanceListener, event: str, partitions: Any) -> None:
+    def rebalanced(self: RebalanceListener, event: str, partitions: Any) -> None:
         threads.append(threading.current_thread().name)
         original(self, event, partitions)
 
-    monkeypatch.setattr(RebalanceListener, "_count", count)
+    monkeypatch.setattr(RebalanceListener, "_rebalanced", rebalanced)
     source, _ = lab.open()
     servers.wait_until(lambda: source.poll(POLL_S) or source.assigned(), what="an assignment")
     assert threads

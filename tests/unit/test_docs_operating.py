@@ -42,7 +42,7 @@ SYMPTOMS = (
     "Times in the future",
 )
 #: Functions that log an event whose name they are given.
-HELPERS = {"_note", "_end_at_once"}
+HELPERS = {"_rebalanced", "_retry_or_break", "_end_at_once"}
 #: Names of loggers, and of what limits their lines.
 LOGGERS = {"log", "_repeats"}
 #: A settings file that the examples of the page could have.
