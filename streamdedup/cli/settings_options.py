@@ -9,8 +9,8 @@ from streamdedup.errors import SettingsError
 from streamdedup.settings import Settings
 from streamdedup.settings.base import is_secret
 from streamdedup.settings.kafka import SERVERS_ALLOWED, check_server
-from streamdedup.settings.mistakes import shown
 from streamdedup.settings.schema import field_at
+from streamdedup.settings.validation import shown
 
 
 def check_bootstrap_servers(servers: str | None) -> str | None:

@@ -1,8 +1,17 @@
 """Frozen settings from one TOML file, the environment and the command line; the only reader of the environment.
 
+    base        sections: immutable, strict, contradictions reported together
+    units       kinds of values: durations, sizes, lists, secrets
+    kafka, redis, service, profile    the sections; ``tls`` has the keys that kafka and redis share
+    schema      all keys and their environment variables
+    sources     file, environment, overrides and files of secrets, as one tree of values
+    validation  mistakes of values and unknown keys
+    root        all sections, and contradictions between them
+    describe    ``config show``, and the tables of the documentation
+
 ``Settings.load`` collects every mistake and names each key in full. Each key is declared once, with its unit, bounds,
-default and description; messages, ``config show`` and the tables of the documentation all come from that declaration.
-Secrets are never shown. ``python -m streamdedup.settings docs/settings.md`` rewrites the documentation's tables.
+default and description; messages, ``config show`` and the tables of the documentation are derived from the declaration.
+Secrets are never shown. ``python -m streamdedup.settings docs/settings.md`` rewrites the tables of the documentation.
 """
 
 from streamdedup.settings.describe import describe_banding, render_tables, show

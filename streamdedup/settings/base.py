@@ -1,5 +1,6 @@
-"""The common part of all sections: immutable, strict, contradictions reported together; and their keys."""
+"""The base class of all sections (immutable, strict, contradictions reported together), and their keys."""
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, Self, get_args, get_origin
 
@@ -9,15 +10,15 @@ from pydantic.fields import FieldInfo
 
 from streamdedup.settings.units import WORD, Kind, write_text
 
-#: Delimiter of a TOML text.
+#: Delimiter of a TOML string.
 QUOTE = '"'
-#: Ends of the names of attributes that hold a time; their keys take the unit with the value instead.
+#: Suffixes of attributes that hold a time. Their keys have no suffix, because the value has a unit.
 UNIT_SUFFIXES = ("_ms", "_s")
 
-#: Looks for contradictions; yields key and text of each.
+#: Yields key and text of each contradiction.
 Check = Callable[[], Iterable[tuple[str, str]]]
 
-#: Context of a validation that leaves contradictions out.
+#: Validation context that skips contradictions.
 VALUES_ONLY = object()
 
 
@@ -39,13 +40,13 @@ class Section(BaseModel):
     )
 
     def checks(self) -> tuple[Check, ...]:
-        """Return the checks for values that are right one by one and wrong together; sections add theirs."""
+        """Return the checks for values that are valid one by one and contradict each other; sections add more."""
         return (self._unread_secrets,)
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield key and text for each contradiction between right values.
+        """Yield key and text for each contradiction between valid values.
 
-        A section that was read in part lacks the attributes of wrong values; a check that needs one ends there.
+        A section that was read in part lacks the attributes of wrong values; a check that needs one of them ends there.
         """
         for check in self.checks():
             try:
@@ -67,28 +68,33 @@ class Section(BaseModel):
         return self
 
 
+def fields_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields of a section by attribute: those of its own class first, then the inherited ones."""
+    return dict(sorted(section.model_fields.items(), key=lambda item: item[0] not in inspect.get_annotations(section)))
+
+
 def keys_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Return the fields of a section by key."""
-    return {key_of(name): field for name, field in section.model_fields.items()}
+    """Return the fields of a section by key, in the order of ``fields_of``."""
+    return {key_of(name): field for name, field in fields_of(section).items()}
 
 
 def secrets_of(section: type[BaseModel]) -> list[str]:
-    """Return the keys of a section whose values are never shown; each has a companion ``<key>_file``."""
+    """Return the secret keys of a section; each has a companion ``<key>_file``."""
     return [key for key, field in keys_of(section).items() if is_secret(field)]
 
 
 def is_secret(field: FieldInfo) -> bool:
-    """Tell whether a field's value is never shown."""
+    """Return whether the value of a field is a secret, which is never shown."""
     return SecretStr in (field.annotation, *get_args(field.annotation))
 
 
 def kind_of(field: FieldInfo) -> Kind:
-    """Return the kind of a field's value; a choice of words if it declares none."""
+    """Return the kind of a field; ``WORD``, a choice of words, if the field declares none."""
     return next((item for item in field.metadata if isinstance(item, Kind)), WORD)
 
 
 def names_file(field: FieldInfo, value: object) -> bool:
-    """Tell whether a value of a field is the path of a file, and not a word in its place."""
+    """Return whether a value of a field is the path of a file, and not one of the words allowed in its place."""
     kind = kind_of(field)
     return kind.is_path and bool(value) and value not in kind.words
 

@@ -9,7 +9,16 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from streamdedup.settings.base import allowed, declared_default, is_secret, key_of, keys_of, kind_of, names_file
+from streamdedup.settings.base import (
+    allowed,
+    declared_default,
+    fields_of,
+    is_secret,
+    key_of,
+    keys_of,
+    kind_of,
+    names_file,
+)
 from streamdedup.settings.kafka import Kafka
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
@@ -27,7 +36,7 @@ _TABLE = re.compile(r"(<!-- settings: ([a-z.]+) -->\n).*?(<!-- end of settings -
 def show(settings: Settings) -> str:
     """Return the effective settings as TOML, secrets hidden, with the banding of each profile as comments.
 
-    Read from a file in any folder, the text gives the same settings, except for the secrets.
+    The text has the same meaning as a file in any folder, except for the secrets.
     """
     blocks = ["\n".join([f"[{name}]", *_lines(getattr(settings, name))]) for name in SECTIONS]
     for name, profile in settings.profiles.items():
@@ -54,12 +63,12 @@ def describe_banding(profile: Profile) -> Iterator[str]:
 
 def _lines(section: BaseModel) -> Iterator[str]:
     """Yield one line for each key of a section."""
-    for name, field in type(section).model_fields.items():
+    for name, field in fields_of(type(section)).items():
         key, value = key_of(name), getattr(section, name)
         if value in {None, ()} and value == field.default:
             continue
-        if name not in section.model_fields_set and name in _idle(section):
-            yield f"# {key}: {_idle(section)[name]}"
+        if name not in section.model_fields_set and name in _unused(section):
+            yield f"# {key}: {_unused(section)[name]}"
         elif is_secret(field) and getattr(section, f"{key}_file") is None:
             yield f"{key} = {_shown_secret(section, key)}"
         elif not is_secret(field):
@@ -67,7 +76,7 @@ def _lines(section: BaseModel) -> Iterator[str]:
 
 
 def _lasting(field: FieldInfo, value: Any) -> Any:
-    """Return a value with the same meaning in a settings file of any folder: relative paths become absolute."""
+    """Return a value that means the same in a settings file of any folder: relative paths become absolute."""
     if names_file(field, value):
         return Path(value).absolute()
     return value
@@ -77,8 +86,8 @@ def _shown_secret(section: BaseModel, key: str) -> str:
     return write_text(section.shown_url) if isinstance(section, Redis) and key == "url" else HIDDEN
 
 
-def _idle(section: BaseModel) -> dict[str, str]:
-    """Return the fields whose default is shown as a comment, because it is no choice, and the reason."""
+def _unused(section: BaseModel) -> dict[str, str]:
+    """Return the fields whose default is shown as a comment because it has no effect, and the reason."""
     if isinstance(section, Kafka):
         return {"instance_id": "random for each process"}
     if not isinstance(section, Profile):

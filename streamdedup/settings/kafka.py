@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from streamdedup.settings.base import Check, Section
-from streamdedup.settings.tls import tls_contradictions
+from streamdedup.settings.base import Check
+from streamdedup.settings.tls import TlsSection
 from streamdedup.settings.units import (
     LISTED,
     Duration,
@@ -72,7 +72,7 @@ def _upper(value: object) -> object:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host name or address plainly means this machine."""
+    """Return whether a host name or address is that of this machine."""
     name = host.strip("[]").lower()
     return name in {"localhost", "::1"} or re.fullmatch(r"127(\.[0-9]{1,3}){3}", name) is not None
 
@@ -94,8 +94,8 @@ _INSTANCE = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 _INSTANCE_KIND = Kind("1 to 64 letters, digits, dots, underscores and hyphens")
 
 
-class Kafka(Section):
-    """Connection, topics and delivery; durations are in seconds here, with their units in the file."""
+class Kafka(TlsSection):
+    """Connection, topics and delivery; durations are in seconds here, and have units in the file."""
 
     bootstrap_servers: Servers = Field(min_length=1)
     """Brokers for the first connection; one reachable broker is enough."""
@@ -127,13 +127,13 @@ class Kafka(Section):
     """A record that the Kafka client cannot parse: `skip` leaves it out and writes a dead letter with its position,
     `halt` stops the daemon."""
     batch_records: Whole = Field(default=2_000, ge=1, le=10_000)
-    """Largest number of records in one batch, which is one transaction. A batch is never waited for: more is faster
-    while there is a backlog, and takes more memory."""
+    """Most records in one batch, which is one transaction. The daemon never waits for a full batch. A larger number is
+    faster in a backlog, and takes more memory."""
     max_message_bytes: Size = Field(default=1024 * 1024, ge=64 * 1024, le=64 * 1024 * 1024)
     """Largest message to send. Not above the topics' `max.message.bytes`."""
     max_batch_bytes: Size = Field(default=64 * 1024 * 1024, ge=1024 * 1024, le=1024 * 1024 * 1024)
-    """Largest batch of input records, decompressed. A larger batch is treated as unreadable: a few compressed bytes
-    cannot fill the memory."""
+    """Largest batch of input records, decompressed. A larger batch is unreadable, so that a few compressed bytes cannot
+    fill the memory."""
     compression: Literal["zstd", "lz4", "gzip", "none"] = "zstd"
     """Compression of alerts and dead letters. Input is read in every compression."""
     session_timeout_s: Duration = Field(default=45.0, ge=1.0, le=1800.0)
@@ -144,9 +144,9 @@ class Kafka(Section):
     transaction_timeout_s: Duration = Field(default=30.0, ge=1.0, le=900.0)
     """The broker aborts a transaction that is open for longer. Not above its `transaction.max.timeout.ms`."""
     request_timeout_s: Duration = Field(default=10.0, ge=0.1, le=300.0)
-    """Limit on the time of one request to a broker."""
+    """Time limit of one request to a broker."""
     api_version: Version = None
-    """Version of Kafka to assume without a request to the broker. Normally absent."""
+    """Version of Kafka to assume, without asking the broker. Normally absent."""
     security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)] = (
         "PLAINTEXT"
     )
@@ -159,18 +159,6 @@ class Kafka(Section):
     """Password of `sasl_username`."""
     sasl_password_file: File = None
     """File that holds `sasl_password`."""
-    ssl_ca_file: File = None
-    """Certificates (PEM) of the trusted authorities; without it those of the system."""
-    ssl_cert_file: File = None
-    """Certificate (PEM) of this daemon."""
-    ssl_key_file: File = None
-    """Private key (PEM) of `ssl_cert_file`."""
-    ssl_key_password: Secret = None
-    """Password of `ssl_key_file`."""
-    ssl_key_password_file: File = None
-    """File that holds `ssl_key_password`."""
-    ssl_check_hostname: Flag = True
-    """Whether the broker's certificate must carry the host name of the connection."""
     allow_plaintext: Flag = False
     """Allow `SASL_PLAINTEXT` to other machines, although the network between can read the password."""
 
@@ -196,17 +184,7 @@ class Kafka(Section):
             options["sasl_mechanism"] = self.sasl_mechanism
             options["sasl_username"] = self.sasl_username
             options["sasl_password"] = self.sasl_password.get_secret_value() if self.sasl_password else None
-        if self.uses_tls:
-            files = {
-                "ssl_cafile": self.ssl_ca_file,
-                "ssl_certfile": self.ssl_cert_file,
-                "ssl_keyfile": self.ssl_key_file,
-            }
-            options.update({name: str(path) for name, path in files.items() if path is not None})
-            options["ssl_check_hostname"] = self.ssl_check_hostname
-            if self.ssl_key_password is not None:
-                options["ssl_password"] = self.ssl_key_password.get_secret_value()
-        return options
+        return options | (self.tls_options("ssl_cafile") if self.uses_tls else {})
 
     def checks(self) -> tuple[Check, ...]:
         """Return the checks for contradictions within the section."""
@@ -255,7 +233,7 @@ class Kafka(Section):
 
     def _tls(self) -> Iterator[tuple[str, str]]:
         unused = None if self.uses_tls else f"security_protocol = {self.security_protocol} does not use TLS"
-        return tls_contradictions(self, unused)
+        return self.tls_contradictions(unused)
 
     def _plaintext(self) -> Iterator[tuple[str, str]]:
         if self.security_protocol == "SASL_PLAINTEXT" and not self.allow_plaintext:

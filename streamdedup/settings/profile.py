@@ -1,6 +1,6 @@
 """The sections ``[profiles.NAME]``: the definition of near-duplicates in some topics, and their retention.
 
-A profile also makes the values that detection needs: options for shingles, a banding, and the fingerprint of the index.
+A profile also computes the options of shingles, the banding, and the fingerprint of the index.
 """
 
 import re
@@ -41,10 +41,10 @@ from streamdedup.text.stop_shingles import differences, digest_of_hashes, digest
 
 #: Shingle size where none is given, by unit.
 DEFAULT_SIZES = {"word": 3, "char": 5}
-#: Names of fields, in words and as an expression: the texts that JSON spells without escapes.
+#: Names of fields, in words and as an expression: texts that JSON writes without escapes.
 _NAME_ALLOWED = "without quotes, backslashes and control characters"
 _NAME = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]+')
-#: Names of the stop-word lists that need no file.
+#: Stop-word lists without a file.
 _NO_STOP_WORDS, _ENGLISH = "none", "english"
 #: Value of ``stop_shingles`` without a file.
 _NO_STOP_SHINGLES = "none"
@@ -72,7 +72,7 @@ Topics = Annotated[
     Field(min_length=1),
     Kind(f"one or more names of topics, none twice, {LISTED}", write_list),
 ]
-#: A list of stop words: one that comes with the project, or a file.
+#: A list of stop words: part of the project, or a file.
 StopWords = Annotated[
     str,
     Field(min_length=1),
@@ -85,7 +85,7 @@ StopShingles = Annotated[
 
 
 class Profile(Section):
-    """One namespace of the index and the rules by which its documents are compared; durations are in seconds here."""
+    """One namespace of the index, and the rules for the comparison of its documents; durations are in seconds here."""
 
     topics: Topics
     """Input topics of this profile."""
@@ -114,7 +114,7 @@ class Profile(Section):
     """Drop accents (Latin, Greek, Cyrillic) and vowel signs (Arabic, Hebrew, Syriac): texts with and without them
     match."""
     stop_words: StopWords = _NO_STOP_WORDS
-    """Words to leave out, for the unit `word`: the project's own list, or a file (UTF-8) with one word a line."""
+    """Words to leave out, for the unit `word`: the project's own list, or a file (UTF-8) with one word per line."""
     stop_shingles: StopShingles = _NO_STOP_SHINGLES
     """Shingles to leave out because too many documents share them: a file written by `streamdedup stop-shingles`."""
     keep_white_space: Flag = True
@@ -145,8 +145,8 @@ class Profile(Section):
     retention_slack_s: Duration = Field(default=86400.0, ge=0.0, le=3650 * 86400.0)
     """Additional time for which the index keeps a document, for outages and late records."""
     records_in_order: Flag = False
-    """A promise: in no partition do record times go back by more than `retention_slack`. A backlog read at full speed
-    then takes no more memory than the windows that are open."""
+    """A promise: within a partition, record times never go back by more than `retention_slack`. A backlog that is read
+    at full speed then takes memory for the documents within the retention only."""
     index_silently_until_ms: Moment = None
     """Documents with record times before this form no pairs among themselves, and those that cannot be processed are
     not reported: a new index is filled from a backlog without alerts."""
@@ -164,11 +164,11 @@ class Profile(Section):
     """Seed of the hash functions of the signatures."""
 
     def shingle_options(self) -> ShingleOptions:
-        """Return how texts of this profile become shingles."""
+        """Return the options of the shingles of this profile."""
         return replace(self.every_shingle(), stop_shingles=self._stop_shingles)
 
     def every_shingle(self) -> ShingleOptions:
-        """Return the same without stop shingles."""
+        """Return the options without stop shingles."""
         return ShingleOptions(
             unit=self.shingle_unit,
             size=self.shingle_size,
@@ -181,17 +181,17 @@ class Profile(Section):
         )
 
     def banding(self) -> Banding:
-        """Return the bands and rows that were given, else the cheapest that reach ``min_recall`` at the threshold."""
+        """Return the given bands and rows, else the cheapest that reach ``min_recall`` at the threshold."""
         return self._banding
 
     def fingerprint(self) -> dict[str, object]:
-        """Return everything that decides which band keys and sketches a text gets, in values that JSON can hold.
+        """Return everything that determines the band keys and the sketch of a text, in values that JSON can hold.
 
-        Two indexes may be continued with each other's documents exactly if these are equal. ``exact_limit`` is among
-        them because else the same two texts would be compared exactly or by estimate, depending on when they came. Not
-        among them, because they select among documents and pairs and change nothing stored: ``threshold`` and
-        ``min_recall`` (but bands and rows, which may follow from them, are), ``min_words``, ``min_shared_bands``, the
-        names of fields, retention and caps. A newer ``unicode``, which changes few characters, deserves a warning only.
+        An index may be continued with another profile exactly if both fingerprints are equal. ``exact_limit`` is part
+        of the fingerprint: otherwise the same two texts would be compared exactly or by estimate, depending on the time
+        of their insertion. Not part of it are ``threshold`` and ``min_recall`` (bands and rows, which may follow from
+        them, are), ``min_words``, ``min_shared_bands``, the names of fields, retention and caps: they select documents
+        and pairs, and change nothing stored. A newer ``unicode`` changes few characters, and causes a warning only.
         """
         banding = self.banding()
         return {
@@ -275,9 +275,9 @@ class Profile(Section):
             if not words and self.stop_words != _NO_STOP_WORDS:
                 yield "stop_words", f"{self.stop_words} holds no word"
             else:
-                yield from self._frames()
+                yield from self._stop_shingle_file()
 
-    def _frames(self) -> Iterator[tuple[str, str]]:
+    def _stop_shingle_file(self) -> Iterator[tuple[str, str]]:
         try:
             found = self._stop_shingles
         except ValueError as error:

@@ -6,9 +6,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from streamdedup.settings.base import Check, Section
+from streamdedup.settings.base import Check
 from streamdedup.settings.kafka import ALLOW_PLAINTEXT, SERVERS_ALLOWED, Servers, is_loopback, split_server
-from streamdedup.settings.tls import tls_contradictions
+from streamdedup.settings.tls import TlsSection
 from streamdedup.settings.units import LISTED, Duration, File, Flag, Kind, OptionalText, Secret, Whole
 
 #: Schemes of a URL: TCP, TCP with TLS, a socket of this machine.
@@ -20,10 +20,10 @@ URL_ALLOWED = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?
 
 
 def _check_url(url: SecretStr) -> SecretStr:
-    """Accept the URLs of the Redis client, without its options, which are keys of their own here.
+    """Accept the URLs of the Redis client without its options, which are separate keys here.
 
     Raises:
-        ValueError: Another scheme, no host, no socket, a database that is no number, or a query other than ``db``.
+        ValueError: Another scheme, no host, no socket, a database that is not a number, or a query other than ``db``.
     """
     parts = urlsplit(url.get_secret_value())
     query = parse_qsl(parts.query, keep_blank_values=True)
@@ -37,11 +37,11 @@ def _check_url(url: SecretStr) -> SecretStr:
         if not parts.path.startswith("/"):
             raise ValueError("no socket")
     elif not parts.hostname or (parts.path.strip("/") and not _is_number(parts.path.strip("/"))):
-        raise ValueError("no host, or a database that is no number")
+        raise ValueError("no host, or a database that is not a number")
     elif parts.hostname:
-        # Raises ValueError for a name that cannot be one: an empty part, or one of more than 63 characters.
+        # Raises ValueError for an empty part of the name, or one of more than 63 characters.
         parts.hostname.encode("idna")
-    # Reading the port raises ValueError for one that cannot be.
+    # The property raises ValueError for an impossible port.
     if parts.port == 0:
         raise ValueError("no port")
     return url
@@ -52,7 +52,7 @@ def _is_number(text: str) -> bool:
 
 
 def redact_url(url: str) -> str:
-    """Return a URL that was accepted with ``***`` for its password."""
+    """Return an accepted URL with ``***`` in place of its password."""
     parts = urlsplit(url)
     if parts.password is None:
         return url
@@ -70,12 +70,12 @@ KeyPrefix = Annotated[
 ]
 
 
-class Redis(Section):
-    """Connection and key space; durations are in seconds here, with their units in the file."""
+class Redis(TlsSection):
+    """Connection and key space; durations are in seconds here, and have units in the file."""
 
     mode: Literal["single", "sentinel", "cluster"] = "single"
-    """Form of the deployment: `single` is one server at `url`; `sentinel` a master named by the Sentinels at `nodes`;
-    `cluster` a Redis Cluster, found through some of its `nodes`."""
+    """Form of the deployment: `single` is one server at `url`; `sentinel` is a master that the Sentinels at `nodes`
+    name; `cluster` is a Redis Cluster that contains `nodes`."""
     url: Url = Field(default=None, json_schema_extra={"default": '*required* with `mode = "single"`'})
     """Server and database number of a single server: `redis://HOST:PORT/0`, `rediss://` for TLS, `unix:///PATH?db=0`.
     May hold user and password, percent-encoded; they are never shown."""
@@ -86,7 +86,7 @@ class Redis(Section):
     database: Whole = Field(default=0, ge=0)
     """Database number with `mode = "sentinel"`. A cluster has number 0 only."""
     tls: Flag = False
-    """Whether `nodes`, and the master that they name, are reached by TLS."""
+    """Whether connections to `nodes`, and to the master that Sentinels name, use TLS."""
     username: OptionalText = None
     """User of the login; without it the server's default user."""
     password: Secret = None
@@ -103,18 +103,6 @@ class Redis(Section):
     """Password of the login to the Sentinels; `password` is not sent to them."""
     sentinel_password_file: File = None
     """File that holds `sentinel_password`."""
-    ssl_ca_file: File = None
-    """Certificates (PEM) of the trusted authorities; without it those of the system."""
-    ssl_cert_file: File = None
-    """Certificate (PEM) of this daemon."""
-    ssl_key_file: File = None
-    """Private key (PEM) of `ssl_cert_file`."""
-    ssl_key_password: Secret = None
-    """Password of `ssl_key_file`."""
-    ssl_key_password_file: File = None
-    """File that holds `ssl_key_password`."""
-    ssl_check_hostname: Flag = True
-    """Whether the server's certificate must carry the host name of the connection."""
     allow_plaintext: Flag = False
     """Allow a password without TLS to other machines, although the network between can read it."""
     key_prefix: KeyPrefix = "sd"
@@ -125,9 +113,9 @@ class Redis(Section):
     """Storage of buckets: `sets` is one Redis set per band key, fast at any size of the index; `packed` holds many
     buckets in one hash and takes about half the memory. Another layout needs a new index."""
     timeout_s: Duration = Field(default=2.0, ge=0.05, le=60.0)
-    """Limit on the time of an answer; after it the batch is tried again."""
+    """Time limit of an answer; after it the batch is tried again."""
     connect_timeout_s: Duration = Field(default=1.0, ge=0.05, le=60.0)
-    """Limit on the time of a connect."""
+    """Time limit of a connect."""
 
     @property
     def shown_url(self) -> str:
@@ -160,28 +148,22 @@ class Redis(Section):
 
     def security(self) -> dict[str, Any]:
         """Return the Redis client's keyword arguments for TLS and login; secrets in clear, so never log them."""
-        return self._login_options(self.username, self.password) | self._tls_options()
+        return self._login_options(self.username, self.password) | self._tls()
 
     def sentinel_security(self) -> dict[str, Any]:
         """Return the same for the connections to the Sentinels."""
-        return self._login_options(self.sentinel_username, self.sentinel_password) | self._tls_options()
+        return self._login_options(self.sentinel_username, self.sentinel_password) | self._tls()
 
     @staticmethod
     def _login_options(username: str | None, password: SecretStr | None) -> dict[str, Any]:
         options: dict[str, Any] = {"username": username} if username is not None else {}
         return options | ({"password": password.get_secret_value()} if password is not None else {})
 
-    def _tls_options(self) -> dict[str, Any]:
+    def _tls(self) -> dict[str, Any]:
         if not self.uses_tls:
             return {}
-        files = {"ssl_ca_certs": self.ssl_ca_file, "ssl_certfile": self.ssl_cert_file, "ssl_keyfile": self.ssl_key_file}
-        options: dict[str, Any] = {name: str(path) for name, path in files.items() if path is not None}
-        if self.ssl_key_password is not None:
-            options["ssl_password"] = self.ssl_key_password.get_secret_value()
-        # A URL says by its scheme that TLS is meant.
-        return (
-            options | {"ssl_check_hostname": self.ssl_check_hostname} | ({} if self.mode == "single" else {"ssl": True})
-        )
+        # The scheme of a URL selects TLS.
+        return self.tls_options("ssl_ca_certs") | ({} if self.mode == "single" else {"ssl": True})
 
     @property
     def _url(self) -> str:
@@ -193,7 +175,7 @@ class Redis(Section):
         return urlsplit(self._url).scheme == "rediss" if self.mode == "single" else self.tls
 
     def hints(self) -> Iterator[tuple[str, str]]:
-        """Yield key and text for each value that is allowed and rarely meant."""
+        """Yield key and text for each value that is allowed but rarely useful."""
         if self.shards > 1 and self.mode != "cluster":
             yield "shards", f"is {self.shards}, which costs time and helps on a cluster only"
 
@@ -245,8 +227,8 @@ class Redis(Section):
             yield "password", "is missing; username needs it"
 
     def _tls_files(self) -> Iterator[tuple[str, str]]:
-        cure = "url does not use TLS; write rediss://" if self.mode == "single" else "tls is false"
-        return tls_contradictions(self, None if self.uses_tls else cure)
+        advice = "url does not use TLS; write rediss://" if self.mode == "single" else "tls is false"
+        return self.tls_contradictions(None if self.uses_tls else advice)
 
     def _plaintext(self) -> Iterator[tuple[str, str]]:
         if self.uses_tls or self.allow_plaintext:

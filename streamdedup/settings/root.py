@@ -10,14 +10,13 @@ from pydantic import Field
 from streamdedup.errors import SettingsError
 from streamdedup.settings.base import Check, Section
 from streamdedup.settings.kafka import Kafka
-from streamdedup.settings.mistakes import shown
 from streamdedup.settings.profile import Profile
-from streamdedup.settings.reading import read_sections, report_contradictions
 from streamdedup.settings.redis import Redis
 from streamdedup.settings.service import Service
 from streamdedup.settings.sources import read_sources
+from streamdedup.settings.validation import read_sections, report_contradictions, shown
 
-#: Number of times that the client of the store sends a request before the daemon sees an error.
+#: Tries of a request by the client of the store, before the daemon receives an error.
 _STORE_ATTEMPTS = 3
 
 #: A profile's name: part of keys in Redis, label of metrics.
@@ -42,9 +41,9 @@ class Settings(Section):
         """Read settings from a file, below the environment, below overrides.
 
         Args:
-            path: The TOML file; None for the one that STREAMDEDUP_CONFIG names, or for none at all.
+            path: The TOML file; None for the file that STREAMDEDUP_CONFIG names, if any.
             overrides: Values by dotted key (``{"kafka.batch_records": 100}``) or nested; None values count as absent.
-            environ: The environment; the process's own if None.
+            environ: The environment; None for that of the process.
 
         Raises:
             SettingsError: One line for each mistake.
@@ -62,7 +61,7 @@ class Settings(Section):
         return (*super().checks(), self._profile_names, self._topics, self._slow_commit, self._silent_store)
 
     def hints(self) -> Iterator[str]:
-        """Yield a line for each value that is allowed and rarely meant."""
+        """Yield a line for each value that is allowed but rarely useful."""
         for key, text in self.redis.hints():
             yield f"redis.{key}: {text}"
 

@@ -1,4 +1,4 @@
-"""All keys: the sections, the models of their tables, and the environment variable of each key."""
+"""All keys: the model of each table, and the environment variable of each key."""
 
 from collections.abc import Iterator, Mapping
 
@@ -10,7 +10,7 @@ from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
 from streamdedup.settings.service import Service
 
-#: Beginning of the environment variables of the project.
+#: Prefix of the environment variables of the project.
 PREFIX = "STREAMDEDUP_"
 #: Separator of section, profile and key in a variable's name.
 SEPARATOR = "__"
@@ -22,14 +22,14 @@ Steps = tuple[str, ...]
 
 
 def section_at(path: Steps) -> type[Section] | None:
-    """Return the model of the table that holds the key at a path, or None if there is no such table."""
+    """Return the model of the table of a key, or None for an unknown table."""
     if len(path) == 3 and path[0] == "profiles":
         return Profile
     return SECTIONS.get(path[0]) if len(path) == 2 else None
 
 
 def field_at(path: Steps) -> FieldInfo | None:
-    """Return the declaration of the key at a path, or None if there is no such key."""
+    """Return the declaration of a key, or None for an unknown key."""
     section = section_at(path)
     return None if section is None else keys_of(section).get(path[-1])
 
@@ -49,7 +49,7 @@ def variable_of(path: Steps) -> str:
 
 
 def variables(profile: str) -> Iterator[str]:
-    """Yield the variable of every key, those of a profile for one profile's name."""
+    """Yield the variable of every key, with ``profile`` as the name of the profile."""
     for name, section in SECTIONS.items():
         yield from (variable_of((name, key)) for key in keys_of(section))
     yield from (variable_of(("profiles", profile, key)) for key in keys_of(Profile))

@@ -10,19 +10,19 @@ from streamdedup.settings.units import Duration, Kind, Limit, Whole
 
 
 class Service(Section):
-    """Metrics, logs and limits on time; durations are in seconds here, with their units in the file."""
+    """Metrics, logs and limits on time; durations are in seconds here, and have units in the file."""
 
     metrics_host: Annotated[str, Field(min_length=1), Kind("a host name or address")] = "127.0.0.1"
     """Address of `/metrics`, `/livez` and `/readyz`; `0.0.0.0` for all addresses of this machine."""
     metrics_port: Whole = Field(default=9464, ge=0, le=65535)
     """Port of `metrics_host`; with 0 the system chooses one."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Lowest level to log. The clients of Kafka and Redis are never logged below `warning`, because they would log
-    passwords."""
+    """Lowest level to log. The clients of Kafka and Redis are never logged below `warning`, because their logs
+    contain passwords."""
     log_format: Literal["auto", "json", "console"] = "auto"
-    """`json` is one object a line, `console` is for people, `auto` is `console` on a terminal and `json` elsewhere."""
+    """`json`: one object per line; `console`: for people; `auto`: `console` on a terminal, `json` elsewhere."""
     watchdog_s: Duration = Field(default=120.0, ge=1.0, le=86400.0)
-    """The process ends itself (exit code 70) when the loop makes no progress for this long."""
+    """The process ends (exit code 70) when the loop makes no progress for this long."""
     stop_timeout_s: Duration = Field(default=8.0, ge=0.1, le=3600.0)
     """Time to finish the batch after a request to stop. Below the limit of the supervisor."""
     dead_letter_limit: Limit = Field(default=500, ge=1)

@@ -1,12 +1,12 @@
 """The sources of settings: one TOML file, below the environment, below the command line.
 
 The only reader of the environment in the package. The result is a tree of plain values, the origin of each, and the
-mistakes found so far; validation is up to the sections.
+mistakes found so far; the sections validate the values.
 
-pydantic-settings 2.16 does not replace this module. It takes its variables from ``os.environ`` alone, passes over
-unknown ones, does not tell the variable of a wrong value, cannot address profiles whose name holds a hyphen or two
-underscores, skips an absent settings file in silence, and knows secrets as files of one folder, not as files named by a
-key. Only the assignment of a variable to a section would be left to it.
+pydantic-settings 2.16 does not replace this module. It reads ``os.environ`` only, ignores unknown variables, does not
+report the variable of a wrong value, cannot address profiles whose name contains a hyphen or two underscores, ignores
+an absent settings file, and supports secrets as files of one folder, not as files named by a key. Only the assignment
+of a variable to a section would remain for it.
 """
 
 import os
@@ -24,7 +24,7 @@ from streamdedup.settings.units import read_utf8
 
 #: Variable that names the settings file.
 CONFIG_VARIABLE = "STREAMDEDUP_CONFIG"
-#: Variable that makes the daemon end as if killed.
+#: Variable that names the crash point of the daemon, for tests.
 CRASH_VARIABLE = "STREAMDEDUP_CRASH_AT"
 #: Beginning of the variables that the project's own tests read.
 TEST_PREFIX = "STREAMDEDUP_TEST_"
@@ -35,7 +35,7 @@ _SERVICE_LINK = re.compile(
 )
 #: Characters that would break a line or write into a terminal.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-#: First line where keys are missing and no file is named.
+#: First line of the mistakes if keys are missing and no file is named.
 _NO_FILE = f"no settings file; name one with --config or {CONFIG_VARIABLE}"
 
 
@@ -45,11 +45,11 @@ class Sources:
 
     Attributes:
         tree: Values by section and key, unchanged.
-        origins: Name of the variable, for values from the environment.
+        origins: Name of the variable of each value from the environment.
         mistakes: One line each.
-        settled: Paths of keys with a mistake; further mistakes of a key that may follow from it are left out.
+        settled: Paths of keys with a mistake, whose further mistakes are left out.
         has_file: Whether a settings file is named.
-        is_unread: Whether it could not be read, so that its content is unknown.
+        is_unread: Whether the file could not be read, so that its content is unknown.
     """
 
     tree: dict[str, Any] = field(default_factory=dict)
@@ -59,8 +59,8 @@ class Sources:
     has_file: bool = False
     is_unread: bool = False
 
-    def put(self, path: Steps, value: object) -> None:
-        """Set one value, over a present one; a value in the place of a table is left for validation to refuse."""
+    def assign(self, path: Steps, value: object) -> None:
+        """Set or replace one value; a value in the place of a table stays, and is refused by the validation."""
         node = self.tree
         for step in path[:-1]:
             below = node.setdefault(step, {})
@@ -74,14 +74,14 @@ class Sources:
 
         Args:
             path: The key.
-            text: The mistake, in words that follow the key's name.
-            item: Place in a list, as it follows the name.
+            text: The mistake, following the key's name.
+            item: Index in a list, as a suffix of the name.
         """
         if path not in self.settled:
             self.report_line(f"{self._name_of(path)}{item}: {text}")
 
     def report_missing(self, path: Steps, needed: str) -> None:
-        """Add the mistake of an absent key, unless a file that could not be read may hold it."""
+        """Add the mistake of an absent key, unless the settings file could not be read."""
         if self.is_unread:
             return
         if not self.has_file and _NO_FILE not in self.mistakes:
@@ -89,11 +89,11 @@ class Sources:
         self.report(path, f"is missing; needed: {needed}")
 
     def report_line(self, line: str) -> None:
-        """Add a mistake that names its source itself."""
+        """Add a mistake whose text names the source."""
         self.mistakes.append(_CONTROLS.sub(" ", line))
 
     def _name_of(self, path: Steps) -> str:
-        """Return the variable that a value came from, else the key's dotted name."""
+        """Return the variable of a value, else the dotted name of the key."""
         if path in self.origins:
             return self.origins[path]
         name = ".".join(path)
@@ -101,18 +101,18 @@ class Sources:
         table = profiles.get(path[1]) if path[0] == "profiles" and isinstance(profiles, dict) and path[1:] else None
         named_by = [variable for other, variable in self.origins.items() if other[:2] == path[:2]]
         if named_by and isinstance(table, dict) and len(named_by) == len(table):
-            # All of the profile came from variables, so a misspelt one may be the reason that it exists.
+            # All values of the profile come from variables; a misspelt variable may have created the profile.
             return f"{name} (profile of {named_by[0]})"
         return name
 
 
 def crash_point(environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the point at which the daemon shall end as if killed, or None.
+    """Return the name of the point at which the daemon kills itself, for tests; or None.
 
-    The environment alone can ask for it, so that no settings file carries it into service.
+    Only the environment can set it, so that no settings file carries it into production.
 
     Args:
-        environ: The environment; the process's own if None.
+        environ: The environment; None for that of the process.
     """
     return (os.environ if environ is None else environ).get(CRASH_VARIABLE) or None
 
@@ -123,9 +123,9 @@ def read_sources(
     """Read file, environment and overrides, the later over the earlier, and then the files that hold secrets.
 
     Args:
-        path: The settings file; None for the one named by STREAMDEDUP_CONFIG, or none at all.
-        overrides: Values by dotted key, or nested; a None is left out.
-        environ: The environment; the process's own if None.
+        path: The settings file; None for the file that STREAMDEDUP_CONFIG names, if any.
+        overrides: Values by dotted key, or nested; None values are left out.
+        environ: The environment; None for that of the process.
     """
     if environ is None:
         environ = os.environ
@@ -138,7 +138,7 @@ def read_sources(
     _read_environment(sources, environ)
     for dotted, value in _leaves(overrides or {}):
         steps = tuple(".".join(dotted).split("."))
-        sources.put(steps, value)
+        sources.assign(steps, value)
         sources.origins.pop(steps, None)
     _read_secrets(sources)
     return sources
@@ -154,8 +154,8 @@ def _read_file(sources: Sources, path: Path) -> None:
     for steps, value in list(_leaves(sources.tree)):
         declared = field_at(steps)
         if declared is not None and isinstance(value, str) and names_file(declared, value):
-            # A relative path counts from the folder of the file.
-            sources.put(steps, str(path.parent / value))
+            # A relative path is relative to the folder of the file.
+            sources.assign(steps, str(path.parent / value))
 
 
 def _leaves(tree: Mapping[str, Any], above: Steps = ()) -> Iterator[tuple[Steps, Any]]:
@@ -176,12 +176,12 @@ def _read_environment(sources: Sources, environ: Mapping[str, str]) -> None:
         if path is None:
             sources.report_line(f"{name}: unknown variable{_did_you_mean(name)}")
         elif environ[name]:
-            sources.put(path, environ[name])
+            sources.assign(path, environ[name])
             sources.origins[path] = name
 
 
 def _is_no_setting(name: str) -> bool:
-    """Tell whether a variable with the project's prefix has another purpose than settings."""
+    """Return whether a variable with the project's prefix is no setting."""
     if name in {CONFIG_VARIABLE, CRASH_VARIABLE} or name.startswith(TEST_PREFIX):
         return True
     return SEPARATOR not in name and _SERVICE_LINK.fullmatch(name) is not None
@@ -199,7 +199,7 @@ def _path_of(name: str, tree: Mapping[str, Any]) -> Steps | None:
 
 
 def _profile_called(name: str, tree: Mapping[str, Any]) -> str:
-    """Return the profile of the file that a variable means, in which a hyphen is written as an underscore."""
+    """Return the profile of a variable, in whose name a hyphen is written as an underscore."""
     profiles = tree.get("profiles")
     known = [profile for profile in profiles if profile.replace("-", "_") == name] if isinstance(profiles, dict) else []
     return name if name in known or not known else known[0]
@@ -213,7 +213,7 @@ def _did_you_mean(name: str) -> str:
 
 
 def _read_secrets(sources: Sources) -> None:
-    """Set each secret whose file is named; the path stays beside it, to be shown."""
+    """Set each secret whose file is named; the path stays, to be shown."""
     for above, model, table in tables(sources.tree):
         for key in secrets_of(model):
             if isinstance(table, dict) and isinstance(table.get(f"{key}_file"), str):

@@ -1,48 +1,71 @@
-"""Contradictions among the TLS keys of a client, and files that a client cannot use.
+"""The TLS keys of a section, their contradictions, and files that cannot be used.
 
-The files are read while settings are checked, so that no connection fails of them later, and no library asks a terminal
-for a password.
+The files are read while settings are checked, so that no connection fails later because of them, and no library asks a
+terminal for a password.
 """
 
-from __future__ import annotations
-
 import ssl
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from streamdedup.settings.kafka import Kafka
-    from streamdedup.settings.redis import Redis
+from streamdedup.settings.base import Section
+from streamdedup.settings.units import File, Flag, Secret
 
 #: OpenSSL's name for a key that belongs to another certificate.
 _MISMATCH = "KEY_VALUES_MISMATCH"
 
 
-def tls_contradictions(section: Kafka | Redis, unused: str | None) -> Iterator[tuple[str, str]]:
-    """Yield key and text for each TLS key without effect or companion, and for each file that cannot be used.
+class TlsSection(Section):
+    """A section whose connections may use TLS."""
 
-    Args:
-        section: The keys.
-        unused: Why the client does not use TLS, None if it does.
-    """
-    for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file", "ssl_key_password"):
-        if unused is not None and getattr(section, name) is not None:
-            yield name, f"is given, but {unused}"
-    cert, key, password = section.ssl_cert_file, section.ssl_key_file, section.ssl_key_password
-    files = {"ssl_ca_file": section.ssl_ca_file, "ssl_cert_file": cert, "ssl_key_file": key}
-    absent = [(name, path) for name, path in files.items() if path is not None and not _is_file(path)]
-    for name, path in absent:
-        yield name, f"names no file that can be read: {path}"
-    if cert is not None and key is None:
-        yield "ssl_key_file", "is missing; ssl_cert_file needs it"
-    if key is not None and cert is None:
-        yield "ssl_cert_file", "is missing; ssl_key_file needs it"
-    if not absent:
-        yield from _unusable_files(section.ssl_ca_file, cert, key, password.get_secret_value() if password else "")
-    if password is not None and key is None:
-        yield "ssl_key_password", "is given, but there is no ssl_key_file that it could belong to"
+    ssl_ca_file: File = None
+    """Certificates (PEM) of the trusted authorities; without it those of the system."""
+    ssl_cert_file: File = None
+    """Certificate (PEM) of this daemon."""
+    ssl_key_file: File = None
+    """Private key (PEM) of `ssl_cert_file`."""
+    ssl_key_password: Secret = None
+    """Password of `ssl_key_file`."""
+    ssl_key_password_file: File = None
+    """File that holds `ssl_key_password`."""
+    ssl_check_hostname: Flag = True
+    """Whether the server's certificate must carry the host name of the connection."""
+
+    def tls_options(self, ca_option: str) -> dict[str, Any]:
+        """Return a client's options for TLS; the password is in clear, so never log them.
+
+        Args:
+            ca_option: The client's name for ``ssl_ca_file``.
+        """
+        files = {ca_option: self.ssl_ca_file, "ssl_certfile": self.ssl_cert_file, "ssl_keyfile": self.ssl_key_file}
+        options: dict[str, Any] = {name: str(path) for name, path in files.items() if path is not None}
+        if self.ssl_key_password is not None:
+            options["ssl_password"] = self.ssl_key_password.get_secret_value()
+        return options | {"ssl_check_hostname": self.ssl_check_hostname}
+
+    def tls_contradictions(self, unused: str | None) -> Iterator[tuple[str, str]]:
+        """Yield key and text for each TLS key without effect or companion, and for each file that cannot be used.
+
+        Args:
+            unused: Why the client does not use TLS; None if it does.
+        """
+        for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file", "ssl_key_password"):
+            if unused is not None and getattr(self, name) is not None:
+                yield name, f"is given, but {unused}"
+        cert, key, password = self.ssl_cert_file, self.ssl_key_file, self.ssl_key_password
+        files = {"ssl_ca_file": self.ssl_ca_file, "ssl_cert_file": cert, "ssl_key_file": key}
+        absent = [(name, path) for name, path in files.items() if path is not None and not _is_file(path)]
+        for name, path in absent:
+            yield name, f"names no file that can be read: {path}"
+        if cert is not None and key is None:
+            yield "ssl_key_file", "is missing; ssl_cert_file needs it"
+        if key is not None and cert is None:
+            yield "ssl_cert_file", "is missing; ssl_key_file needs it"
+        if not absent:
+            yield from _unusable_files(self.ssl_ca_file, cert, key, password.get_secret_value() if password else "")
+        if password is not None and key is None:
+            yield "ssl_key_password", "is given, but there is no ssl_key_file that it could belong to"
 
 
 def _is_file(path: Path) -> bool:

@@ -1,7 +1,7 @@
-"""The kinds of values that settings have: how each is read, written back and described.
+"""The kinds of values of settings: how each is read, written and described.
 
-A value arrives as TOML has typed it, or as text from the environment or the command line. Readers accept both, never
-guess (no number without its unit, no truth value for a number), and raise ``ValueError`` without repeating the value.
+A value is typed (from TOML) or text (from the environment or the command line). Readers accept both, never guess (no
+number without its unit, no truth value for a number), and raise ``ValueError`` without repeating the value.
 
 Two types of pydantic 2.14 are not used here, because both guess. ``ByteSize`` reads "1,5MiB" and ``True`` as 1 byte,
 ignores the end of "1MiB and more", and computes with floats: "32.120kB" is 32,119 bytes. ``AwareDatetime`` reads
@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, SecretStr
 
-#: How a list of texts may be written, for messages and documentation.
+#: Forms of a list of texts, for messages and documentation.
 LISTED = "as a list or with commas between them"
 #: Seconds in each unit of a duration.
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -34,7 +34,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z]+)")
 #: A whole number as text.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
-#: A number of a Kafka version, and how the parts are separated.
+#: A version of Kafka.
 _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,3}")
 
 
@@ -50,7 +50,7 @@ class Kind:
     Attributes:
         noun: Noun phrase for the documentation and for messages.
         write: Turns a value into TOML that reads as the same value.
-        hint: Text after the bounds, such as an example.
+        hint: Text behind the bounds, such as an example.
         is_path: Whether the value names a file.
         words: Values that take the place of a path.
     """
@@ -114,7 +114,7 @@ def parse_whole(value: object) -> int:
     """Read a whole number.
 
     Raises:
-        ValueError: Anything else; ``true`` and ``1.0`` are no whole numbers.
+        ValueError: Anything else, ``true`` and ``1.0`` included.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -150,7 +150,7 @@ def parse_flag(value: object) -> bool:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number of things in words: ``1 document``, ``1,200 documents``."""
+    """Return a number with its noun: ``1 document``, ``1,200 documents``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
@@ -209,7 +209,7 @@ def read_utf8(path: Path) -> str:
     """Read a file of text.
 
     Raises:
-        ValueError: The defect, in words that follow the file's name.
+        ValueError: The problem, following the name of the file.
     """
     try:
         return path.read_bytes().decode("utf-8")

@@ -1,0 +1,139 @@
+"""Validation of one table after the other, so that no mistake hides another; and the texts of mistakes.
+
+The validator of all settings would look for contradictions in a section only when every value in it is valid, and
+between sections only when all values are. Here wrong values are reported and left out, and the checks run over the
+rest. No text repeats the value of a secret, the value of an unknown key, or a password inside an address.
+"""
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from streamdedup.settings.base import VALUES_ONLY, Section, allowed, is_secret, key_of, keys_of
+from streamdedup.settings.profile import Profile
+from streamdedup.settings.schema import SECTIONS, Steps, section_at, tables
+from streamdedup.settings.sources import Sources
+from streamdedup.settings.units import write_text
+
+#: Placeholders for absent keys without default, so that the rest of a table can be validated; removed again.
+_PLACEHOLDERS = {"bootstrap_servers": "localhost:9092", "topics": "topic"}
+#: Longest part of a wrong value that a message repeats.
+_SHOWN_CHARACTERS = 60
+#: User and password inside an address.
+_USERINFO = re.compile(r"[^/\s]*@")
+
+
+def read_sections(sources: Sources) -> dict[str, Any]:
+    """Return the sections and the profiles by name; mistakes are reported to ``sources``."""
+    profiles: dict[str, Section] = {}
+    sections: dict[str, Any] = {"profiles": profiles}
+    for path, model, content in tables(sources.tree):
+        (profiles if path[0] == "profiles" else sections)[path[-1]] = _read_section(sources, path, model, content)
+    given = sources.tree.get("profiles", {})
+    if given == {}:
+        sources.report_missing(("profiles",), "a table [profiles.NAME] with its topics")
+    elif not isinstance(given, Mapping):
+        sources.report(("profiles",), f"is {shown(given)}, not a table; needed: keys under [profiles.NAME]")
+    for name in sources.tree:
+        if name not in sections:
+            sources.report((name,), describe_unknown((name,)))
+    return sections
+
+
+def report_contradictions(sources: Sources, section: Section, above: Steps = ()) -> None:
+    """Report the contradictions within a section; after an unread file they are unknown."""
+    if not sources.is_unread:
+        for key, text in section.contradictions():
+            sources.report((*above, *key.split(".")), text)
+
+
+def _read_section(sources: Sources, path: Steps, model: type[Section], content: object) -> Section:
+    """Return a section that lacks the attributes of its wrong values."""
+    if not isinstance(content, Mapping):
+        sources.report(path, f"is {shown(content)}, not a table; needed: keys under [{'.'.join(path)}]")
+        return _without(model, {}, set(keys_of(model)))
+    try:
+        section = model.model_validate(content, context=VALUES_ONLY)
+    except ValidationError as error:
+        section = _without(model, content, _report_values(sources, path, model, error))
+    report_contradictions(sources, section, path)
+    return section
+
+
+def _report_values(sources: Sources, path: Steps, model: type[Section], found: ValidationError) -> set[str]:
+    """Report the wrong, unknown and absent keys of a table, and return them."""
+    fields = keys_of(model)
+    keys: set[str] = set()
+    for error in found.errors(include_url=False):
+        key, *inside = map(str, error["loc"])
+        if error["type"] == "missing":
+            sources.report_missing((*path, key), allowed(fields[key]))
+        elif key not in fields:
+            sources.report((*path, key), describe_unknown((*path, key)))
+        elif inside or (key not in keys and error["type"] != "default_factory_not_called"):
+            # Not for a default that is derived from a wrong value, nor for the length of a list with wrong items.
+            place, text = describe_value(fields[key], error)
+            sources.report((*path, key), text, place)
+        keys.add(key)
+    sources.settled.update((*path, key) for key in keys)
+    return keys
+
+
+def _without(model: type[Section], content: Mapping[str, object], keys: set[str]) -> Section:
+    """Return a section that lacks the attributes of ``keys``."""
+    kept = {key: value for key, value in content.items() if key not in keys}
+    needed = {key: value for key, value in _PLACEHOLDERS.items() if key in keys & keys_of(model).keys()}
+    section = model.model_validate(kept | needed, context=VALUES_ONLY)
+    for name in model.model_fields:
+        if key_of(name) in keys:
+            section.__dict__.pop(name, None)
+    return section
+
+
+def describe_value(declared: FieldInfo, error: ErrorDetails) -> tuple[str, str]:
+    """Describe a wrong value.
+
+    Args:
+        declared: The key.
+        error: Error of the validator.
+
+    Returns:
+        The index of the wrong item if the value is a list, as a suffix of the key's name; and the text.
+    """
+    place = next((f"[{step}]" for step in error["loc"][1:] if isinstance(step, int)), "")
+    value = error["input"]
+    if value == []:
+        return place, f"is empty; needed: {allowed(declared)}"
+    given = "the value (not shown)" if is_secret(declared) else shown(value)
+    return place, f"{given} is not valid; allowed: {allowed(declared)}"
+
+
+def describe_unknown(path: Steps) -> str:
+    """Describe an unknown key, with a similar known key."""
+    section = section_at(path)
+    siblings = [*SECTIONS, "profiles"] if section is None else list(keys_of(section))
+    close = get_close_matches(path[-1], siblings, n=1, cutoff=0.6)
+    if close:
+        return f"unknown key; did you mean {close[0]}?"
+    tables: dict[str, type[Section]] = {**SECTIONS, "profiles.NAME": Profile}
+    elsewhere = [f"{name}.{path[-1]}" for name, model in tables.items() if path[-1] in keys_of(model)]
+    if elsewhere:
+        return f"unknown key here; did you mean {' or '.join(elsewhere)}?"
+    return f"unknown key; allowed: {', '.join(sorted(siblings))}"
+
+
+def shown(value: Any) -> str:
+    """Return a wrong value for a message: short, without passwords inside addresses."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, str):
+        text = write_text(_USERINFO.sub("***@", value))
+        return text if len(text) <= _SHOWN_CHARACTERS else f'{text[:_SHOWN_CHARACTERS]}..."'
+    return {dict: "a table", list: "a list", tuple: "a list", type(None): "nothing"}.get(type(value), "the value")
