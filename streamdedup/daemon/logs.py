@@ -1,11 +1,12 @@
-"""How the process logs: structured events, for people on a terminal and as JSON lines everywhere else.
+"""Logging of the process: structured events, readable on a terminal and as JSON lines elsewhere.
 
 An event is a stable name with fields, ``log.info("batch_committed", records=500)`` with structlog or
-``logger.info("A sentence", extra={"event": "batch_committed", "records": 500})`` with the standard library; both come
-out alike. A library's record without a name is the event ``library_message``. The clients of Kafka and Redis log what
-they send at debug, passwords and documents included, so they are never heard below ``warning``, whatever level is asked
-for. While a server is away they repeat themselves several times a second; of lines that differ in figures alone one a
-minute is let through, and says as ``left_out`` how many were not.
+``logger.info("A sentence", extra={"event": "batch_committed", "records": 500})`` with the standard library; the output
+of both is the same. A log record of a library without a name is the event ``library_message``.
+
+The clients of Kafka and Redis log their requests at debug level, with passwords and documents. Their records below
+``warning`` are never logged, at any configured level. While a server is away the clients log the same warning several
+times a second. One of them is logged in a minute, and its field ``left_out`` is the number of omitted ones.
 """
 
 import json
@@ -21,32 +22,32 @@ from typing import Any, Final, Literal, TextIO
 
 import structlog
 
-#: Libraries that put secrets or documents into their logs below this level; their sub-loggers inherit it. The last one
-#: warns at every connection of a password in the clear, which the settings have asked about once.
+#: Loggers of libraries that log secrets or documents below this level; their sub-loggers inherit the level. The last
+#: one warns at every connection about a password in the clear, which a setting has allowed.
 CLIENT_LEVELS: Final = {"kafka": logging.WARNING, "redis": logging.WARNING, "kafka.net.sasl": logging.ERROR}
-#: Levels by the names that settings use.
+#: Levels by their names in the settings.
 LEVELS: Final = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
-#: Between two lines of a client that say the same, in seconds.
+#: Interval between two equal lines of a client, in seconds.
 REPEAT_S: Final = 60.0
-#: Most different lines of the clients that are remembered.
+#: Largest number of different lines of clients that are remembered.
 _REMEMBERED_LINES: Final = 1000
-#: Event of a record that has none of its own.
+#: Event of a log record without an event.
 FOREIGN_EVENT: Final = "library_message"
-#: What differs between two lines that say the same.
-_FIGURES: Final = re.compile(r"\d+")
-#: Fields that begin every JSON line.
+#: Part of a line that is ignored when lines are compared.
+_DIGITS: Final = re.compile(r"\d+")
+#: First fields of every JSON line.
 _FIRST_FIELDS: Final = ("timestamp", "level", "event", "logger")
 
 
 class ClientRepeats(logging.Filter):
-    """Lets a line of a client through once in ``REPEAT_S``; what others log is let through always.
+    """Passes a line of a client once in ``REPEAT_S``, and all lines of other loggers.
 
-    Two lines are the same if they come from one place: logger, level and text without figures and arguments.
+    Two lines are equal if they have the same logger, level and text, except for digits and arguments.
 
     Args:
         clock: Monotonic seconds.
@@ -56,19 +57,19 @@ class ClientRepeats(logging.Filter):
         super().__init__()
         self._clock = clock
         self._lock = threading.Lock()
-        # When each line was let through last, and how many like it were not since then.
+        #: For each line the time when it last passed, and the number of lines omitted since then.
         self._lines: dict[tuple[str, int, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to log ``record``; one that stands for others gets the attribute ``left_out``."""
+        """Tell whether a log record passes; set its attribute ``left_out`` if lines before it were omitted."""
         if record.name.partition(".")[0] not in CLIENT_LEVELS:
             return True
-        line = (record.name, record.levelno, _FIGURES.sub("#", str(record.msg)))
+        line = (record.name, record.levelno, _DIGITS.sub("#", str(record.msg)))
         now = self._clock()
         with self._lock:
-            shown_at, left_out_count = self._lines.get(line, (-math.inf, 0))
-            if now - shown_at < REPEAT_S:
-                self._lines[line] = shown_at, left_out_count + 1
+            passed_at, left_out_count = self._lines.get(line, (-math.inf, 0))
+            if now - passed_at < REPEAT_S:
+                self._lines[line] = passed_at, left_out_count + 1
                 return False
             if len(self._lines) >= _REMEMBERED_LINES:
                 self._lines.clear()
@@ -78,8 +79,12 @@ class ClientRepeats(logging.Filter):
         return True
 
 
-class _Output(logging.StreamHandler[TextIO]):
-    """Where the log goes, and whether as JSON lines."""
+class _LogHandler(logging.StreamHandler[TextIO]):
+    """Handler of the configured log.
+
+    Attributes:
+        json_lines: Whether the log is JSON lines.
+    """
 
     json_lines = False
 
@@ -89,18 +94,18 @@ def configure(
     log_format: Literal["auto", "json", "console"] = "auto",
     stream: TextIO | None = None,
 ) -> None:
-    """Send all logging of the process, the libraries' included, to one stream; a further call replaces the setup.
+    """Configure all logging of the process and its libraries to one stream; a further call replaces the configuration.
 
     Args:
-        level: Least level to log.
+        level: Lowest level to log.
         log_format: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
-        stream: Where to; standard error if None.
+        stream: Output; standard error if None.
     """
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()
     json_lines = log_format == "json" or (log_format == "auto" and not terminal)
     shared = _shared_processors(json_lines=json_lines)
-    handler = _Output(target)
+    handler = _LogHandler(target)
     handler.json_lines = json_lines
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -115,7 +120,7 @@ def configure(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(LEVELS[level])
-    _hold_clients(LEVELS[level])
+    _limit_clients(LEVELS[level])
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -131,18 +136,18 @@ def configure(
 
 def writes_json() -> bool:
     """Tell whether the log is JSON lines."""
-    return any(isinstance(handler, _Output) and handler.json_lines for handler in logging.getLogger().handlers)
+    return any(isinstance(handler, _LogHandler) and handler.json_lines for handler in logging.getLogger().handlers)
 
 
 def last_line(event: str, *, level: str, logger: str, reason: str, exit_code: int) -> str:
-    """Return the line with which a process ends that may be stuck: nothing is logged and no lock is taken.
+    """Return the last log line of a process that may be stuck, without taking a lock of ``logging``.
 
     Args:
         event: Name of the event.
-        level: Its level.
-        logger: Who says it.
+        level: Level of the event.
+        logger: Name of the logger.
         reason: Why the process ends.
-        exit_code: With which code.
+        exit_code: Exit code of the process.
     """
     if not writes_json():
         return f"streamdedup: {reason}; exiting with {exit_code}"
@@ -152,7 +157,7 @@ def last_line(event: str, *, level: str, logger: str, reason: str, exit_code: in
 
 
 def _shared_processors(*, json_lines: bool) -> list[structlog.typing.Processor]:
-    """Return what is added to every event, ours and the libraries'."""
+    """Return the processors of all events, also those of libraries."""
     return [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -161,7 +166,7 @@ def _shared_processors(*, json_lines: bool) -> list[structlog.typing.Processor]:
 
 
 def _renderers(*, json_lines: bool, colors: bool) -> list[structlog.typing.Processor]:
-    """Return what turns an event into text. Tracebacks are plain: those with local variables would print secrets."""
+    """Return the processors that render events. Tracebacks have no local variables, which may contain secrets."""
     if json_lines:
         return [structlog.processors.format_exc_info, _order_fields, structlog.processors.JSONRenderer(default=str)]
     return [
@@ -170,20 +175,20 @@ def _renderers(*, json_lines: bool, colors: bool) -> list[structlog.typing.Proce
 
 
 def _name_foreign_event(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Keep the sentence of a standard-library record as a field; its extras may replace the event's name."""
+    """Move the sentence of a standard-library record to a field; its extra fields may set the event."""
     fields["message"] = fields["event"]
     fields["event"] = FOREIGN_EVENT
     return fields
 
 
 def _order_fields(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> Mapping[str, Any]:
-    """Put what every line has before what only this event has."""
+    """Put the fields of every line before the fields of the event."""
     first = {name: fields.pop(name) for name in _FIRST_FIELDS if name in fields}
     return {**first, **fields}
 
 
-def _hold_clients(level: int) -> None:
-    """Hold the clients' loggers at their own levels, also those below them that somebody has set one by one."""
+def _limit_clients(level: int) -> None:
+    """Set the levels of the clients' loggers, and reset the levels of their sub-loggers."""
     for client, least in CLIENT_LEVELS.items():
         logging.getLogger(client).setLevel(max(level, least))
         for name in list(logging.root.manager.loggerDict):

@@ -1,8 +1,8 @@
-"""Ending in time: signals as a context manager, one budget for many waits, and two threads that end a stuck process.
+"""Shutdown: stop signals, a deadline shared by several waits, and two threads that end a stuck process.
 
-What runs inside a signal handler interrupts the main thread anywhere, even while that holds a lock of ``threading`` or
-``logging``. Handlers here therefore touch nothing but a flag and a ``SimpleQueue``, whose ``put`` may be interrupted by
-itself; threads are started beforehand.
+A signal handler interrupts the main thread at any point, even while the main thread holds a lock of ``threading`` or
+``logging``. The handlers of this module therefore use only a flag and a ``SimpleQueue``, whose ``put`` is reentrant.
+Threads are started before any signal.
 """
 
 import contextlib
@@ -18,22 +18,20 @@ from typing import Any, NoReturn, Self
 
 from streamdedup.errors import EXIT_FORCED, EXIT_STALLED
 
-#: How often the watchdog looks within its limit. It counts looks, not seconds, so a process that was frozen as a whole
-#: (SIGSTOP, a suspended laptop) is given its time again.
+#: Number of checks of the watchdog within its limit. The watchdog counts checks, not seconds, so a process that was
+#: frozen (SIGSTOP, a suspended laptop) gets the full limit again.
 WATCHDOG_LOOKS = 10
-
-
-#: Signals that come within this time of the first count as the same wish, in seconds: a wrapper may signal the process
-#: and its group.
+#: Signals within this time of the first signal are one request, in seconds: a wrapper may signal the process and its
+#: group.
 SAME_WISH_S = 0.5
 
 
 class StopSignals:
     """Turns signals into a request to stop, while the context is open.
 
-    The first signal sets ``stopping`` and ends a ``wait``. A second one, at least ``SAME_WISH_S`` later, raises
-    KeyboardInterrupt in the main thread, which also breaks waits that have no time limit. A third does what it did
-    before the context was opened.
+    The first signal sets ``stopping`` and ends a ``wait``. A second signal, at least ``SAME_WISH_S`` later, raises
+    KeyboardInterrupt in the main thread, which also ends waits without a time limit. A third signal has the effect that
+    it had before the context was opened.
 
     Only the main thread may open the context.
     """
@@ -47,21 +45,21 @@ class StopSignals:
         """Prepare.
 
         Args:
-            on_stop: Called at the first signal, inside the signal handler: it may only do what is safe there.
-            signals: Which ones to catch.
+            on_stop: Called at the first signal, inside the signal handler; must be safe there.
+            signals: Signals to handle.
             clock: Monotonic seconds.
         """
         self._on_stop = on_stop
         self._signals = signals
         self._clock = clock
-        self._asked_at = 0.0
-        self._found: dict[signal.Signals, Any] = {}
+        self._requested_at = 0.0
+        self._earlier_handlers: dict[signal.Signals, Any] = {}
         self._stopping = False
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def __enter__(self) -> Self:
         for number in self._signals:
-            self._found[number] = signal.signal(number, self._handle)
+            self._earlier_handlers[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(
@@ -71,20 +69,20 @@ class StopSignals:
 
     @property
     def stopping(self) -> bool:
-        """Whether a signal, or ``stop``, has asked to stop."""
+        """Whether a signal or ``stop`` has requested a stop."""
         return self._stopping
 
     def stop(self) -> None:
-        """Ask to stop, as a first signal does; from any thread."""
+        """Request a stop, as a first signal does; from any thread."""
         if not self._stopping:
-            self._asked_at = self._clock()
+            self._requested_at = self._clock()
             self._stopping = True
             self._wakeups.put(None)
             if self._on_stop is not None:
                 self._on_stop()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait up to ``timeout_s`` for a request to stop; return whether there is one. For one thread at a time."""
+        """Wait up to ``timeout_s`` for a request to stop; tell whether there is one. For one thread at a time."""
         if not self._stopping:
             try:
                 self._wakeups.get(timeout=max(0.0, timeout_s))
@@ -95,48 +93,48 @@ class StopSignals:
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         if not self._stopping:
             self.stop()
-        elif self._clock() - self._asked_at >= SAME_WISH_S:
+        elif self._clock() - self._requested_at >= SAME_WISH_S:
             self._restore()
             raise KeyboardInterrupt
 
     def _restore(self) -> None:
-        """Put back what was found."""
-        while self._found:
-            number, handler = self._found.popitem()
+        """Restore the earlier handlers."""
+        while self._earlier_handlers:
+            number, handler = self._earlier_handlers.popitem()
             signal.signal(number, handler)
 
 
 class Deadline:
-    """One budget of wall-clock time that several waits share."""
+    """A time limit that several waits share."""
 
     def __init__(self, budget_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._end = clock() + budget_s
 
     def remaining_s(self) -> float:
-        """Seconds left; never negative."""
+        """Seconds that are left; never negative."""
         return max(0.0, self._end - self._clock())
 
     @property
     def expired(self) -> bool:
-        """Whether nothing is left."""
+        """Whether the time is over."""
         return self.remaining_s() == 0.0
 
 
 class Watchdog:
-    """Ends the process when nobody has called ``tick`` for ``limit_s``, while the context is open.
+    """Ends the process when ``tick`` was not called for ``limit_s``, while the context is open.
 
-    For waits that no time limit reaches: a client that spins, or blocks for ever. A thread can still run then, and the
-    process is safe to restart at any point.
+    The watchdog covers waits without a time limit: a client that spins, or blocks for ever. Its thread runs even then,
+    and the process may be restarted at any point.
     """
 
     def __init__(self, limit_s: float, action: Callable[[str], None] | None = None) -> None:
         """Prepare.
 
         Args:
-            limit_s: Longest time without progress, in seconds; it is noticed at most a tenth later.
-            action: Called once with one line of text, in the watchdog's thread. Default: write the line to standard
-                error and exit with ``EXIT_STALLED``.
+            limit_s: Longest time without progress, in seconds; exceeded by at most a tenth.
+            action: Called once with one line of text, in the thread of the watchdog. Default: write the line to
+                standard error and exit with ``EXIT_STALLED``.
         """
         self._limit_s = limit_s
         self._action = action or _exit_stalled
@@ -157,29 +155,29 @@ class Watchdog:
         self._thread.join()
 
     def tick(self) -> None:
-        """Report progress; costs next to nothing."""
+        """Report progress; cheap."""
         self._ticked = True
 
     def _watch(self) -> None:
-        looks = 0
+        checks = 0
         while not self._end.wait(self._limit_s / WATCHDOG_LOOKS):
-            looks = 0 if self._ticked else looks + 1
+            checks = 0 if self._ticked else checks + 1
             self._ticked = False
-            if looks >= WATCHDOG_LOOKS:
+            if checks >= WATCHDOG_LOOKS:
                 self._action(f"no progress for {self._limit_s:g} s, at {_place(self._watched)}")
                 return
 
 
 class StopTimer:
-    """Ends the process when it has not ended within ``timeout_s`` of ``begin``, while the context is open."""
+    """Ends the process ``timeout_s`` after ``begin``, unless the context is closed before."""
 
     def __init__(self, timeout_s: float, action: Callable[[str], None] | None = None) -> None:
         """Prepare.
 
         Args:
-            timeout_s: How long stopping may take, in seconds.
-            action: Called once with one line of text, in the timer's thread. Default: write the line to standard error
-                and exit with ``EXIT_FORCED``.
+            timeout_s: Longest time that stopping may take, in seconds.
+            action: Called once with one line of text, in the thread of the timer. Default: write the line to standard
+                error and exit with ``EXIT_FORCED``.
         """
         self._timeout_s = timeout_s
         self._action = action or _exit_forced
@@ -197,7 +195,7 @@ class StopTimer:
         self._thread.join()
 
     def begin(self) -> None:
-        """Start the time running; safe in a signal handler. Only the first call counts."""
+        """Start the timer; safe in a signal handler. Only the first call counts."""
         self._events.put("begin")
 
     def _run(self) -> None:
@@ -224,14 +222,14 @@ def _exit_forced(text: str) -> None:
 
 
 def exit_at_once(line: str, code: int) -> NoReturn:
-    """Write one line to standard error and end the process without any cleaning up, which could be what is stuck."""
+    """Write one line to standard error and end the process without cleanup, because the cleanup may be stuck."""
     with contextlib.suppress(OSError):
         os.write(2, f"{line}\n".encode(errors="replace"))
     os._exit(code)
 
 
 def _place(thread: int | None) -> str:
-    """Where ``thread`` is at this moment."""
+    """Describe the line that a thread executes."""
     frame = sys._current_frames().get(thread or 0)  # noqa: SLF001  the documented way to look at another thread
     if frame is None:
         return "a thread that has ended"

@@ -1,1 +1,1 @@
-"""Memory broker and transport, and crash points: for tests and benchmarks."""
+"""Memory broker, memory transport and crash points: used by tests and benchmarks only."""

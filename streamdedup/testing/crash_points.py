@@ -1,8 +1,8 @@
-"""Points at which the daemon can be made to end as kill -9 would end it, for those who want to see that it recovers.
+"""Crash points: steps of the daemon at which a test ends the process as ``kill -9`` does.
 
-Each step of the loop that has an effect outside the process has two points, ``before_<step>`` and ``after_<step>``.
-They are wrappers around the store, the source and the producer, put there by the command line when a point is asked for
-and not otherwise: the loop and the detector do not know of them, and they cost a daemon in service nothing.
+Each step of the loop that has an effect outside the process has two points, ``before_<step>`` and ``after_<step>``. The
+points are wrappers around index, source and producer, which the command line adds only when a crash point is set. The
+loop and the detector do not know the wrappers, and without a crash point nothing is wrapped.
 """
 
 import os
@@ -14,12 +14,12 @@ from streamdedup.errors import SettingsError
 from streamdedup.index.contract import BucketStore
 from streamdedup.kafka.protocols import Source
 
-#: Called with the name of each point that is passed.
-Passing = Callable[[str], None]
+#: Called with the name of each point when the daemon reaches it.
+OnPoint = Callable[[str], None]
 
 #: Method of the source -> step.
 SOURCE_STEPS = {"poll": "poll", "poll_ahead": "poll_ahead", "committed": "committed", "commit": "commit_offsets"}
-#: Method of the store -> step, in the order of the loop. What only asks the server how it is, is no step.
+#: Method of the index -> step, in the order of the loop. Requests for the state of the server are no steps.
 STORE_STEPS = {
     name: name
     for name in (
@@ -54,7 +54,7 @@ PRODUCER_STEPS = {
     "send_offsets_to_transaction": "send_offsets",
     "commit_transaction": "commit",
 }
-#: Every point there is.
+#: Names of all points.
 CRASH_POINTS = tuple(
     f"{when}_{step}"
     for steps in (SOURCE_STEPS, STORE_STEPS, PRODUCER_STEPS)
@@ -63,28 +63,28 @@ CRASH_POINTS = tuple(
 )
 
 
-class _Watched:
-    """Hands everything on to an object, and tells of the calls of some methods.
+class _Wrapper:
+    """Delegates to an object, and reports the calls of some methods.
 
     Args:
         inner: The object.
         steps: Name of the step, by method.
-        passing: Told when a step begins and when it has succeeded.
+        on_point: Called before each step, and after each step that succeeds.
     """
 
-    def __init__(self, inner: object, steps: Mapping[str, str], passing: Passing) -> None:
-        self.__dict__.update(_inner=inner, _steps=steps, _passing=passing)
+    def __init__(self, inner: object, steps: Mapping[str, str], on_point: OnPoint) -> None:
+        self.__dict__.update(_inner=inner, _steps=steps, _on_point=on_point)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
+        method = getattr(self._inner, name)
         step = self._steps.get(name)
         if step is None:
-            return found
+            return method
 
         def call(*arguments: object, **named: object) -> object:
-            self._passing(f"before_{step}")
-            result = found(*arguments, **named)
-            self._passing(f"after_{step}")
+            self._on_point(f"before_{step}")
+            result = method(*arguments, **named)
+            self._on_point(f"after_{step}")
             return result
 
         return call
@@ -94,34 +94,34 @@ class _Watched:
 
 
 class Steps:
-    """Puts a watch on the parts of a daemon.
+    """Wraps the parts of a daemon.
 
     Args:
-        passing: Told of each point of ``CRASH_POINTS`` that is passed, in the thread that does the step.
+        on_point: Called with each point of ``CRASH_POINTS``, in the thread that takes the step.
     """
 
-    def __init__(self, passing: Passing) -> None:
-        self._passing = passing
+    def __init__(self, on_point: OnPoint) -> None:
+        self._on_point = on_point
 
     def of_store(self, store: BucketStore) -> BucketStore:
-        """Return a store that does the same and tells of its steps."""
-        return cast(BucketStore, _Watched(store, STORE_STEPS, self._passing))
+        """Return an index that delegates to an index and reports its steps."""
+        return cast(BucketStore, _Wrapper(store, STORE_STEPS, self._on_point))
 
     def of_producer(self, producer: Any) -> Any:
-        """Return a producer of the Kafka client that does the same and tells of its steps."""
-        return _Watched(producer, PRODUCER_STEPS, self._passing)
+        """Return a producer of the Kafka client that delegates to a producer and reports its steps."""
+        return _Wrapper(producer, PRODUCER_STEPS, self._on_point)
 
     def of_source(self, source: Source) -> Source:
-        """Return a source that does the same and tells of its steps."""
-        return cast(Source, _Watched(source, SOURCE_STEPS, self._passing))
+        """Return a source that delegates to a source and reports its steps."""
+        return cast(Source, _Wrapper(source, SOURCE_STEPS, self._on_point))
 
 
 class CrashPoint:
-    """Ends the process at one point, without any cleaning up.
+    """Ends the process at one point, without any cleanup.
 
     Args:
-        text: Name of the point, and behind a colon at which passage; without, at the first.
-        end: Ends the process.
+        text: Name of the point. ``POINT:N`` ends the process the Nth time it reaches the point.
+        end: Ends the process; SIGKILL if None.
 
     Raises:
         SettingsError: There is no such point.
@@ -133,15 +133,15 @@ class CrashPoint:
             points = ", ".join(CRASH_POINTS)
             raise SettingsError(f"no such crash point: {text!r}; there are: {points}; each also as POINT:PASSAGE")
         self._left = int(passage or 1)
-        self._end = end or _kill_ourselves
+        self._end = end or _kill_process
 
     def __call__(self, point: str) -> None:
-        """Pass a point."""
+        """Count a point, and end the process if this is the one."""
         if point == self._name:
             self._left -= 1
             if self._left == 0:
                 self._end()
 
 
-def _kill_ourselves() -> None:
+def _kill_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,17 +1,17 @@
-"""A message system inside one process, for tests: small, and with the traps of the real one.
+"""A message broker inside one process, for tests: small, with the traps of Kafka.
 
-What it models of Kafka, because a loop could fall into it:
+The broker models the properties of Kafka that a wrong loop would violate:
 
-- a topic that is created again has another id, and what was committed for it may be deleted later;
-- a failed publish has an unknown outcome: ``publish_failures`` makes it fail before or after the commit;
-- a rebalance moves no position of a partition that is kept, and a new owner starts at the committed offset;
-- a batch polled in an earlier generation is refused when it is committed;
-- opening a sink settles the open transaction of its transactional id and fences the earlier sink;
-- an open transaction holds readers back, an aborted one is never seen, and its markers take up offsets;
-- a sink or source that failed is of no more use.
+- A topic that is created again has another id, and its committed offsets may be deleted later.
+- A failed publish has an unknown outcome: ``publish_failures`` makes a publish fail before or after the commit.
+- A rebalance moves no position of a retained partition, and a new owner starts at the committed offset.
+- The commit of a batch of an earlier generation is refused.
+- Opening a sink aborts the open transaction of its transactional id and fences the earlier sink.
+- Readers wait at an open transaction and do not see an aborted one, and transaction markers take up offsets.
+- A sink or source that failed is unusable.
 
-A source of a broker that is away says so at once, the real one after some polls that return nothing. Not thread-safe: a
-test calls it step by step. Sources and sinks are in ``testing.memory_transport``.
+While the broker is away, a source raises at once; the source of Kafka raises after some polls that return nothing. Not
+thread-safe: a test calls the broker step by step. Sources and sinks are in ``testing.memory_transport``.
 """
 
 import zlib
@@ -24,21 +24,21 @@ from streamdedup.errors import BrokerUnavailable, ProducerFenced
 from streamdedup.kafka.protocols import Batch, Bookmark, Message, Record
 from streamdedup.position import Partition, Position
 
-#: When a publish fails: before anything takes effect, or after everything has.
+#: When a publish fails: before or after it takes effect.
 FailurePoint = Literal["before commit", "after commit"]
 
 
 @dataclass(slots=True)
 class Transaction:
-    """Records become visible together, or never."""
+    """Records that become visible together, or never."""
 
     state: Literal["open", "committed", "aborted"] = "open"
     partitions: set[Partition] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One offset of a partition; without a record it is the marker that ends a transaction."""
+class LogEntry:
+    """One offset of a partition: a record, or without a record the marker that ends a transaction."""
 
     record: Record | None
     transaction: Transaction
@@ -47,7 +47,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who polled a batch, and when."""
+    """Member that polled a batch, and the generation of its group."""
 
     member: int
     generation: int
@@ -58,13 +58,13 @@ class Group:
     """A consumer group.
 
     Attributes:
-        topics: What its members read.
-        generation: Counts rebalances.
-        members: Their numbers, in order of joining.
+        topics: Topics that the members read.
+        generation: Number of rebalances.
+        members: Numbers of the members, in order of joining.
         owners: Member of each partition.
-        committed: Offset of the next record, by partition.
-        notes: What was committed along with it.
-        topic_ids: Id of the topic that it was committed for; empty when somebody else did.
+        committed: Committed offset, by partition.
+        notes: Metadata committed with the offset.
+        topic_ids: Id of the topic committed with the offset; empty if another program committed it.
     """
 
     topics: tuple[str, ...]
@@ -80,13 +80,13 @@ class MemoryBroker:
     """Topics, consumer groups and transactions.
 
     Attributes:
-        away: While true, polls raise BrokerSilent and everything else raises BrokerUnavailable.
-        on_idle: Called with the time-out of a poll or hold that found nothing, instead of waiting.
-        publish_failures: Where the coming publishes fail, first one first; each counts once.
-        tells_topic_ids: Whether sources hear the ids of topics; false models a broker before Kafka 2.8.
-        poll_failures: What the coming polls raise, first one first; each counts once.
+        away: While true, polls raise BrokerSilent and all other calls raise BrokerUnavailable.
+        on_idle: Called with the timeout of a poll or hold without records, instead of waiting.
+        publish_failures: Failures of the next publishes, in order; each is used once.
+        tells_topic_ids: Whether sources receive the ids of topics; false models a broker before Kafka 2.8.
+        poll_failures: Errors of the next polls, in order; each is used once.
         groups: State of each consumer group.
-        member_numbers: Where a new member takes its number from.
+        member_numbers: Numbers of new members.
     """
 
     def __init__(self, topics: Mapping[str, int], on_idle: Callable[[float], None] = lambda _timeout_s: None) -> None:
@@ -105,7 +105,7 @@ class MemoryBroker:
         self.poll_failures: list[Exception] = []
         self._topics = dict(topics)
         self._topic_ids = dict.fromkeys(topics, "1")
-        self._logs: dict[Partition, list[Entry]] = {
+        self._logs: dict[Partition, list[LogEntry]] = {
             Partition(topic, number): [] for topic, partitions in topics.items() for number in range(partitions)
         }
         self._epochs: dict[str, int] = {}
@@ -121,21 +121,21 @@ class MemoryBroker:
         timestamp_ms: int = 0,
         readable: bool = True,
     ) -> Position:
-        """Append one record, outside any transaction, and return its position.
+        """Append one record outside any transaction, and return its position.
 
         Args:
-            topic: Where to.
+            topic: Name of the topic.
             value: Value bytes, or None.
-            key: Key bytes; decides the partition unless that is given.
+            key: Key bytes; decides the partition unless ``partition`` is given.
             partition: Number of the partition.
             timestamp_ms: Record time in milliseconds since the epoch.
-            readable: Whether a client can parse it.
+            readable: Whether a client can parse the record.
         """
         message = Message(topic, key, value, timestamp_ms=timestamp_ms)
         return self.append(message, Transaction("committed"), partition, readable=readable)
 
     def records(self, topic: str, *, committed: bool = True) -> list[Record]:
-        """Records of ``topic`` that a reader sees; ``committed`` false: those of open and aborted transactions too."""
+        """Visible records of a topic; with ``committed`` false also those of open and aborted transactions."""
         return [
             entry.record
             for partition in self.partitions(topic)
@@ -148,7 +148,7 @@ class MemoryBroker:
         return dict(self.groups[group].committed) if group in self.groups else {}
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Set offsets from outside, as an operator can while the group is stopped."""
+        """Set offsets, as an operator can while the group is stopped."""
         self.groups[group].committed.update(offsets)
         self.groups[group].notes.update(dict.fromkeys(offsets, ""))
         for partition in offsets:
@@ -158,9 +158,9 @@ class MemoryBroker:
         """Delete a topic and create it again, empty.
 
         Args:
-            topic: Its name.
-            partitions: Number of its partitions; None for as many as before.
-            offsets_deleted: Whether what groups have committed for it is deleted; else that comes later.
+            topic: Name of the topic.
+            partitions: Number of partitions; None for the same number as before.
+            offsets_deleted: Whether the committed offsets are deleted, or deleted later (``delete_offsets``).
         """
         before = self.partitions(topic)
         for partition in before:
@@ -179,18 +179,18 @@ class MemoryBroker:
             self.rebalance(group)
 
     def delete_offsets(self, topic: str) -> None:
-        """Delete what groups have committed for a topic."""
+        """Delete the committed offsets of a topic."""
         for state in self.groups.values():
             for of_group in (state.committed, state.notes, state.topic_ids):
                 for partition in [each for each in of_group if each.topic == topic]:
                     del of_group[partition]
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Id of each topic."""
+        """Ids of topics."""
         return {topic: self._topic_ids[topic] for topic in topics if self.tells_topic_ids}
 
     def bookmark(self, group: str, partition: Partition) -> Bookmark | None:
-        """What a group has committed for a partition in the present incarnation of its topic."""
+        """Offset that a group has committed for a partition in the present incarnation of its topic."""
         state = self.groups[group]
         if state.topic_ids.get(partition, "") not in {"", self._topic_ids[partition.topic]}:
             return None
@@ -198,12 +198,12 @@ class MemoryBroker:
         return None if offset is None else Bookmark(offset, state.notes.get(partition, ""))
 
     def start(self, group: str, partition: Partition) -> int:
-        """Offset at which a member of a group begins to read a partition."""
+        """Offset at which a member of a group starts to read a partition."""
         bookmark = self.bookmark(group, partition)
         return 0 if bookmark is None or bookmark.offset > self.end_of(partition) else bookmark.offset
 
     def rebalance(self, group: str) -> None:
-        """Give each partition to another member, where there are several; members notice at their next poll."""
+        """Assign each partition to another member, if there are several; members notice at their next poll."""
         state = self.groups[group]
         state.generation += 1
         partitions = sorted(partition for topic in state.topics for partition in self.partitions(topic))
@@ -212,15 +212,15 @@ class MemoryBroker:
         state.owners = dict(zip(partitions, members, strict=False))
 
     def time_out_transactions(self) -> None:
-        """Abort whatever is open, as after the transaction timeout."""
+        """Abort all open transactions, as after the transaction timeout."""
         for transactional_id in list(self._open):
             self.end(transactional_id, "aborted")
 
     def refuse_if_away(self) -> None:
-        """Answer nothing while away.
+        """Check that the broker is not away.
 
         Raises:
-            BrokerUnavailable: It is away.
+            BrokerUnavailable: The broker is away.
         """
         if self.away:
             raise BrokerUnavailable("the broker is away")
@@ -233,12 +233,12 @@ class MemoryBroker:
         log = self._logs[Partition(message.topic, number)]
         position = Position(message.topic, number, len(log))
         record = Record(position, message.timestamp_ms or 0, message.key, message.value, message.headers)
-        log.append(Entry(record, transaction, readable))
+        log.append(LogEntry(record, transaction, readable))
         transaction.partitions.add(position.of)
         return position
 
-    def visible(self, partition: Partition, start: int = 0) -> Iterator[Entry]:
-        """Entries that a reader of committed records sees from ``start`` on: none behind an open transaction."""
+    def visible(self, partition: Partition, start: int = 0) -> Iterator[LogEntry]:
+        """Committed records from ``start`` on, up to the first open transaction."""
         for entry in self._logs[partition][start:]:
             if entry.transaction.state == "open":
                 return
@@ -246,7 +246,7 @@ class MemoryBroker:
                 yield entry
 
     def first_since(self, partition: Partition, time_ms: int | None) -> int:
-        """Offset of the first record of a time or later; the end of the partition when there is none."""
+        """Offset of the first record of a time or later; the end of the partition if there is none."""
         if time_ms is None:
             return 0
         later = (e.record for e in self.visible(partition) if e.record and e.record.timestamp_ms >= time_ms)
@@ -258,7 +258,7 @@ class MemoryBroker:
         return len(self._logs[partition])
 
     def register(self, transactional_id: str) -> int:
-        """Settle what an earlier producer left open, refuse it from now on, and return the new one's epoch."""
+        """Fence the earlier producer, abort its open transaction, and return the epoch of the new producer."""
         self.end(transactional_id, "aborted")
         self._epochs[transactional_id] = self._epochs.get(transactional_id, 0) + 1
         return self._epochs[transactional_id]
@@ -267,7 +267,7 @@ class MemoryBroker:
         """Open a transaction.
 
         Raises:
-            ProducerFenced: A later producer has registered.
+            ProducerFenced: A later producer was registered.
         """
         if self._epochs[transactional_id] != epoch:
             raise ProducerFenced(f"another producer took over {transactional_id}")
@@ -275,17 +275,17 @@ class MemoryBroker:
         return self._open[transactional_id]
 
     def end(self, transactional_id: str, state: Literal["committed", "aborted"]) -> None:
-        """Close the open transaction, if any; its markers take up one offset of each partition."""
+        """End the open transaction, if any; its markers take up one offset of each partition."""
         transaction = self._open.pop(transactional_id, Transaction())
         transaction.state = state
         for partition in transaction.partitions:
-            self._logs[partition].append(Entry(None, transaction))
+            self._logs[partition].append(LogEntry(None, transaction))
 
     def commit_batch(self, group: str, batch: Batch) -> None:
-        """Commit a batch unless the group has moved on.
+        """Commit the offsets of a batch.
 
         Raises:
-            BrokerUnavailable: The membership under which it was polled is over.
+            BrokerUnavailable: The membership under which the batch was polled has ended.
         """
         state = self.groups[group]
         membership: Membership = batch.membership
@@ -296,5 +296,5 @@ class MemoryBroker:
         state.topic_ids.update({each: batch.topic_ids[each.topic] for each in batch.ends() if batch.topic_ids})
 
     def partitions(self, topic: str) -> list[Partition]:
-        """All partitions of a topic."""
+        """Partitions of a topic."""
         return [Partition(topic, number) for number in range(self._topics[topic])]

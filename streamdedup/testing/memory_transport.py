@@ -1,4 +1,4 @@
-"""Sources and sinks inside one process, for tests; the broker, with what it models, is ``testing.memory_broker``."""
+"""Sources and sinks of the memory broker (``testing.memory_broker``), for tests."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
@@ -28,11 +28,11 @@ class MemoryTransport:
         """Prepare.
 
         Args:
-            broker: What to talk to.
+            broker: The broker.
             group: Consumer group.
             topics: Input topics.
-            transactional_id: Names this member; None for at-least-once delivery.
-            max_poll_records: Most records in one batch.
+            transactional_id: Transactional id; None for at-least-once delivery.
+            max_poll_records: Largest number of records in a batch.
         """
         self._broker = broker
         self._group = group
@@ -51,7 +51,7 @@ class MemoryTransport:
 
 
 class MemorySource:
-    """A member of a consumer group; joins at its first poll."""
+    """Member of a consumer group; joins at its first poll."""
 
     def __init__(self, broker: MemoryBroker, group: str, max_poll_records: int) -> None:
         broker.refuse_if_away()
@@ -91,7 +91,7 @@ class MemorySource:
         return batch
 
     def poll_ahead(self, timeout_s: float, most: int) -> Batch:
-        """Poll while the last batch is not committed yet; see ``Source.poll_ahead``.
+        """Poll before the last batch is committed; see ``Source.poll_ahead``.
 
         Raises:
             StreamdedupError: As ``poll``.
@@ -99,11 +99,11 @@ class MemorySource:
         return self.poll(timeout_s, most)
 
     def rewind(self, batch: Batch) -> None:
-        """Make the next poll start again at ``batch``."""
+        """Make the next poll return ``batch`` again."""
         self._move(batch.starts())
 
     def hold(self, timeout_s: float) -> None:
-        """Keep the membership and fetch nothing.
+        """Keep the membership without fetching.
 
         Raises:
             BrokerUnavailable: This source is unusable.
@@ -114,7 +114,7 @@ class MemorySource:
         self._broker.on_idle(timeout_s)
 
     def committed(self, partition: Partition) -> Bookmark | None:
-        """Return what the group has committed, or None.
+        """Return the committed offset, or None.
 
         Raises:
             BrokerUnavailable: The broker is away.
@@ -123,7 +123,7 @@ class MemorySource:
         return self._broker.bookmark(self._name, partition)
 
     def all_committed(self) -> dict[Partition, Bookmark]:
-        """Return what the group has committed.
+        """Return all committed offsets.
 
         Raises:
             BrokerUnavailable: The broker is away.
@@ -149,7 +149,7 @@ class MemorySource:
         self._broker.commit_batch(self._name, batch)
 
     def assigned(self) -> frozenset[Partition]:
-        """Return the partitions that are ours, as far as we have noticed."""
+        """Return the assigned partitions, as of the last poll."""
         return frozenset(self._positions)
 
     def partitions(self) -> frozenset[Partition]:
@@ -157,7 +157,7 @@ class MemorySource:
         return frozenset(each for topic in self._group.topics for each in self._broker.partitions(topic))
 
     def generation(self) -> int | None:
-        """Return the generation of the group, or None while we are no member."""
+        """Return the generation of the group, or None without partitions."""
         return self._generation if self._positions else None
 
     def stats(self) -> SourceStats:
@@ -172,13 +172,13 @@ class MemorySource:
         self.leave()
 
     def leave(self) -> None:
-        """Be no member any more, as after a session timeout; the next poll joins again."""
+        """Leave the group, as after a session timeout; the next poll joins again."""
         if self._member in self._group.members:
             self._group.members.remove(self._member)
             self._broker.rebalance(self._name)
 
     def _catch_up(self) -> None:
-        """Join if we are no member, and take note of a rebalance."""
+        """Join the group if necessary, and adopt the assignment of its generation."""
         if self._member not in self._group.members:
             self._positions.clear()
             self._group.members.append(self._member)
@@ -187,12 +187,12 @@ class MemorySource:
             return
         self._generation = self._group.generation
         self._rebalances_count += 1
-        ours = [partition for partition, member in self._group.owners.items() if member == self._member]
-        self._positions = {p: self._positions.get(p, self._broker.start(self._name, p)) for p in ours}
+        assigned = [partition for partition, member in self._group.owners.items() if member == self._member]
+        self._positions = {p: self._positions.get(p, self._broker.start(self._name, p)) for p in assigned}
 
     def _fetch(self, most: int) -> Batch:
-        """The next records of all our partitions, up to the first unreadable one; or, when that is next, only that."""
-        # Out of range, as of a topic that was created again: begin at the oldest record.
+        """The next records of the assigned partitions; unreadable records come in a batch of their own."""
+        # Out of range, as for a topic that was created again: start at the oldest record.
         self._move({p: 0 for p, offset in self._positions.items() if offset > self._broker.end_of(p)})
         entries = chain.from_iterable(self._broker.visible(p, offset) for p, offset in self._positions.items())
         batch_of: dict[bool, list[Record]] = {True: [], False: []}
@@ -212,7 +212,7 @@ class MemorySource:
         return batch
 
     def _move(self, offsets: Mapping[Partition, int]) -> None:
-        """Set the next offset of those partitions that are ours."""
+        """Set the next offset of assigned partitions."""
         self._positions.update((p, offset) for p, offset in offsets.items() if p in self._positions)
 
     def _refuse_if_broken(self) -> None:
@@ -221,7 +221,7 @@ class MemorySource:
 
 
 class MemorySink:
-    """Publishes in transactions, or, without a transactional id, first the messages and then the offsets."""
+    """Publishes in transactions; without a transactional id, first the messages and then the offsets."""
 
     def __init__(self, broker: MemoryBroker, group: str, transactional_id: str | None) -> None:
         broker.refuse_if_away()
@@ -235,8 +235,8 @@ class MemorySink:
         """Publish ``messages`` and commit ``batch``; see ``Sink.publish``.
 
         Raises:
-            BrokerUnavailable: The broker is away, the membership is over, or the test said so.
-            ProducerFenced: A later sink of the same transactional id was opened.
+            BrokerUnavailable: The broker is away, the membership has ended, or ``publish_failures`` has a failure.
+            ProducerFenced: A later sink with the same transactional id was opened.
         """
         if self._spent is not None:
             raise BrokerUnavailable(f"this sink is unusable ({self._spent}); open a new one")
@@ -249,11 +249,11 @@ class MemorySink:
         self._spent = None
 
     def close(self) -> None:
-        """Be of no more use; an open transaction stays open."""
+        """Make the sink unusable; an open transaction stays open."""
         self._spent = "closed"
 
     def _publish(self, messages: Sequence[Message], batch: Batch, failure: FailurePoint | None) -> None:
-        """Everything up to the commit, and the commit unless it is to fail before."""
+        """Send the messages, and commit unless the failure comes before."""
         plain = Transaction("committed")
         transaction = plain if self._id is None else self._broker.begin(self._id, self._epoch)
         for message in messages:
@@ -267,13 +267,13 @@ class MemorySink:
 
 
 class MemorySpan:
-    """What stands in topics; see ``kafka.protocols.Span``.
+    """A range of offsets of topics; see ``kafka.protocols.Span``.
 
     Args:
-        broker: Where from.
+        broker: The broker.
         starts: First offset of each partition.
-        ends: Where to stop.
-        size: Most records of a batch.
+        ends: Offset behind the last one of each partition.
+        size: Largest number of records in a batch.
     """
 
     def __init__(
@@ -287,7 +287,7 @@ class MemorySpan:
         self.total_count = sum(max(0, end - starts[partition]) for partition, end in ends.items())
 
     def batches(self) -> Iterator[Batch]:
-        """Yield all of it."""
+        """Yield all records."""
         self._broker.refuse_if_away()
         for partition, end in self._ends.items():
             start = self._starts[partition]
@@ -298,7 +298,7 @@ class MemorySpan:
             self._done_count += max(0, end - start)
 
     def done_count(self) -> int:
-        """Return how many offsets are read."""
+        """Return the number of offsets that are read."""
         return self._done_count
 
     def __enter__(self) -> Self:
@@ -307,15 +307,15 @@ class MemorySpan:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Nothing is to be freed."""
+        """Do nothing: there is nothing to free."""
 
 
 class MemoryHistory:
     """Reads topics; see ``kafka.protocols.History``.
 
     Args:
-        broker: Where from.
-        size: Most records of a batch.
+        broker: The broker.
+        size: Largest number of records in a batch.
     """
 
     def __init__(self, broker: MemoryBroker, size: int = 500) -> None:
@@ -325,7 +325,7 @@ class MemoryHistory:
     def progress(
         self, topics: Sequence[str], offsets: Mapping[Partition, int], now_ms: int
     ) -> dict[Partition, ReadProgress]:
-        """Return how far a group has read; see ``kafka.protocols.History.progress``.
+        """Return the progress of a group; see ``kafka.protocols.History.progress``.
 
         Raises:
             BrokerUnavailable: The broker is away.
