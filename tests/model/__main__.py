@@ -11,33 +11,33 @@ from tests.model.breaking import BREAKING
 from tests.model.rules import ALL, RULES, Rules
 from tests.model.simulation import Simulation
 
-#: Seeds of one portion of the work.
-_PORTION = 2_000
-#: Seeds that are named for each kind of mistake.
+#: Seeds that one job runs.
+_CHUNK = 2_000
+#: Number of seeds that are printed for each kind of mistake.
 _EXAMPLES = 5
 
 #: Kind of mistake -> seeds.
 Found = dict[str, list[int]]
 
 
-def _check(seeds: range, rules: Rules, climate: dict[str, object]) -> Found:
+def _check(seeds: range, rules: Rules, scenario: dict[str, object]) -> Found:
     found: Found = {}
     for seed in seeds:
-        for kind in Simulation(seed, rules, **climate).run().kinds():
+        for kind in Simulation(seed, rules, **scenario).run().kinds():
             found.setdefault(kind, []).append(seed)
     return found
 
 
-def _check_all(first: int, count: int, rules: Rules, climate: dict[str, object]) -> Found:
-    portions = [range(at, min(at + _PORTION, first + count)) for at in range(first, first + count, _PORTION)]
+def _check_all(first: int, count: int, rules: Rules, scenario: dict[str, object]) -> Found:
+    chunks = [range(at, min(at + _CHUNK, first + count)) for at in range(first, first + count, _CHUNK)]
     total: Found = {}
     with ProcessPoolExecutor(os.cpu_count()) as processes:
         done = 0
-        jobs = [processes.submit(_check, portion, rules, climate) for portion in portions]
-        for portion, job in zip(portions, jobs, strict=True):
+        jobs = [processes.submit(_check, chunk, rules, scenario) for chunk in chunks]
+        for chunk, job in zip(chunks, jobs, strict=True):
             for kind, seeds in job.result().items():
                 total.setdefault(kind, []).extend(seeds)
-            done += len(portion)
+            done += len(chunk)
             if sys.stderr.isatty():
                 print(f"\r{done:,} of {count:,} runs, {_counts(total)}", end="", file=sys.stderr, flush=True)
     return total
@@ -48,12 +48,12 @@ def _counts(found: Found) -> str:
     return ", ".join(f"{kind} {count:,}" for kind, count in counts.most_common()) or "nothing wrong"
 
 
-def _show(seed: int, rules: Rules, climate: dict[str, object]) -> Iterable[str]:
-    simulation = Simulation(seed, rules, **climate)
+def _show(seed: int, rules: Rules, scenario: dict[str, object]) -> Iterable[str]:
+    simulation = Simulation(seed, rules, **scenario)
     trace: list[str] = []
     simulation.index.trace = trace
     verdict = simulation.run()
-    yield str(simulation.climate)
+    yield str(simulation.scenario)
     for partition, log in enumerate(simulation.kafka.log):
         for offset, operation in enumerate(log):
             yield f"partition {partition} offset {offset}: {operation}"
@@ -62,7 +62,7 @@ def _show(seed: int, rules: Rules, climate: dict[str, object]) -> Iterable[str]:
 
 
 def main() -> int:
-    """Run, print what went wrong, and return 1 if anything did."""
+    """Run, print the mistakes, and return 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="?", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0, metavar="SEED")
@@ -73,11 +73,11 @@ def main() -> int:
     rules = ALL
     for name in arguments.without:
         rules = rules.without(name)
-    climate = BREAKING[arguments.without[0]].climate if arguments.soon and arguments.without else {}
+    scenario = BREAKING[arguments.without[0]].scenario if arguments.soon and arguments.without else {}
     if arguments.show is not None:
-        print("\n".join(_show(arguments.show, rules, climate)))
+        print("\n".join(_show(arguments.show, rules, scenario)))
         return 0
-    found = _check_all(arguments.first, arguments.runs, rules, climate)
+    found = _check_all(arguments.first, arguments.runs, rules, scenario)
     print(f"\r{arguments.runs:,} runs from seed {arguments.first}: {_counts(found)}")
     for kind, seeds in found.items():
         print(f"  {kind}: seeds {', '.join(map(str, seeds[:_EXAMPLES]))}")

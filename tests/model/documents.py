@@ -1,19 +1,19 @@
-"""Documents of the model: contents, band keys, similarity, and what producers send."""
+"""Documents of the model: contents, band keys, similarity, and operations."""
 
 import random
 from typing import NamedTuple
 
-#: Bands, one by one in slots of their own: what is atomic per bucket is not atomic per document.
+#: Number of bands, each in a slot of its own: a script is atomic for a bucket, not for a document.
 BANDS = 2
-#: Different band keys of a band.
+#: Number of different band keys in a band.
 KEYS = 3
 
-#: A text: the part that was upserted and those that were appended to it. A part is a number.
+#: A text: the upserted part and the appended parts. A part is a number.
 Content = tuple[int, ...]
 
 
 class Position(NamedTuple):
-    """Where a record of Kafka stands; ``topic`` counts how often the topic was deleted and created again before."""
+    """Position of a Kafka record; ``topic`` is the incarnation of the topic."""
 
     partition: int
     offset: int
@@ -26,7 +26,7 @@ class Position(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """What a record of Kafka says. ``kind`` is "upsert", "append" or "delete", ``part`` None for a deletion."""
+    """Operation of a Kafka record: ``kind`` is "upsert", "append" or "delete"; a deletion has no ``part``."""
 
     kind: str
     doc: int
@@ -35,7 +35,7 @@ class Operation(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What the index keeps of a document; ``version`` names it in claims and stays when something is appended."""
+    """Index entry of a document; ``version`` is its version in claims, which an append keeps."""
 
     doc: int
     version: int
@@ -45,32 +45,32 @@ class Record(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """What the index keeps of a deleted document."""
+    """Marker of a deleted document."""
 
     position: Position
     time: int
 
 
-#: One side of a pair, and a pair of them in canonical order.
+#: One side of a pair, and a pair in canonical order.
 Side = tuple[int, int]
 Pair = tuple[Side, Side]
 
 
 def pair_key(a: Record, b: Record) -> Pair:
-    """Name a pair of versions, whichever is named first."""
+    """Return the pair of two versions, in canonical order."""
     one, other = (a.doc, a.version), (b.doc, b.version)
     return (one, other) if a.doc < b.doc else (other, one)
 
 
 class Texts:
-    """Which contents are similar, drawn at random: similar ones share a band key, as in P."""
+    """Similarity of contents, drawn at random; similar contents share a band key."""
 
     def __init__(self, rng: random.Random, parts_count: int) -> None:
         self._keys = [[rng.randrange(KEYS) for _ in range(BANDS)] for _ in range(parts_count)]
         self._known: dict[Content, tuple[int, ...]] = {}
 
     def band_keys(self, content: Content) -> tuple[int, ...]:
-        """Return a key for each band: minima over the parts, as of signatures."""
+        """Return a key for each band: the minimum of the parts, as for signatures."""
         keys = self._known.get(content)
         if keys is None:
             keys = tuple(min(self._keys[part][band] for part in content) for band in range(BANDS))

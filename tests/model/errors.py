@@ -1,17 +1,17 @@
-"""What stops a batch; named as in ``streamdedup.errors``."""
+"""Errors that end a batch, with the names of ``streamdedup.errors``."""
 
 
 class StoreUnavailable(Exception):
-    """The outcome of a call is unknown: undo the batch and do it again."""
+    """The outcome of a call is unknown: undo the batch and repeat it."""
 
 
 class Reconnected(StoreUnavailable):
-    """The connection had to be opened anew: the server may have gone back in time."""
+    """The connection was opened again: the server may have gone back to an earlier time."""
 
 
 class BatchRefused(Exception):
-    """The partition belongs to somebody else by now."""
+    """Another process owns the partition."""
 
 
 class IndexLost(Exception):
-    """The index is gone, or has gone back in time."""
+    """The index is gone, or has gone back to an earlier time."""

@@ -1,6 +1,6 @@
-"""The server that the index lives in: slots, and scripts that are atomic within one slot.
+"""The server of the index: slots, and scripts that are atomic within one slot.
 
-Bands, records, claims and partitions are spread over the slots, so what a document needs is never changed in one step.
+Bands, entries, claims and partitions are spread over the slots, so no step changes all data of a document.
 Every script takes the slot first. Names follow ``index/redis/lua``.
 """
 
@@ -15,10 +15,10 @@ from tests.model.lists import Lists
 from tests.model.rules import Rules
 
 SLOTS = BANDS
-#: Names an attempt at a batch; later attempts have greater ones: generation, time.
-Token = tuple[int, int]
-NO_TOKEN: Token = (0, 0)
-#: How long a draft stands without a sign of whoever builds it.
+#: Attempt id of a batch: generation and time, ascending.
+AttemptId = tuple[int, int]
+NO_ATTEMPT: AttemptId = (0, 0)
+#: Steps for which a staging index is reserved after the last sign of its process.
 LEASE = 60
 K = TypeVar("K")
 V = TypeVar("V")
@@ -33,7 +33,7 @@ class Clock:
 
 
 class InsertState(IntEnum):
-    """What became of a record that was put; see ``streamdedup.index.contract``."""
+    """Result of inserting an entry; see ``streamdedup.index.contract``."""
 
     CREATED = 0
     REPLACED = 1
@@ -42,30 +42,30 @@ class InsertState(IntEnum):
     SUPERSEDED = 4
     #: There is nothing to delete or to append to.
     UNKNOWN = 5
-    #: The record appended to is another one by now; nothing was changed.
+    #: The entry that is appended to has changed; nothing was written.
     CONFLICT = 6
 
 
-class Put(NamedTuple):
-    """Outcome of one put: the state, what stands there, and the contents whose buckets are still to be left."""
+class InsertResult(NamedTuple):
+    """Result of one insertion: the state, the stored entry, and contents to remove from their buckets."""
 
     state: InsertState
-    standing: Record | Marker | None
-    shed: tuple[Content, ...]
+    stored: Record | Marker | None
+    removals: tuple[Content, ...]
 
 
-class Right(NamedTuple):
-    """The right to write for a partition; ``token`` is the last attempt known to be committed."""
+class Fence(NamedTuple):
+    """The right to write for a partition; ``attempt_id`` is the last attempt known to be committed."""
 
     partition: int
     generation: int
     epoch: int
     mark: int
-    token: Token = NO_TOKEN
+    attempt_id: AttemptId = NO_ATTEMPT
 
 
 class Listed(NamedTuple):
-    """A document that was placed: which, at which position, and the time of its record."""
+    """A document in a list: its number, position and record time."""
 
     doc: int
     position: Position
@@ -73,7 +73,7 @@ class Listed(NamedTuple):
 
 
 class ListedClaim(NamedTuple):
-    """A claim that was asked for: of which pair, by which position, and the time of its record."""
+    """A claim in a list: its pair, the position that asked for it, and the record time."""
 
     pair: Hashable
     position: Position
@@ -81,7 +81,7 @@ class ListedClaim(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """A question for a claim: of which pair, by which position, and whether that only extends it."""
+    """A request for a claim: the pair, the position, and whether an existing claim is only extended."""
 
     pair: Hashable
     position: Position
@@ -89,7 +89,7 @@ class Ask(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A claim: the position that owns it, the last one that has asked, and whether that only extended it."""
+    """A claim: the position that owns it, the last one that asked, and whether that request only extended it."""
 
     owner: Position
     last: Position
@@ -97,7 +97,7 @@ class Claim(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """A copy of everything."""
+    """A copy of the server."""
 
     slots: list["Slot"]
     exists: bool
@@ -137,27 +137,27 @@ class Table(Generic[K, V]):
 
 
 class Slot:
-    """What lives and is changed together."""
+    """Data of one slot, changed by one script at a time."""
 
     def __init__(self, clock: Clock, lifetime: int | None, claim_lifetime: int | None) -> None:
         self.records: Table[int, Record | Marker] = Table(clock, lifetime)
-        self.shed: Table[int, tuple[Content, ...]] = Table(clock, lifetime)
-        #: (band, key) -> member -> when it entered
+        self.removals: Table[int, tuple[Content, ...]] = Table(clock, lifetime)
+        #: (band, key) -> member -> time of insertion
         self.buckets: Table[tuple[int, int], dict[int, int]] = Table(clock, lifetime)
         self.claims: Table[Any, Claim] = Table(clock, claim_lifetime)
-        #: Position -> pairs saved for it; None among them: an append that met no document
-        self.partners: Table[Position, frozenset[Pair | None]] = Table(clock, lifetime)
+        #: Position -> pairs saved for it; None for an append that found no document
+        self.pending_matches: Table[Position, frozenset[Pair | None]] = Table(clock, lifetime)
         self.fences: dict[int, tuple[int, int]] = {}
         self.marks: dict[int, int] = {}
-        #: Partition -> incarnation of the topic that its mark belongs to.
+        #: Partition -> incarnation of the topic of its mark.
         self.topics: dict[int, int] = {}
-        #: Documents placed from each partition, to be evicted when their time is over.
+        #: Documents of each partition, listed for eviction.
         self.listed: Lists[Listed] = Lists(lifetime)
-        #: Claims made by each partition, to be dropped when nothing can meet either side.
+        #: Claims of each partition, listed for eviction.
         self.listed_claims: Lists[ListedClaim] = Lists(lifetime)
-        #: Partition -> time that it has come to.
-        self.times: dict[int, int] = {}
-        self.announced: dict[int, Token] = {}
+        #: Partition -> event-time watermark.
+        self.watermarks: dict[int, int] = {}
+        self.announced: dict[int, AttemptId] = {}
         #: Name of a store -> number of its last call.
         self.orders: dict[str, int] = {}
         self.epoch = 0
@@ -165,19 +165,19 @@ class Slot:
     def copy(self) -> "Slot":
         other = Slot.__new__(Slot)
         same = lambda value: value  # noqa: E731
-        other.records, other.shed = self.records.copy(same), self.shed.copy(same)
+        other.records, other.removals = self.records.copy(same), self.removals.copy(same)
         other.buckets, other.claims = self.buckets.copy(dict), self.claims.copy(same)
-        other.partners = self.partners.copy(same)
+        other.pending_matches = self.pending_matches.copy(same)
         other.fences, other.marks, other.topics = dict(self.fences), dict(self.marks), dict(self.topics)
         other.announced, other.epoch = dict(self.announced), self.epoch
         other.orders = dict(self.orders)
         other.listed, other.listed_claims = self.listed.copy(), self.listed_claims.copy()
-        other.times = dict(self.times)
+        other.watermarks = dict(self.watermarks)
         return other
 
 
 class Index:
-    """The server.
+    """The server of the index.
 
     Args:
         clock: The time.
@@ -190,29 +190,29 @@ class Index:
         self.lifetime = lifetime
         self._claim_lifetime = None if lifetime is None else lifetime * (2 if rules.claims_cover_replays else 1)
         self._rules = rules
-        #: Changes whenever all connections are cut.
+        #: Number of times that all connections were cut.
         self.incarnation = 0
         self.exists = True
-        #: Who builds it anew, and when he was last heard of.
+        #: Process that rebuilds the index, and time of its last sign.
         self.builder: tuple[str, int] | None = None
-        #: How many processes have connected; gives each a name in the trace.
+        #: Number of stores; gives each a name in the trace.
         self.stores_count = 0
-        #: What happened, for whoever looks into a run.
+        #: Events of the run, if they are recorded.
         self.trace: list[str] | None = None
         self.slots = self._empty_slots()
 
-    def note(self, *what: object) -> None:
-        """Write something into the trace, if there is one."""
+    def trace_event(self, *what: object) -> None:
+        """Add an event to the trace, if there is one."""
         if self.trace is not None:
             self.trace.append(f"{self.clock.now:5} {' '.join(map(str, what))}")
 
     def _empty_slots(self) -> list[Slot]:
         return [Slot(self.clock, self.lifetime, self._claim_lifetime) for _ in range(SLOTS)]
 
-    # What happens to servers
+    # Faults of the server
 
     def flush(self) -> None:
-        """Lose everything; connections stay."""
+        """Lose all data; connections stay open."""
         self.slots = self._empty_slots()
         self.exists = False
         self.builder = None
@@ -221,33 +221,33 @@ class Index:
         return Snapshot([slot.copy() for slot in self.slots], self.exists, self.builder)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Come back as of an earlier time; all connections are cut."""
+        """Return to an earlier state; all connections are cut."""
         self.slots = [slot.copy() for slot in snapshot.slots]
         self.incarnation += 1
         self.exists, self.builder = snapshot.exists, snapshot.builder
 
-    # The draft, all of it in one slot
+    # Staging, in one slot
 
     def is_being_built(self, name: str | None = None) -> bool:
-        """Tell whether somebody builds the index anew, or this one does."""
+        """Tell whether a process, or this one, rebuilds the index."""
         if self.builder is None or self.builder[1] + LEASE <= self.clock.now:
             return False
         return name is None or self.builder[0] == name
 
     def hold_staging(self, name: str) -> bool:
-        """Reserve the building, unless somebody else has."""
+        """Reserve the rebuild, unless another process has."""
         if self.is_being_built() and not self.is_being_built(name):
             return False
         self.builder = (name, self.clock.now)
         return True
 
-    def release_draft(self, name: str) -> None:
-        """Let somebody else build."""
+    def release_staging(self, name: str) -> None:
+        """Let other processes rebuild."""
         if self.is_being_built(name):
             self.builder = None
 
-    def begin_draft(self, name: str) -> bool:
-        """Delete what is there and begin to build, if it is ours to do."""
+    def begin_staging(self, name: str) -> bool:
+        """Delete the index and begin to rebuild it, if the rebuild is reserved for this process."""
         if not self.is_being_built(name):
             return False
         self.flush()
@@ -255,51 +255,51 @@ class Index:
         self.exists = not self._rules.whole_before_use
         return True
 
-    def keep_draft(self, name: str) -> None:
-        """Prolong the hold on the draft (``hold_staging.lua``).
+    def keep_staging(self, name: str) -> None:
+        """Extend the reservation of the rebuild (``hold_staging.lua``).
 
         Raises:
-            BatchRefused: It is not ours any more.
+            BatchRefused: Another process has reserved the rebuild.
         """
         if not self.is_being_built(name):
             raise BatchRefused
         self.builder = (name, self.clock.now)
 
-    def complete_draft(self, name: str) -> None:
-        """Make the draft the index."""
-        self.keep_draft(name)
+    def complete_staging(self, name: str) -> None:
+        """Make the staging index the index."""
+        self.keep_staging(name)
         self.builder = None
         self.exists = True
 
     # Scripts
 
-    def check(self, slot: Slot, rights: Iterable[Right]) -> None:
+    def check(self, slot: Slot, fences: Iterable[Fence]) -> None:
         """Refuse writes of lower generations or epochs (``_fence.lua``)."""
-        for right in rights:
-            stored = slot.fences.get(right.partition)
+        for fence in fences:
+            stored = slot.fences.get(fence.partition)
             if stored is None:
                 if not self.exists:
                     raise IndexLost
                 raise BatchRefused
-            if self._rules.fence and stored > (right.generation, right.epoch):
+            if self._rules.fence and stored > (fence.generation, fence.epoch):
                 raise BatchRefused
 
     def count_call(self, slot: Slot, name: str, number: int, acknowledged: int) -> None:
-        """Refuse a call where an earlier one of the same store was forgotten (``_fence.lua``)."""
+        """Refuse a call if an earlier call of the same store was forgotten (``_fence.lua``)."""
         last = slot.orders.get(name, 0)
         if self._rules.writes_remembered and last < acknowledged:
             raise StoreUnavailable
         slot.orders[name] = max(number, last)
 
     def next_epoch(self, slot: Slot) -> int:
-        """Return a number greater than all before, also when the counter was lost: the server's time helps."""
+        """Return a number greater than all before. The server's time makes up for a lost counter."""
         slot.epoch = max(slot.epoch + 1, self.clock.now)
         return slot.epoch
 
     def set_fence(
         self, slot: Slot, partition: int, generation: int, epoch: int, known: bool, name: str | None
-    ) -> Token:
-        """Take a partition over in one slot; return the last attempt at a batch of it that was announced there.
+    ) -> AttemptId:
+        """Fence a partition in one slot; return its last announced attempt there.
 
         Args:
             slot: The slot.
@@ -307,7 +307,7 @@ class Index:
             generation: Our generation.
             epoch: Our epoch.
             known: Whether it is known which attempt was committed; else, in a new group, those before count no more.
-            name: Who builds the draft in which this happens; None in the index.
+            name: Process that rebuilds the index, for its staging index; None for the index.
         """
         if not (self.exists if name is None else self.is_being_built(name)):
             raise IndexLost
@@ -316,12 +316,12 @@ class Index:
         if not known and partition not in slot.fences:
             slot.announced.pop(partition, None)
         slot.fences[partition] = (generation, epoch)
-        return slot.announced.get(partition, NO_TOKEN)
+        return slot.announced.get(partition, NO_ATTEMPT)
 
     def raise_mark(self, slot: Slot, partition: int, committed: int, topic: int) -> int:
-        """Raise the mark to what is committed, forget the partners saved below it; return the mark.
+        """Raise the mark to the committed offset, delete the pending matches below it, and return the mark.
 
-        The mark of an earlier incarnation of the topic is forgotten, and so are its partners.
+        The mark of an earlier incarnation of the topic is forgotten, and so are its pending_matches.
 
         Raises:
             BatchRefused: The topic was deleted and created again since the caller has heard of it.
@@ -331,31 +331,31 @@ class Index:
         if topic > slot.topics.get(partition, 0):
             slot.topics[partition] = topic
             slot.marks.pop(partition, None)
-            for position in slot.partners:
+            for position in slot.pending_matches:
                 if position.partition == partition and position.topic < topic:
-                    slot.partners.drop(position)
+                    slot.pending_matches.drop(position)
         slot.marks[partition] = max(slot.marks.get(partition, 0), committed)
         if self._rules.purged_when_taken_over:
             self._purge(slot, partition, committed)
         return slot.marks[partition]
 
     def finish(self, slot: Slot, partition: int, committed: int) -> None:
-        """Note what is committed and forget the partners saved below it."""
+        """Raise the mark to the committed offset, and delete the pending matches below it."""
         slot.marks[partition] = max(slot.marks.get(partition, 0), committed)
         self._purge(slot, partition, committed)
 
-    def list_placed(self, slot: Slot, entries: Sequence[Listed]) -> None:
-        """Note documents that were placed."""
+    def list_documents(self, slot: Slot, entries: Sequence[Listed]) -> None:
+        """List documents for eviction."""
         for entry in entries:
             slot.listed.append(entry.position.partition, entry, self.clock.now, sliced=self._rules.lists_expire)
 
-    def raise_time(self, slot: Slot, partition: int, time: int) -> None:
-        """Note how far in time a partition has come."""
-        slot.times[partition] = max(slot.times.get(partition, time), time)
+    def raise_watermark(self, slot: Slot, partition: int, time: int) -> None:
+        """Raise the event-time watermark of a partition."""
+        slot.watermarks[partition] = max(slot.watermarks.get(partition, time), time)
 
-    def get_times(self, slot: Slot) -> dict[int, int]:
-        """Return how far in time each partition has come, of those that are noted here."""
-        return dict(slot.times)
+    def get_watermarks(self, slot: Slot) -> dict[int, int]:
+        """Return the event-time watermarks of the partitions in this slot."""
+        return dict(slot.watermarks)
 
     def get_listed(self, slot: Slot, partition: int, limit: int, count: int) -> list[Listed]:
         """Return the first listed documents of a partition, up to the first that is not older than a limit."""
@@ -363,18 +363,18 @@ class Index:
         return list(itertools.takewhile(lambda entry: entry.time < limit, first))
 
     def unlist(self, slot: Slot, partition: int, entries: Sequence[Listed]) -> None:
-        """Forget the first listed documents, if they are these."""
+        """Unlist the first documents, if they are these."""
         slot.listed.remove_first(partition, entries, self.clock.now)
 
     def drop_entries(self, slot: Slot, entries: Sequence[Listed]) -> None:
-        """Drop records that stand at the listed position."""
+        """Delete entries that are still at the listed position."""
         for doc, position, _ in entries:
-            standing = slot.records.get(doc)
-            if standing is not None and (standing.position == position or not self._rules.aged_where_listed):
+            stored = slot.records.get(doc)
+            if stored is not None and (stored.position == position or not self._rules.evicted_where_listed):
                 slot.records.drop(doc)
 
     def list_claims(self, slot: Slot, entries: Sequence[ListedClaim]) -> None:
-        """Note claims that were asked for."""
+        """List claims for eviction."""
         for entry in entries:
             slot.listed_claims.append(entry.position.partition, entry, self.clock.now, sliced=self._rules.lists_expire)
 
@@ -384,11 +384,11 @@ class Index:
         return list(itertools.takewhile(lambda entry: entry.time < limit, first))
 
     def unlist_claims(self, slot: Slot, partition: int, entries: Sequence[ListedClaim]) -> None:
-        """Forget the first listed claims, if they are these."""
+        """Unlist the first claims, if they are these."""
         slot.listed_claims.remove_first(partition, entries, self.clock.now)
 
     def drop_listed_claims(self, slot: Slot, entries: Sequence[ListedClaim]) -> list[None]:
-        """Drop claims that nobody has asked for since they were listed."""
+        """Delete claims that no position has asked for since they were listed."""
         for pair, position, _ in entries:
             claim = slot.claims.get(pair)
             if claim is not None and claim.last == position:
@@ -396,46 +396,48 @@ class Index:
         return [None] * len(entries)
 
     def _purge(self, slot: Slot, partition: int, committed: int) -> None:
-        for position in slot.partners:
+        for position in slot.pending_matches:
             if position.partition == partition and position.offset < committed:
-                slot.partners.drop(position)
+                slot.pending_matches.drop(position)
 
-    def announce(self, slot: Slot, known: Sequence[tuple[int, Token]], token: Token) -> None:
-        """Note that an attempt at a batch is completely written.
+    def announce(self, slot: Slot, known: Sequence[tuple[int, AttemptId]], attempt_id: AttemptId) -> None:
+        """Announce that a batch is completely written.
 
         Args:
             slot: The slot.
             known: Each partition, and the last attempt known to be committed.
-            token: The attempt.
+            attempt_id: The attempt.
         """
         for partition, committed in known:
-            if self._rules.announced_in_turn and slot.announced.get(partition, NO_TOKEN) < committed:
+            if self._rules.announced_in_turn and slot.announced.get(partition, NO_ATTEMPT) < committed:
                 raise IndexLost
         for partition, _ in known:
-            slot.announced[partition] = max(slot.announced.get(partition, NO_TOKEN), token)
+            slot.announced[partition] = max(slot.announced.get(partition, NO_ATTEMPT), attempt_id)
 
-    def settle_announced(self, slot: Slot, partition: int, draft: Token, token: Token | None) -> None:
-        """Put what is committed in the place of a draft's announcement."""
-        if slot.announced.get(partition) != draft:
+    def settle_announced(self, slot: Slot, partition: int, staging: AttemptId, attempt_id: AttemptId | None) -> None:
+        """Replace the announcement of a staging index by the committed one."""
+        if slot.announced.get(partition) != staging:
             raise IndexLost
         slot.announced.pop(partition, None)
-        if token is not None:
-            slot.announced[partition] = token
+        if attempt_id is not None:
+            slot.announced[partition] = attempt_id
 
-    def get_announced(self, slot: Slot, partitions: Sequence[int]) -> list[Token]:
+    def get_announced(self, slot: Slot, partitions: Sequence[int]) -> list[AttemptId]:
         """Return the last attempt announced for each partition."""
-        return [slot.announced.get(partition, NO_TOKEN) for partition in partitions]
+        return [slot.announced.get(partition, NO_ATTEMPT) for partition in partitions]
 
-    def insert_entries(self, slot: Slot, puts: Sequence[tuple[int, Record | Marker, Position | None]]) -> list[Put]:
-        """Put records and markers in the order given.
+    def insert_entries(
+        self, slot: Slot, inserts: Sequence[tuple[int, Record | Marker, Position | None]]
+    ) -> list[InsertResult]:
+        """Insert entries and markers in order.
 
         Args:
             slot: The slot.
-            puts: For each the document, what to put, and the position of the record appended to.
+            inserts: Document, entry, and position of the entry that is appended to.
         """
-        return [self._put(slot, doc, new, base) for doc, new, base in puts]
+        return [self._insert(slot, doc, new, base) for doc, new, base in inserts]
 
-    def _put(self, slot: Slot, doc: int, new: Record | Marker, base: Position | None) -> Put:
+    def _insert(self, slot: Slot, doc: int, new: Record | Marker, base: Position | None) -> InsertResult:
         old = slot.records.get(doc)
         state = decide_version(old, new, self._rules)
         if (
@@ -443,28 +445,28 @@ class Index:
             and state in (InsertState.CREATED, InsertState.REPLACED)
             and (old is None or old.position != base)
         ):
-            return Put(InsertState.CONFLICT, old, ())
+            return InsertResult(InsertState.CONFLICT, old, ())
         if state in (InsertState.CREATED, InsertState.REPLACED):
             if isinstance(new, Marker) and not self._rules.deletion_marked:
                 slot.records.drop(doc)
             else:
                 slot.records.set(doc, new)
-            if isinstance(old, Record) and self._rules.leaving_remembered:
-                slot.shed.set(doc, (*(slot.shed.get(doc) or ()), old.content))
-        shed = slot.shed.get(doc) or ()
-        if isinstance(old, Record) and state is InsertState.REPLACED and not self._rules.leaving_remembered:
-            shed = (old.content,)
-        return Put(state, old, shed)
+            if isinstance(old, Record) and self._rules.removals_remembered:
+                slot.removals.set(doc, (*(slot.removals.get(doc) or ()), old.content))
+        removals = slot.removals.get(doc) or ()
+        if isinstance(old, Record) and state is InsertState.REPLACED and not self._rules.removals_remembered:
+            removals = (old.content,)
+        return InsertResult(state, old, removals)
 
-    def settle(self, slot: Slot, docs: Sequence[tuple[int, Position]]) -> None:
-        """Forget the buckets to be left: they are left."""
+    def forget_removals(self, slot: Slot, docs: Sequence[tuple[int, Position]]) -> None:
+        """Delete the record of removals that are done."""
         for doc, position in docs:
-            standing = slot.records.get(doc)
-            if standing is None or standing.position == position:
-                slot.shed.drop(doc)
+            stored = slot.records.get(doc)
+            if stored is None or stored.position == position:
+                slot.removals.drop(doc)
 
     def drop_claims(self, slot: Slot, docs: Sequence[int]) -> None:
-        """Remove the claims of documents; only without ``claims_outlive_deletion``."""
+        """Delete the claims of documents; only without ``claims_outlive_deletion``."""
         for pair in slot.claims:
             if pair[0][0] in docs or pair[1][0] in docs:
                 slot.claims.drop(pair)
@@ -472,7 +474,7 @@ class Index:
     def insert_and_look_up(
         self, slot: Slot, entries: Sequence[tuple[int, int, int]], add: bool, read: bool
     ) -> list[list[int]]:
-        """Add documents (document, band, key) to buckets and return who was there before each."""
+        """Add documents (document, band, key) to buckets, and return the other members of each."""
         found = []
         now = self.clock.now
         for doc, band, key in entries:
@@ -486,32 +488,32 @@ class Index:
         return found
 
     def remove_from_buckets(self, slot: Slot, entries: Sequence[tuple[int, int, int]]) -> None:
-        """Take documents (document, band, key) out of buckets."""
+        """Remove documents (document, band, key) from buckets."""
         for doc, band, key in entries:
             members = slot.buckets.get((band, key))
             if members is not None:
                 members.pop(doc, None)
 
     def get_entries(self, slot: Slot, docs: Sequence[int]) -> dict[int, Record | Marker]:
-        """Return what stands at each document that there is."""
+        """Return the stored entries and markers of documents."""
         found = ((doc, slot.records.get(doc)) for doc in docs)
-        return {doc: standing for doc, standing in found if standing is not None}
+        return {doc: stored for doc, stored in found if stored is not None}
 
     def save_pending_matches(
-        self, slot: Slot, partners: Sequence[tuple[Position, frozenset[Pair | None]]]
+        self, slot: Slot, pending_matches: Sequence[tuple[Position, frozenset[Pair | None]]]
     ) -> list[frozenset[Pair | None]]:
-        """Add to what is saved for each position and return all of it."""
+        """Save pairs for positions, and return all saved pairs of each position."""
         saved = []
-        for position, pairs in partners:
-            known = slot.partners.get(position) or frozenset()
+        for position, pairs in pending_matches:
+            known = slot.pending_matches.get(position) or frozenset()
             if not pairs <= known:
                 known |= pairs
-                slot.partners.set(position, known)
+                slot.pending_matches.set(position, known)
             saved.append(known)
         return saved
 
     def claim_pairs(self, slot: Slot, asked: Sequence[Ask]) -> list[bool]:
-        """Give each pair to the position that asks first, extend its claim; return for each whether it is this one."""
+        """Claim pairs, or extend their claims; return for each request whether the position owns the pair."""
         owned = []
         for pair, position, extending in asked:
             claim = slot.claims.get(pair)
@@ -524,7 +526,7 @@ class Index:
 
 
 def decide_version(old: Record | Marker | None, new: Record | Marker, rules: Rules) -> InsertState:
-    """Decide by position order, as ``index.documents.decide_version`` of the product does."""
+    """Decide by position order, as ``index.documents.decide_version``."""
     if old is None:
         return InsertState.UNKNOWN if isinstance(new, Marker) else InsertState.CREATED
     if old.position == new.position:
@@ -544,7 +546,7 @@ def decide_version(old: Record | Marker | None, new: Record | Marker, rules: Rul
 
 
 def is_same_text(old: Record, new: Record, rules: Rules) -> bool:
-    """Tell whether the same text stands there already."""
+    """Tell whether the entries have the same text."""
     if rules.content_compared:
         return old.content == new.content
     return old.version == new.version and len(new.content) == 1

@@ -7,13 +7,13 @@ generation is another one than at the poll or the partitions belong to another m
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tests.model.detector import Outcome
+from tests.model.detector import Publication
 from tests.model.documents import Operation, Pair, Position
-from tests.model.index import Token
+from tests.model.index import AttemptId
 
 
 class Alert(NamedTuple):
-    """A pair that was reported: by which position, and when that was committed."""
+    """A published pair: its position and the time of the commit."""
 
     pair: Pair
     position: Position
@@ -29,16 +29,16 @@ class Kafka:
 
     def __init__(self, partitions_count: int) -> None:
         self.log: list[list[Operation]] = [[] for _ in range(partitions_count)]
-        #: How often the topic was deleted and created again, and the logs that it had before.
+        #: Number of times that the topic was created again, and its earlier logs.
         self.topic = 0
         self.deleted: list[list[list[Operation]]] = []
         self.committed = [0] * partitions_count
-        #: Metadata of the committed offsets: the attempt that committed them; None when they were set by hand.
-        self.tokens: list[Token | None] = [None] * partitions_count
-        #: Position -> when it was first committed.
+        #: Attempt id committed with each offset; None when an operator set the offset.
+        self.attempt_ids: list[AttemptId | None] = [None] * partitions_count
+        #: Position -> time of its first commit.
         self.committed_at: dict[Position, int] = {}
         self.generation = 0
-        #: Partition -> the member that it is assigned to.
+        #: Partition -> its member.
         self.owners: list[object] = [None] * partitions_count
         self.alerts: list[Alert] = []
         self.dead_letters: list[Position] = []
@@ -49,19 +49,19 @@ class Kafka:
         self.owners = [members[partition % len(members)] for partition in range(len(self.log))]
 
     def rejoin(self) -> None:
-        """A member joins anew: a new generation, in which everybody keeps what he has."""
+        """Begin a new generation with the same assignment, because a member joins anew."""
         self.generation += 1
 
     def recreate(self) -> None:
-        """Delete the topic, and with it what is committed, and create it again."""
+        """Delete the topic with its committed offsets, and create it again."""
         self.topic += 1
         self.deleted.append(self.log)
         self.log = [[] for _ in self.log]
         self.committed = [0] * len(self.log)
-        self.tokens = [None] * len(self.log)
+        self.attempt_ids = [None] * len(self.log)
 
     def replace_member(self, old: object, new: object) -> None:
-        """A static member comes back as another process: its partitions and the generation stay."""
+        """Replace the process of a static member; assignment and generation stay."""
         self.owners = [new if owner is old else owner for owner in self.owners]
 
     def partitions_of(self, member: object) -> list[int]:
@@ -72,31 +72,31 @@ class Kafka:
         member: object,
         generation: int,
         ends: Mapping[int, int],
-        token: Token,
-        outcome: Outcome,
+        attempt_id: AttemptId,
+        publication: Publication,
         now: int,
     ) -> bool:
-        """Commit a transaction; tell whether the group let it pass."""
+        """Commit a transaction; tell whether the group accepted it."""
         if generation != self.generation or any(self.owners[partition] is not member for partition in ends):
             return False
         for partition, end in ends.items():
             for offset in range(self.committed[partition], end):
                 self.committed_at.setdefault(Position(partition, offset, self.topic), now)
             self.committed[partition] = end
-            self.tokens[partition] = token
-        self.alerts += [Alert(pair, position, now) for pair, position in outcome.alerts]
-        self.dead_letters += outcome.dead_letters
+            self.attempt_ids[partition] = attempt_id
+        self.alerts += [Alert(pair, position, now) for pair, position in publication.alerts]
+        self.dead_letters += publication.dead_letters
         return True
 
     def is_set_back(self) -> bool:
-        """Tell whether some partition has been further than it is."""
+        """Tell whether an offset was set back and not yet passed again."""
         present = [position for position in self.committed_at if position.topic == self.topic]
         return any(position.offset >= self.committed[position.partition] for position in present)
 
     def set_back(self, partition: int, offset: int) -> None:
-        """Set the group's offset by hand; whatever tool does this knows nothing of our metadata."""
+        """Set the offset of the group, as an operator does; there is no attempt id."""
         self.committed[partition] = offset
-        self.tokens[partition] = None
+        self.attempt_ids[partition] = None
 
     def latest(self) -> int:
         """Return the time of the latest record of all."""

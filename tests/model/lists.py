@@ -1,16 +1,16 @@
-"""The lists of what is to be evicted, cut into slices of time that expire as wholes; see ``index/expiry_lists.py``."""
+"""Lists of documents and claims to evict, in slices of time that expire as a whole; see ``index/expiry_lists.py``."""
 
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 E = TypeVar("E")
 
-#: Slices of a lifetime.
+#: Number of slices in a lifetime.
 SLICES = 8
 
 
 class Lists(Generic[E]):
-    """Lists of one kind of entry, one for each partition.
+    """Lists of one kind of entry, by partition.
 
     Args:
         lifetime: How long a slice lives after the last entry came; None for ever.
@@ -18,11 +18,11 @@ class Lists(Generic[E]):
 
     def __init__(self, lifetime: int | None) -> None:
         self._lifetime = lifetime
-        #: (partition, slice) -> when each entry was listed, and the entry
+        #: (partition, slice) -> time of listing and entry
         self._slices: dict[tuple[int, int], list[tuple[int, E]]] = {}
 
     def append(self, partition: int, entry: E, now: int, *, sliced: bool) -> None:
-        """Append an entry to the present slice of a partition; if not sliced, there is only one."""
+        """Append an entry to the current slice of a partition; there is one slice if not sliced."""
         at = now * SLICES // self._lifetime if sliced and self._lifetime is not None else 0
         self._expire(now)
         self._slices.setdefault((partition, at), []).append((now, entry))

@@ -1,4 +1,4 @@
-"""One run: documents, faults and the order of all steps are drawn from a seed."""
+"""One run of the model: documents, faults and the order of all steps are drawn from a seed."""
 
 import random
 from collections.abc import Sequence
@@ -7,17 +7,17 @@ from typing import Any
 
 from tests.model.daemon import IDLE, Daemon
 from tests.model.documents import Operation, Texts
-from tests.model.index import NEVER, NO_TOKEN, Clock, Index
+from tests.model.index import NEVER, NO_ATTEMPT, Clock, Index
 from tests.model.kafka import Kafka
 from tests.model.rules import ALL, Rules
 from tests.model.store import Network
 from tests.model.truth import Truth, Verdict
 
-#: After so many steps nothing fails any more, so that a run comes to its end.
+#: Step after which no fault occurs, so that each run ends.
 _FAULTS_END = 600
-#: A run that takes longer is stuck.
+#: Steps after which a run is stuck.
 _LONGEST = 20_000
-#: Faults, with the probability that they have in a step of a run in which they occur.
+#: Faults, with their probability per step in a run that has them.
 _FAULTS = {
     "kill": 0.02,
     "freeze": 0.02,
@@ -28,28 +28,28 @@ _FAULTS = {
     "go_back": 0.01,
     "recreate": 0.05,
 }
-#: Faults that the seed draws by themselves, so that they leave all else as it is.
+#: Faults with a random source of their own, so that they do not change the other draws.
 _DRAWN_APART = ("recreate",)
 
 
 @dataclass(frozen=True, slots=True)
-class Climate:
-    """What kind of run a seed stands for; few things at a time go wrong in many ways.
+class Scenario:
+    """Parameters of a run. Each run combines few faults in many orders.
 
     Attributes:
-        partitions_count: Input partitions.
-        daemons_count: Daemons.
-        docs_count: Documents.
-        parts_count: Different texts.
-        kinds: What producers do besides upserting each document once.
-        faults: Which faults occur.
-        doubt: Share of the store's calls whose outcome stays unknown.
+        partitions_count: Number of input partitions.
+        daemons_count: Number of daemons.
+        docs_count: Number of documents.
+        parts_count: Number of different texts.
+        kinds: Operations besides one upsert of each document.
+        faults: Faults that occur.
+        doubt: Share of calls with an unknown outcome.
         window: Greatest difference of record times of a pair; None for no limit and no expiry.
-        slack: How late records may be committed, with a window.
-        backlog: Whether all records are there at the beginning and nothing expires by itself; with a window.
-        late: Whether all documents are listed as of a backlog while a partition without records holds everything back;
+        slack: Longest time from a record to its commit, with a window.
+        backlog: Whether all records exist at the start and nothing expires by itself; with a window.
+        late: Whether all documents are listed while a partition without records stops all evictions;
             with a window.
-        ahead: Whether daemons poll a batch while the one before it is at work.
+        ahead: Whether daemons read ahead.
     """
 
     partitions_count: int
@@ -66,13 +66,13 @@ class Climate:
     ahead: bool = False
 
 
-def draw_climate(rng: random.Random) -> Climate:
-    """Choose what kind of run this is."""
+def draw_scenario(rng: random.Random) -> Scenario:
+    """Draw the parameters of a run."""
     window = rng.choice((150, 300)) if rng.random() < 0.2 else None
     faults = _some(rng, tuple(name for name in _FAULTS if name not in _DRAWN_APART))
     if window is not None:
-        faults -= {"flush", "go_back"}  # what is built anew lives longer than it should; shown without expiry
-    return Climate(
+        faults -= {"flush", "go_back"}  # entries of a rebuilt index live too long
+    return Scenario(
         partitions_count=rng.randint(1, 3),
         daemons_count=rng.randint(1, 3),
         docs_count=rng.randint(3, 7),
@@ -88,7 +88,7 @@ def _some(rng: random.Random, names: Sequence[str]) -> frozenset[str]:
     return frozenset(name for name in names if rng.random() < 0.5)
 
 
-def draw_input(rng: random.Random, climate: Climate) -> list[tuple[int, int, Operation]]:
+def draw_input(rng: random.Random, scenario: Scenario) -> list[tuple[int, int, Operation]]:
     """Return (time, partition, operation) of every record, in order of time.
 
     All records of one id go to one partition, where their order decides; only a document that never changes may be
@@ -96,39 +96,39 @@ def draw_input(rng: random.Random, climate: Climate) -> list[tuple[int, int, Ope
     """
     sent: list[tuple[int, int, Operation]] = []
     spread, most = rng.choice((1, 60, 200)), 4
-    if climate.window is not None:
-        # Over one lifetime or several: documents are continued, changed and come back before and after they expire.
-        lifetime = climate.window + (0 if climate.backlog else climate.slack)
-        spread, most = rng.choice(((4 * climate.window, 4), (4 * lifetime, 12)))
-    if climate.late:
-        spread, most = 4 * (climate.window + climate.slack), 4
-    for doc in range(climate.docs_count):
-        partition = rng.randrange(climate.partitions_count)
-        crossing = "cross" in climate.kinds and rng.random() < 0.3 and not climate.backlog
+    if scenario.window is not None:
+        # Over one lifetime or several: documents are changed and return before and after they expire.
+        lifetime = scenario.window + (0 if scenario.backlog else scenario.slack)
+        spread, most = rng.choice(((4 * scenario.window, 4), (4 * lifetime, 12)))
+    if scenario.late:
+        spread, most = 4 * (scenario.window + scenario.slack), 4
+    for doc in range(scenario.docs_count):
+        partition = rng.randrange(scenario.partitions_count)
+        crossing = "cross" in scenario.kinds and rng.random() < 0.3 and not scenario.backlog
         times = sorted(rng.randrange(spread) for _ in range(1 if crossing else rng.randint(1, most)))
         used: list[int] = []
         for number, time in enumerate(times):
-            operation = _draw_operation(rng, climate, doc, time, used, first=number == 0, only=crossing)
+            operation = _draw_operation(rng, scenario, doc, time, used, first=number == 0, only=crossing)
             if operation is None:
                 continue
             sent.append((time, partition, operation))
-            if operation.part is not None and ("redeliver" in climate.kinds or crossing) and rng.random() < 0.3:
-                again = rng.randrange(climate.partitions_count) if crossing else partition
+            if operation.part is not None and ("redeliver" in scenario.kinds or crossing) and rng.random() < 0.3:
+                again = rng.randrange(scenario.partitions_count) if crossing else partition
                 later = time if operation.kind == "append" else time + rng.randrange(20)
                 later = min(later, times[number + 1]) if number + 1 < len(times) else later
                 sent.append((later, again, operation._replace(time=later)))
-            if "move" in climate.kinds and not climate.backlog:
-                partition = rng.randrange(climate.partitions_count)
-    # Sorting keeps the order of what is sent at one time.
+            if "move" in scenario.kinds and not scenario.backlog:
+                partition = rng.randrange(scenario.partitions_count)
+    # The sort is stable: operations of the same time keep their order.
     sent.sort(key=lambda entry: entry[0])
-    return [(0, *entry[1:]) for entry in sent] if climate.backlog else sent
+    return [(0, *entry[1:]) for entry in sent] if scenario.backlog else sent
 
 
 def _draw_operation(
-    rng: random.Random, climate: Climate, doc: int, time: int, used: list[int], *, first: bool, only: bool
+    rng: random.Random, scenario: Scenario, doc: int, time: int, used: list[int], *, first: bool, only: bool
 ) -> Operation | None:
-    part = rng.randrange(climate.parts_count)
-    kinds = sorted(climate.kinds & {"update", "delete", "append"})
+    part = rng.randrange(scenario.parts_count)
+    kinds = sorted(scenario.kinds & {"update", "delete", "append"})
     if only or (first and (rng.random() < 0.9 or not kinds)):
         used.append(part)
         return Operation("upsert", doc, part, time)
@@ -151,43 +151,43 @@ class Simulation:
     Args:
         seed: Decides everything.
         rules: The rules.
-        fixed: What of the climate is not left to the seed.
+        fixed: Parameters that the seed does not decide.
     """
 
     def __init__(self, seed: int, rules: Rules = ALL, **fixed: Any) -> None:
         self._rng = rng = random.Random(seed)
         self._rules = rules
-        climate = replace(draw_climate(rng), backlog=random.Random(f"backlog {seed}").random() < 0.5)
-        climate = replace(climate, late=not climate.backlog and random.Random(f"late {seed}").random() < 0.5)
-        if climate.window is None and random.Random(f"recreate {seed}").random() < 0.3:
-            # What is built anew lacks the documents of the deleted topic.
-            climate = replace(climate, faults=(climate.faults - {"flush", "go_back"}) | {"recreate"})
-        climate = replace(climate, ahead=random.Random(f"ahead {seed}").random() < 0.5)
-        climate = replace(climate, **fixed)
-        has_window = climate.window is not None
-        climate = replace(climate, backlog=climate.backlog and has_window, late=climate.late and has_window)
-        self.climate = climate
-        self._ahead_rng = random.Random(f"batches ahead {seed}") if climate.ahead else None
-        self._texts = Texts(rng, climate.parts_count)
-        self._input = draw_input(rng, climate)[::-1]
+        scenario = replace(draw_scenario(rng), backlog=random.Random(f"backlog {seed}").random() < 0.5)
+        scenario = replace(scenario, late=not scenario.backlog and random.Random(f"late {seed}").random() < 0.5)
+        if scenario.window is None and random.Random(f"recreate {seed}").random() < 0.3:
+            # A rebuilt index lacks the documents of the deleted topic.
+            scenario = replace(scenario, faults=(scenario.faults - {"flush", "go_back"}) | {"recreate"})
+        scenario = replace(scenario, ahead=random.Random(f"ahead {seed}").random() < 0.5)
+        scenario = replace(scenario, **fixed)
+        has_window = scenario.window is not None
+        scenario = replace(scenario, backlog=scenario.backlog and has_window, late=scenario.late and has_window)
+        self.scenario = scenario
+        self._ahead_rng = random.Random(f"batches ahead {seed}") if scenario.ahead else None
+        self._texts = Texts(rng, scenario.parts_count)
+        self._input = draw_input(rng, scenario)[::-1]
         self._clock = Clock()
-        self.kafka = Kafka(climate.partitions_count + climate.late)
+        self.kafka = Kafka(scenario.partitions_count + scenario.late)
         lifetime = None
-        if climate.window is not None and not climate.backlog:
-            lifetime = climate.window + (climate.slack if rules.lifetime_covers_outages else 0)
+        if scenario.window is not None and not scenario.backlog:
+            lifetime = scenario.window + (scenario.slack if rules.lifetime_covers_outages else 0)
         self.index = Index(self._clock, lifetime, rules)
-        self._network = Network(rng, climate.doubt)
-        self._running: list[Daemon] = [self._daemon() for _ in range(climate.daemons_count)]
+        self._network = Network(rng, scenario.doubt)
+        self._running: list[Daemon] = [self._daemon() for _ in range(scenario.daemons_count)]
         self._zombies: list[Daemon] = []
-        #: Which of the running had nothing to do, since anything has happened.
+        #: Daemons that had no work since the last event.
         self._idle: set[int] = set()
         self._snapshot = self.index.snapshot()
-        self._rates = {name: _FAULTS[name] for name in sorted(climate.faults)}
+        self._rates = {name: _FAULTS[name] for name in sorted(scenario.faults)}
         self._faulty = sum(self._rates.values())
         self.kafka.rebalance(self._running)
 
     def _daemon(self, network: Network | None = None) -> Daemon:
-        window = self.climate.window
+        window = self.scenario.window
         return Daemon(
             self.kafka,
             self.index,
@@ -196,12 +196,12 @@ class Simulation:
             window,
             self._rules,
             self._rng,
-            backlog=self.climate.backlog or self.climate.late,
+            backlog=self.scenario.backlog or self.scenario.late,
             ahead=self._ahead_rng,
         )
 
     def run(self) -> Verdict:
-        """Run to the end and judge."""
+        """Run to the end, and compare with the truth."""
         for step in range(_LONGEST):
             self._produce()
             if len(self._idle) == len(self._running):
@@ -214,14 +214,14 @@ class Simulation:
             self._clock.now += 1
             self._step(step)
         else:
-            raise AssertionError("the run does not come to its end")
+            raise AssertionError("the run does not end")
         while self._network.late:
             self._network.arrive_late()
-        slack = NEVER if self.climate.backlog else self.climate.slack
-        return Truth(self.kafka, self._texts, self.climate.window, slack).judge(self.index)
+        slack = NEVER if self.scenario.backlog else self.scenario.slack
+        return Truth(self.kafka, self._texts, self.scenario.window, slack).judge(self.index)
 
     def _step(self, step: int) -> None:
-        """Let one thing happen: a fault, a step of a process taken for dead, a late call, a daemon's step."""
+        """Take one step: a fault, a step of a replaced process, a delayed call, or a step of a daemon."""
         if step < _FAULTS_END and self._rng.random() < self._faulty:
             fault = self._rng.choices(tuple(self._rates), tuple(self._rates.values()))[0]
             getattr(self, f"_{fault}")()
@@ -229,7 +229,7 @@ class Simulation:
         elif self._zombies and self._rng.random() < 0.2:
             self._step_zombie(step)
         elif self._network.late and self._rng.random() < 0.1:
-            self.index.note("a call that was stuck arrives")
+            self.index.trace_event("a call that was stuck arrives")
             self._network.arrive_late()
         else:
             self._step_daemon()
@@ -257,22 +257,22 @@ class Simulation:
     # Faults
 
     def _kill(self) -> None:
-        """Kill a process; another one takes its place."""
-        self.index.note("kill")
+        """Kill a process; a new process replaces it."""
+        self.index.trace_event("kill")
         self._running[self._rng.randrange(len(self._running))] = self._daemon()
         self.kafka.rebalance(self._running)
 
     def _freeze(self) -> None:
-        """Stop a process beyond the session time-out; others take over, and later it goes on where it was."""
-        self.index.note("freeze")
+        """Freeze a process beyond the session timeout; others take over, and later it continues."""
+        self.index.trace_event("freeze")
         at = self._rng.randrange(len(self._running))
         self._zombies.append(self._running[at])
         self._running[at] = self._daemon()
         self.kafka.rebalance(self._running)
 
     def _restart(self) -> None:
-        """Start another process of the same static member: the generation stays, and the old process still runs."""
-        self.index.note("restart")
+        """Start another process of the same static member; the generation stays, and the old process continues."""
+        self.index.trace_event("restart")
         at = self._rng.randrange(len(self._running))
         old, new = self._running[at], self._daemon()
         self._zombies.append(old)
@@ -280,27 +280,27 @@ class Simulation:
         self.kafka.replace_member(old, new)
 
     def _rebalance(self) -> None:
-        self.index.note("rebalance")
+        self.index.trace_event("rebalance")
         self._rng.shuffle(self._running)
         self.kafka.rebalance(self._running)
 
     def _set_back(self) -> None:
-        """Set offsets back; Kafka lets that happen only to a group that has stopped."""
+        """Set offsets back; Kafka allows it only for a stopped group."""
         if self._zombies or not self._is_at_rest():
             return
-        self.index.note("set back")
+        self.index.trace_event("set back")
         partition = self._rng.randrange(len(self.kafka.log))
         self.kafka.set_back(partition, self._rng.randint(0, self.kafka.committed[partition]))
         self._running = [self._daemon() for _ in self._running]
         self.kafka.rebalance(self._running)
-        # An index from before would look like that of a group that has never been further: nothing could notice.
+        # An earlier snapshot would look like that of a group that was never further; nothing could detect it.
         self._snapshot = self.index.snapshot()
 
     def _recreate(self) -> None:
-        """Delete the topic when nothing in it is uncommitted, create it again, send new documents and some old ones."""
-        if self.climate.backlog or not (any(self.kafka.log) and self.kafka.all_done()):
+        """Delete a completely committed topic, create it again, and send new documents and some old ones."""
+        if self.scenario.backlog or not (any(self.kafka.log) and self.kafka.all_done()):
             return
-        self.index.note("recreate")
+        self.index.trace_event("recreate")
         sent = [
             (partition, operation)
             for partition, log in enumerate(self.kafka.log)
@@ -310,33 +310,36 @@ class Simulation:
         self.kafka.recreate()
         for partition, operation in self._rng.sample(sent, min(self._rng.randrange(4), len(sent))):
             self.kafka.log[partition].append(operation._replace(time=self._clock.now))
-        first = self.climate.docs_count + 2 * self.kafka.topic
+        first = self.scenario.docs_count + 2 * self.kafka.topic
         for doc in range(first, first + 2):
-            part = self._rng.randrange(self.climate.parts_count)
+            part = self._rng.randrange(self.scenario.parts_count)
             operation = Operation("upsert", doc, part, self._clock.now)
             self._rng.choice(self.kafka.log).append(operation)
 
     def _is_at_rest(self) -> bool:
-        """Tell whether everything that is committed is noted in the index."""
+        """Tell whether the index knows all committed offsets."""
         slots, kafka = self.index.slots, self.kafka
         return self.index.exists and all(
             slots[partition % len(slots)].marks.get(partition, 0) == committed
-            and all(slot.announced.get(partition, NO_TOKEN) >= (kafka.tokens[partition] or NO_TOKEN) for slot in slots)
+            and all(
+                slot.announced.get(partition, NO_ATTEMPT) >= (kafka.attempt_ids[partition] or NO_ATTEMPT)
+                for slot in slots
+            )
             for partition, committed in enumerate(kafka.committed)
         )
 
     def _flush(self) -> None:
-        """Lose the index, but not while offsets are set back: nothing tells a rebuild how far they had been."""
+        """Lose the index, unless offsets are set back: a rebuild cannot know how far they had been."""
         if not self.kafka.is_set_back():
-            self.index.note("flush")
+            self.index.trace_event("flush")
             self.index.flush()
 
     def _go_back(self) -> None:
-        """Save the index, or come back with what was saved last."""
+        """Save the index, or return to the saved state."""
         if self._rng.random() < 0.6:
-            self.index.note("save")
+            self.index.trace_event("save")
             self._snapshot = self.index.snapshot()
         elif not self.kafka.is_set_back():
-            self.index.note("go back")
+            self.index.trace_event("go back")
             self.index.restore(self._snapshot)
             self._network.late.clear()  # a call cannot outlive its connection

@@ -1,4 +1,4 @@
-"""A daemon's connection to the index: the calls of ``streamdedup.index.contract.BucketStore``, one effect at a time.
+"""The connection of a process to the index: the calls of ``streamdedup.index.contract``, one effect at a time.
 
 Every method is a generator that gives up control before each call of a script, one script for each slot that it
 concerns, so anything may happen in between, and a process that is killed or frozen stops there.
@@ -11,17 +11,28 @@ from typing import Any
 
 from tests.model.documents import BANDS, Marker, Pair, Position, Record
 from tests.model.errors import BatchRefused, IndexLost, Reconnected, StoreUnavailable
-from tests.model.index import NO_TOKEN, SLOTS, Ask, Index, Listed, ListedClaim, Put, Right, Token, any_slot
+from tests.model.index import (
+    NO_ATTEMPT,
+    SLOTS,
+    Ask,
+    AttemptId,
+    Fence,
+    Index,
+    InsertResult,
+    Listed,
+    ListedClaim,
+    any_slot,
+)
 from tests.model.rules import Rules
 
-#: What a step of a daemon tells the scheduler: that there was nothing to do, or nothing.
+#: Yielded by a daemon: ``IDLE``, or None.
 Step = str | None
-Rights = Sequence[Right]
+Fences = Sequence[Fence]
 Entry = tuple[int, tuple[int, ...]]
 
 
 class Network:
-    """The way to the server: a reply may be lost, and a call may be stuck and take effect late.
+    """The connection to the server: a reply may be lost, and a call may be delayed.
 
     Args:
         rng: Decides.
@@ -31,11 +42,11 @@ class Network:
     def __init__(self, rng: random.Random, doubt: float) -> None:
         self._rng = rng
         self._doubt = doubt
-        #: Calls still on their way.
+        #: Delayed calls.
         self.late: list[Callable[[], Any]] = []
 
     def deliver(self, execute: Callable[[], Any], again: bool) -> Any:
-        """Carry a call to the server.
+        """Send a call to the server.
 
         Args:
             execute: The call.
@@ -55,7 +66,7 @@ class Network:
         raise StoreUnavailable
 
     def arrive_late(self) -> None:
-        """Let one of the calls on their way take effect."""
+        """Deliver one delayed call."""
         execute = self.late.pop(self._rng.randrange(len(self.late)))
         try:
             execute()
@@ -64,36 +75,36 @@ class Network:
 
 
 class Store:
-    """One process's connection.
+    """The connection of one process.
 
     Args:
         index: The server.
         network: The way there.
         rules: The rules.
-        draft: Who builds the index anew by this store; None for the index itself.
+        staging: Process that rebuilds the index over this connection; None for the index.
     """
 
-    def __init__(self, index: Index, network: Network, rules: Rules, draft: str | None = None) -> None:
-        self._draft = draft
+    def __init__(self, index: Index, network: Network, rules: Rules, staging: str | None = None) -> None:
+        self._staging = staging
         self._index = index
         self._network = network
         self._rules = rules
         self._incarnation = index.incarnation
         self._number = 0
-        #: Slot -> number of the last call there that was acknowledged.
+        #: Slot -> number of the last acknowledged call.
         self._acknowledged: dict[int, int] = {}
         index.stores_count += 1
         self.name = f"process {index.stores_count}"
 
-    def note(self, *what: object) -> None:
-        """Write something that this process did into the trace."""
-        self._index.note(f"  {self.name}", *what)
+    def trace_event(self, *what: object) -> None:
+        """Add an event of this process to the trace."""
+        self._index.trace_event(f"  {self.name}", *what)
 
     def look(self) -> None:
-        """Notice in passing that the index is gone, or the connection another one.
+        """Check the index and the connection.
 
         Raises:
-            Reconnected: The connection had to be opened anew.
+            Reconnected: The connection was opened again.
             IndexLost: The index is gone.
         """
         if not self._index.exists:
@@ -101,56 +112,56 @@ class Store:
         self.check_connection()
 
     def check_connection(self) -> None:
-        """Make sure that the connection is the one that was seen last.
+        """Check that the connection was not opened again.
 
         Raises:
-            Reconnected: It had to be opened anew, which a call does in passing.
+            Reconnected: The connection was opened again, which a call does by itself.
         """
-        if self._incarnation != self._index.incarnation and self._rules.reconnecting_noticed:
+        if self._incarnation != self._index.incarnation and self._rules.reconnection_detected:
             self._incarnation = self._index.incarnation
             raise Reconnected
 
     def _call(
-        self, slot: int, rights: Rights, script: Callable[..., Any], *arguments: Any
+        self, slot: int, fences: Fences, script: Callable[..., Any], *arguments: Any
     ) -> Generator[Step, None, Any]:
         yield None
         self._number += 1
-        call = partial(self._execute, slot, self._number, self._acknowledged.get(slot, 0), rights, script, *arguments)
+        call = partial(self._execute, slot, self._number, self._acknowledged.get(slot, 0), fences, script, *arguments)
         try:
             result = self._network.deliver(call, again=not self._rules.fenced_in_doubt)
         except StoreUnavailable:
             self._acknowledged.clear()
             raise
-        if rights:
+        if fences:
             self._acknowledged[slot] = self._number
         return result
 
     def _execute(
-        self, at: int, number: int, acknowledged: int, rights: Rights, script: Callable[..., Any], *arguments: Any
+        self, at: int, number: int, acknowledged: int, fences: Fences, script: Callable[..., Any], *arguments: Any
     ) -> Any:
-        # Looked up now, not when the call was sent: the server may be another one by then.
+        # Read at delivery, not when the call was sent: the server may be another one.
         slot = self._index.slots[at]
         try:
-            self._index.check(slot, rights)
-            if rights:
+            self._index.check(slot, fences)
+            if fences:
                 self._index.count_call(slot, self.name, number, acknowledged)
             result = script(slot, *arguments)
         except (BatchRefused, IndexLost, StoreUnavailable) as error:
-            self._index.note(f"  {self.name} slot {at} {script.__name__}", *arguments, f"-> {error!r}")
+            self._index.trace_event(f"  {self.name} slot {at} {script.__name__}", *arguments, f"-> {error!r}")
             raise
-        self._index.note(f"  {self.name} slot {at} {script.__name__}", *arguments, f"-> {result}")
+        self._index.trace_event(f"  {self.name} slot {at} {script.__name__}", *arguments, f"-> {result}")
         return result
 
     def fence(
-        self, partition: int, generation: int, committed: int, token: Token | None, topic: int
-    ) -> Generator[Step, None, Right]:
-        """Take over a partition in every slot, with a later epoch than ever before.
+        self, partition: int, generation: int, committed: int, attempt_id: AttemptId | None, topic: int
+    ) -> Generator[Step, None, Fence]:
+        """Fence a partition in every slot, with the highest epoch.
 
         Args:
             partition: The partition.
             generation: Our generation.
-            committed: What the group has committed.
-            token: The attempt that committed it; None when offsets were set by hand.
+            committed: Committed offset.
+            attempt_id: The attempt that committed it; None when offsets were set by hand.
             topic: Incarnation of the topic.
 
         Raises:
@@ -162,164 +173,166 @@ class Store:
         announced = []
         for slot in range(SLOTS):
             last = yield from self._call(
-                slot, (), self._index.set_fence, partition, generation, epoch, token is not None, self._draft
+                slot, (), self._index.set_fence, partition, generation, epoch, attempt_id is not None, self._staging
             )
             announced.append(last)
-        if self._rules.announced and min(announced) < (token or NO_TOKEN):
+        if self._rules.announced and min(announced) < (attempt_id or NO_ATTEMPT):
             raise IndexLost
-        right = Right(partition, generation, epoch, 0, token or NO_TOKEN)
-        mark = yield from self._call(partition % SLOTS, (right,), self._index.raise_mark, partition, committed, topic)
-        return right._replace(mark=mark)
+        fence = Fence(partition, generation, epoch, 0, attempt_id or NO_ATTEMPT)
+        mark = yield from self._call(partition % SLOTS, (fence,), self._index.raise_mark, partition, committed, topic)
+        return fence._replace(mark=mark)
 
-    def verify(self, tokens: Sequence[Token | None]) -> Generator[Step, None, None]:
-        """Look whether all that is committed is announced in every slot.
+    def verify(self, attempt_ids: Sequence[AttemptId | None]) -> Generator[Step, None, None]:
+        """Check that all committed attempts are announced in every slot.
 
         Raises:
             IndexLost: Something is not.
         """
         for slot in range(SLOTS):
-            announced = yield from self._call(slot, (), self._index.get_announced, range(len(tokens)))
-            if any(last < (token or NO_TOKEN) for last, token in zip(announced, tokens, strict=True)):
+            announced = yield from self._call(slot, (), self._index.get_announced, range(len(attempt_ids)))
+            if any(last < (attempt_id or NO_ATTEMPT) for last, attempt_id in zip(announced, attempt_ids, strict=True)):
                 raise IndexLost
 
     def insert_entries(
-        self, puts: Sequence[tuple[int, Record | Marker, Position | None]], rights: Rights
-    ) -> Generator[Step, None, list[Put]]:
-        return (yield from self._spread(self._index.insert_entries, puts, lambda put: put[0] % SLOTS, rights))
+        self, inserts: Sequence[tuple[int, Record | Marker, Position | None]], fences: Fences
+    ) -> Generator[Step, None, list[InsertResult]]:
+        return (yield from self._spread(self._index.insert_entries, inserts, lambda insert: insert[0] % SLOTS, fences))
 
-    def settle(self, docs: Sequence[tuple[int, Position]], rights: Rights) -> Generator[Step, None, None]:
-        """Forget what is to be left, after a call that changes nothing.
+    def forget_removals(self, docs: Sequence[tuple[int, Position]], fences: Fences) -> Generator[Step, None, None]:
+        """Delete the record of removals, after a call that changes nothing.
 
-        Whoever forgets that buckets of another slot were left forgets this one too, and refuses the next.
+        A server that forgets the removals in another slot forgets this call too, and refuses the next.
         """
         for slot in sorted({doc % SLOTS for doc, _ in docs}):
-            yield from self._call(slot, rights, self._index.remove_from_buckets, [])
+            yield from self._call(slot, fences, self._index.remove_from_buckets, [])
         for slot in range(SLOTS):
-            mine = [entry for entry in docs if entry[0] % SLOTS == slot]
-            if mine:
-                yield from self._call(slot, rights, self._index.settle, mine)
+            own = [entry for entry in docs if entry[0] % SLOTS == slot]
+            if own:
+                yield from self._call(slot, fences, self._index.forget_removals, own)
 
-    def drop_claims(self, docs: Sequence[int], rights: Rights) -> Generator[Step, None, None]:
+    def drop_claims(self, docs: Sequence[int], fences: Fences) -> Generator[Step, None, None]:
         for slot in range(SLOTS):
-            yield from self._call(slot, rights, self._index.drop_claims, docs)
+            yield from self._call(slot, fences, self._index.drop_claims, docs)
 
-    def insert_and_look_up(self, entries: Sequence[Entry], rights: Rights) -> Generator[Step, None, list[set[int]]]:
-        """Enter every band's bucket; return for each document whom it met."""
-        met: list[set[int]] = [set() for _ in entries]
-        # Add and read in one step, unless the rule is off.
+    def insert_and_look_up(self, entries: Sequence[Entry], fences: Fences) -> Generator[Step, None, list[set[int]]]:
+        """Insert documents into the bucket of every band; return the candidates of each."""
+        candidates: list[set[int]] = [set() for _ in entries]
+        # Add and read in one step, if the rule holds.
         calls = [(True, True)] if self._rules.add_before_read else [(False, True), (True, False)]
         for band in range(BANDS):
-            mine = [(doc, band, keys[band]) for doc, keys in entries]
+            own = [(doc, band, keys[band]) for doc, keys in entries]
             for add, read in calls:
-                members = yield from self._call(band, rights, self._index.insert_and_look_up, mine, add, read)
-                for found, others in zip(met, members, strict=True):
+                members = yield from self._call(band, fences, self._index.insert_and_look_up, own, add, read)
+                for found, others in zip(candidates, members, strict=True):
                     found.update(others)
-        return met
+        return candidates
 
     def remove_from_buckets(
-        self, entries: Sequence[tuple[int, int, int]], rights: Rights
+        self, entries: Sequence[tuple[int, int, int]], fences: Fences
     ) -> Generator[Step, None, None]:
-        """Take documents (document, band, key) out of buckets."""
+        """Remove documents (document, band, key) from buckets."""
         for band in range(BANDS):
-            mine = [entry for entry in entries if entry[1] == band]
-            if mine:
-                yield from self._call(band, rights, self._index.remove_from_buckets, mine)
+            own = [entry for entry in entries if entry[1] == band]
+            if own:
+                yield from self._call(band, fences, self._index.remove_from_buckets, own)
 
     def get_entries(self, docs: Sequence[int]) -> Generator[Step, None, dict[int, Record | Marker]]:
         found: dict[int, Record | Marker] = {}
         for slot in range(SLOTS):
-            mine = [doc for doc in docs if doc % SLOTS == slot]
-            if mine:
-                found |= yield from self._call(slot, (), self._index.get_entries, mine)
+            own = [doc for doc in docs if doc % SLOTS == slot]
+            if own:
+                found |= yield from self._call(slot, (), self._index.get_entries, own)
         return found
 
     def save_pending_matches(
-        self, partners: Sequence[tuple[Position, frozenset[Pair | None]]], rights: Rights
+        self, pending_matches: Sequence[tuple[Position, frozenset[Pair | None]]], fences: Fences
     ) -> Generator[Step, None, list[frozenset[Pair | None]]]:
         return (
             yield from self._spread(
-                self._index.save_pending_matches, partners, lambda entry: entry[0].partition % SLOTS, rights
+                self._index.save_pending_matches, pending_matches, lambda entry: entry[0].partition % SLOTS, fences
             )
         )
 
-    def claim_pairs(self, asked: Sequence[Ask], rights: Rights) -> Generator[Step, None, list[bool]]:
-        return (yield from self._spread(self._index.claim_pairs, asked, lambda ask: any_slot(ask.pair), rights))
+    def claim_pairs(self, asked: Sequence[Ask], fences: Fences) -> Generator[Step, None, list[bool]]:
+        return (yield from self._spread(self._index.claim_pairs, asked, lambda ask: any_slot(ask.pair), fences))
 
-    def announce(self, token: Token, rights: Rights) -> Generator[Step, None, None]:
-        """Note in every slot that an attempt is completely written, before it is published."""
-        known = [(right.partition, right.token) for right in rights]
+    def announce(self, attempt_id: AttemptId, fences: Fences) -> Generator[Step, None, None]:
+        """Announce in every slot that a batch is completely written, before it is published."""
+        known = [(fence.partition, fence.attempt_id) for fence in fences]
         for slot in range(SLOTS):
-            yield from self._call(slot, rights, self._index.announce, known, token)
+            yield from self._call(slot, fences, self._index.announce, known, attempt_id)
 
-    def settle_announced(self, draft: Token, token: Token | None, right: Right) -> Generator[Step, None, None]:
-        """Announce what is committed, in a draft."""
+    def settle_announced(
+        self, staging: AttemptId, attempt_id: AttemptId | None, fence: Fence
+    ) -> Generator[Step, None, None]:
+        """Announce the committed attempt in a staging index."""
         for slot in range(SLOTS):
-            yield from self._call(slot, (right,), self._index.settle_announced, right.partition, draft, token)
+            yield from self._call(slot, (fence,), self._index.settle_announced, fence.partition, staging, attempt_id)
 
-    def finish(self, committed: Mapping[int, int], rights: Rights) -> Generator[Step, None, None]:
+    def finish(self, committed: Mapping[int, int], fences: Fences) -> Generator[Step, None, None]:
         for partition, end in committed.items():
-            yield from self._call(partition % SLOTS, rights, self._index.finish, partition, end)
+            yield from self._call(partition % SLOTS, fences, self._index.finish, partition, end)
 
-    def list_placed(self, entries: Sequence[Listed], rights: Rights) -> Generator[Step, None, None]:
-        """Note documents that were placed, each in the slot of its partition."""
+    def list_documents(self, entries: Sequence[Listed], fences: Fences) -> Generator[Step, None, None]:
+        """List documents for eviction, each in the slot of its partition."""
         for slot in range(SLOTS):
-            mine = [entry for entry in entries if entry.position.partition % SLOTS == slot]
-            if mine:
-                yield from self._call(slot, rights, self._index.list_placed, mine)
+            own = [entry for entry in entries if entry.position.partition % SLOTS == slot]
+            if own:
+                yield from self._call(slot, fences, self._index.list_documents, own)
 
-    def raise_time(self, partition: int, time: int, right: Right) -> Generator[Step, None, None]:
-        """Note how far in time a partition has come."""
-        yield from self._call(partition % SLOTS, (right,), self._index.raise_time, partition, time)
+    def raise_watermark(self, partition: int, time: int, fence: Fence) -> Generator[Step, None, None]:
+        """Raise the event-time watermark of a partition."""
+        yield from self._call(partition % SLOTS, (fence,), self._index.raise_watermark, partition, time)
 
-    def get_times(self) -> Generator[Step, None, dict[int, int]]:
-        """Return how far in time each partition has come."""
+    def get_watermarks(self) -> Generator[Step, None, dict[int, int]]:
+        """Return the event-time watermark of each partition."""
         times: dict[int, int] = {}
         for slot in range(SLOTS):
-            times |= yield from self._call(slot, (), self._index.get_times)
+            times |= yield from self._call(slot, (), self._index.get_watermarks)
         return times
 
     def get_listed(self, partition: int, limit: int, count: int) -> Generator[Step, None, list[Listed]]:
         """Return the first listed documents of a partition that are older than a limit."""
         return (yield from self._call(partition % SLOTS, (), self._index.get_listed, partition, limit, count))
 
-    def unlist(self, partition: int, entries: Sequence[Listed], right: Right) -> Generator[Step, None, None]:
-        """Forget listed documents."""
-        yield from self._call(partition % SLOTS, (right,), self._index.unlist, partition, entries)
+    def unlist(self, partition: int, entries: Sequence[Listed], fence: Fence) -> Generator[Step, None, None]:
+        """Unlist documents."""
+        yield from self._call(partition % SLOTS, (fence,), self._index.unlist, partition, entries)
 
-    def drop_entries(self, entries: Sequence[Listed], right: Right) -> Generator[Step, None, None]:
-        """Drop records that stand at the listed position."""
+    def drop_entries(self, entries: Sequence[Listed], fence: Fence) -> Generator[Step, None, None]:
+        """Delete entries that are still at the listed position."""
         for slot in range(SLOTS):
-            mine = [entry for entry in entries if entry.doc % SLOTS == slot]
-            if mine:
-                yield from self._call(slot, (right,), self._index.drop_entries, mine)
+            own = [entry for entry in entries if entry.doc % SLOTS == slot]
+            if own:
+                yield from self._call(slot, (fence,), self._index.drop_entries, own)
 
-    def list_claims(self, entries: Sequence[ListedClaim], rights: Rights) -> Generator[Step, None, None]:
-        """Note claims that were asked for, each in the slot of its partition."""
+    def list_claims(self, entries: Sequence[ListedClaim], fences: Fences) -> Generator[Step, None, None]:
+        """List claims for eviction, each in the slot of its partition."""
         for slot in range(SLOTS):
-            mine = [entry for entry in entries if entry.position.partition % SLOTS == slot]
-            if mine:
-                yield from self._call(slot, rights, self._index.list_claims, mine)
+            own = [entry for entry in entries if entry.position.partition % SLOTS == slot]
+            if own:
+                yield from self._call(slot, fences, self._index.list_claims, own)
 
     def get_listed_claims(self, partition: int, limit: int, count: int) -> Generator[Step, None, list[ListedClaim]]:
         """Return the first listed claims of a partition that are older than a limit."""
         return (yield from self._call(partition % SLOTS, (), self._index.get_listed_claims, partition, limit, count))
 
     def drop_listed_claims(
-        self, partition: int, entries: Sequence[ListedClaim], right: Right
+        self, partition: int, entries: Sequence[ListedClaim], fence: Fence
     ) -> Generator[Step, None, None]:
-        """Drop claims, then forget that they are listed."""
-        yield from self._spread(self._index.drop_listed_claims, entries, lambda entry: any_slot(entry.pair), (right,))
-        yield from self._call(partition % SLOTS, (right,), self._index.unlist_claims, partition, entries)
+        """Delete claims, then unlist them."""
+        yield from self._spread(self._index.drop_listed_claims, entries, lambda entry: any_slot(entry.pair), (fence,))
+        yield from self._call(partition % SLOTS, (fence,), self._index.unlist_claims, partition, entries)
 
     def _spread(
-        self, script: Callable[..., Any], entries: Sequence[Any], slot_of: Callable[[Any], int], rights: Rights
+        self, script: Callable[..., Any], entries: Sequence[Any], slot_of: Callable[[Any], int], fences: Fences
     ) -> Generator[Step, None, list[Any]]:
         """Call a script once for each slot; one result for each entry, in their order."""
         results: list[Any] = [None] * len(entries)
         for slot in range(SLOTS):
             rows = [row for row, entry in enumerate(entries) if slot_of(entry) == slot]
             if rows:
-                replies = yield from self._call(slot, rights, script, [entries[row] for row in rows])
+                replies = yield from self._call(slot, fences, script, [entries[row] for row in rows])
                 for row, reply in zip(rows, replies, strict=True):
                     results[row] = reply
         return results

@@ -1,4 +1,4 @@
-"""The model of the delivery rules: all of them together lose and double nothing, and none of them can be left out."""
+"""The model of the delivery rules: all rules together lose and double nothing, and no rule is superfluous."""
 
 import pytest
 
@@ -9,14 +9,14 @@ from tests.model.simulation import Simulation
 #: Runs with all rules in `make test` and in `make test-all`; each range of seeds is one test.
 FEW = [range(first, first + 100) for first in range(0, 300, 100)]
 MANY = [range(first, first + 1_000) for first in range(300, 13_300, 1_000)]
-#: Within so many runs of its kind the lack of a rule shows.
+#: Number of runs within which the absence of a rule shows.
 SOON = 1_000
-#: Rules whose lack shows after hundreds of runs.
-LATE = {"announced_in_turn", "all_looked_at", "purged_when_taken_over"}
+#: Rules whose absence shows only after hundreds of runs.
+LATE = {"announced_in_turn", "all_checked", "purged_when_taken_over"}
 
 
-def wrong(seed, rules=ALL, **climate):
-    return Simulation(seed, rules, **climate).run().kinds()
+def wrong(seed, rules=ALL, **scenario):
+    return Simulation(seed, rules, **scenario).run().kinds()
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,10 @@ def test_every_rule_has_a_kind_of_run_that_shows_its_lack():
 def test_without_one_rule_its_mistake_is_seen_soon(rule):
     breaking = BREAKING[rule]
     rules = ALL.without(rule)
-    seed = next((seed for seed in range(SOON) if breaking.kind in wrong(seed, rules, **breaking.climate)), None)
+    seed = next((seed for seed in range(SOON) if breaking.kind in wrong(seed, rules, **breaking.scenario)), None)
     assert seed is not None
-    # The run itself is a fair one: with the rule in force nothing is wrong with it.
-    assert wrong(seed, **breaking.climate) == {}
+    # The scenario is fair: with the rule there is no mistake.
+    assert wrong(seed, **breaking.scenario) == {}
 
 
 def test_a_seed_is_always_the_same_run():

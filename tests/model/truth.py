@@ -1,4 +1,4 @@
-"""The verdict: what was published against what the partitions' logs and the times of the commits ask for."""
+"""The verdict: compares the published pairs with those that the logs and the commit times require."""
 
 import itertools
 from collections import Counter
@@ -12,48 +12,48 @@ from tests.model.kafka import Alert, Kafka
 
 @dataclass(slots=True)
 class Verdict:
-    """What went wrong, by kind; each entry says where.
+    """Mistakes by kind; each entry describes one.
 
     Attributes:
-        lost: Pairs valid at the end, and never reported.
-        doubled: Pairs of versions reported again although between the two reports they were never, for longer than a
+        lost: Pairs that are valid at the end and were never published.
+        doubled: Pairs of versions published again although between the two alerts they were never, for longer than a
             lifetime, without an index entry on either side or dissimilar.
-        invented: Reported pairs that were at no time valid: one of the two was replaced or deleted, and that was
+        invented: Published pairs that were never valid: one of the two was replaced or deleted, and that was
             committed, before the other was produced; or they are not similar; or too far apart in time.
-        garbled: Documents whose record is not what their log makes of them.
-        told: What tells of a deleted document after everything has come to rest.
-        misaddressed: Dead letters too many or too few.
-        kept: What is left of documents whose time is over, in a backlog; what lists name although it has expired.
+        garbled: Documents whose entry differs from their log.
+        remaining: Data of deleted documents that is left at the end.
+        misaddressed: Missing and superfluous dead letters.
+        kept: Data of expired documents that is left after a backlog, and listed data that has expired.
     """
 
     lost: Sequence[object] = ()
     doubled: Sequence[object] = ()
     invented: Sequence[object] = ()
     garbled: Sequence[object] = ()
-    told: Sequence[object] = ()
+    remaining: Sequence[object] = ()
     misaddressed: Sequence[object] = ()
     kept: Sequence[object] = ()
 
     def kinds(self) -> dict[str, Sequence[object]]:
-        """Return the kinds of which there are any."""
+        """Return the kinds with mistakes."""
         found = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {name: entries for name, entries in found.items() if entries}
 
 
 @dataclass(slots=True)
 class State:
-    """A document as it is between two operations: since when, until when, and the times of the records that say so."""
+    """State of a document between two operations: its time span, and the times of the records with this state."""
 
     version: int
     content: Content
     since: float
     times: list[int]
     until: float = NEVER
-    #: Whether every record up to here was committed within the slack that outages have.
+    #: Whether every record up to here was committed within the slack.
     prompt: bool = True
-    #: Whether no record up to here can have found a document that may have expired.
+    #: Whether no record up to here can have found an expired document.
     known: bool = True
-    #: From when until when its index entry is certainly there, if every record up to here was processed as expected.
+    #: Time span in which its index entry certainly exists, if every record up to here was processed as expected.
     first: float = 0
     last: float = -1
 
@@ -69,7 +69,7 @@ class History:
 
 
 class Truth:
-    """What the logs ask for.
+    """The pairs that the logs require.
 
     Args:
         kafka: The broker, at the end.
@@ -83,13 +83,13 @@ class Truth:
         self._texts = texts
         self._window = window
         self._slack = slack
-        #: Whether all records are there at the beginning: then their times tell nothing of when they came.
+        #: Whether all records exist at the start; then their times say nothing about their arrival.
         self._at_once = slack == NEVER
-        #: How long index entries live, and for how long a pair may be interrupted without being reported again.
+        #: Lifetime of index entries, and the longest interruption of a pair that is not published again.
         self._lifetime = NEVER if window is None else window + slack
         self._gap = NEVER if window is None else window if self._at_once else self._lifetime
         self._histories: dict[int, History] = {}
-        #: Version -> its states, with whatever was appended.
+        #: Version -> its states, with appended parts.
         self._sides: dict[Side, list[State]] = {}
         self._read_logs()
 
@@ -100,7 +100,7 @@ class Truth:
             for partition, log in enumerate(logs)
             for offset, operation in enumerate(log)
         ]
-        # Within a partition the time grows with the offset; between partitions it decides.
+        # Times ascend with the offsets of a partition; between partitions the time decides.
         for _, _, position, operation in sorted(entries, key=lambda entry: entry[:3]):
             self._apply(position, *operation)
         for doc, history in self._histories.items():
@@ -119,7 +119,7 @@ class Truth:
                 return
             if len(old.content) > 1 and old.content[-1] == part and old.times[0] == time:
                 return
-            # Only a document that certainly has not expired can be continued.
+            # An append certainly applies only to a document that certainly has not expired.
             seen_at = time if self._at_once else committed_at
             slack = 0 if self._at_once else self._slack
             certain = self._window is None or seen_at <= old.times[0] + self._window + slack
@@ -148,7 +148,7 @@ class Truth:
         history.alive = history.known = True
 
     def judge(self, index: Index) -> Verdict:
-        """Compare with what was published and with what is left in the index."""
+        """Compare with the published pairs and with the data in the index."""
         verdict = Verdict()
         reported = Counter(alert.pair for alert in self._kafka.alerts)
         verdict.lost = [pair for pair in self._promised() if pair not in reported]
@@ -162,7 +162,7 @@ class Truth:
         if self._window is not None and index.lifetime is None:
             verdict.kept = sorted({*self._overdue(index, self._kafka.latest() - self._window), *self._waiting(index)})
         verdict.kept = [*verdict.kept, *self._listed_too_long(index)]
-        verdict.told = sorted(set(self._remains(index)))
+        verdict.remaining = sorted(set(self._remains(index)))
         return verdict
 
     def _promised(self) -> Iterable[Pair]:
@@ -179,7 +179,7 @@ class Truth:
         return self._window is not None and max(times) - min(times) <= self._window
 
     def _is_doubled(self, pair: Pair) -> bool:
-        """Tell whether a pair was reported again too soon after it had last been there."""
+        """Tell whether a pair was published again too soon after it last existed."""
         if self._window is None:
             return True
         if not self._is_followed(pair):
@@ -188,7 +188,7 @@ class Truth:
         return any(self._is_never_interrupted(pair, one, next_one) for one, next_one in itertools.pairwise(times))
 
     def _is_followed(self, pair: Pair) -> bool:
-        """Tell whether claims are promised to follow a pair: all of its records came within the slack.
+        """Tell whether claims are guaranteed to follow a pair: all of its records came within the slack.
 
         In a backlog partitions are processed in any order, so nothing is promised for a document whose versions change.
         """
@@ -202,7 +202,7 @@ class Truth:
         return self._kafka.log[alert.position.partition][alert.position.offset].time
 
     def _is_never_interrupted(self, pair: Pair, since: float, until: float) -> bool:
-        """Tell whether there is a time in between at which both versions are certainly there, again and again."""
+        """Tell whether both versions certainly exist, with short interruptions, throughout a time span."""
         one, other = (self._sides.get(side, []) for side in pair)
         there = sorted(
             (max(a.first, b.first), min(a.last, b.last))
@@ -228,15 +228,15 @@ class Truth:
         )
 
     def _is_garbled(self, doc: int, history: History, index: Index) -> bool:
-        stands = [record for slot in index.slots for number, record in slot.records.items() if number == doc]
+        stored = [record for slot in index.slots for number, record in slot.records.items() if number == doc]
         if not history.alive:
-            return any(isinstance(record, Record) for record in stands)
-        return [record.content for record in stands if isinstance(record, Record)] != [history.states[-1].content]
+            return any(isinstance(record, Record) for record in stored)
+        return [record.content for record in stored if isinstance(record, Record)] != [history.states[-1].content]
 
     def _overdue(self, index: Index, limit: int) -> Iterable[str]:
-        """Find what is left of documents that were placed before a time."""
+        """Find data of documents that were inserted before a time."""
         old = {doc for doc, history in self._histories.items() if all(max(s.times) < limit for s in history.states)}
-        # What is listed goes as soon as those that are listed before it do.
+        # A listed document is evicted as soon as those before it are.
         old -= {entry.doc for slot in index.slots for entry in slot.listed.entries()}
         for slot in index.slots:
             yield from (
@@ -246,13 +246,13 @@ class Truth:
                 yield from (f"{doc} in bucket {bucket}" for doc in members if doc in old)
 
     def _waiting(self, index: Index) -> Iterable[str]:
-        """Find what is too old for the slowest partition: documents, and claims a window later."""
+        """Find documents that are too old for the slowest partition, and claims that are one window older."""
         assert self._window is not None
         times: dict[int, int] = {}
         for slot in index.slots:
-            times |= slot.times
+            times |= slot.watermarks
         limit = min(times.get(partition, 0) for partition in range(len(self._kafka.log))) - self._window
-        # Each list goes from its head on, as far as its entries are too old.
+        # Lists are evicted from the head on.
         for slot in index.slots:
             documents, claims = slot.listed.heads(), slot.listed_claims.heads()
             yield from (f"{first.doc} in a list" for first in documents if first.time < limit)
@@ -261,18 +261,18 @@ class Truth:
         for slot in index.slots:
             for pair, claim in slot.claims.items():
                 asked_at = self._kafka.log[claim.last.partition][claim.last.offset].time
-                # An attempt that ends before it lists a claim that it only extended may not meet that pair again.
+                # An attempt may end before it lists a claim that it only extended.
                 if pair not in listed and not claim.extended and asked_at < limit - self._window:
                     yield f"claim of {pair}, not listed"
 
     def _listed_too_long(self, index: Index) -> Iterable[str]:
-        """Find what lists still name although it has expired by itself."""
+        """Find listed data that has expired by itself."""
         for slot in index.slots:
             yield from (f"{entry.doc} in a list, expired" for entry in slot.listed.overdue(index.clock.now))
             yield from (f"claim of {each.pair}, expired" for each in slot.listed_claims.overdue(index.clock.now))
 
     def _remains(self, index: Index) -> Iterable[str]:
-        """Find what tells of documents that were deleted; markers and claims hold a hash and a position only."""
+        """Find data of deleted documents; markers and claims contain only a hash and a position."""
         gone = {doc for doc, history in self._histories.items() if history.known and not history.alive}
         for slot in index.slots:
             for bucket, members in slot.buckets.items():
@@ -280,13 +280,13 @@ class Truth:
             yield from (
                 f"record of {doc}" for doc, old in slot.records.items() if doc in gone and not isinstance(old, Marker)
             )
-            yield from (f"buckets of {doc} to be left" for doc in slot.shed if doc in gone)
-            for position, pairs in slot.partners.items():
+            yield from (f"buckets of {doc} to be left" for doc in slot.removals if doc in gone)
+            for position, pairs in slot.pending_matches.items():
                 if any(pair is not None and {pair[0][0], pair[1][0]} & gone for pair in pairs):
-                    yield f"partners of {position}"
+                    yield f"pending_matches of {position}"
 
     def _stays(self, doc: int, members: Mapping[int, int], gone: set[int], index: Index) -> bool:
-        """Tell whether a member of a bucket ought not to be there (any more)."""
+        """Tell whether a member should have been removed from its bucket."""
         if index.lifetime is None:
             return doc in gone
         return members[doc] + 2 * index.lifetime <= index.clock.now
