@@ -12,9 +12,8 @@ import typer
 from streamdedup.cli.options import CorpusOptions, LimitSettings, TextSettings, chosen_profile, with_options
 from streamdedup.cli.output import output_to
 from streamdedup.cli.rendering.tuning_tables import tables_text
-from streamdedup.cli.tune_figures import figures_of
 from streamdedup.cli.tune_server import TuneServer, tune_server
-from streamdedup.cli.tune_work import Question, work
+from streamdedup.cli.tune_work import Question, Tuning
 from streamdedup.embedded import MissingToolError
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile, Redis, Settings
@@ -91,7 +90,7 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
             raise CorpusError(f"{', '.join(corpus.files)}: no document to look at")
         target = stack.enter_context(output_to(output))
         report_file = None if report is None else stack.enter_context(output_to(str(report)))
-        figures = figures_of(question, sample, work(question, sample, measured_on))
+        figures = Tuning(question, sample, measured_on).figures()
         figures["warnings"] += warning
         target.write(_json(figures) if as_json else tables_text(figures))
         if report_file is not None and page is not None:

@@ -1,33 +1,47 @@
-"""The work of ``streamdedup tune``: study a sample, choose settings, measure them on a server."""
+"""The work of ``streamdedup tune``: study a sample, recommend settings, measure them on a server, report figures."""
 
+import json
 import math
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Any, Final
+
+import numpy as np
 
 from streamdedup.cli.assembly import detector_options
 from streamdedup.cli.output import steps
-from streamdedup.cli.tune_server import SampleIndex, TuneServer
+from streamdedup.cli.tune_server import TuneServer
 from streamdedup.errors import SettingsError
 from streamdedup.index.redis.buckets import LAYOUTS
-from streamdedup.index.redis.claims import CLAIM_LIFETIMES
 from streamdedup.position import Partition
 from streamdedup.settings import Profile
-from streamdedup.similarity.minhash import HashFamily
+from streamdedup.settings.units import format_duration
+from streamdedup.similarity.minhash import HashFamily, standard_error
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.tuning.advice import Recommendation, recommend
+from streamdedup.tuning.advice import Recommendation, recommend, warnings
 from streamdedup.tuning.memory import EntryForm, Measurement, MemoryForecast
 from streamdedup.tuning.rows import Basis, TuningRow, Workload, rows_of
 from streamdedup.tuning.sample import Sample
-from streamdedup.tuning.study import Study
-from streamdedup.tuning.templates import Template, find_templates
+from streamdedup.tuning.study import BINS, Study
+from streamdedup.tuning.templates import find_templates
 
 DAY_S: Final = 86_400.0
+#: Load of a daemon, as a share of its speed; the rest is for peaks and backlogs.
+LOAD: Final = 0.5
 #: Templates, buckets and pairs in the report.
-SHOWN: Final = 10
+_SHOWN: Final = 10
 #: Least size of a sample whose indexing time counts; with fewer, connections and caches take too much of it.
 _TIMED_FROM: Final = 2_000
 #: Exact limits whose memory is forecast, beside that of the profile.
 _EXACT_LIMITS: Final[tuple[int | None, ...]] = (0, 512, None)
+#: Bins of similarity for which the recall is drawn.
+_CURVE_BINS: Final = 40
+#: Settings of a profile that decide which pairs are found; those that are not the default are in the section to paste.
+_KEPT: Final = (
+    *("text_fields", "id_field", "letters_only", "fold_marks", "similarity", "short_texts", "min_words"),
+    *("permutations", "seed"),
+)
+#: Settings that belong to one unit of shingles.
+_OF_UNIT: Final = {"word": ("stop_words",), "char": ("keep_white_space",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,132 +80,266 @@ class Question:
         """Length of prefix and profile of the keys, joined by a colon."""
         return len(f"{self.key_prefix}:{self.name}".encode())
 
-    @property
-    def exact_limits(self) -> list[int | None]:
-        """Exact limits whose memory is forecast, ascending; none is last."""
-        limits = {*_EXACT_LIMITS, self.profile.exact_limit}
-        return sorted(limits, key=lambda limit: math.inf if limit is None else limit)
 
+class Tuning:
+    """Studies a sample, recommends a row, and measures it on the server, if there is one.
 
-class Measured(NamedTuple):
-    """The recommended settings on a server: forecast of memory, and an index of the sample."""
-
-    server: TuneServer
-    forecast: MemoryForecast
-    sample_index: SampleIndex
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether the sample is large enough to tell the speed."""
-        return self.sample_index.documents >= _TIMED_FROM
-
-
-class Result(NamedTuple):
-    """Result of the work.
-
-    Attributes:
-        workload: Size of the index.
-        studies: The sample with each kind of shingles.
-        rows: Each row with the study of its kind of shingles.
-        best: The recommended row.
-        measured: None without a server.
-        templates: The most frequent first.
-    """
-
-    workload: Workload
-    studies: list[Study]
-    rows: list[tuple[TuningRow, Study]]
-    best: Recommendation
-    measured: Measured | None
-    templates: list[Template]
-
-
-def work(question: Question, sample: Sample, server: TuneServer | None) -> Result:
-    """Study the sample, recommend a row, and measure it on the server, if there is one.
+    Args:
+        question: The options.
+        sample: The sample, not empty.
+        server: Server for memory and speed; None leaves them out.
 
     Raises:
         SettingsError: No bands reach any of the recalls.
         StoreUnavailable: The server does not answer.
     """
-    profile = question.profile
-    workload = Workload(
-        documents=question.documents_kept,
-        collection=sample.read_count,
-        share=sample.share,
-        permutations=profile.permutations,
-        max_candidates=profile.max_candidates,
-        basis=question.basis,
-    )
-    studies, rows = [], []
-    for kind in question.kinds:
-        with steps(f"{kind.unit} {kind.size}: pairs", len(sample.texts)) as step:
-            study = Study(
+
+    def __init__(self, question: Question, sample: Sample, server: TuneServer | None) -> None:
+        self._question = question
+        self._profile = profile = question.profile
+        self._sample = sample
+        self._workload = Workload(
+            documents=question.documents_kept,
+            collection=sample.read_count,
+            share=sample.share,
+            permutations=profile.permutations,
+            max_candidates=profile.max_candidates,
+            basis=question.basis,
+        )
+        limits = {*_EXACT_LIMITS, profile.exact_limit}
+        self._exact_limits = sorted(limits, key=lambda limit: math.inf if limit is None else limit)
+        self._studies = [self._study(kind) for kind in question.kinds]
+        self._rows = [(row, study) for study in self._studies for row in self._rows_of(study)]
+        self._best = self._recommended()
+        self._forecast: MemoryForecast | None = None
+        self._measured: dict[str, Any] | None = None
+        if server is not None:
+            self._measure(server)
+
+    def _study(self, kind: ShingleOptions) -> Study:
+        with steps(f"{kind.unit} {kind.size}: pairs", len(self._sample.texts)) as step:
+            return Study(
                 kind,
-                sample.texts,
-                HashFamily(profile.permutations, profile.seed),
-                floor=min(question.thresholds),
-                min_words=profile.min_words,
-                bucket_cap=profile.bucket_cap,
+                self._sample.texts,
+                HashFamily(self._profile.permutations, self._profile.seed),
+                floor=min(self._question.thresholds),
+                min_words=self._profile.min_words,
+                bucket_cap=self._profile.bucket_cap,
                 progress=step,
             )
-        studies.append(study)
-        with steps(f"{kind.unit} {kind.size}: bands", profile.permutations) as step:
-            rows += [(row, study) for row in rows_of(study, workload, question.thresholds, question.recalls, step)]
-    best = _recommended(question, rows)
-    measured = None if server is None else _measured(question, sample, workload, best, server)
-    return Result(workload, studies, rows, best, measured, find_templates(sample.texts, SHOWN))
 
+    def _rows_of(self, study: Study) -> list[TuningRow]:
+        question, kind = self._question, study.options
+        with steps(f"{kind.unit} {kind.size}: bands", self._profile.permutations) as step:
+            return rows_of(study, self._workload, question.thresholds, question.recalls, step)
 
-def _recommended(question: Question, rows: list[tuple[TuningRow, Study]]) -> Recommendation:
-    """Recommend one of the rows that are nearest to the threshold and the recall of the profile.
+    def _recommended(self) -> Recommendation:
+        """Recommend one of the rows that are nearest to the threshold and the recall of the profile."""
+        own, question = self._profile, self._question
+        if not self._rows:
+            raise SettingsError(
+                f"no bands within {own.permutations} permutations reach a recall of {min(question.recalls):g} at the "
+                f"threshold {max(question.thresholds):g}: lower --min-recall, raise --threshold or allow more "
+                "permutations"
+            )
 
-    Raises:
-        SettingsError: There are no rows.
-    """
-    own = question.profile
-    if not rows:
-        raise SettingsError(
-            f"no bands within {own.permutations} permutations reach a recall of {min(question.recalls):g} at the "
-            f"threshold {max(question.thresholds):g}: lower --min-recall, raise --threshold or allow more permutations"
+        def distance(row: TuningRow) -> tuple[float, float]:
+            return abs(row.threshold - own.threshold), abs(row.min_recall - own.min_recall)
+
+        nearest = min((row for row, _ in self._rows), key=distance)
+        wanted = (nearest.threshold, nearest.min_recall)
+        rows = [one for one in self._rows if (one[0].threshold, one[0].min_recall) == wanted]
+        return recommend(rows, own.shingle_options())
+
+    def _measure(self, server: TuneServer) -> None:
+        """Measure the parts of the recommended index, and an index of the sample."""
+        row, study, _ = self._best
+        question, profile = self._question, self._profile
+        options = replace(
+            detector_options(question.name, profile), shingles=row.options, banding=row.banding, threshold=row.threshold
         )
-
-    def distance(row: TuningRow) -> tuple[float, float]:
-        return abs(row.threshold - own.threshold), abs(row.min_recall - own.min_recall)
-
-    nearest, _ = min(rows, key=lambda one: distance(one[0]))
-    wanted = (nearest.threshold, nearest.min_recall)
-    return recommend([one for one in rows if (one[0].threshold, one[0].min_recall) == wanted], own.shingle_options())
-
-
-def _measured(
-    question: Question, sample: Sample, workload: Workload, best: Recommendation, server: TuneServer
-) -> Measured:
-    """Measure the parts of the recommended index, and an index of the sample."""
-    row, study, _ = best
-    profile = question.profile
-    options = replace(
-        detector_options(question.name, profile), shingles=row.options, banding=row.banding, threshold=row.threshold
-    )
-    measurement = Measurement(server, options, sample, Partition(profile.topics[0], 0))
-    forms = dict.fromkeys(
-        [
-            *(EntryForm(row.options, limit) for limit in question.exact_limits),
-            *(EntryForm(kind, profile.exact_limit) for kind in question.kinds),
-        ]
-    )
-    with steps("on a server", len(LAYOUTS) + len(forms) + 1) as step:
-        costs = {}
-        for layout in LAYOUTS:
-            costs[layout] = measurement.costs(study, workload, row, layout)
+        measurement = Measurement(server, options, self._sample, Partition(profile.topics[0], 0))
+        forms = [EntryForm(row.options, limit) for limit in self._exact_limits]
+        forms += [EntryForm(kind, profile.exact_limit) for kind in question.kinds if kind != row.options]
+        with steps("on a server", len(LAYOUTS) + len(forms) + 1) as step:
+            costs = {}
+            for layout in LAYOUTS:
+                costs[layout] = measurement.costs(study, self._workload, row, layout)
+                step(1)
+            entry_bytes = measurement.entry_bytes(forms, step)
+            self._forecast = MemoryForecast(self._workload, costs, entry_bytes, measurement.form)
+            documents, used_bytes, seconds = server.index_sample(options, self._sample, question.bucket_layout)
             step(1)
-        forecast = MemoryForecast(
-            workload,
-            costs,
-            measurement.entry_bytes(list(forms), step),
-            measurement.form,
-            {name: layout.lifetimes for name, layout in LAYOUTS.items()},
-            CLAIM_LIFETIMES,
-        )
-        sample_index = server.index_sample(options, sample, question.bucket_layout)
-        step(1)
-    return Measured(server, forecast, sample_index)
+        forecast_bytes = self._bytes(row, study, filled_with=float(documents))
+        assert forecast_bytes is not None
+        self._measured = {
+            "server": server.name,
+            "allocator": server.allocator,
+            "private": server.private,
+            "documents": documents,
+            "measured_bytes": used_bytes,
+            "forecast_bytes": forecast_bytes,
+            "forecast_error": forecast_bytes / used_bytes - 1 if used_bytes > 0 else None,
+            "bytes_per_document": used_bytes / documents,
+            "documents_per_s": documents / seconds,
+        }
+
+    def _bytes(self, row: TuningRow, study: Study, *, filled_with: float | None = None) -> float | None:
+        """Return the forecast memory with bucket layout and exact limit of the settings; None without a server."""
+        if self._forecast is None:
+            return None
+        layout, limit = self._question.bucket_layout, self._profile.exact_limit
+        return self._forecast.total(study, row, layout, limit, filled_with)
+
+    def figures(self) -> dict[str, Any]:
+        """Return all figures as plain values, for tables, report and ``--json``; None for unknown values."""
+        question, profile, sample = self._question, self._profile, self._sample
+        row, study, _ = self._best
+        words = self._studies[0].sets.token_counts
+        templates = find_templates(sample.texts, _SHOWN)
+        caps = {"exact_limit": profile.exact_limit, "bucket_cap": profile.bucket_cap}
+        return {
+            "sample": {
+                "documents": len(sample.ids),
+                "read": sample.read_count,
+                "sampling": sample.method,
+                "median_words": int(np.median(words)) if words.size else 0,
+                "looked_at": {f"{one.options.unit} {one.options.size}": one.documents_count for one in self._studies},
+            },
+            "demand": {
+                "documents_per_day": question.documents_per_day,
+                "retention_s": profile.retention_s,
+                "retention_slack_s": profile.retention_slack_s,
+                "documents_kept": question.documents_kept,
+                "basis": question.basis,
+            },
+            "rows": [self._row(*one) for one in self._rows],
+            "recommendation": self._recommendation(),
+            "measured": self._measured,
+            "memory_server": None if self._measured is None else self._measured["server"],
+            "exact_limits": [self._exact_limit(limit) for limit in self._exact_limits],
+            "warnings": list(warnings(row, study, templates, question.documents_kept, **caps)),
+            "similarities": [
+                {"from": at / BINS, "to": (at + 1) / BINS, "pairs": round(float(count))}
+                for at, count in enumerate(study.histogram)
+                if (at + 1) / BINS > min(question.thresholds) + 1e-9
+            ],
+            "curve": [
+                {"similarity": middle, "found": rate.hits, "pairs": rate.total}
+                for middle, rate in study.found_by_similarity(row.banding, _CURVE_BINS)
+            ],
+            "templates": [
+                {"text": " ".join(one.words), "documents": one.documents, "share": one.share} for one in templates
+            ],
+            **self._examples(),
+        }
+
+    def _row(self, row: TuningRow, study: Study) -> dict[str, Any]:
+        candidates, documents = row.candidates, self._workload.documents
+        size = self._bytes(row, study)
+        return {
+            "unit": row.options.unit,
+            "size": row.options.size,
+            "threshold": row.threshold,
+            "min_recall": row.min_recall,
+            "reached": row.basis,
+            "bands": row.banding.bands,
+            "rows": row.banding.rows,
+            "probability_at_threshold": row.banding.probability(row.threshold),
+            "pairs": round(row.recall.pairs),
+            "expected_recall": row.recall.expected,
+            "measured_recall": row.recall.measured,
+            "edited_pairs": row.recall.edited.total,
+            "edited_pairs_found": row.recall.edited.hits,
+            "edited_recall_bounds": row.recall.edited.bounds(),
+            "candidates_per_document": _finite(candidates.at(study.documents_count)),
+            "candidates_that_stay": _finite(candidates.unrelated.near + candidates.related.at(candidates.collection)),
+            "candidates_that_grow_per_million": _finite(candidates.unrelated.per_document * 1e6),
+            "candidates_forecast": _finite(candidates.at(documents)),
+            "false_candidates_forecast": _finite(candidates.false_at(documents)),
+            "bytes_per_document": None if size is None else size / documents,
+            "memory_bytes": size,
+            "memory_bytes_when_first_filled": self._bytes(row, study, filled_with=documents),
+            "documents_per_s": row.documents_per_s,
+            "prepare_us": row.prepare_us,
+        }
+
+    def _recommendation(self) -> dict[str, Any]:
+        (row, study, reason), question, forecast = self._best, self._question, self._forecast
+        is_timed = self._measured is not None and self._measured["documents"] >= _TIMED_FROM
+        if self._measured is not None and is_timed:
+            row = row._replace(index_us=max(1e6 / self._measured["documents_per_s"] - row.prepare_us, 0.0))
+        return {
+            **self._row(row, study),
+            "reason": reason,
+            "documents_per_s_measured": is_timed,
+            "daemons": max(1, math.ceil(question.documents_per_day / DAY_S / (LOAD * row.documents_per_s))),
+            "bucket_layout": question.bucket_layout,
+            "memory_bytes_by_layout": {
+                layout: None if forecast is None else forecast.total(study, row, layout, self._profile.exact_limit)
+                for layout in LAYOUTS
+            },
+            "toml": settings_section(question, row),
+        }
+
+    def _exact_limit(self, limit: int | None) -> dict[str, Any]:
+        row, study, _ = self._best
+        layout, forecast = self._question.bucket_layout, self._forecast
+        size = None if forecast is None else forecast.total(study, row, layout, limit)
+        return {
+            "exact_limit": "none" if limit is None else limit,
+            "exact_share": study.exact_share(limit),
+            "standard_error": 0.0 if limit is None else standard_error(row.threshold, self._profile.permutations),
+            "bytes_per_document": None if size is None else size / self._workload.documents,
+            "memory_bytes": size,
+        }
+
+    def _examples(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the largest buckets, and the pairs of different texts nearest to the threshold."""
+        row, study, _ = self._best
+        ids = [self._sample.ids[number] for number in study.documents[study.distinct.first].tolist()]
+        nearest = np.argsort(np.abs(study.pairs.similarities - row.threshold), kind="stable")[:_SHOWN]
+        return {
+            "buckets": [
+                {"band": one.band, "documents": one.documents, "example": ids[one.example]}
+                for one in study.largest_buckets(row.banding, _SHOWN)
+                if one.documents > 1
+            ],
+            "borderline": [
+                {"left": ids[left], "right": ids[right], "similarity": similarity}
+                for left, right, similarity in zip(*(column[nearest].tolist() for column in study.pairs), strict=True)
+            ],
+        }
+
+
+def _finite(value: float) -> float | None:
+    """Return a number that JSON can represent."""
+    return value if math.isfinite(value) else None
+
+
+def settings_section(question: Question, row: TuningRow) -> str:
+    """Return the section of a settings file with the settings of a row.
+
+    Other settings of the profile that decide which pairs are found are in it where they are not the default.
+    """
+    profile = question.profile
+    keys = [*_KEPT, *(_OF_UNIT[row.options.unit] if row.options.unit == profile.shingle_unit else ())]
+    if (row.options.unit, row.options.size) == (profile.shingle_unit, profile.shingle_size):
+        keys.append("stop_shingles")
+    defaults = type(profile).model_fields
+    lines: dict[str, object] = {
+        "topics": list(profile.topics),
+        "shingle_unit": row.options.unit,
+        "shingle_size": row.options.size,
+        "threshold": row.threshold,
+        **({"min_recall": row.min_recall} if row.basis == "theory" else {}),
+        "bands": row.banding.bands,
+        "rows": row.banding.rows,
+        "exact_limit": "none" if profile.exact_limit is None else profile.exact_limit,
+        "retention": format_duration(profile.retention_s),
+        **{key: getattr(profile, key) for key in keys if getattr(profile, key) != defaults[key].default},
+    }
+    if profile.retention_slack_s != defaults["retention_slack_s"].default:
+        lines["retention_slack"] = format_duration(profile.retention_slack_s)
+    # A JSON string is a TOML string, and a JSON list or number is TOML too.
+    return "\n".join([f"[profiles.{question.name}]", *(f"{key} = {json.dumps(value)}" for key, value in lines.items())])

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from itertools import cycle, islice, pairwise
+from itertools import cycle, islice
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -28,6 +28,8 @@ from numpy.typing import NDArray
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.index.contract import BucketStore, Fence
+from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.index.redis.claims import CLAIM_LIFETIMES
 from streamdedup.position import Partition, Position
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.rows import TuningRow, Workload
@@ -74,30 +76,22 @@ class Contents(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """Bytes of the parts of an index with one bucket layout.
+    """Bytes of index entries, buckets of one band, further members of one band, and claims, in this order.
 
     Attributes:
-        entries_fixed: Of the entries, whatever their number.
-        entry: Of an entry.
-        buckets_fixed: Of the buckets of one band, whatever their number.
-        bucket: Of a bucket with one member.
-        member: Of a further member.
-        claim: Of a claim.
+        fixed: float64 (4,); bytes that do not depend on the number.
+        each: float64 (4,); bytes of one more.
     """
 
-    entries_fixed: float
-    entry: float
-    buckets_fixed: float
-    bucket: float
-    member: float
-    claim: float
+    fixed: NDArray[np.float64]
+    each: NDArray[np.float64]
 
-    def total(self, contents: Contents, member_lifetimes: float) -> float:
+    def total(self, contents: Contents, member_lifetimes: float = 1.0) -> float:
         """Return the bytes of an index; ``member_lifetimes``: lifetimes for which bucket members are stored, mean."""
-        entries = max(self.entries_fixed + self.entry * contents.entries, 0.0)
-        buckets = max(contents.bands * self.buckets_fixed + self.bucket * contents.buckets, 0.0)
-        members = self.member * (contents.members - contents.buckets)
-        return entries + member_lifetimes * (buckets + members) + self.claim * contents.claims
+        bands, further = contents.bands, contents.members - contents.buckets
+        numbers = np.array([contents.entries, contents.buckets / bands, further / bands, contents.claims])
+        times = np.array([1.0, bands * member_lifetimes, bands * member_lifetimes, 1.0])
+        return float(times @ np.maximum(self.fixed + self.each * numbers, 0.0))
 
 
 class MemoryForecast(NamedTuple):
@@ -108,16 +102,12 @@ class MemoryForecast(NamedTuple):
         costs: Measured costs by bucket layout.
         entry_bytes: Mean bytes of an entry, by form.
         measured_form: Form of the entries in ``costs``.
-        member_lifetimes: Lifetimes for which bucket members are stored in the steady state, mean, by bucket layout.
-        claim_lifetimes: The same of claims.
     """
 
     workload: Workload
     costs: Mapping[str, Costs]
     entry_bytes: Mapping[EntryForm, float]
     measured_form: EntryForm
-    member_lifetimes: Mapping[str, float]
-    claim_lifetimes: float
 
     def total(
         self,
@@ -137,15 +127,15 @@ class MemoryForecast(NamedTuple):
             filled_with: Documents of an index that was filled for the first time, so that nothing has expired; None for
                 the steady state, in which as many documents expire as are inserted.
         """
+        lifetimes = 1.0
         if filled_with is None:
             contents = contents_of(study, self.workload, row, self.workload.documents)
-            contents = contents._replace(claims=contents.claims * self.claim_lifetimes)
-            member_lifetimes = self.member_lifetimes[bucket_layout]
+            contents = contents._replace(claims=contents.claims * CLAIM_LIFETIMES)
+            lifetimes = LAYOUTS[bucket_layout].lifetimes
         else:
             contents = contents_of(study, self.workload, row, filled_with, filling=True)
-            member_lifetimes = 1.0
         larger_by = self.entry_bytes[EntryForm(row.options, exact_limit)] - self.entry_bytes[self.measured_form]
-        return self.costs[bucket_layout].total(contents, member_lifetimes) + contents.entries * larger_by
+        return self.costs[bucket_layout].total(contents, lifetimes) + contents.entries * larger_by
 
 
 def contents_of(
@@ -220,21 +210,17 @@ class Measurement:
         bands, count = contents.bands, round(contents.buckets / contents.bands * size / workload.documents)
         members = study.buckets(row.banding).members
         bucket_sizes = self._random.choice(members, count) if count else np.empty(0, np.int64)
+        further = (bucket_sizes - 1).sum()
         # Buffers of the server grow with the first calls; they are no part of an index.
         self._grown(bucket_layout, bands, _BATCH, bucket_sizes[:_BATCH])
-        half = self._grown(bucket_layout, bands, size // 2, bucket_sizes[: count // 2])
-        whole = self._grown(bucket_layout, bands, size, bucket_sizes)
-        entry = (whole.entries - half.entries) / (size - size // 2)
-        bucket = (whole.buckets - half.buckets) / bands / max(count - count // 2, 1)
-        further = bands * int((bucket_sizes - 1).sum())
-        return Costs(
-            entries_fixed=whole.entries - entry * size,
-            entry=entry,
-            buckets_fixed=whole.buckets / bands - bucket * count,
-            bucket=bucket,
-            member=whole.members / further if further else 0.0,
-            claim=whole.claims / size,
+        half, whole = (
+            self._grown(bucket_layout, bands, *part)
+            for part in ((size // 2, bucket_sizes[: count // 2]), (size, bucket_sizes))
         )
+        # Members and claims have no fixed part.
+        half[2:] = 0.0
+        each = (whole - half) / np.maximum([size - size // 2, count - count // 2, further, size], 1)
+        return Costs(whole - each * [size, count, further, size], each)
 
     def entry_bytes(self, forms: Sequence[EntryForm], progress: Callable[[int], None]) -> dict[EntryForm, float]:
         """Return the mean bytes of an entry of each form."""
@@ -248,8 +234,8 @@ class Measurement:
             progress(1)
         return found
 
-    def _grown(self, bucket_layout: str, bands: int, size: int, bucket_sizes: NDArray[np.int64]) -> "_Grown":
-        """Fill an index, and return the growth of memory by part.
+    def _grown(self, bucket_layout: str, bands: int, size: int, bucket_sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Fill an index, and return the growth of memory by part, as in ``Costs``.
 
         Args:
             bucket_layout: Name of the layout.
@@ -273,7 +259,7 @@ class Measurement:
                 claims = [(self._random.bytes(16), Position(*self._partition, at)) for at in places]
                 store.claim_pairs(claims, [fence])
             used.append(self._server.used_bytes())
-        return _Grown(*(after - before for before, after in pairwise(used)))
+        return np.diff(used) / [1, bands, bands, 1]
 
     def _insert_entries(self, store: BucketStore, fence: Fence, form: EntryForm, size: int) -> None:
         """Insert the entries of the sample, again and again under new document numbers."""
@@ -293,12 +279,3 @@ class Measurement:
     def _numbers(self, count: int) -> list[int]:
         numbers: list[int] = self._random.integers(-(1 << 63), 1 << 63, count, np.int64).tolist()
         return numbers
-
-
-class _Grown(NamedTuple):
-    """Bytes by which the memory grew with entries, buckets, further members and claims."""
-
-    entries: float
-    buckets: float
-    members: float
-    claims: float

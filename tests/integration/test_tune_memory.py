@@ -101,7 +101,7 @@ def forecast_error(program: str | None, count: int, sample_size: int, **keys: ob
             measurement = Measurement(measured_on, options, sample, PARTITION)
             costs = measurement.costs(study, workload, row, layout)
     form = measurement.form
-    forecast = MemoryForecast(workload, {layout: costs}, {form: 0.0}, form, {}, 0.0)
+    forecast = MemoryForecast(workload, {layout: costs}, {form: 0.0}, form)
     # Another server: the tables of one that was filled before keep their size.
     with servers.make_redis(program, options=PRIVATE_OPTIONS) as server, redis.Redis.from_url(server.url) as client:
         taken = taken_bytes(server.url, client, texts, bands=row.banding.bands, rows=row.banding.rows, **keys)

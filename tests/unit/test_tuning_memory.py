@@ -135,19 +135,18 @@ class TestMeasurement:
         row = row_of(study, workload)
         costs = measurement(server, row.banding).costs(study, workload, row, "sets")
         form = EntryForm(WORDS, None)
-        forecast = MemoryForecast(workload, {"sets": costs}, {form: 0.0}, form, {"sets": 1.0}, 1.0)
-        contents = contents_of(study, workload, row, documents)
+        forecast = MemoryForecast(workload, {"sets": costs}, {form: 0.0}, form)
+        contents = contents_of(study, workload, row, documents, filling=True)
         truth = bytes_of(documents, documents * content_bytes(), contents)
-        assert forecast.total(study, row, "sets", None) == pytest.approx(truth, rel=0.01)
+        assert forecast.total(study, row, "sets", None, filled_with=documents) == pytest.approx(truth, rel=0.01)
         assert max(server.sizes) <= SMALL
 
     def test_what_every_band_has_at_least_does_not_grow_with_the_index(self, study):
         workload = workload_of(1_000_000.0)
         row = row_of(study, workload)
         costs = measurement(MadeUpServer(), row.banding).costs(study, workload, row, "packed")
-        assert costs.buckets_fixed == pytest.approx(PAGES, rel=0.01)
-        assert costs.claim == CLAIM
-        assert costs.member == MEMBER
+        assert costs.fixed[1] == pytest.approx(PAGES, rel=0.01)
+        assert costs.each[2:].tolist() == [MEMBER, CLAIM]
 
     def test_entries_of_other_forms_differ_by_what_they_store(self):
         server = MadeUpServer()
@@ -175,10 +174,10 @@ class TestForecast:
     def test_parts_are_added_up_and_stored_for_their_lifetimes(self, study):
         workload = workload_of(1_000.0)
         row = row_of(study, workload)
-        costs = Costs(entries_fixed=7.0, entry=100.0, buckets_fixed=3.0, bucket=10.0, member=8.0, claim=36.0)
+        costs = Costs(np.array([7.0, 3.0, 0.0, 0.0]), np.array([100.0, 10.0, 8.0, 36.0]))
         signatures, exact = EntryForm(WORDS, 0), EntryForm(WORDS, None)
         bytes_of_entries = {signatures: 205.0, exact: 200.0}
-        forecast = MemoryForecast(workload, {"packed": costs}, bytes_of_entries, exact, {"packed": 1.5}, 2.5)
+        forecast = MemoryForecast(workload, {"packed": costs}, bytes_of_entries, exact)
         contents = contents_of(study, workload, row, 1_000.0)
         buckets = row.banding.bands * 3.0 + 10 * contents.buckets + 8 * (contents.members - contents.buckets)
         expected = 7 + 105 * 1_000 + 1.5 * buckets + 2.5 * 36 * contents.claims
@@ -228,5 +227,5 @@ class TestForecast:
         options = DetectorOptions("articles", WORDS, row.banding, 128, 1, 0.8)
         sample = Sample(["a", "b"], ["...", "!!!"], 2, "first")
         costs = Measurement(server, options, sample, Partition("articles", 0)).costs(empty, workload, row, "sets")
-        assert (costs.buckets_fixed, costs.bucket, costs.member) == (0.0, 0.0, 0.0)
-        assert costs.entry > 0
+        assert costs.fixed[1:3].tolist() == costs.each[1:3].tolist() == [0.0, 0.0]
+        assert costs.each[0] > 0
