@@ -10,16 +10,7 @@ import typer
 
 from streamdedup.cli.assembly import detector_options
 from streamdedup.cli.collection import BATCH_DOCUMENTS, temporary_store
-from streamdedup.cli.options import (
-    CorpusOptions,
-    LimitSettings,
-    MatchSettings,
-    RedisOption,
-    ShingleSettings,
-    TextSettings,
-    chosen_profile,
-    with_options,
-)
+from streamdedup.cli.options import ComparisonOptions, RedisOption, chosen_profile, with_options
 from streamdedup.cli.output import batches, output_to, steps
 from streamdedup.cli.pairs_file import read_pairs
 from streamdedup.cli.rendering.scores import Evaluation, as_lines, as_object
@@ -108,12 +99,8 @@ def _pairs_of(file: Path) -> MakeTruth:
     return make
 
 
-def evaluate(  # noqa: PLR0913  a command line has as many options as it has
-    corpus: CorpusOptions,
-    shingles: ShingleSettings,
-    texts: TextSettings,
-    limits: LimitSettings,
-    matching: MatchSettings,
+def evaluate(
+    options: ComparisonOptions,
     truth: Annotated[
         Path | None,
         typer.Option(
@@ -133,8 +120,8 @@ def evaluate(  # noqa: PLR0913  a command line has as many options as it has
 
     Example:  streamdedup evaluate articles.jsonl.gz --threshold 0.7
     """
-    chosen = chosen_profile(corpus, shingles, texts, limits, matching)
-    collection = corpus.collection(chosen, "evaluate")
+    chosen = chosen_profile(options)
+    collection = options.collection(chosen, "evaluate")
     documents = (document_at(at, entry.id, entry.text) for at, entry in enumerate(collection.first_versions()))
     make_truth = all_pairs(chosen.threshold, MEASURES[chosen.similarity]) if truth is None else _pairs_of(truth)
     with output_to(output) as target:

@@ -1,6 +1,7 @@
 """``streamdedup neighbours``: the documents of files that are nearest to one of them."""
 
 import json
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import typer
@@ -14,6 +15,11 @@ from streamdedup.evaluation.nearest import NearestDocuments, Neighbour
 from streamdedup.evaluation.truth import ShingleSets, shingle_sets
 from streamdedup.settings.units import counted
 from streamdedup.text.shingles import ShingleOptions, Shingler
+
+
+@dataclass(frozen=True)
+class NeighbourOptions(TextSettings, ShingleSettings, CorpusOptions):
+    """Options of documents and shingles."""
 
 
 class Neighbourhood(NamedTuple):
@@ -87,9 +93,7 @@ def describe(found: Neighbourhood, top: int, threshold: float) -> str:
 
 
 def neighbours(
-    corpus: CorpusOptions,
-    shingles: ShingleSettings,
-    texts: TextSettings,
+    options: NeighbourOptions,
     document_id: Annotated[str, typer.Option("--id", "-i", metavar="ID", help="The document.")],
     top: Annotated[int, typer.Option("--top", "-n", min=1, help="How many neighbours to show.")] = 10,
     threshold: Annotated[
@@ -107,8 +111,8 @@ def neighbours(
 
     Example:  streamdedup neighbours articles.jsonl.gz --id wire-902 --top 5
     """
-    chosen = chosen_profile(corpus, shingles, texts)
-    collection = corpus.collection(chosen, "neighbours")
+    chosen = chosen_profile(options)
+    collection = options.collection(chosen, "neighbours")
     with output_to(output) as target:
         found = find_neighbours(collection, chosen.shingle_options(), document_id, top, threshold)
         if as_json:

@@ -1,7 +1,8 @@
 """Options of the commands that read files. Each field of a data class here is an option.
 
-A field with the name of a profile setting overrides this setting. ``with_options`` turns a function with data classes
-as arguments into a command.
+A field with the name of a profile setting overrides this setting. A command has one data class, composed of those here;
+the options of the last base come first. ``with_options`` turns a function with data classes as arguments into a
+command.
 """
 
 import dataclasses
@@ -39,7 +40,7 @@ RedisOption = Annotated[
 ]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class CorpusOptions:
     """Files, how to read them, and the profile to compare them by."""
 
@@ -76,7 +77,7 @@ class CorpusOptions:
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class ShingleSettings:
     """Unit and size of shingles."""
 
@@ -84,7 +85,7 @@ class ShingleSettings:
     shingle_size: Annotated[int | None, typer.Option("--size", help="Words or characters in a shingle.")] = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class TextSettings:
     """Normalisation of texts."""
 
@@ -96,7 +97,7 @@ class TextSettings:
     stop_words: Annotated[str | None, typer.Option(help="Words to leave out: none, english, or a file.")] = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class LimitSettings:
     """Limits of skipped texts and of exact comparison."""
 
@@ -106,7 +107,7 @@ class LimitSettings:
     min_words: Annotated[int | None, typer.Option(help="Skip texts with fewer words.")] = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class MatchSettings:
     """Threshold and recall."""
 
@@ -116,12 +117,16 @@ class MatchSettings:
     min_recall: Annotated[float | None, typer.Option(help="Least share of the pairs at the threshold to find.")] = None
 
 
-def chosen_profile(corpus: CorpusOptions, *settings: Any, **overrides: object) -> Profile:
+@dataclasses.dataclass(frozen=True)
+class ComparisonOptions(MatchSettings, LimitSettings, TextSettings, ShingleSettings, CorpusOptions):
+    """All options of documents and of the pairs to find."""
+
+
+def chosen_profile(options: CorpusOptions, **overrides: object) -> Profile:
     """Return the profile of the options.
 
     Args:
-        corpus: Options with the name of the profile.
-        settings: Data classes of this module whose fields override settings.
+        options: Options with the name of the profile; their fields override settings.
         overrides: Further settings to override.
 
     Raises:
@@ -129,7 +134,6 @@ def chosen_profile(corpus: CorpusOptions, *settings: Any, **overrides: object) -
     """
     given = {
         field.name: getattr(options, field.name)
-        for options in (corpus, *settings)
         for field in dataclasses.fields(options)
         if field.name in Profile.model_fields and getattr(options, field.name) != []
     }
@@ -139,7 +143,7 @@ def chosen_profile(corpus: CorpusOptions, *settings: Any, **overrides: object) -
             given["exact_limit"] = int(limit)
         except ValueError:
             raise SettingsError(f"--exact-limit {limit}: must be a whole number or none") from None
-    return scan_profile(corpus.config, corpus.profile, given | overrides)
+    return scan_profile(options.config, options.profile, given | overrides)
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:

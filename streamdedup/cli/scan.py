@@ -8,16 +8,7 @@ import typer
 
 from streamdedup.cli.assembly import detector_options
 from streamdedup.cli.collection import BATCH_DOCUMENTS, temporary_store
-from streamdedup.cli.options import (
-    CorpusOptions,
-    LimitSettings,
-    MatchSettings,
-    RedisOption,
-    ShingleSettings,
-    TextSettings,
-    chosen_profile,
-    with_options,
-)
+from streamdedup.cli.options import ComparisonOptions, RedisOption, chosen_profile, with_options
 from streamdedup.cli.output import batches, output_to
 from streamdedup.cli.rendering.pairs import Pair, write_pairs
 from streamdedup.evaluation.trial import DetectorRun, document_at
@@ -35,11 +26,7 @@ def find_pairs(run: DetectorRun, documents: Iterable[Document]) -> Iterator[Pair
 
 
 def scan(
-    corpus: CorpusOptions,
-    shingles: ShingleSettings,
-    texts: TextSettings,
-    limits: LimitSettings,
-    matching: MatchSettings,
+    options: ComparisonOptions,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Where to write the pairs; standard output.")
     ] = None,
@@ -52,11 +39,11 @@ def scan(
 
     Example:  streamdedup scan articles.jsonl.gz --threshold 0.7 --output pairs.tsv
     """
-    chosen = chosen_profile(corpus, shingles, texts, limits, matching)
-    if corpus.config is None:
+    chosen = chosen_profile(options)
+    if options.config is None:
         chosen = chosen.model_copy(update={"bucket_cap": None, "max_candidates": None})
     documents = (
-        document_at(at, entry.id, entry.text) for at, entry in enumerate(corpus.collection(chosen, "scan").entries())
+        document_at(at, entry.id, entry.text) for at, entry in enumerate(options.collection(chosen, "scan").entries())
     )
     started = time.perf_counter()
     with output_to(output) as target, temporary_store(redis, chosen, chosen.bucket_cap) as store:

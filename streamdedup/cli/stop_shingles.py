@@ -1,5 +1,6 @@
 """``streamdedup stop-shingles``: learn the shingles of boilerplate from a sample, and write them to a file."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -11,9 +12,13 @@ from streamdedup.settings.units import counted
 from streamdedup.text.stop_shingles import DEFAULT_SHARE, learn_stop_shingles
 
 
+@dataclass(frozen=True)
+class LearningOptions(ShingleSettings, CorpusOptions):
+    """Options of documents and shingles; texts are normalised as the profile says."""
+
+
 def stop_shingles(
-    corpus: CorpusOptions,
-    shingles: ShingleSettings,
+    options: LearningOptions,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Where to write the shingles; standard output.")
     ] = None,
@@ -28,15 +33,15 @@ def stop_shingles(
     Example:  streamdedup stop-shingles sample.jsonl.gz --share 0.05 --output frames.txt
     """
     # The profile may name the file that is written; the old content must not matter.
-    chosen = chosen_profile(corpus, shingles, stop_shingles="none")
-    collection = corpus.collection(chosen, "stop-shingles")
+    chosen = chosen_profile(options, stop_shingles="none")
+    collection = options.collection(chosen, "stop-shingles")
     texts = (entry.text for entry in collection.entries())
     try:
         found = learn_stop_shingles(texts, chosen.shingle_options(), share)
     except ValueError as error:
         raise SettingsError(f"--share {share:g}: {error}") from None
     if not found.documents:
-        raise CorpusError(f"{', '.join(corpus.files)}: no document to learn from")
+        raise CorpusError(f"{', '.join(options.files)}: no document to learn from")
     with output_to(output) as target:
         target.write(found.encoded())
     typer.echo(

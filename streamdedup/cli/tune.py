@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -26,10 +26,13 @@ RECALLS: Final = (0.95, 0.99)
 SIZES: Final = {"word": (3, 5), "char": (5, 9)}
 
 
+@dataclass(frozen=True)
+class TuneOptions(LimitSettings, TextSettings, CorpusOptions):
+    """Options of documents, and settings that do not vary."""
+
+
 def tune(  # noqa: PLR0913  a command line has as many options as it has
-    corpus: CorpusOptions,
-    texts: TextSettings,
-    limits: LimitSettings,
+    options: TuneOptions,
     sample_size: Annotated[int, typer.Option("--sample", min=1, help="Most documents to look at.")] = 20_000,
     sampling: Annotated[Sampling, typer.Option(help="Read all and choose at random, or take the first.")] = "random",
     unit: Annotated[list[str] | None, typer.Option(help="Shingles of: word, char; may be repeated.")] = None,
@@ -59,10 +62,10 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
 
     Example:  streamdedup tune articles.jsonl.gz --documents-per-day 200000 --retention 14d --report tuning.html
     """
-    config, name = corpus.config, corpus.profile
+    config, name = options.config, options.profile
     # Without a settings file the topic has the name of the profile.
     topics: dict[str, object] = {} if config is not None else {"topics": name}
-    base = chosen_profile(corpus, texts, limits, retention=retention, **topics)
+    base = chosen_profile(options, retention=retention, **topics)
     if base.min_shared_bands > 1:
         raise SettingsError(f"profiles.{name}.min_shared_bands is {base.min_shared_bands}; tune knows 1 only")
     if not 1.0 <= documents_per_day <= 1e12:
@@ -81,13 +84,13 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
         bucket_layout=keys.bucket_layout,
     )
     page = None if report is None else _report_page()
-    collection = corpus.collection(base, "tune")
+    collection = options.collection(base, "tune")
     with contextlib.ExitStack() as stack:
         # Errors of the server and of the files are reported before the work.
         measured_on, warning = _server(stack, question, redis, wanted=server or redis is not None)
         sample = draw_sample(((entry.id, entry.text) for entry in collection.first_versions()), sample_size, sampling)
         if not sample.ids:
-            raise CorpusError(f"{', '.join(corpus.files)}: no document to look at")
+            raise CorpusError(f"{', '.join(options.files)}: no document to look at")
         target = stack.enter_context(output_to(output))
         report_file = None if report is None else stack.enter_context(output_to(str(report)))
         figures = Tuning(question, sample, measured_on).figures()

@@ -217,10 +217,12 @@ class Measurement:
             self._grown(bucket_layout, bands, *part)
             for part in ((size // 2, bucket_sizes[: count // 2]), (size, bucket_sizes))
         )
-        # Members and claims have no fixed part.
+        # Members and claims have no fixed part; that of the others is not negative, though noise may make it so.
         half[2:] = 0.0
-        each = (whole - half) / np.maximum([size - size // 2, count - count // 2, further, size], 1)
-        return Costs(whole - each * [size, count, further, size], each)
+        numbers = np.array([size, count, further, size])
+        each = (whole - half) / np.maximum(numbers - [size // 2, count // 2, 0, 0], 1)
+        each = np.minimum(each, whole / np.maximum(numbers, 1))
+        return Costs(whole - each * numbers, each)
 
     def entry_bytes(self, forms: Sequence[EntryForm], progress: Callable[[int], None]) -> dict[EntryForm, float]:
         """Return the mean bytes of an entry of each form."""

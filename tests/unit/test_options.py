@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from streamdedup.cli.options import (
-    CorpusOptions,
+    ComparisonOptions,
     LimitSettings,
     MatchSettings,
     ShingleSettings,
@@ -56,15 +56,14 @@ def test_options_override_the_settings_file_and_what_is_not_given_does_not(tmp_p
         'threshold = 0.6\nmin_words = 7\ntext_fields = ["title", "body"]\n',
         encoding="utf-8",
     )
-    corpus = CorpusOptions(["-"], config=Path(config), profile="own", id_field="key", text_fields=[])
-    chosen = chosen_profile(corpus, LimitSettings(exact_limit="300"), MatchSettings(threshold=0.9), retention="2d")
+    given = {"profile": "own", "id_field": "key", "text_fields": [], "exact_limit": "300", "threshold": 0.9}
+    chosen = chosen_profile(ComparisonOptions(["-"], config=Path(config), **given), retention="2d")
     assert (chosen.threshold, chosen.min_words, chosen.exact_limit) == (0.9, 7, 300)
     assert (chosen.id_field, chosen.text_fields) == ("key", ("title", "body"))
     assert chosen.retention_s == 2 * 86_400
 
 
 def test_an_exact_limit_is_a_number_or_none():
-    corpus = CorpusOptions(["-"])
-    assert chosen_profile(corpus, LimitSettings(exact_limit="none")).exact_limit is None
+    assert chosen_profile(ComparisonOptions(["-"], exact_limit="none")).exact_limit is None
     with pytest.raises(SettingsError, match="--exact-limit few: must be a whole number or none"):
-        chosen_profile(corpus, LimitSettings(exact_limit="few"))
+        chosen_profile(ComparisonOptions(["-"], exact_limit="few"))
