@@ -2,8 +2,8 @@
 
     python -m benchmarks.storm [--quick] [--documents 100000] [--rounds 1] [--redis PROGRAM]
 
-A storm is one text, or one template, that arrives again and again: every document of it is a near-duplicate of all
-before. `benchmarks.world` says what counts.
+A storm is one text, or one text with small changes, that arrives again and again: every document of it is a
+near-duplicate of all before. `benchmarks.world` defines the counts.
 """
 
 import argparse
@@ -74,26 +74,26 @@ def copies(rng: random.Random) -> Iterator[str]:
         yield text
 
 
-def templates(rng: random.Random) -> Iterator[str]:
+def variants(rng: random.Random) -> Iterator[str]:
     """Yield a text with three words that differ each time, for ever."""
-    frame = words(rng, WORDS)
+    text = words(rng, WORDS)
     while True:
-        frame[40:43] = words(rng, 3)
-        yield " ".join(frame)
+        text[40:43] = words(rng, 3)
+        yield " ".join(text)
 
 
-def frames(rng: random.Random) -> Iterator[str]:
+def boilerplate(rng: random.Random) -> Iterator[str]:
     """Yield texts of which four fifths are the same, for ever."""
-    frame = words(rng, WORDS * 4 // 5)
+    shared = words(rng, WORDS * 4 // 5)
     while True:
-        yield " ".join([*frame, *words(rng, WORDS // 5)])
+        yield " ".join([*shared, *words(rng, WORDS // 5)])
 
 
 STREAMS: dict[str, Callable[[random.Random], Iterator[str]]] = {
     ORDINARY: ordinary,
     COPIES: copies,
-    "templates: similarity 0.9": templates,
-    "frames: similarity 0.65": frames,
+    "variants: similarity 0.9": variants,
+    "boilerplate: similarity 0.65": boilerplate,
 }
 
 

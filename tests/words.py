@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "streamdedup"
 
 #: Folders and top-level modules of the package without retired words. A folder enters when it is clean and stays.
-CLEAN: tuple[str, ...] = ()
+CLEAN = ("__init__.py", "__main__.py", "errors.py", "findings.py", "position.py", "similarity", "text")
 
 #: Retired in prose: pattern, and the words to use instead.
 PROSE = {
@@ -54,20 +54,26 @@ ELSEWHERE = {"docs/text.md": ("(?<=the )marks?|(?<=a )mark",)}
 
 #: Retired parts of identifiers, split at underscores and capitals.
 PARTS = re.compile(
-    "ages|announcements?|coroner|crowded|drafts?|enlist(ed)?|enters?|entering|eras?|figures|frames?|holdings|intake|"
-    "leaves?|leaving|life|lives|loud|meets?|meetings?|met|note[ds]?|outbox|partners?|portions?|puts?|shel(f|ves)|sites?|"
-    "stands|stood|templates?|whatever|whoever|withdrawn?"
+    "ages|announcements?|coroner|crowded|drafts?|enlist(ed)?|enters?|entering|eras?|figures|holdings|intake|life|lives|loud|"
+    "meets?|meetings?|met|note[ds]?|outbox|partners?|portions?|puts?|shel(f|ves)|sites?|stands|stood|templates?|whatever|"
+    "whoever|withdrawn?"
 )
-#: Parts that are retired in some folders and have another meaning in others: rights of users, marks in scripts.
+#: Parts that are retired in some places and have another meaning in others: rights of users, marks in texts, members
+#: that leave a group, frames of a stack.
 PARTS_OF = {
     "rights": ("daemon", "detection", "index/contract.py", "index/memory.py", "index/redis/store.py", "testing"),
-    "mark": ("daemon", "detection", "index", "cli"),
-    "marks": ("daemon", "detection", "index", "cli"),
+    "mark": ("daemon", "detection", "index", "cli/index_status.py"),
+    "marks": ("daemon", "detection", "index", "cli/index_status.py"),
     "work": ("daemon",),
     "outcome": ("daemon", "detection"),
+    "leave": ("detection", "index"),
+    "leaves": ("detection", "index"),
+    "leaving": ("detection", "index"),
+    "frame": ("detection", "text", "tuning"),
+    "frames": ("detection", "text", "tuning"),
 }
-#: Names given by libraries, and names that users rely on.
-GIVEN = frozenset({"do_PUT", "template_lines", "put_nowait", "no_template"})
+#: Names given by Python and libraries, and names that users rely on.
+GIVEN = frozenset({"__enter__", "at_work"})
 
 #: Retired in docstrings of code: the constructions, not the single words, which a docstring may need.
 DOCSTRINGS = (
@@ -83,15 +89,13 @@ PRONOUNS = r"he|him|his|who|whom|it|its|they|them|their|we|us|our|ours|one|that|
 
 _FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 _GENERATED = re.compile(r"<!-- (?:bench|experiment|settings|demo).*?<!-- end of .*?-->", re.DOTALL)
-#: Help texts of metrics, which the table repeats: the daemon's.
-_METRIC = re.compile(r"^\| `streamdedup_.*$", re.MULTILINE)
 _CODE = re.compile(r"``?[^`\n]+``?")
 _TARGET = re.compile(r"\]\([^)\n]*\)")
 
 
 def prose_of(page: str) -> str:
     """Return a page without examples, generated tables, code and addresses; lines keep their numbers."""
-    for pattern in (_FENCE, _GENERATED, _METRIC, _CODE, _TARGET):
+    for pattern in (_FENCE, _GENERATED, _CODE, _TARGET):
         page = pattern.sub(lambda match: "\n" * match[0].count("\n"), page)
     return page
 

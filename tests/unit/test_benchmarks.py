@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks import (
     __main__,
+    boilerplate,
     corpus,
     growth,
     latency,
@@ -21,7 +22,6 @@ from benchmarks import (
     quality_tables,
     scale,
     scripts,
-    templates,
     world,
 )
 from benchmarks.places import PAGE, QUALITY_PAGE
@@ -80,19 +80,19 @@ class TestScripts:
         assert sorted(mixed.split()) == ["a" * 10, "b" * 10, "d" * 10, "e" * 10]
 
 
-class TestTemplates:
+class TestBoilerplate:
     def test_pairs_that_an_option_loses_and_gains_are_counted_by_kind(self):
-        kinds = {(0, 1): "same text", (0, 2): "frame only", (1, 2): "copy"}
-        collection = templates.Collection([], kinds.__getitem__)
-        row = templates.row("x", collection, {(0, 1), (0, 2)}, {(0, 2), (1, 2)})
+        kinds = {(0, 1): "same text", (0, 2): "boilerplate only", (1, 2): "copy"}
+        collection = boilerplate.Collection([], kinds.__getitem__)
+        row = boilerplate.row("x", collection, {(0, 1), (0, 2)}, {(0, 2), (1, 2)})
         assert row == ["x", "2", "1", "0", "1", "1", "0", "0", "1"]
 
-    def test_a_frame_that_makes_texts_alike_does_not_when_it_is_left_out(self, monkeypatch, tmp_path):
-        monkeypatch.setattr(templates, "REPOSITORY", tmp_path)
+    def test_boilerplate_makes_texts_alike_unless_it_is_left_out(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(boilerplate, "REPOSITORY", tmp_path)
         frame = " ".join(f"notice{word}" for word in range(60))
         texts = [f"{' '.join(f'w{story}x{word}' for word in range(5))} {frame}" for story in range(6)]
-        collection = templates.Collection(texts, lambda _: "frame only")
-        rows = {row[0].split(", ")[1]: row[1:3] for row in templates.rows_of("bbc_news", collection, 0.8)}
+        collection = boilerplate.Collection(texts, lambda _: "boilerplate only")
+        rows = {row[0].split(", ")[1]: row[1:3] for row in boilerplate.rows_of("bbc_news", collection, 0.8)}
         assert rows["default"] == ["15", "15"]
         assert rows["stop shingles 5%"] == ["0", "0"]
 

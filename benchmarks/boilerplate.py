@@ -1,16 +1,16 @@
-"""What each means against frames does on open collections: pairs that share a frame only, and copies that are lost.
+"""Effect of each setting against boilerplate on open collections: pairs of boilerplate only, and lost copies.
 
-    python -m benchmarks.templates [--quick] [--threshold 0.8] [NAME ...]
+    python -m benchmarks.boilerplate [--quick] [--threshold 0.8] [NAME ...]
 
 For each collection of ../shared/data all pairs at the threshold are found as `streamdedup scan` finds them, with all
 comparisons exact: as the profile is by default, then with one option changed at a time. A pair is called
 
 - the same text: equal after normalisation;
 - a copy: revisions of one page, where the collection says which these are;
-- frame only: revisions of different pages; in Reuters, articles with three figures or more, most of them different.
+- boilerplate only: revisions of different pages; in Reuters, articles with three numbers or more, most of which differ.
 
-`made frames` is made of BBC news: 300 stories of 60 words, each followed by the same notice of 1,280 words, which was
-written for this, and a copy of each with one word changed, without the notice for every second one.
+`made boilerplate` is made of BBC news: 300 stories of 60 words, each followed by the same notice of 1,280 words, which
+was written for this benchmark, and a copy of each with one word changed, without the notice for every second one.
 """
 
 import gzip
@@ -42,7 +42,7 @@ NAMES = {
     "ota_pga": "word",
     "sms_spam": "char",
     "playstore_reviews": "char",
-    "made frames": "word",
+    "made boilerplate": "word",
 }
 #: Collections that say which documents belong together.
 GROUPED = ("wiki_bips", "ota_pga")
@@ -57,7 +57,7 @@ Pair = tuple[int, int]
 
 
 class Collection(NamedTuple):
-    """Texts, and what is known of a pair: "same text", "copy", "frame only" or "unknown"."""
+    """Texts, and what is known of a pair: "same text", "copy", "boilerplate only" or "unknown"."""
 
     texts: list[str]
     judge: Callable[[Pair], str]
@@ -71,17 +71,26 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = []
     for name in arguments.names or NAMES:
-        if name != "made frames" and path_of(name) is None:
+        if name != "made boilerplate" and path_of(name) is None:
             print(f"{name} is not there", file=sys.stderr)
             continue
         collection = load(name)
         if arguments.quick:
             collection = collection._replace(texts=collection.texts[:QUICK_DOCUMENTS])
         rows += list(rows_of(name, collection, arguments.threshold))
-    columns = ["collection, option", "pairs", "frame only", "same text", "copies", "lost: same", "copies", "unknown"]
+    columns = [
+        "collection, option",
+        "pairs",
+        "boilerplate only",
+        "same text",
+        "copies",
+        "lost: same",
+        "copies",
+        "unknown",
+    ]
     table = report.Table([*columns, "gained"], rows)
     setting = {"threshold": arguments.threshold}
-    report.Report("templates", arguments.quick, setting, rows, {"options": table}).show(arguments.output)
+    report.Report("boilerplate", arguments.quick, setting, rows, {"options": table}).show(arguments.output)
 
 
 def path_of(name: str) -> Any:
@@ -92,8 +101,8 @@ def path_of(name: str) -> Any:
 
 def load(name: str) -> Collection:
     """Read a collection that is there, or make one."""
-    if name == "made frames":
-        return made_frames()
+    if name == "made boilerplate":
+        return made_boilerplate()
     texts = [entry.text for entry in CorpusReader(path_of(name)) if entry.text]
     known = [normalise(text) for text in texts]
     groups: list[Any] = []
@@ -107,16 +116,16 @@ def load(name: str) -> Collection:
         if known[one] == known[other]:
             return "same text"
         if groups:
-            return "copy" if groups[one] == groups[other] else "frame only"
+            return "copy" if groups[one] == groups[other] else "boilerplate only"
         if figures and min(len(figures[one]), len(figures[other])) >= 3:
             common, every = figures[one] & figures[other], figures[one] | figures[other]
-            return "frame only" if 2 * len(common) < len(every) else "unknown"
+            return "boilerplate only" if 2 * len(common) < len(every) else "unknown"
         return "unknown"
 
     return Collection(texts, judge)
 
 
-def made_frames() -> Collection:
+def made_boilerplate() -> Collection:
     """Return stories with a notice, then a copy of each with a word changed."""
     path = path_of("bbc_news")
     if path is None:
@@ -133,7 +142,7 @@ def made_frames() -> Collection:
         texts.append(" ".join(words) if nth % 2 else f"{' '.join(words)}\n{notice}")
 
     def judge(pair: Pair) -> str:
-        return "copy" if pair[0] + STORIES == pair[1] else "frame only"
+        return "copy" if pair[0] + STORIES == pair[1] else "boilerplate only"
 
     return Collection(texts, judge)
 
@@ -172,13 +181,13 @@ def pairs(profile: Profile, texts: list[str]) -> set[Pair]:
 def row(name: str, collection: Collection, before: set[Pair], after: set[Pair]) -> list[str]:
     """Return how many pairs there are of each kind, and what an option takes and adds."""
     now, lost = counted(collection, after), counted(collection, before - after)
-    kinds = [now["frame only"], now["same text"], now["copy"], lost["same text"], lost["copy"], lost["unknown"]]
+    kinds = [now["boilerplate only"], now["same text"], now["copy"], lost["same text"], lost["copy"], lost["unknown"]]
     return [name, *(f"{count:,}" for count in (len(after), *kinds, len(after - before)))]
 
 
 def counted(collection: Collection, found: Iterable[Pair]) -> dict[str, int]:
     """Return how many pairs there are of each kind."""
-    counts = dict.fromkeys(("same text", "copy", "frame only", "unknown"), 0)
+    counts = dict.fromkeys(("same text", "copy", "boilerplate only", "unknown"), 0)
     for pair in found:
         counts[collection.judge(pair)] += 1
     return counts
