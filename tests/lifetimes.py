@@ -16,11 +16,12 @@ from streamdedup.cli import assembly
 from streamdedup.detection import lifecycle
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
-from streamdedup.index.contract import BucketStore, Fence
+from streamdedup.index.contract import Index
 from streamdedup.index.documents import IndexEntry, PendingMatches
 from streamdedup.index.redis import claims as claims_module
 from streamdedup.index.redis import scripts
-from streamdedup.index.redis.store import RedisBucketStore
+from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.values import Fence
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.similarity.lsh import Banding
@@ -38,17 +39,17 @@ BANDS = 8
 TEXT = "amber birch cedar delta ember fjord grove heath"
 
 
-class Index(Protocol):
+class TimedIndex(Protocol):
     """An index whose time can pass."""
 
-    def open(self) -> BucketStore:
+    def open(self) -> Index:
         """Return a store of it, as another process would open it."""
 
     def pass_time(self, milliseconds: int) -> None:
         """Let time pass."""
 
 
-class RedisIndex:
+class TimedRedisIndex:
     """An index on a server, made of settings as the daemon makes it.
 
     Args:
@@ -73,7 +74,7 @@ class RedisIndex:
             },
         )
 
-    def open(self) -> BucketStore:
+    def open(self) -> Index:
         """Return a store of the index."""
         store = assembly.redis_store(self._settings, "articles", self._servers)
         store.open({})
@@ -97,7 +98,7 @@ class RedisIndex:
             self._client.set(key, ",".join(" ".join(map(str, entry)) for entry in moved), keepttl=True)
 
 
-def check_lifetimes(index: Index) -> None:
+def check_lifetimes(index: TimedIndex) -> None:
     """Make sure that nothing goes before its time, however an index is broken otherwise.
 
     Raises:
@@ -113,12 +114,12 @@ def _a_record(number: int, offset: int, content: bytes = b"a") -> IndexEntry:
     return IndexEntry(number, f"doc-{number}", content.ljust(16, b"\0"), position, 1000, number, content_of(content))
 
 
-def _saved(store: BucketStore, fence: Fence) -> PendingMatches:
+def _saved(store: Index, fence: Fence) -> PendingMatches:
     (saved,) = store.save_pending_matches([(FIRST, PendingMatches())], [fence])
     return saved
 
 
-def _check_entries(index: Index) -> None:
+def _check_entries(index: TimedIndex) -> None:
     """What is written once lives for a lifetime, and a replaced index entry for one from then on."""
     store = index.open()
     fence = store.fence(PARTITION, 1, 0)
@@ -139,7 +140,7 @@ def _check_entries(index: Index) -> None:
     assert set(store.get_entries([1, 2])) == {2}, "replaced index entries: keep the lifetime of the version before"
 
 
-def _check_claims(index: Index) -> None:
+def _check_claims(index: TimedIndex) -> None:
     """A claim lives for two lifetimes after it was last asked for, whichever store asks."""
     store, other = index.open(), index.open()
     assert store.claim_pairs([(PAIR, FIRST)], [store.fence(PARTITION, 2, 0)]) == [True]
@@ -152,7 +153,7 @@ def _check_claims(index: Index) -> None:
         assert store.claim_pairs([(PAIR, SECOND)], [fence]) == [False], "claims: gone too early"
 
 
-def _check_deletion(index: Index) -> None:
+def _check_deletion(index: TimedIndex) -> None:
     """A deleted document is in no bucket."""
     store = index.open()
     options = DetectorOptions(
@@ -183,12 +184,12 @@ Variant = Callable[[pytest.MonkeyPatch], None]
 
 
 def _entries_live_half(patch: pytest.MonkeyPatch) -> None:
-    store_records = RedisBucketStore._store_records
+    store_records = RedisIndex._store_records
 
     def halved(self: Any, script: str, lifetimes: Any, records: Any, fences: Any) -> Any:
         return store_records(self, script, [b"%d" % (int(each) // 2) for each in lifetimes], records, fences)
 
-    patch.setattr(RedisBucketStore, "_store_records", halved)
+    patch.setattr(RedisIndex, "_store_records", halved)
 
 
 def _claims_live_a_quarter(patch: pytest.MonkeyPatch) -> None:
@@ -211,11 +212,11 @@ def _replaced_entries_keep_their_lifetime(patch: pytest.MonkeyPatch) -> None:
 
 
 def _lifetimes_without_slack(patch: pytest.MonkeyPatch) -> None:
-    class Short(RedisBucketStore):
+    class Short(RedisIndex):
         def __init__(self, servers: Any, **options: Any) -> None:
             super().__init__(servers, **options | {"lifetime_ms": options["lifetime_ms"] - SLACK_MS})
 
-    patch.setattr(assembly, "RedisBucketStore", Short)
+    patch.setattr(assembly, "RedisIndex", Short)
 
 
 def _claims_in_process_memory(patch: pytest.MonkeyPatch) -> None:
@@ -223,7 +224,7 @@ def _claims_in_process_memory(patch: pytest.MonkeyPatch) -> None:
         owners = self.__dict__.setdefault("_owners", {})
         return [owners.setdefault(pair, position) == position for pair, position in claims]
 
-    patch.setattr(RedisBucketStore, "claim_pairs", claim_pairs)
+    patch.setattr(RedisIndex, "claim_pairs", claim_pairs)
 
 
 def _tombstones_leave_members(patch: pytest.MonkeyPatch) -> None:

@@ -9,14 +9,14 @@ from streamdedup.daemon.publisher import LoopOptions
 from streamdedup.daemon.rebuild import Rebuilder, RebuildTarget
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
-from streamdedup.index.contract import BucketStore
+from streamdedup.index.contract import Index
 from streamdedup.index.redis.admin import IndexUpkeep
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.servers import Servers
 from streamdedup.index.redis.staging import RedisStagingIndex
-from streamdedup.index.redis.store import RedisBucketStore
+from streamdedup.index.redis.store import RedisIndex
 from streamdedup.kafka import KafkaHistory, KafkaOptions
 from streamdedup.settings import Profile, Settings, crash_point
 from streamdedup.similarity.measures import MEASURES
@@ -75,10 +75,10 @@ def connect_store(settings: Settings) -> Servers:
     return connect(url, security=redis.security(), **times)
 
 
-def redis_store(settings: Settings, name: str, servers: Servers, *, draft: bool = False) -> RedisBucketStore:
+def redis_store(settings: Settings, name: str, servers: Servers, *, draft: bool = False) -> RedisIndex:
     """Return the index of a profile, or its staging index."""
     profile = settings.profiles[name]
-    return RedisBucketStore(
+    return RedisIndex(
         servers,
         namespace=_namespace(settings, name),
         bands=profile.banding().bands,
@@ -143,7 +143,7 @@ def decoder_of(profile: Profile) -> Decoder:
     )
 
 
-def pipeline(name: str, profile: Profile, index: BucketStore) -> Pipeline:
+def pipeline(name: str, profile: Profile, index: Index) -> Pipeline:
     """Return the pipeline of a profile."""
     return Pipeline(
         name=name,
@@ -203,7 +203,7 @@ def pipelines(settings: Settings, servers: Servers, steps: Steps | None = None) 
     """
     by_topic: dict[str, Pipeline] = {}
     for name, profile in settings.profiles.items():
-        index: BucketStore = redis_store(settings, name, servers)
+        index: Index = redis_store(settings, name, servers)
         of_profile = pipeline(name, profile, steps.of_store(index) if steps else index)
         by_topic |= dict.fromkeys(profile.topics, of_profile)
     return by_topic

@@ -17,13 +17,13 @@ from streamdedup.cli.assembly import decoder_of
 from streamdedup.cli.output import BadLines, counting, read_with_progress
 from streamdedup.corpora import Columns, CorpusReader, Entry, Format
 from streamdedup.errors import CorpusError, SettingsError
-from streamdedup.index.contract import BucketStore
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.contract import Index
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.admin import IndexUpkeep
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.connection import check_server, connect
 from streamdedup.index.redis.servers import Servers
-from streamdedup.index.redis.store import RedisBucketStore
+from streamdedup.index.redis.store import RedisIndex
 from streamdedup.settings import Profile, Settings
 from streamdedup.settings.units import counted
 
@@ -129,7 +129,7 @@ class Collection:
 
 
 @contextmanager
-def temporary_store(url: str | None, profile: Profile, bucket_cap: int | None) -> Iterator[BucketStore]:
+def temporary_store(url: str | None, profile: Profile, bucket_cap: int | None) -> Iterator[Index]:
     """Open an empty index, and delete it afterwards.
 
     Args:
@@ -143,7 +143,7 @@ def temporary_store(url: str | None, profile: Profile, bucket_cap: int | None) -
         StoreMisconfigured: It is too old, or drops keys when it is full.
     """
     if url is None:
-        memory = MemoryBucketStore(bucket_cap=bucket_cap)
+        memory = MemoryIndex(bucket_cap=bucket_cap)
         memory.open(profile.fingerprint())
         yield memory
         return
@@ -166,7 +166,7 @@ def temporary_index(
     bands: int,
     bucket_cap: int | None,
     bucket_layout: str = "sets",
-) -> Iterator[BucketStore]:
+) -> Iterator[Index]:
     """Create an empty index in Redis, and delete it afterwards.
 
     Args:
@@ -177,7 +177,7 @@ def temporary_index(
         bucket_cap: Most documents in a bucket; None for no limit.
         bucket_layout: Name of the bucket layout.
     """
-    store = RedisBucketStore(
+    store = RedisIndex(
         servers,
         namespace=namespace,
         bands=bands,

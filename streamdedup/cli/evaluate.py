@@ -19,7 +19,7 @@ from streamdedup.errors import CorpusError
 from streamdedup.evaluation.scores import Truth, score
 from streamdedup.evaluation.trial import Trial, document_at
 from streamdedup.evaluation.truth import ShingleSets, concatenated, gathered, join, shingle_sets
-from streamdedup.index.contract import BucketStore
+from streamdedup.index.contract import Index
 from streamdedup.similarity.measures import MEASURES, Measure
 from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document
@@ -38,7 +38,7 @@ MakeTruth = Callable[[ShingleSets, list[str]], GivenTruth]
 
 
 def evaluate_documents(
-    documents: Iterable[Document], options: DetectorOptions, store: BucketStore, make_truth: MakeTruth
+    documents: Iterable[Document], options: DetectorOptions, store: Index, make_truth: MakeTruth
 ) -> Evaluation:
     """Run documents through the detector, and score its findings.
 

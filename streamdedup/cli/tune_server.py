@@ -14,7 +14,7 @@ from streamdedup.cli.output import batches
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.embedded import RedisServer
 from streamdedup.evaluation.trial import DetectorRun, document_at
-from streamdedup.index.contract import BucketStore
+from streamdedup.index.contract import Index
 from streamdedup.index.redis.connection import check_server, connect
 from streamdedup.index.redis.servers import Servers
 from streamdedup.settings import Profile
@@ -72,7 +72,7 @@ class TuneServer:
         self.allocator = str(client.info("memory").get("mem_allocator", ""))
 
     @contextmanager
-    def index(self, bands: int, bucket_layout: str) -> Iterator[BucketStore]:
+    def index(self, bands: int, bucket_layout: str) -> Iterator[Index]:
         """Create an empty index, and delete it at the end."""
         namespace = f"tune-{secrets.token_hex(self._namespace_bytes)}"[: self._namespace_bytes]
         with temporary_index(

@@ -20,7 +20,7 @@ import structlog
 from streamdedup.daemon.batch import BatchResult, DecodedBatch, Pipeline
 from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.daemon.statistics import Statistics
-from streamdedup.index.contract import Fence
+from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Source
 from streamdedup.position import Partition
 from streamdedup.wire import Document

@@ -19,7 +19,8 @@ from msgspec.structs import replace
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectionResult, Prepared
 from streamdedup.errors import DecodeError, MessageError
-from streamdedup.index.contract import BucketStore, Fence, Fingerprint
+from streamdedup.index.contract import Index
+from streamdedup.index.values import Fence, Fingerprint
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Decoder, Document, ErrorCode
@@ -60,7 +61,7 @@ class Pipeline:
     name: str
     decoder: Decoder
     detector: Detector
-    index: BucketStore
+    index: Index
     fingerprint: Fingerprint
     threshold: float
     max_matches: int

@@ -26,7 +26,8 @@ from streamdedup.errors import (
     StaleFence,
     StoreUnavailable,
 )
-from streamdedup.index.contract import BucketStore, Fence, LogState, PartitionState
+from streamdedup.index.contract import PartitionStore
+from streamdedup.index.values import Fence, LogState, PartitionState
 from streamdedup.kafka.protocols import Batch, Bookmark, Source
 from streamdedup.position import Partition
 
@@ -168,7 +169,7 @@ class PartitionOwnership:
         self._read_behind.pop(partition, None)
         self._ends.pop(partition, None)
         index = self._pipelines[partition.topic].index
-        noted = index.noted([partition])[partition]
+        noted = index.partition_states([partition])[partition]
         reason = None if committed is None else _loss(partition, committed, noted)
         if reason is not None:
             raise IndexLost(reason)
@@ -177,7 +178,7 @@ class PartitionOwnership:
         if fence.recreated:
             self._on_recreated(fence)
         index.save_read_start(self._limits.begin(partition, start, noted.read_start), fence)
-        return replace(fence, is_set_back=committed is not None)
+        return replace(fence, has_commit=committed is not None)
 
     def _behind(self, partition: Partition, start: int, committed: int) -> None:
         """Request new clients, which read from the committed offset; the second time that offset does not exist."""
@@ -240,7 +241,7 @@ class PartitionOwnership:
         """
         for partition, end in ends.items():
             if partition in self._fences:
-                self._fences[partition] = replace(self._fences[partition], note=attempt_id)
+                self._fences[partition] = replace(self._fences[partition], attempt_id=attempt_id)
                 self._ends[partition] = end
 
     def raise_marks(
@@ -288,7 +289,7 @@ class PartitionOwnership:
             committed = source.all_committed()
         losses: list[Loss] = []
         for pipeline, partitions in self._by_pipeline(sorted(committed)):
-            noted = pipeline.index.noted(partitions)
+            noted = pipeline.index.partition_states(partitions)
             for partition in partitions:
                 reason = _loss(partition, committed[partition], noted[partition])
                 if reason is not None:
@@ -305,7 +306,7 @@ class PartitionOwnership:
             IndexLost: The index is gone again.
         """
         for partition, committed, _ in losses:
-            index: BucketStore = self._pipelines[partition.topic].index
+            index: PartitionStore = self._pipelines[partition.topic].index
             fence = index.fence(partition, generation, committed.offset)
             attempt_id = announced_attempt(committed)
             if attempt_id:
@@ -317,7 +318,7 @@ def _loss(partition: Partition, committed: Bookmark, noted: PartitionState) -> s
     if not committed.offset:
         return None  # set by an operator, before anything was read
     where = f"offset {committed.offset} of {partition} is committed, but the index"
-    if noted.mark is None:
+    if noted.high_water_mark is None:
         return f"{where} has never seen this partition: it was lost, or it is another one"
     if noted.announced < announced_attempt(committed):
         return f"{where} does not know of it: it has gone back to an earlier time"

@@ -7,7 +7,7 @@ from typing import Literal
 from streamdedup.daemon.batch import BatchResult, FailedRecord, Pipeline, now_ms
 from streamdedup.daemon.breaker import BreakerOptions, DeadLetterBreaker
 from streamdedup.detection.model import Detection
-from streamdedup.index.contract import Fence
+from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Message
 from streamdedup.position import Partition
 from streamdedup.wire import Alert, encode_alert
@@ -98,7 +98,7 @@ class Publisher:
     def _is_published(self, failed: FailedRecord, fences: Mapping[Partition, Fence]) -> bool:
         position = failed.record.position
         is_warm_up = self._by_topic[position.topic].is_warm_up(failed.record)
-        return position.offset >= fences[position.of].mark and not is_warm_up
+        return position.offset >= fences[position.of].high_water_mark and not is_warm_up
 
     def _dead_letter_message(self, failed: FailedRecord) -> Message:
         letter = dead_letter(

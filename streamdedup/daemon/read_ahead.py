@@ -19,7 +19,7 @@ import structlog
 from streamdedup.daemon.batch import CHUNK_CHARACTERS, BatchProcessor, Chunk, PreparedBatch
 from streamdedup.daemon.batch_limits import BatchLimits
 from streamdedup.errors import StreamdedupError
-from streamdedup.index.contract import Fence
+from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Source
 from streamdedup.position import Partition
 

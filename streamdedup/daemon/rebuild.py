@@ -21,8 +21,8 @@ from streamdedup.daemon.batch import BatchProcessor, Pipeline, now_ms
 from streamdedup.daemon.partitions import announced_attempt
 from streamdedup.detection.model import document_number, published_pair_key
 from streamdedup.errors import DecodeError, StoreUnavailable
-from streamdedup.index.contract import Fence
 from streamdedup.index.staging import StagingIndex
+from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Bookmark, History, ReadProgress, Source
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Alert, decode_alert

@@ -13,7 +13,8 @@ from streamdedup.daemon.batch import BatchResult, FailedRecord, now_ms
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.publisher import Publication
 from streamdedup.detection.model import DetectionResult
-from streamdedup.index.contract import BucketStore, Fence, StoreStats
+from streamdedup.index.contract import StoreHealth
+from streamdedup.index.values import Fence, StoreStats
 from streamdedup.kafka.protocols import Batch, Source
 from streamdedup.position import Partition
 from streamdedup.repeats import RepeatLimit
@@ -42,7 +43,7 @@ class Statistics:
     """
 
     def __init__(
-        self, metrics: Metrics, indexes: Mapping[str, BucketStore], clock: Callable[[], float] = time.monotonic
+        self, metrics: Metrics, indexes: Mapping[str, StoreHealth], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._metrics = metrics
         self._indexes = indexes
@@ -189,7 +190,7 @@ class Statistics:
         if (topic, fence.incarnation) not in self._recreated:
             self._recreated.add((topic, fence.incarnation))
             self._metrics.topics_recreated.labels(topic).inc()
-            log.warning("topic_recreated", topic=topic, partition=fence.partition.number, mark=fence.mark)
+            log.warning("topic_recreated", topic=topic, partition=fence.partition.number, mark=fence.high_water_mark)
 
     def store_failed(self) -> None:
         """Count a failure of the index's server."""

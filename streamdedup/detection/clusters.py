@@ -10,8 +10,9 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from streamdedup.index.contract import BucketStore, Fence
+from streamdedup.index.contract import EntryStore
 from streamdedup.index.documents import IndexEntry
+from streamdedup.index.values import Fence
 from streamdedup.position import Position
 from streamdedup.similarity.sketch import Sketcher
 
@@ -26,7 +27,7 @@ class Stars:
         known: Records of the best matches, of the batch's own documents and of the first documents of their clusters.
     """
 
-    def __init__(self, store: BucketStore, sketcher: Sketcher, threshold: float, known: dict[int, IndexEntry]) -> None:
+    def __init__(self, store: EntryStore, sketcher: Sketcher, threshold: float, known: dict[int, IndexEntry]) -> None:
         self._store = store
         self._sketcher = sketcher
         self._threshold = threshold
@@ -71,7 +72,7 @@ class StarFinder:
         threshold: Least similarity to the first document of a cluster.
     """
 
-    def __init__(self, store: BucketStore, sketcher: Sketcher, threshold: float) -> None:
+    def __init__(self, store: EntryStore, sketcher: Sketcher, threshold: float) -> None:
         self._store = store
         self._sketcher = sketcher
         self._threshold = threshold

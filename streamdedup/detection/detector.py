@@ -1,6 +1,6 @@
 """The engine: documents in, detections out.
 
-It knows texts, signatures and a ``BucketStore``; it knows no Kafka, no clock, no metric and no settings file. A batch
+It knows texts, signatures and an ``Index``; it knows no Kafka, no clock, no metric and no settings file. A batch
 passes through two stages that stay separate calls: ``prepare`` only computes, ``index`` only talks to the store and
 compares.
 
@@ -29,7 +29,7 @@ from streamdedup.detection.model import (
     document_number,
 )
 from streamdedup.detection.verification import Met, Verifier
-from streamdedup.index.contract import BucketStore, Fence, Listed, ListedClaim, ListedDocument
+from streamdedup.index.contract import Index
 from streamdedup.index.documents import (
     Content,
     IndexEntry,
@@ -38,6 +38,7 @@ from streamdedup.index.documents import (
     PendingMatches,
     decide_version,
 )
+from streamdedup.index.values import Fence, Listed, ListedClaim, ListedDocument
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import Sketcher
@@ -62,7 +63,7 @@ class Detector:
         store: Where the index lives; already open.
     """
 
-    def __init__(self, options: DetectorOptions, store: BucketStore) -> None:
+    def __init__(self, options: DetectorOptions, store: Index) -> None:
         self._options = options
         self._store = store
         self._shingler = Shingler(options.shingles)
@@ -73,7 +74,7 @@ class Detector:
         self._stars = StarFinder(store, self._sketcher, options.threshold)
 
     @property
-    def store(self) -> BucketStore:
+    def store(self) -> Index:
         """The store that the index lives in."""
         return self._store
 
@@ -300,13 +301,13 @@ class Detector:
                 outcome.replayed_count += state is InsertState.REPLAYED
             # Also one that is passed over: an earlier attempt at its position may have claimed pairs.
             fence = fence_of[document.position.topic, document.position.partition]
-            if document.position.offset >= fence.mark:
+            if document.position.offset >= fence.high_water_mark:
                 emitting.append(row)
                 is_warm_up = silent_until is not None and document.time_ms < silent_until
                 outcome.silent_count += passed_over is None and is_warm_up
             elif passed_over is None:
                 outcome.silent_count += 1
-                outcome.unexplained_count += not fence.is_set_back
+                outcome.unexplained_count += not fence.has_commit
         return emitting
 
     def _save_pending_matches(

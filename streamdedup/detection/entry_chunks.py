@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
-from streamdedup.index.contract import BucketStore
+from streamdedup.index.contract import EntryStore
 from streamdedup.index.documents import IndexEntry
 
 #: Weight of the index entries that are held at once, in bytes of their hashes. An entry is held about twice: in the
@@ -23,7 +23,7 @@ class EntryReader:
         budget_bytes: Weight of the entries that are held at once, in bytes; at least 1. A single entry may weigh more.
     """
 
-    def __init__(self, store: BucketStore, budget_bytes: int = BUDGET_BYTES) -> None:
+    def __init__(self, store: EntryStore, budget_bytes: int = BUDGET_BYTES) -> None:
         self._store = store
         self._budget_bytes = budget_bytes
 

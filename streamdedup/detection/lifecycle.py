@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from streamdedup.detection.content import BagTooLarge, grown
 from streamdedup.detection.model import DetectionResult, DetectorOptions, document_number
 from streamdedup.errors import MessageError
-from streamdedup.index.contract import BucketStore, Fence, Listed, ListedDocument
+from streamdedup.index.contract import Index
 from streamdedup.index.documents import (
     Content,
     IndexEntry,
@@ -25,6 +25,7 @@ from streamdedup.index.documents import (
     decide_version,
     deletion_marker,
 )
+from streamdedup.index.values import Fence, Listed, ListedDocument
 from streamdedup.similarity.sketch import Sketch, Sketcher
 from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document, ErrorCode, content_digest
@@ -61,7 +62,7 @@ class Changes:
         sketcher: Makes the sketches that come of it.
     """
 
-    def __init__(self, options: DetectorOptions, store: BucketStore, shingler: Shingler, sketcher: Sketcher) -> None:
+    def __init__(self, options: DetectorOptions, store: Index, shingler: Shingler, sketcher: Sketcher) -> None:
         self._options = options
         self._store = store
         self._shingler = shingler

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from streamdedup.detection.entry_chunks import BUDGET_BYTES, EntryReader
 from streamdedup.detection.model import DetectionResult, DetectorOptions, Prepared, pair_key, pair_side
-from streamdedup.index.contract import BucketStore, Fence, FoundNearCapacity
+from streamdedup.index.contract import DocumentStore
 from streamdedup.index.documents import IndexEntry
+from streamdedup.index.values import Fence, FoundNearCapacity
 from streamdedup.similarity.sketch import Sketcher
 from streamdedup.wire import Match
 
@@ -60,7 +61,7 @@ class Verifier:
     """
 
     def __init__(
-        self, options: DetectorOptions, store: BucketStore, sketcher: Sketcher, budget_bytes: int = BUDGET_BYTES
+        self, options: DetectorOptions, store: DocumentStore, sketcher: Sketcher, budget_bytes: int = BUDGET_BYTES
     ) -> None:
         self._options = options
         self._store = store
@@ -162,7 +163,7 @@ class Verifier:
         """Read the members of the buckets of documents that met crowded ones.
 
         They are met once more after the departures were counted, and read after that: what was deleted before the count
-        is not met any more, and what is deleted after it is not inserted (``BucketStore.insert_copies``).
+        is not met any more, and what is deleted after it is not inserted (``Index.insert_copies``).
 
         Returns:
             The members with their digests, None without any; entries that were read, as many as the budget allows to
@@ -170,7 +171,7 @@ class Verifier:
         """
         if not rows:
             return None, {}
-        departures = self._store.departures()
+        removals = self._store.copy_removals()
         numbers = [prepared.records[row].number for row in rows]
         still_there = set().union(*self._store.insert_and_look_up(numbers, prepared.band_keys[rows], rights).candidates)
         # Not those that came after: a pair with one of them belongs in its alert.
@@ -181,7 +182,7 @@ class Verifier:
             noted += [(entry.number, entry.digest) for entry in entries.values() if not entry.deleted]
             if self._reader.with_room(entries, kept):
                 kept |= entries
-        return FoundNearCapacity(sorted(noted), departures), kept
+        return FoundNearCapacity(sorted(noted), removals), kept
 
     def _within_window(self, a: IndexEntry, b: IndexEntry) -> bool:
         window, silent_until = self._options.window_ms, self._options.silent_until_ms

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectionResult, DetectorOptions
-from streamdedup.index.contract import BucketStore
+from streamdedup.index.contract import Index
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Document
 
@@ -36,7 +36,7 @@ class DetectorRun:
         seconds: Time of the detector and its store.
     """
 
-    def __init__(self, options: DetectorOptions, store: BucketStore) -> None:
+    def __init__(self, options: DetectorOptions, store: Index) -> None:
         self._store = store
         self._detector = Detector(options, store)
         self._fence = store.fence(PARTITION, 0, 0)
@@ -107,7 +107,7 @@ class Trial:
         store: An empty index, open.
     """
 
-    def __init__(self, options: DetectorOptions, store: BucketStore) -> None:
+    def __init__(self, options: DetectorOptions, store: Index) -> None:
         self._run = DetectorRun(options, store)
         self._numbers: dict[str, int] = {}
         self._pairs: list[tuple[int, int, float, bool]] = []

@@ -47,8 +47,8 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from streamdedup.index.contract import ListedClaim, ListedDocument
 from streamdedup.index.documents import Content, IndexEntry, PendingMatches
+from streamdedup.index.values import ListedClaim, ListedDocument
 from streamdedup.position import Log, Partition, Position
 from streamdedup.similarity.sketch import Sketch
 from streamdedup.wire import Match

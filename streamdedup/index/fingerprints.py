@@ -3,8 +3,8 @@
 import msgspec
 
 from streamdedup.errors import IndexMismatch, StoreMisconfigured
-from streamdedup.index.contract import Fingerprint, Opening
 from streamdedup.index.entries import ENTRY_LAYOUT
+from streamdedup.index.values import Fingerprint, Opening
 
 #: Parameters of a fingerprint in which two indexes may differ and still be compared: a newer Unicode changes the class
 #: of few characters, so few texts get other shingles than before.

@@ -13,7 +13,18 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
-from streamdedup.index.contract import (
+from streamdedup.index.documents import (
+    MARKER_LIFETIME_MS,
+    RETURNING_STATES,
+    IndexEntry,
+    InsertResult,
+    InsertState,
+    PendingMatches,
+    decide_version,
+)
+from streamdedup.index.expiry_lists import MemoryExpiryLists
+from streamdedup.index.fingerprints import compare_fingerprints
+from streamdedup.index.values import (
     COPIES_CAP,
     SHOWN_OF_FULL,
     UNKNOWN_LOG,
@@ -34,17 +45,6 @@ from streamdedup.index.contract import (
     is_recreated,
     wall_clock_ms,
 )
-from streamdedup.index.documents import (
-    MARKER_LIFETIME_MS,
-    RETURNING_STATES,
-    IndexEntry,
-    InsertResult,
-    InsertState,
-    PendingMatches,
-    decide_version,
-)
-from streamdedup.index.expiry_lists import MemoryExpiryLists
-from streamdedup.index.fingerprints import compare_fingerprints
 from streamdedup.position import Log, Partition, Position
 
 K = TypeVar("K")
@@ -98,8 +98,8 @@ class _Claim(NamedTuple):
     last: Position
 
 
-class MemoryBucketStore:
-    """A ``BucketStore`` in this process's memory.
+class MemoryIndex:
+    """A ``Index`` in this process's memory.
 
     Args:
         lifetime_ms: How long index entries and pending matches live after they were last written; None for ever. Claims
@@ -144,11 +144,11 @@ class MemoryBucketStore:
         self._claims_listed: MemoryExpiryLists[ListedClaim] = MemoryExpiryLists(lifetime_ms, now_ms)
         self._watermarks: _Expiring[None, dict[Partition, int]] = _Expiring(lifetime_ms, now_ms)
 
-    def emptied(self) -> "MemoryBucketStore":
+    def emptied(self) -> "MemoryIndex":
         """Return a store that was made as this one was."""
-        return MemoryBucketStore(**self._made_with)
+        return MemoryIndex(**self._made_with)
 
-    def become(self, other: "MemoryBucketStore") -> None:
+    def become(self, other: "MemoryIndex") -> None:
         """Take over all that another store has."""
         self.__dict__.update({**other.__dict__, "connections": self.connections})
 
@@ -157,7 +157,7 @@ class MemoryBucketStore:
         self._fingerprint = None
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
-        """See ``BucketStore.open``."""
+        """See ``StoreHealth.open``."""
         if self.builder is not None:
             raise StoreUnavailable("the index is being rebuilt")
         if self._fingerprint is None:
@@ -168,19 +168,19 @@ class MemoryBucketStore:
         return compare_fingerprints(self._fingerprint, fingerprint)
 
     def fence(
-        self, partition: Partition, generation: int, committed: int, note: str = "", state: LogState = UNKNOWN_LOG
+        self, partition: Partition, generation: int, committed: int, attempt_id: str = "", state: LogState = UNKNOWN_LOG
     ) -> Fence:
-        """See ``BucketStore.fence``."""
+        """See ``PartitionStore.fence``."""
         if self._fingerprint is None:
             raise IndexLost("the index is gone")
         stored = self._fences.get(partition)
         if stored is not None and stored > generation:
             raise BatchRefused(f"{partition} is fenced by generation {stored}, ours is {generation}")
         self._fences[partition] = generation
-        if not note:
+        if not attempt_id:
             if stored is None:
                 self._announced.pop(partition, None)
-        elif self._announced.get(partition, "") < note:
+        elif self._announced.get(partition, "") < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks what is committed of {partition}")
         if state.topic_id in self._earlier_topic_ids.get(partition, ()):
             raise BatchRefused(f"{partition} was polled before its topic was deleted and created again")
@@ -190,7 +190,7 @@ class MemoryBucketStore:
         for position in self._pending_matches.all_keys():
             if position.of == partition and (position.incarnation != incarnation or position.offset < committed):
                 self._pending_matches.drop(position)
-        return Fence(partition, generation, self._marks[partition], note, incarnation, recreated)
+        return Fence(partition, generation, self._marks[partition], attempt_id, incarnation, recreated)
 
     def _note_incarnation(self, partition: Partition, state: LogState) -> bool:
         """Count an incarnation where the topic was created again; return whether it was."""
@@ -206,8 +206,8 @@ class MemoryBucketStore:
         self._incarnations[partition] = incarnation, state.topic_id or topic_id
         return recreated
 
-    def noted(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
-        """See ``BucketStore.noted``."""
+    def partition_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
+        """See ``PartitionStore.partition_states``."""
         if self._fingerprint is None:
             return dict.fromkeys(partitions, PartitionState(None))
         return {
@@ -216,21 +216,21 @@ class MemoryBucketStore:
         }
 
     def save_read_start(self, read_start: str, fence: Fence) -> None:
-        """See ``BucketStore.save_read_start``."""
+        """See ``PartitionStore.save_read_start``."""
         self._check([fence])
         self._read_starts[fence.partition] = read_start
 
-    def announce(self, note: str, fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.announce``."""
+    def announce(self, attempt_id: str, fences: Sequence[Fence]) -> None:
+        """See ``PartitionStore.announce``."""
         self._check(fences)
         for fence in fences:
             announced = self._announced.get(fence.partition, "")
-            if announced < fence.note:
+            if announced < fence.attempt_id:
                 raise IndexLost("the index has gone back to an earlier time")
-            self._announced[fence.partition] = max(announced, note)
+            self._announced[fence.partition] = max(announced, attempt_id)
 
     def unfence(self, partition: Partition) -> None:
-        """See ``BucketStore.unfence``."""
+        """See ``PartitionStore.unfence``."""
         self._fences.pop(partition, None)
 
     def _check(self, fences: Sequence[Fence]) -> None:
@@ -244,7 +244,7 @@ class MemoryBucketStore:
                 raise BatchRefused(f"{fence.partition} is fenced by generation {stored}, ours is {fence.generation}")
 
     def insert_entries(self, records: Sequence[IndexEntry], fences: Sequence[Fence]) -> list[InsertResult]:
-        """See ``BucketStore.insert_entries``."""
+        """See ``EntryStore.insert_entries``."""
         self._check(fences)
         return [self._put(record) for record in records]
 
@@ -256,7 +256,7 @@ class MemoryBucketStore:
         return InsertResult(state, stored if state in RETURNING_STATES else None)
 
     def replace_entries(self, records: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.replace_entries``."""
+        """See ``EntryStore.replace_entries``."""
         self._check(fences)
         for record in records:
             if decide_version(self._records.get(record.number), record) in (InsertState.CREATED, InsertState.REPLACED):
@@ -265,7 +265,7 @@ class MemoryBucketStore:
     def insert_and_look_up(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
     ) -> Hits:
-        """See ``BucketStore.insert_and_look_up``."""
+        """See ``Index.insert_and_look_up``."""
         self._check(fences)
         candidates: list[dict[int, int]] = [{} for _ in numbers]
         full: Counter[int] = Counter()
@@ -289,32 +289,32 @@ class MemoryBucketStore:
     def remove_from_buckets(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
     ) -> None:
-        """See ``BucketStore.remove_from_buckets``."""
+        """See ``Index.remove_from_buckets``."""
         self._check(fences)
         for number, keys in zip(numbers, band_keys.tolist(), strict=True):
             for bucket_key in enumerate(keys):
                 (self._buckets.get(bucket_key) or {}).pop(number, None)
 
     def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.remove_copies``."""
+        """See ``Index.remove_copies``."""
         self._check(fences)
         for number, digest in documents:
             (self._copies.get(digest) or {}).pop(number, None)
             self._departures_count += 1
             self._last_departures[digest] = self._departures_count
 
-    def departures(self) -> dict[int, int]:
-        """See ``BucketStore.departures``."""
+    def copy_removals(self) -> dict[int, int]:
+        """See ``Index.copy_removals``."""
         return {0: self._departures_count}
 
     def insert_copies(
-        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], met: FoundNearCapacity | None = None
+        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], found: FoundNearCapacity | None = None
     ) -> list[list[int]]:
-        """See ``BucketStore.insert_copies``."""
+        """See ``Index.insert_copies``."""
         self._check(fences)
-        if met is not None:
-            for number, digest in met.documents:
-                if self._last_departures.get(digest, 0) <= met.departures[0]:
+        if found is not None:
+            for number, digest in found.documents:
+                if self._last_departures.get(digest, 0) <= found.removals[0]:
                     self._enter_copy(number, digest)
         return [self._enter_copy(number, digest) for number, digest in documents]
 
@@ -324,12 +324,12 @@ class MemoryBucketStore:
         return others
 
     def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
-        """See ``BucketStore.get_entries``."""
+        """See ``EntryStore.get_entries``."""
         found = ((number, self._records.get(number)) for number in numbers)
         return {number: record for number, record in found if record is not None}
 
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
-        """See ``BucketStore.read_entries``."""
+        """See ``EntryStore.read_entries``."""
         read: dict[int, IndexEntry | None] = {}
         weight_bytes = 0
         for number in numbers:
@@ -342,7 +342,7 @@ class MemoryBucketStore:
     def save_pending_matches(
         self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
     ) -> list[PendingMatches]:
-        """See ``BucketStore.save_pending_matches``."""
+        """See ``PairStore.save_pending_matches``."""
         self._check(fences)
         saved = []
         for position, new in pending:
@@ -361,9 +361,9 @@ class MemoryBucketStore:
         self,
         claims: Sequence[tuple[bytes, Position]],
         fences: Sequence[Fence],
-        met: Sequence[tuple[bytes, Position]] = (),
+        extended: Sequence[tuple[bytes, Position]] = (),
     ) -> list[bool]:
-        """See ``BucketStore.claim_pairs``."""
+        """See ``PairStore.claim_pairs``."""
         self._check(fences)
         owned = []
         for pair_key, position in claims:
@@ -371,18 +371,18 @@ class MemoryBucketStore:
             owner = position if claim is None else claim.owner
             self._claims.set(pair_key, _Claim(owner, position))
             owned.append(owner == position)
-        for pair_key, position in met:
+        for pair_key, position in extended:
             claim = self._claims.get(pair_key)
             if claim is not None:
                 self._claims.set(pair_key, claim._replace(last=position))
         return owned
 
     def count_claims(self) -> int:
-        """See ``BucketStore.count_claims``."""
+        """See ``StoreHealth.count_claims``."""
         return len(self._claims)
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.set_clusters``."""
+        """See ``EntryStore.set_clusters``."""
         self._check(fences)
         for number, position, cluster in clusters:
             record = self._records.get(number)
@@ -392,7 +392,7 @@ class MemoryBucketStore:
     def finish(
         self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
     ) -> None:
-        """See ``BucketStore.finish``."""
+        """See ``PartitionStore.finish``."""
         self._check(fences)
         for partition, offset in committed.items():
             self._marks[partition] = max(self._marks.get(partition, 0), offset)
@@ -400,11 +400,11 @@ class MemoryBucketStore:
             self._pending_matches.drop(position)
 
     def is_late(self, time_ms: int) -> bool:
-        """See ``BucketStore.is_late``."""
+        """See ``BacklogStore.is_late``."""
         return is_late(time_ms, self._lifetime_ms, self._now_ms())
 
     def list_expiring(self, listed: Listed, fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.list_expiring``."""
+        """See ``BacklogStore.list_expiring``."""
         self._check(fences)
         for log, documents in by_log(listed.documents).items():
             self._documents_listed.append(log, documents)
@@ -412,13 +412,13 @@ class MemoryBucketStore:
             self._claims_listed.append(log, claims)
 
     def watermarks(self) -> dict[Partition, int]:
-        """See ``BucketStore.watermarks``."""
+        """See ``BacklogStore.watermarks``."""
         return dict(self._watermarks.get(None) or {})
 
     def set_watermarks(
         self, watermarks: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
     ) -> dict[Partition, int]:
-        """See ``BucketStore.set_watermarks``."""
+        """See ``BacklogStore.set_watermarks``."""
         self._check(fences)
         before = self.watermarks()
         if not before and not extend:
@@ -431,7 +431,7 @@ class MemoryBucketStore:
         return dict(merged)
 
     def expired(self, logs: Sequence[Log], watermark_ms: int, count: int) -> list[Listed]:
-        """See ``BucketStore.expired``."""
+        """See ``BacklogStore.expired``."""
         limit_ms = watermark_ms - (self._lifetime_ms or 0)
         limit_of_claims_ms = limit_ms - (self._lifetime_ms or 0)
         return [
@@ -445,7 +445,7 @@ class MemoryBucketStore:
         ]
 
     def evict(self, listed: Listed, fence: Fence) -> None:
-        """See ``BucketStore.evict``."""
+        """See ``BacklogStore.evict``."""
         self._check([fence])
         for number, position, time_ms in listed.documents:
             record = self._records.get(number)
@@ -459,19 +459,19 @@ class MemoryBucketStore:
         self._claims_listed.remove_first(fence.log, listed.claims)
 
     def connections_count(self) -> int:
-        """See ``BucketStore.connections_count``."""
+        """See ``StoreHealth.connections_count``."""
         return self.connections
 
     def ping(self) -> None:
-        """See ``BucketStore.ping``."""
+        """See ``StoreHealth.ping``."""
 
     def stats(self) -> StoreStats:
-        """See ``BucketStore.stats``."""
+        """See ``StoreHealth.stats``."""
         return StoreStats(used_bytes=None, limit_bytes=None)
 
     def count_documents(self) -> int:
-        """See ``BucketStore.count_documents``."""
+        """See ``StoreHealth.count_documents``."""
         return len(self._records)
 
     def close(self) -> None:
-        """See ``BucketStore.close``."""
+        """See ``StoreHealth.close``."""

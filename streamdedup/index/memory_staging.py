@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from streamdedup.errors import BatchRefused, StoreUnavailable
-from streamdedup.index.contract import Fence, Fingerprint
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.memory import MemoryIndex
+from streamdedup.index.values import Fence, Fingerprint
 from streamdedup.position import Partition
 
 
@@ -15,7 +15,7 @@ class MemoryStagingIndex:
         index: The index that it is to become.
     """
 
-    def __init__(self, index: MemoryBucketStore) -> None:
+    def __init__(self, index: MemoryIndex) -> None:
         self._index = index
         self.store = index.emptied()
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from streamdedup.index.contract import BucketStore, Fence, Fingerprint
+from streamdedup.index.contract import Index
+from streamdedup.index.values import Fence, Fingerprint
 from streamdedup.position import Partition
 
 
@@ -17,7 +18,7 @@ class StagingIndex(Protocol):
     """
 
     @property
-    def store(self) -> BucketStore:
+    def store(self) -> Index:
         """See the attributes."""
 
     def begin(self, is_lost: Callable[[], bool], tick: Callable[[], None] = lambda: None) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from streamdedup.errors import SettingsError
-from streamdedup.index.contract import BucketStore
+from streamdedup.index.contract import Index
 from streamdedup.kafka.protocols import Source
 
 #: Called with the name of each point when the daemon reaches it.
@@ -33,7 +33,7 @@ STORE_STEPS = {
         "remove_copies",
         "replace_entries",
         "insert_and_look_up",
-        "departures",
+        "copy_removals",
         "insert_copies",
         "save_pending_matches",
         "claim_pairs",
@@ -103,9 +103,9 @@ class Steps:
     def __init__(self, on_point: OnPoint) -> None:
         self._on_point = on_point
 
-    def of_store(self, store: BucketStore) -> BucketStore:
+    def of_store(self, store: Index) -> Index:
         """Return an index that delegates to an index and reports its steps."""
-        return cast(BucketStore, _Wrapper(store, STORE_STEPS, self._on_point))
+        return cast(Index, _Wrapper(store, STORE_STEPS, self._on_point))
 
     def of_producer(self, producer: Any) -> Any:
         """Return a producer of the Kafka client that delegates to a producer and reports its steps."""

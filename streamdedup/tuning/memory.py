@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
-from streamdedup.index.contract import BucketStore, Fence
+from streamdedup.index.contract import Index
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.claims import CLAIM_LIFETIMES
+from streamdedup.index.values import Fence
 from streamdedup.position import Partition, Position
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.rows import TuningRow, Workload
@@ -51,7 +52,7 @@ _SEED: Final = 1
 class MeasuredServer(Protocol):
     """A server whose memory can be read."""
 
-    def index(self, bands: int, bucket_layout: str) -> AbstractContextManager[BucketStore]:
+    def index(self, bands: int, bucket_layout: str) -> AbstractContextManager[Index]:
         """Create an empty index, and delete it at the end."""
 
     def used_bytes(self) -> int:
@@ -263,7 +264,7 @@ class Measurement:
             used.append(self._server.used_bytes())
         return np.diff(used) / [1, bands, bands, 1]
 
-    def _insert_entries(self, store: BucketStore, fence: Fence, form: EntryForm, size: int) -> None:
+    def _insert_entries(self, store: Index, fence: Fence, form: EntryForm, size: int) -> None:
         """Insert the entries of the sample, again and again under new document numbers."""
         detector = Detector(replace(self._options, shingles=form.shingles, exact_limit=form.exact_limit), store)
         entries = cycle(

@@ -25,7 +25,7 @@ ONCE = (
     "committed",
     "fence",
     "save_read_start",
-    "departures",
+    "copy_removals",
     "insert_copies",
     "init_transactions",
     "set_watermarks",
@@ -120,7 +120,7 @@ def crash_and_go_on(installation, point: str, passage: int, **settings: str) -> 
 @pytest.mark.parametrize(("point", "passage"), CASES)
 def test_a_crash_loses_and_doubles_nothing(filled, point, passage):
     # Copies have buckets of their own where the others hold half of what they can; no bucket of the corpus holds nine.
-    crowded = {"profiles.articles.bucket_cap": "8"} if point.endswith(("_copies", "_departures")) else {}
+    crowded = {"profiles.articles.bucket_cap": "8"} if point.endswith(("_copies", "_copy_removals")) else {}
     ordered = {"profiles.articles.records_in_order": "true"} if point.endswith(OF_A_BACKLOG) else {}
     crash_and_go_on(filled, point, passage, **crowded, **ordered)
     verdict = judge_topics(filled.kafka, filled.topic, filled.duplicates)

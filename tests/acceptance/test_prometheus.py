@@ -401,7 +401,7 @@ def raise_fences(installation: Installation, redis_url: str) -> None:
         store = redis_store(settings, "articles", client)
         for number in range(PARTITIONS):
             partition = Partition(installation.topic, number)
-            store.fence(partition, 1_000_000, 0, store.noted([partition])[partition].announced)
+            store.fence(partition, 1_000_000, 0, store.partition_states([partition])[partition].announced)
 
 
 def test_every_query_of_the_dashboard_belongs_to_an_event():

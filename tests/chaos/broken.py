@@ -12,10 +12,10 @@ from kafka.errors import KafkaError
 
 from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.errors import StoreUnavailable
-from streamdedup.index.contract import Hits
 from streamdedup.index.documents import PendingMatches
 from streamdedup.index.redis.partitions import RedisPartitions
-from streamdedup.index.redis.store import RedisBucketStore
+from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.values import Hits
 from streamdedup.kafka import producer
 from streamdedup.kafka.errors import CLIENT_ERRORS
 from tests.buckets import members_in_set
@@ -57,12 +57,12 @@ def no_claim(_passing: Passing) -> None:
     def claim_pairs(_self: Any, claims: Any, _fences: Any, _met: Any = ()) -> list[bool]:
         return [True] * len(claims)
 
-    RedisBucketStore.claim_pairs = claim_pairs
+    RedisIndex.claim_pairs = claim_pairs
 
 
 def read_then_add(passing: Passing) -> None:
     """Read the buckets first, and add the documents in a second call."""
-    add = RedisBucketStore.insert_and_look_up
+    add = RedisIndex.insert_and_look_up
 
     def insert_and_look_up(self: Any, numbers: Any, band_keys: Any, fences: Any) -> Hits:
         before = [_members(self, row, band_keys) for row in range(len(numbers))]
@@ -80,7 +80,7 @@ def read_then_add(passing: Passing) -> None:
             candidates.append(met)
         return Hits(candidates)
 
-    RedisBucketStore.insert_and_look_up = insert_and_look_up
+    RedisIndex.insert_and_look_up = insert_and_look_up
 
 
 def _members(store: Any, row: int, band_keys: Any) -> list[set[int]]:
@@ -90,7 +90,7 @@ def _members(store: Any, row: int, band_keys: Any) -> list[set[int]]:
 
 
 def reused_producer(_passing: Passing) -> None:
-    """After a failure abort the transaction, rewind the batch, and keep producer, consumer and fences."""
+    """After a failure abort the transaction, put the batch back, and go on with the same producer and consumer."""
     _keep_source()
     publish = producer.TransactionalSink.publish
 
@@ -101,13 +101,12 @@ def reused_producer(_passing: Passing) -> None:
             self._spent = None
             with contextlib.suppress(*CLIENT_ERRORS):
                 self._producer.abort_transaction()
-            # For this error the loop rewinds the batch and keeps its clients.
+            # The loop puts a batch back for this, and keeps its clients.
             raise StoreUnavailable(f"aborted: {error}") from error
 
     producer.TransactionalSink.publish = publish_or_abort
-    # It never opens new clients, continues at the rewound position, and believes its old fences.
+    # It never opens new clients, and goes on where the batch was put back.
     PartitionOwnership._behind = lambda _self, _partition, _start, _committed: None
-    PartitionOwnership.reset = lambda _self: None
 
 
 def no_fence(_passing: Passing) -> None:
@@ -127,7 +126,7 @@ def no_partners(_passing: Passing) -> None:
     def save_pending_matches(_self: Any, pending: Any, _fences: Any) -> list[PendingMatches]:
         return [new for _, new in pending]
 
-    RedisBucketStore.save_pending_matches = save_pending_matches
+    RedisIndex.save_pending_matches = save_pending_matches
 
 
 def _keep_source() -> None:

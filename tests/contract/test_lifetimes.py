@@ -4,17 +4,17 @@ import re
 
 import pytest
 
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.servers import OneServer
-from tests.lifetimes import LIFETIME_MS, VARIANTS, RedisIndex, check_lifetimes
+from tests.lifetimes import LIFETIME_MS, VARIANTS, TimedRedisIndex, check_lifetimes
 
 
-class MemoryIndex:
+class TimedMemoryIndex:
     """An index in memory, of which there is one store."""
 
     def __init__(self) -> None:
         self._now_ms = 0
-        self._store = MemoryBucketStore(lifetime_ms=LIFETIME_MS, now_ms=lambda: float(self._now_ms))
+        self._store = MemoryIndex(lifetime_ms=LIFETIME_MS, now_ms=lambda: float(self._now_ms))
         self._store.open({})
 
     def open(self):
@@ -26,11 +26,11 @@ class MemoryIndex:
 
 @pytest.fixture
 def index(redis_client):
-    return RedisIndex(redis_client, OneServer(redis_client))
+    return TimedRedisIndex(redis_client, OneServer(redis_client))
 
 
 def test_nothing_in_memory_goes_before_its_time():
-    check_lifetimes(MemoryIndex())
+    check_lifetimes(TimedMemoryIndex())
 
 
 def test_nothing_on_a_server_goes_before_its_time(index):

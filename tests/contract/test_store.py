@@ -1,4 +1,4 @@
-"""One suite for every ``BucketStore``: what the contract says, shown on each implementation."""
+"""One suite for every ``Index``: what the contract says, shown on each implementation."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -14,10 +14,18 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
-from streamdedup.index.contract import (
+from streamdedup.index.contract import Index
+from streamdedup.index.documents import MARKER_LIFETIME_MS, IndexEntry, InsertState, PendingMatches, deletion_marker
+from streamdedup.index.expiry_lists import SLICES_PER_LIFETIME
+from streamdedup.index.memory import MemoryIndex
+from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.index.redis.connection import connect, connect_cluster
+from streamdedup.index.redis.servers import OneServer, Servers
+from streamdedup.index.redis.staging import RedisStagingIndex
+from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.values import (
     COPIES_CAP,
     SHOWN_OF_FULL,
-    BucketStore,
     Fence,
     FoundNearCapacity,
     Listed,
@@ -27,14 +35,6 @@ from streamdedup.index.contract import (
     Opening,
     PartitionState,
 )
-from streamdedup.index.documents import MARKER_LIFETIME_MS, IndexEntry, InsertState, PendingMatches, deletion_marker
-from streamdedup.index.expiry_lists import SLICES_PER_LIFETIME
-from streamdedup.index.memory import MemoryBucketStore
-from streamdedup.index.redis.buckets import LAYOUTS
-from streamdedup.index.redis.connection import connect, connect_cluster
-from streamdedup.index.redis.servers import OneServer, Servers
-from streamdedup.index.redis.staging import RedisStagingIndex
-from streamdedup.index.redis.store import RedisBucketStore
 from streamdedup.position import Log, Partition, Position
 from tests.entries import content_of, pending_of
 from tests.servers import wait_until
@@ -45,7 +45,7 @@ PARTITION = Partition("articles", 0)
 OTHER_PARTITION = Partition("articles", 1)
 LOG, OTHER_LOG = Log(*PARTITION), Log(*OTHER_PARTITION)
 FINGERPRINT = {"version": 1, "bands": BANDS, "unicode": "15.0"}
-MakeStore = Callable[..., BucketStore]
+MakeStore = Callable[..., Index]
 
 _namespaces = itertools.count()
 
@@ -54,8 +54,8 @@ def _make_redis_store(servers: redis.Redis | Servers) -> MakeStore:
     if isinstance(servers, redis.Redis):
         servers = OneServer(servers)
 
-    def make(**options: Any) -> BucketStore:
-        return RedisBucketStore(servers, namespace=f"contract:{next(_namespaces)}", bands=BANDS, **options)
+    def make(**options: Any) -> Index:
+        return RedisIndex(servers, namespace=f"contract:{next(_namespaces)}", bands=BANDS, **options)
 
     return make
 
@@ -69,7 +69,7 @@ MORE_PLACES = ["fakeredis", "cluster", "cluster-packed"]
 def make_store(request: pytest.FixtureRequest) -> Iterator[MakeStore]:
     place, *forms = request.param.split("-")
     if place == "memory":
-        yield lambda **options: MemoryBucketStore(**{k: v for k, v in options.items() if k != "shards"})
+        yield lambda **options: MemoryIndex(**{k: v for k, v in options.items() if k != "shards"})
         return
     if place == "cluster":
         cluster = request.getfixturevalue("cluster_of_redis")
@@ -86,14 +86,14 @@ def make_store(request: pytest.FixtureRequest) -> Iterator[MakeStore]:
 
 
 @pytest.fixture
-def store(make_store: MakeStore) -> BucketStore:
+def store(make_store: MakeStore) -> Index:
     store = make_store()
     store.open(FINGERPRINT)
     return store
 
 
 @pytest.fixture
-def fence(store: BucketStore) -> Fence:
+def fence(store: Index) -> Fence:
     return store.fence(PARTITION, 1, 0)
 
 
@@ -115,7 +115,7 @@ def keys(*rows: tuple[int, ...]) -> np.ndarray:
     return np.array(rows, dtype=np.uint32).reshape(len(rows), BANDS)
 
 
-def put(store: BucketStore, fence: Fence, *records: IndexEntry) -> list[InsertState]:
+def put(store: Index, fence: Fence, *records: IndexEntry) -> list[InsertState]:
     return [result.state for result in store.insert_entries(records, [fence])]
 
 
@@ -140,16 +140,16 @@ class TestOpen:
 
 class TestFence:
     def test_the_first_fence_of_a_partition_finds_no_mark(self, store):
-        assert store.noted([PARTITION]) == {PARTITION: PartitionState(None)}
-        assert store.noted([]) == {}
+        assert store.partition_states([PARTITION]) == {PARTITION: PartitionState(None)}
+        assert store.partition_states([]) == {}
         assert store.fence(PARTITION, 3, 40) == Fence(PARTITION, 3, 40)
-        assert store.noted([PARTITION])[PARTITION].mark == 40
+        assert store.partition_states([PARTITION])[PARTITION].high_water_mark == 40
 
     def test_the_mark_is_raised_to_what_is_committed_and_never_lowered(self, store):
         store.fence(PARTITION, 1, 40)
-        assert store.fence(PARTITION, 2, 30).mark == 40
-        assert store.fence(PARTITION, 2, 50).mark == 50
-        assert store.fence(PARTITION, 2, 0).mark == 50
+        assert store.fence(PARTITION, 2, 30).high_water_mark == 40
+        assert store.fence(PARTITION, 2, 50).high_water_mark == 50
+        assert store.fence(PARTITION, 2, 0).high_water_mark == 50
 
     def test_a_lower_generation_cannot_take_a_partition_back(self, store):
         store.fence(PARTITION, 5, 0)
@@ -277,7 +277,7 @@ class TestReadingEntries:
     def test_no_more_is_read_than_the_limit_and_one_entry_for_each_part(self, store, fence):
         heavy = [structs.replace(a_record(n, offset=n), content=content_of(hashes_count=2_500)) for n in range(60)]
         put(store, fence, *heavy)
-        parts = 1 if isinstance(store, MemoryBucketStore) else 4 * BANDS
+        parts = 1 if isinstance(store, MemoryIndex) else 4 * BANDS
         few, most = store.read_entries(range(60), 50_000), store.read_entries(range(60), 10**9)
         assert 0 < len(few) <= 5 + parts
         assert len(most) == 60
@@ -479,13 +479,13 @@ class TestCopies:
 
     def test_those_met_in_a_crowd_are_inserted_before_and_only_the_others_are_answered(self, store, fence):
         a, b, c = b"a" * 16, b"b" * 16, b"c" * 16
-        met = FoundNearCapacity([(1, a), (2, b), (3, c)], store.departures())
+        met = FoundNearCapacity([(1, a), (2, b), (3, c)], store.copy_removals())
         assert store.insert_copies([(4, a), (5, a)], [fence], met) == [[1], ANY_ORDER(1, 4)]
         assert store.insert_copies([(6, b), (7, c)], [fence]) == [[2], [3]]
 
     def test_one_that_has_left_since_it_was_met_does_not_come_back(self, store, fence):
         a, b = b"a" * 16, b"bbbbbbbbbbbbbbbb"
-        met = FoundNearCapacity([(1, a), (2, b)], store.departures())
+        met = FoundNearCapacity([(1, a), (2, b)], store.copy_removals())
         store.remove_copies([(1, a)], [fence])
         assert store.insert_copies([(3, a), (4, b)], [fence], met) == [[], [2]]
         assert store.insert_copies([(5, a)], [fence]) == [[3]]
@@ -493,14 +493,14 @@ class TestCopies:
     def test_one_that_is_met_after_a_departure_is_inserted(self, store, fence):
         a = b"a" * 16
         store.remove_copies([(1, a)], [fence])
-        assert store.insert_copies([(3, a)], [fence], FoundNearCapacity([(2, a)], store.departures())) == [[2]]
+        assert store.insert_copies([(3, a)], [fence], FoundNearCapacity([(2, a)], store.copy_removals())) == [[2]]
 
     def test_departures_of_other_contents_are_counted_and_keep_nobody_out(self, store, fence):
-        met = FoundNearCapacity([(1, b"a" * 16)], store.departures())
-        before = sum(met.departures.values())
+        met = FoundNearCapacity([(1, b"a" * 16)], store.copy_removals())
+        before = sum(met.removals.values())
         for letter in b"bcdefgh":
             store.remove_copies([(9, bytes([letter]) * 16)], [fence])
-        assert sum(store.departures().values()) == before + 7
+        assert sum(store.copy_removals().values()) == before + 7
         assert store.insert_copies([(2, b"a" * 16)], [fence], met) == [[1]]
 
     def test_a_late_daemon_may_not_enter(self, store, fence):
@@ -543,7 +543,7 @@ class TestPartnersAndClaims:
         store.finish({PARTITION: 4}, [position], [fence])
         asked = [(position, PendingMatches()), (Position(*PARTITION, 4), PendingMatches())]
         assert store.save_pending_matches(asked, [fence]) == [PendingMatches(), PendingMatches()]
-        assert store.fence(PARTITION, 1, 0).mark == 4
+        assert store.fence(PARTITION, 1, 0).high_water_mark == 4
 
     def test_a_pair_belongs_to_the_position_that_asked_first(self, store, fence):
         first, second = Position(*PARTITION, 1), Position(*OTHER_PARTITION, 1)
@@ -613,7 +613,7 @@ class TestDropping:
         (key,) = redis_client.keys("*fingerprint")
         redis_client.rename(key, key.replace(b"fingerprint", b"dropping"))
         assert store.open(FINGERPRINT, create=False) is None
-        assert store.noted([PARTITION]) == {PARTITION: PartitionState(None)}
+        assert store.partition_states([PARTITION]) == {PARTITION: PartitionState(None)}
 
 
 class TestLoss:
@@ -669,7 +669,7 @@ class TestExpiry:
 
     def test_memory_forgets_after_the_same_time(self):
         now = [0.0]
-        store = MemoryBucketStore(lifetime_ms=60, now_ms=lambda: now[0])
+        store = MemoryIndex(lifetime_ms=60, now_ms=lambda: now[0])
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
         put(store, fence, a_record())
@@ -706,7 +706,7 @@ _OPERATIONS = st.lists(
 )
 
 
-def _apply(store: BucketStore, fence: Fence, operation: tuple) -> object:
+def _apply(store: Index, fence: Fence, operation: tuple) -> object:
     match operation:
         case ("put", number, offset, content, other):
             partition = OTHER_PARTITION if other else PARTITION
@@ -730,7 +730,7 @@ def _apply(store: BucketStore, fence: Fence, operation: tuple) -> object:
     return _apply_to_backlog(store, fence, operation)
 
 
-def _apply_to_backlog(store: BucketStore, fence: Fence, operation: tuple) -> object:
+def _apply_to_backlog(store: Index, fence: Fence, operation: tuple) -> object:
     match operation:
         case ("list", number, offset, other):
             partition = OTHER_PARTITION if other else PARTITION
@@ -755,8 +755,8 @@ def connected_cluster(cluster_of_redis):
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(operations=_OPERATIONS, cap=st.sampled_from([None, 2]))
 def test_redis_does_what_memory_does_on_any_sequence(redis_client, connected_cluster, operations, cap):
-    stores: list[BucketStore] = [
-        MemoryBucketStore(bucket_cap=cap, **LATE),
+    stores: list[Index] = [
+        MemoryIndex(bucket_cap=cap, **LATE),
         _make_redis_store(redis_client)(bucket_cap=cap, **LATE),
         _make_redis_store(connected_cluster)(bucket_cap=cap, **LATE),
     ]
@@ -952,12 +952,12 @@ class TestIncarnations:
         assert store.fence(PARTITION, 2, 0, state=LogState(NEXT_TOPIC_ID, 500)) == Fence(
             PARTITION, 2, 0, incarnation=1, recreated=True
         )
-        assert store.noted([PARTITION]) == {PARTITION: PartitionState(0)}
+        assert store.partition_states([PARTITION]) == {PARTITION: PartitionState(0)}
 
     def test_it_is_counted_once(self, store):
         store.fence(PARTITION, 1, 100, state=LogState(TOPIC_ID))
         fences = [store.fence(PARTITION, 2, offset, state=LogState(NEXT_TOPIC_ID)) for offset in (0, 5, 3)]
-        assert [(fence.mark, fence.incarnation, fence.recreated) for fence in fences] == [
+        assert [(fence.high_water_mark, fence.incarnation, fence.recreated) for fence in fences] == [
             (0, 1, True),
             (5, 1, False),
             (5, 1, False),
@@ -985,28 +985,28 @@ class TestIncarnations:
         fence = store.fence(PARTITION, 2, 0, state=LogState(NEXT_TOPIC_ID))
         store.finish({PARTITION: 7}, [], [fence])
         fence = store.fence(PARTITION, 3, 2, state=LogState(NEXT_TOPIC_ID))
-        assert (fence.mark, fence.incarnation, fence.recreated) == (7, 1, False)
+        assert (fence.high_water_mark, fence.incarnation, fence.recreated) == (7, 1, False)
 
     def test_an_id_that_was_not_known_is_taken_up(self, store):
         store.fence(PARTITION, 1, 100)
-        assert store.fence(PARTITION, 1, 0, state=LogState(TOPIC_ID)).mark == 100
-        assert store.fence(PARTITION, 1, 0).mark == 100
-        assert store.fence(PARTITION, 1, 0, state=LogState(NEXT_TOPIC_ID)).mark == 0
+        assert store.fence(PARTITION, 1, 0, state=LogState(TOPIC_ID)).high_water_mark == 100
+        assert store.fence(PARTITION, 1, 0).high_water_mark == 100
+        assert store.fence(PARTITION, 1, 0, state=LogState(NEXT_TOPIC_ID)).high_water_mark == 0
 
     @pytest.mark.parametrize("topic_id", ["", TOPIC_ID])
     def test_a_partition_that_ends_below_its_mark_is_the_next_incarnation(self, store, topic_id):
         store.fence(PARTITION, 1, 100, state=LogState(topic_id, 100))
         states = [LogState(topic_id, end) for end in (100, 99, 30)]
         fences = [store.fence(PARTITION, 1, 10, state=state) for state in states]
-        assert [(fence.mark, fence.incarnation) for fence in fences] == [(100, 0), (10, 1), (10, 1)]
+        assert [(fence.high_water_mark, fence.incarnation) for fence in fences] == [(100, 0), (10, 1), (10, 1)]
 
     def test_each_partition_has_incarnations_of_its_own(self, store):
         for partition in (PARTITION, OTHER_PARTITION):
             store.fence(partition, 1, 100, state=LogState(TOPIC_ID))
         # Created again with one partition; the other is added later.
-        assert store.fence(PARTITION, 2, 0, state=LogState(NEXT_TOPIC_ID)).mark == 0
-        assert store.noted([OTHER_PARTITION])[OTHER_PARTITION].mark == 100
-        assert store.fence(OTHER_PARTITION, 3, 0, state=LogState(NEXT_TOPIC_ID)).mark == 0
+        assert store.fence(PARTITION, 2, 0, state=LogState(NEXT_TOPIC_ID)).high_water_mark == 0
+        assert store.partition_states([OTHER_PARTITION])[OTHER_PARTITION].high_water_mark == 100
+        assert store.fence(OTHER_PARTITION, 3, 0, state=LogState(NEXT_TOPIC_ID)).high_water_mark == 0
 
     def test_its_records_follow_the_order_of_another_partition(self, store):
         fence = store.fence(PARTITION, 1, 100, state=LogState(TOPIC_ID))
@@ -1063,7 +1063,7 @@ class TestAttempts:
         fence = store.fence(PARTITION, 1, 7)
         store.save_read_start("7 0 one", fence)
         store.save_read_start("7 1 two", fence)
-        assert store.noted([PARTITION, OTHER_PARTITION]) == {
+        assert store.partition_states([PARTITION, OTHER_PARTITION]) == {
             PARTITION: PartitionState(7, "", "7 1 two"),
             OTHER_PARTITION: PartitionState(None),
         }
@@ -1073,20 +1073,20 @@ class TestAttempts:
         store.save_read_start("7 0 one", first)
         store.finish({PARTITION: 9}, [], [first])
         store.fence(PARTITION, 2, 9)
-        assert store.noted([PARTITION])[PARTITION] == PartitionState(9, "", "7 0 one")
+        assert store.partition_states([PARTITION])[PARTITION] == PartitionState(9, "", "7 0 one")
 
     def test_an_earlier_owner_is_refused(self, store):
         earlier = store.fence(PARTITION, 1, 7)
         store.save_read_start("7 0 two", store.fence(PARTITION, 2, 7))
         with pytest.raises(BatchRefused):
             store.save_read_start("7 0 one", earlier)
-        assert store.noted([PARTITION])[PARTITION].read_start == "7 0 two"
+        assert store.partition_states([PARTITION])[PARTITION].read_start == "7 0 two"
 
 
 class TestAnnouncements:
     def test_what_is_announced_is_known_of_its_partitions_only(self, store):
         store.announce(EARLIER, [store.fence(PARTITION, 1, 7)])
-        assert store.noted([PARTITION, OTHER_PARTITION]) == {
+        assert store.partition_states([PARTITION, OTHER_PARTITION]) == {
             PARTITION: PartitionState(7, EARLIER),
             OTHER_PARTITION: PartitionState(None),
         }
@@ -1095,7 +1095,7 @@ class TestAnnouncements:
         fence = store.fence(PARTITION, 1, 0)
         store.announce(LATER, [fence])
         store.announce(EARLIER, [fence])
-        assert store.noted([PARTITION])[PARTITION].announced == LATER
+        assert store.partition_states([PARTITION])[PARTITION].announced == LATER
 
     def test_a_partition_is_taken_over_if_what_is_committed_was_announced(self, store):
         store.announce(EARLIER, [store.fence(PARTITION, 1, 0)])
@@ -1106,17 +1106,17 @@ class TestAnnouncements:
     def test_what_a_group_announced_that_was_deleted_counts_no_more(self, store):
         store.announce(LATER, [store.fence(PARTITION, 1, 0)])
         store.fence(PARTITION, 2, 0)
-        assert store.noted([PARTITION])[PARTITION].announced == LATER
+        assert store.partition_states([PARTITION])[PARTITION].announced == LATER
         store.unfence(PARTITION)
         store.fence(PARTITION, 1, 0)
         with pytest.raises(IndexLost, match="gone back"):
             store.fence(PARTITION, 3, 0, EARLIER)
 
     def test_nothing_is_announced_where_what_is_committed_is_not_known(self, store):
-        fence = replace(store.fence(PARTITION, 1, 0), note=EARLIER)
+        fence = replace(store.fence(PARTITION, 1, 0), attempt_id=EARLIER)
         with pytest.raises(IndexLost, match="gone back"):
             store.announce(LATER, [fence])
-        assert store.noted([PARTITION])[PARTITION].announced == ""
+        assert store.partition_states([PARTITION])[PARTITION].announced == ""
 
     def test_a_later_generation_refuses_announcements_of_the_one_before(self, store):
         old = store.fence(PARTITION, 1, 0)
@@ -1127,7 +1127,7 @@ class TestAnnouncements:
     def test_unfencing_leaves_what_was_announced(self, store):
         store.announce(LATER, [store.fence(PARTITION, 9, 0)])
         store.unfence(PARTITION)
-        assert store.fence(PARTITION, 1, 0, LATER).note == LATER
+        assert store.fence(PARTITION, 1, 0, LATER).attempt_id == LATER
 
 
 class TestDrafts:
@@ -1136,8 +1136,7 @@ class TestDrafts:
         """The index and two drafts of it, on a server."""
         connections = [connect(redis_url) for _ in range(3)]
         stores = [
-            RedisBucketStore(each, namespace="sd:articles", bands=BANDS, draft=at > 0)
-            for at, each in enumerate(connections)
+            RedisIndex(each, namespace="sd:articles", bands=BANDS, draft=at > 0) for at, each in enumerate(connections)
         ]
         stores[0].open(FINGERPRINT)
         yield (
@@ -1151,7 +1150,7 @@ class TestDrafts:
         store, draft, _ = drafts
         old = store.fence(PARTITION, 1, 3)
         assert draft.begin(lambda: True)
-        assert store.noted([PARTITION]) == {PARTITION: PartitionState(None)}
+        assert store.partition_states([PARTITION]) == {PARTITION: PartitionState(None)}
         for refused in (lambda: store.fence(PARTITION, 2, 3), lambda: store.insert_entries([a_record()], [old])):
             with pytest.raises(IndexLost):
                 refused()
@@ -1233,13 +1232,13 @@ class TestDrafts:
         before = {key: redis_client.dump(key) for key in redis_client.scan_iter()}
         draft.begin(lambda: True)
         fence = draft.take_over(PARTITION, 2, 3)
-        assert draft.store.noted([PARTITION])[PARTITION].announced < EARLIER
+        assert draft.store.partition_states([PARTITION])[PARTITION].announced < EARLIER
         redis_client.flushdb()
         for key, value in before.items():
             redis_client.restore(key, 0, value)
         with pytest.raises((BatchRefused, IndexLost, StoreUnavailable)):
             draft.settle({PARTITION: LATER}, [fence])
-        assert store.noted([PARTITION])[PARTITION].announced == EARLIER
+        assert store.partition_states([PARTITION])[PARTITION].announced == EARLIER
 
     def test_a_write_that_the_server_forgot_is_noticed_by_the_next(self, store_of_server, redis_client):
         fence = store_of_server.fence(PARTITION, 1, 0)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
-from streamdedup.index.contract import BucketStore
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.contract import Index
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.servers import OneServer
-from streamdedup.index.redis.store import RedisBucketStore
+from streamdedup.index.redis.store import RedisIndex
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions
@@ -32,7 +32,7 @@ TEXT = "amber birch cedar delta ember fjord grove heath"
 PARTITIONS = [Partition("articles", number) for number in range(2)]
 #: The default retention, 30 days, and a year, in milliseconds.
 MONTH_MS, YEAR_MS = 30 * 86_400_000, 365 * 86_400_000
-MakeStore = Callable[[], BucketStore]
+MakeStore = Callable[[], Index]
 
 _namespaces = itertools.count()
 
@@ -40,10 +40,10 @@ _namespaces = itertools.count()
 @pytest.fixture(params=["memory", "server"])
 def make_store(request: pytest.FixtureRequest) -> Iterator[MakeStore]:
     if request.param == "memory":
-        yield MemoryBucketStore
+        yield MemoryIndex
         return
     with OneServer(request.getfixturevalue("redis_client")) as servers:
-        yield lambda: RedisBucketStore(servers, namespace=f"window:{next(_namespaces)}", bands=4, lifetime_ms=60_000)
+        yield lambda: RedisIndex(servers, namespace=f"window:{next(_namespaces)}", bands=4, lifetime_ms=60_000)
 
 
 def arrivals(times_ms: Sequence[int], partitions: Sequence[int]) -> list[Document]:
@@ -55,7 +55,7 @@ def arrivals(times_ms: Sequence[int], partitions: Sequence[int]) -> list[Documen
     ]
 
 
-def pairs_of(store: BucketStore, window_ms: int, batches: Sequence[Sequence[Document]]) -> list[tuple[str, str]]:
+def pairs_of(store: Index, window_ms: int, batches: Sequence[Sequence[Document]]) -> list[tuple[str, str]]:
     """Take batches through a detector; return the pairs found."""
     store.open({})
     fences = {partition: store.fence(partition, 1, 0) for partition in PARTITIONS}
@@ -118,7 +118,7 @@ def test_as_long_as_nobody_lags_behind_by_more_than_the_slack_nothing_expires_to
     times = list(itertools.accumulate(gaps))
     late = [lags.draw(st.integers(0, slack_ms - 1)) for _ in times]
     clock = {"ms": 0}
-    store = MemoryBucketStore(lifetime_ms=window_ms + slack_ms, now_ms=lambda: clock["ms"])
+    store = MemoryIndex(lifetime_ms=window_ms + slack_ms, now_ms=lambda: clock["ms"])
     store.open({})
     fences = {partition: store.fence(partition, 1, 0) for partition in PARTITIONS}
     detector = Detector(replace(OPTIONS, window_ms=window_ms), store)

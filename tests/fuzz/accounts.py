@@ -19,7 +19,7 @@ from streamdedup.cli.assembly import loop_options, pipeline
 from streamdedup.daemon.loop import Loop
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.detection.detector import Detector
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.kafka.protocols import Batch, Bookmark, Message, Record, SourceStats
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
@@ -180,7 +180,7 @@ class Accountant:
     def __init__(self, detector: type[Detector] = Detector) -> None:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         self._settings = Settings.load(overrides=_OVERRIDES, environ={})
-        self._stores = {name: MemoryBucketStore(bucket_cap=p.bucket_cap) for name, p in self._settings.profiles.items()}
+        self._stores = {name: MemoryIndex(bucket_cap=p.bucket_cap) for name, p in self._settings.profiles.items()}
         self._pipelines = {
             name: pipeline(name, profile, self._stores[name]) for name, profile in self._settings.profiles.items()
         }

@@ -10,12 +10,12 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamdedup.index.contract import SHOWN_OF_FULL
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.servers import OneServer
-from streamdedup.index.redis.store import RedisBucketStore
+from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.values import SHOWN_OF_FULL
 from streamdedup.position import Partition
 from tests.buckets import members_in_pages, members_in_set
 
@@ -46,7 +46,7 @@ class Lab:
 
     def __post_init__(self) -> None:
         self.server = OneServer(self.client)
-        self.store = RedisBucketStore(
+        self.store = RedisIndex(
             self.server,
             namespace=NAMESPACE,
             bands=BANDS,
@@ -334,7 +334,7 @@ def test_both_layouts_do_as_the_index_in_memory(redis_client, steps, cap, batch)
 
 def run_beside_memory(lab, steps, cap, batch):
     """Do the same in the index in memory; return what the buckets showed where none was full."""
-    memory = MemoryBucketStore(bucket_cap=cap)
+    memory = MemoryIndex(bucket_cap=cap)
     memory.open(FINGERPRINT)
     fence = memory.fence(PARTITION, 1, 0)
     shown, shifted = [], False

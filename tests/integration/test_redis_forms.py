@@ -11,13 +11,13 @@ from streamdedup.embedded import MissingToolError
 from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import IndexLost, StoreMisconfigured, StoreUnavailable
-from streamdedup.index.contract import Listed, ListedClaim, ListedDocument
 from streamdedup.index.documents import IndexEntry, InsertState
 from streamdedup.index.redis.admin import IndexUpkeep
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.connection import check_server, connect, connect_cluster, connect_sentinel
 from streamdedup.index.redis.keys import Keys
-from streamdedup.index.redis.store import RedisBucketStore
+from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.values import Listed, ListedClaim, ListedDocument
 from streamdedup.position import Log, Partition, Position
 from tests import redis_sets
 from tests.canaries import KEY_PASSWORD, TLS
@@ -67,7 +67,7 @@ def exercise(store, numbers, generation=1):
     store.list_expiring(Listed([ListedDocument(10**6, nobody, 0)], [ListedClaim(b"z" * 16, nobody, 0)]), [fence])
     store.announce(f"{generation:010d}.{max(numbers):017d}", [fence])
     store.finish({PARTITION: max(numbers) + 1}, positions, [fence])
-    assert store.noted([PARTITION])[PARTITION].mark == max(numbers) + 1
+    assert store.partition_states([PARTITION])[PARTITION].high_water_mark == max(numbers) + 1
     assert store.set_watermarks({PARTITION: 5}, [fence], extend=True) == store.watermarks() == {PARTITION: 5}
     (outdated,) = store.expired([Log(*PARTITION)], 10**8, 10)
     assert outdated
@@ -76,7 +76,7 @@ def exercise(store, numbers, generation=1):
 
 
 def open_store(servers, namespace=NAMESPACE, **options):
-    store = RedisBucketStore(servers, namespace=namespace, bands=BANDS, lifetime_ms=3_600_000, **options)
+    store = RedisIndex(servers, namespace=namespace, bands=BANDS, lifetime_ms=3_600_000, **options)
     store.open(FINGERPRINT)
     return store
 

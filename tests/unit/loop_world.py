@@ -26,7 +26,7 @@ from streamdedup.daemon.rebuild import Rebuilder, RebuildTarget
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import BatchRefused, BrokerUnavailable, StoreUnavailable
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.memory_staging import MemoryStagingIndex
 from streamdedup.kafka.protocols import Batch
 from streamdedup.position import Position
@@ -51,7 +51,7 @@ WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath",
 #: Methods of a store that the loop or the detector call while they take a batch through.
 STORE_METHODS = (
     "open",
-    "noted",
+    "partition_states",
     "fence",
     "save_read_start",
     "insert_entries",
@@ -59,7 +59,7 @@ STORE_METHODS = (
     "remove_copies",
     "replace_entries",
     "insert_and_look_up",
-    "departures",
+    "copy_removals",
     "insert_copies",
     "get_entries",
     "read_entries",
@@ -77,8 +77,8 @@ STORE_METHODS = (
 #: Those of them that can be refused.
 FENCED_METHODS = frozenset(STORE_METHODS) - {
     "open",
-    "noted",
-    "departures",
+    "partition_states",
+    "copy_removals",
     "get_entries",
     "read_entries",
     "expired",
@@ -299,7 +299,7 @@ class World:
     lifetime_ms: int | None = None
     kept_ms: int | None = None
     now_ms: int = 0
-    make_index: Callable[["World"], MemoryBucketStore] = lambda _world: MemoryBucketStore()
+    make_index: Callable[["World"], MemoryIndex] = lambda _world: MemoryIndex()
     make_detector: Callable[..., Detector] = Detector
     plan: Callable[[int], Act | None] = lambda _number: None
     joined: bool = True

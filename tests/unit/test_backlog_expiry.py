@@ -18,7 +18,7 @@ from streamdedup.daemon.loop import Loop
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.publisher import LoopOptions
 from streamdedup.detection.detector import Detector
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.position import Partition
 from streamdedup.testing.memory_transport import MemoryBroker, MemorySource, MemoryTransport
 from streamdedup.wire import Decoder
@@ -53,7 +53,7 @@ def a_backlog(seed: int, count: int, partitions: int) -> list[Sent]:
 def a_world(records: list[Sent], now: Sequence[float] = (float(NOW_MS),), **options: object) -> World:
     return World(
         records,
-        make_index=lambda _world: MemoryBucketStore(lifetime_ms=LIFETIME_MS, now_ms=lambda: now[0]),
+        make_index=lambda _world: MemoryIndex(lifetime_ms=LIFETIME_MS, now_ms=lambda: now[0]),
         make_detector=lambda of, store: Detector(replace(of, window_ms=WINDOW_MS), store),
         **{"in_order": True, "lifetime_ms": LIFETIME_MS} | options,
     )
@@ -297,7 +297,7 @@ def test_without_the_promise_of_order_nothing_is_listed():
 
 
 def test_where_records_are_new_nothing_is_listed_or_noted():
-    world = World(a_backlog(2, 20, 2), make_index=lambda _world: MemoryBucketStore(lifetime_ms=10**15))
+    world = World(a_backlog(2, 20, 2), make_index=lambda _world: MemoryIndex(lifetime_ms=10**15))
     world.run()
     settle(world)
     assert world.index.watermarks() == {}
@@ -310,7 +310,7 @@ def pass_time(seconds: float) -> None:
 
 def test_of_two_profiles_in_a_batch_each_lists_its_own():
     broker = MemoryBroker({"x": 1, "y": 1, "duplicates": 1, "dlq": 1}, pass_time)
-    indexes = {name: MemoryBucketStore(lifetime_ms=LIFETIME_MS, now_ms=lambda: float(NOW_MS)) for name in ("x", "y")}
+    indexes = {name: MemoryIndex(lifetime_ms=LIFETIME_MS, now_ms=lambda: float(NOW_MS)) for name in ("x", "y")}
     pipelines = {
         name: Pipeline(
             name,

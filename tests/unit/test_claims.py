@@ -6,7 +6,7 @@ import pytest
 
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions
@@ -24,7 +24,7 @@ class Daemon:
 
     def __init__(self, retention_ms: int = 30 * DAY_MS, slack_ms: int = DAY_MS) -> None:
         self._now_ms = 0
-        self.store = MemoryBucketStore(lifetime_ms=retention_ms + slack_ms, now_ms=lambda: float(self._now_ms))
+        self.store = MemoryIndex(lifetime_ms=retention_ms + slack_ms, now_ms=lambda: float(self._now_ms))
         self.store.open({})
         options = DetectorOptions(
             profile="articles",

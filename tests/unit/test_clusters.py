@@ -5,7 +5,7 @@ import pytest
 
 from streamdedup.detection.clusters import Stars
 from streamdedup.index.documents import Content, IndexEntry
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.position import Position
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import Sketch, Sketcher
@@ -28,7 +28,7 @@ BEST = a_record(2, a_sketch(1, 2, 3, 5), cluster=1)
 
 @pytest.fixture
 def stars():
-    return Stars(MemoryBucketStore(), Sketcher(HashFamily(8), None, 8), 0.6, {1: FIRST, 2: BEST})
+    return Stars(MemoryIndex(), Sketcher(HashFamily(8), None, 8), 0.6, {1: FIRST, 2: BEST})
 
 
 class TestStars:

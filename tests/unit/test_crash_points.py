@@ -8,8 +8,9 @@ import pytest
 
 from streamdedup.cli import assembly
 from streamdedup.errors import IndexLost, SettingsError
-from streamdedup.index.contract import BucketStore, Fence
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.contract import Index
+from streamdedup.index.memory import MemoryIndex
+from streamdedup.index.values import Fence
 from streamdedup.position import Partition
 from streamdedup.settings import Settings, crash_point
 from streamdedup.settings.sources import CRASH_VARIABLE
@@ -23,7 +24,7 @@ NO_STEPS = {
     "count_documents",
     "close",
     "unfence",
-    "noted",
+    "partition_states",
     "connections_count",
     "is_late",
     "watermarks",
@@ -43,7 +44,7 @@ class Producer:
 
 
 def test_every_call_to_the_store_is_a_step():
-    methods = {name for name, _ in inspect.getmembers(BucketStore, inspect.isfunction) if not name.startswith("_")}
+    methods = {name for name, _ in inspect.getmembers(Index, inspect.isfunction) if not name.startswith("_")}
     assert set(STORE_STEPS) | NO_STEPS == methods
 
 
@@ -61,18 +62,18 @@ def test_every_point_has_a_name_of_its_own():
 
 def test_a_watched_store_does_the_same_and_tells_of_its_steps():
     passed = []
-    inner = MemoryBucketStore()
+    inner = MemoryIndex()
     store = Steps(passed.append).of_store(inner)
     store.open({"a": 1})
     fence = store.fence(Partition("t", 0), 1, 7)
-    assert inner.noted([Partition("t", 0)])[Partition("t", 0)].mark == fence.mark == 7
+    assert inner.partition_states([Partition("t", 0)])[Partition("t", 0)].high_water_mark == fence.high_water_mark == 7
     store.ping()
     assert passed == ["before_open", "after_open", "before_fence", "after_fence"]
 
 
 def test_a_step_that_fails_has_no_end():
     passed = []
-    store = Steps(passed.append).of_store(MemoryBucketStore())
+    store = Steps(passed.append).of_store(MemoryIndex())
     with pytest.raises(IndexLost):
         store.insert_entries([], [Fence(Partition("t", 0), 1, 0)])
     assert passed == ["before_insert_entries"]

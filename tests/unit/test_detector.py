@@ -15,7 +15,7 @@ from streamdedup.detection.entry_chunks import weight_bytes
 from streamdedup.detection.model import DetectionResult, DetectorOptions, Skip, document_number
 from streamdedup.detection.verification import STORM_CANDIDATES, Verifier
 from streamdedup.index.documents import InsertResult, InsertState
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions
@@ -60,8 +60,8 @@ def a_corpus(seed: int, count: int) -> list[tuple[str, str]]:
 class Stream:
     """One partition's documents going through a detector."""
 
-    def __init__(self, options: DetectorOptions = OPTIONS, store: MemoryBucketStore | None = None) -> None:
-        self.store = store or MemoryBucketStore()
+    def __init__(self, options: DetectorOptions = OPTIONS, store: MemoryIndex | None = None) -> None:
+        self.store = store or MemoryIndex()
         self.store.open({})
         self.detector = Detector(options, self.store)
         self.fences = {}
@@ -329,7 +329,7 @@ class TestCandidates:
         assert outcome.detections == []
 
 
-class Weighed(MemoryBucketStore):
+class Weighed(MemoryIndex):
     """Notes how much each chunk of entries weighs that is held at once."""
 
     def __init__(self, **options):
@@ -360,7 +360,7 @@ def test_whatever_the_budget_of_a_chunk_the_outcome_is_the_same(seed, budget_byt
     outcomes = []
     for budget in (budget_bytes, 10**9):
         rng = random.Random(seed)
-        stream = Stream(options, MemoryBucketStore(bucket_cap=cap))
+        stream = Stream(options, MemoryIndex(bucket_cap=cap))
         stream.detector._verifier = Verifier(options, stream.store, stream.detector._sketcher, budget)
         texts = [a_text(rng) for _ in range(4)]
         outcomes.append([])
@@ -432,7 +432,7 @@ class TestClusters:
 )
 def test_in_a_storm_every_exact_copy_is_reported_with_an_exact_copy(seed, cap, sizes, silent):
     rng = random.Random(seed)
-    stream = Stream(store=MemoryBucketStore(bucket_cap=cap))
+    stream = Stream(store=MemoryIndex(bucket_cap=cap))
     frame = a_text(rng, 30)
     texts = [frame, *[edited(rng, frame) for _ in range(20)]]
     total = sum(sizes)
@@ -450,7 +450,7 @@ def test_in_a_storm_every_exact_copy_is_reported_with_an_exact_copy(seed, cap, s
     assert {document for document in copies if not found.get(document)} == set()
 
 
-class Interrupted(MemoryBucketStore):
+class Interrupted(MemoryIndex):
     """Before its call of a number somebody else does something."""
 
     at: int | None = None
@@ -498,7 +498,7 @@ def test_a_document_that_is_deleted_while_others_enter_its_crowded_buckets_is_no
 
 
 def test_in_a_storm_a_document_is_compared_with_few_however_many_came_before():
-    stream = Stream(store=MemoryBucketStore(bucket_cap=20))
+    stream = Stream(store=MemoryIndex(bucket_cap=20))
     outcome = stream.index(*[a_document(f"d{at}", TEXT, at) for at in range(400)])
     by_id = {detection.document.id: len(detection.matches) for detection in outcome.detections}
     assert len(by_id) == 399
@@ -508,7 +508,7 @@ def test_in_a_storm_a_document_is_compared_with_few_however_many_came_before():
 
 
 def test_what_a_storm_hides_is_counted_as_dropped_or_full():
-    stream = Stream(OPTIONS, MemoryBucketStore(bucket_cap=20))
+    stream = Stream(OPTIONS, MemoryIndex(bucket_cap=20))
     stream.index(*[a_document(f"d{at}", TEXT, at) for at in range(20)])
     outcome = stream.index(a_document("x", TEXT, 20))
     assert outcome.full_buckets_count == OPTIONS.banding.bands

@@ -19,8 +19,8 @@ from streamdedup.cli.assembly import decoder_of, detector_options
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.verification import STORM_CANDIDATES
-from streamdedup.index.contract import BucketStore
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.contract import Index
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.admin import KINDS
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Profile, Settings
@@ -116,7 +116,7 @@ class TestExamples:
             decoder_of(profile).decode(Position(*partition, first + at), 0, None, line.encode())
             for at, line in enumerate(lines)
         ]
-        store = MemoryBucketStore()
+        store = MemoryIndex()
         store.open(profile.fingerprint())
         fence = store.fence(partition, 1, 0)
         detector = Detector(detector_options(alert["profile"], profile), store)
@@ -308,9 +308,7 @@ class TestCode:
             assert exists(name), name
 
     def test_each_of_the_rules_of_the_contract_is_explained(self):
-        contract = re.findall(
-            r"^\d+\. \*([\w -]+)\*", importlib.import_module(BucketStore.__module__).__doc__, re.MULTILINE
-        )
+        contract = re.findall(r"^\d+\. \*([\w -]+)\*", importlib.import_module(Index.__module__).__doc__, re.MULTILINE)
         explained = re.findall(
             r"^\*\*\d+\. ([\w -]+)\.\*\*", section(DELIVERY, "Twelve rules of delivery"), re.MULTILINE
         )
@@ -340,8 +338,8 @@ def exists(name):
     """Tell whether a name of the pages stands for something: a script, a module, or an object in one."""
     if name.endswith(".lua") or "/" in name:
         return bool(list(PACKAGE.glob(f"**/{name}")))
-    if name.split(".")[0] in {"BucketStore", "Detector"}:
-        owner = {"BucketStore": BucketStore, "Detector": Detector}[name.split(".")[0]]
+    if name.split(".")[0] in {"Index", "Detector"}:
+        owner = {"Index": Index, "Detector": Detector}[name.split(".")[0]]
         return "." not in name or hasattr(owner, name.split(".")[1])
     if importlib.util.find_spec(f"streamdedup.{name.split('.')[0]}") is None:
         return False

@@ -11,7 +11,7 @@ from streamdedup.evaluation.misses import Miss
 from streamdedup.evaluation.scores import Rate, Truth, lowest_judged, score, star_clusters
 from streamdedup.evaluation.trial import Findings, FoundPairs, Trial, document_at
 from streamdedup.evaluation.truth import Pairs, gathered, join, shingle_sets
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions, Shingler
 
@@ -30,7 +30,7 @@ def words(*numbers):
 
 
 def evaluated(texts, options=OPTIONS, *, bucket_cap=None, times_ms=None, truth=None):
-    store = MemoryBucketStore(bucket_cap=bucket_cap)
+    store = MemoryIndex(bucket_cap=bucket_cap)
     store.open({})
     trial = Trial(options, store)
     times = [0] * len(texts) if times_ms is None else times_ms

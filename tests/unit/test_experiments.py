@@ -20,7 +20,7 @@ from experiments.trials import Judge
 from streamdedup.cli.assembly import detector_options
 from streamdedup.cli.scan import find_pairs
 from streamdedup.evaluation.trial import DetectorRun, document_at
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.similarity.lsh import Banding
 from tests.made_corpus import WORDS
 from tests.thoroughness import examples
@@ -215,7 +215,7 @@ class TestJudge:
         reported = []
         for texts in zip(originals, copies, strict=True):
             documents = [document_at(at, str(at), text) for at, text in enumerate(texts)]
-            store = MemoryBucketStore()
+            store = MemoryIndex()
             store.open(judge.profile.fingerprint())
             run = DetectorRun(
                 detector_options("scan", judge.profile.model_copy(update={"max_candidates": None})), store

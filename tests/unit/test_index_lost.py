@@ -12,7 +12,7 @@ from streamdedup.daemon.batch_limits import BatchLimits
 from streamdedup.daemon.partitions import Loss, PartitionOwnership, announced_attempt
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.errors import BatchRefused, IndexLost, Rejoin, StoreUnavailable
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.memory_staging import MemoryStagingIndex
 from streamdedup.kafka.protocols import Batch, Bookmark
 from streamdedup.position import Partition
@@ -354,7 +354,7 @@ class DraftsOfSeveral:
         self.now_s += 20
 
     def open_target(self, name):
-        staging = MemoryStagingIndex(MemoryBucketStore())
+        staging = MemoryStagingIndex(MemoryIndex())
         keep = staging.keep
 
         def note_and_keep():
@@ -452,7 +452,7 @@ def test_an_index_that_somebody_else_builds_by_now_is_left_alone(monkeypatch):
     target.staging.abandon()
     with pytest.raises(BatchRefused, match="somebody else"):
         several.rebuilder.rebuild("a", {Partition(INPUT, 0): Bookmark(1)}, 1, several.step)
-    assert target.pipeline.index.noted([Partition(INPUT, 0)])[Partition(INPUT, 0)].mark is None
+    assert target.pipeline.index.partition_states([Partition(INPUT, 0)])[Partition(INPUT, 0)].high_water_mark is None
 
 
 def draft_expires_with_its_builder(world: World) -> None:

@@ -57,7 +57,7 @@ from streamdedup.errors import (
     StaleFence,
     StoreUnavailable,
 )
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.position import Partition
 from streamdedup.wire import content_digest
 from streamdedup.wire.dead_letters import read_headers
@@ -361,7 +361,7 @@ def test_offsets_set_back_are_indexed_again_in_silence():
     assert world.wrong() == []
 
 
-class Flushable(MemoryBucketStore):
+class Flushable(MemoryIndex):
     """A store whose server can lose everything."""
 
     def flush(self) -> None:
@@ -812,7 +812,7 @@ def test_a_wait_for_the_store_ends_with_a_request_to_stop():
 # Rules: without any one of them the same world notices
 
 
-class WithoutFence(MemoryBucketStore):
+class WithoutFence(MemoryIndex):
     def fence(self, partition, *state):
         self._fences[partition] = 0
         return super().fence(partition, *state)
@@ -821,22 +821,22 @@ class WithoutFence(MemoryBucketStore):
         pass
 
 
-class WithoutClaim(MemoryBucketStore):
+class WithoutClaim(MemoryIndex):
     def claim_pairs(self, claims, fences, met=()):
         return [True] * len(claims)
 
 
-class WithoutPartners(MemoryBucketStore):
+class WithoutPartners(MemoryIndex):
     def save_pending_matches(self, pending, fences):
         return [new for _, new in pending]
 
 
-class WithoutMark(MemoryBucketStore):
+class WithoutMark(MemoryIndex):
     def fence(self, *state):
-        return replace(super().fence(*state), mark=0)
+        return replace(super().fence(*state), high_water_mark=0)
 
 
-class ReadBeforeAdd(MemoryBucketStore):
+class ReadBeforeAdd(MemoryIndex):
     """Reads the buckets, and adds to them a moment later."""
 
     def __init__(self, world: World) -> None:
@@ -924,7 +924,7 @@ def test_a_rule_switched_off_is_noticed_and_switched_on_the_same_schedules_do_no
 
 
 def test_the_store_that_refuses_is_the_one_with_a_later_fence():
-    index = MemoryBucketStore()
+    index = MemoryIndex()
     index.open(FINGERPRINT)
     old = index.fence(Partition(INPUT, 0), 1, 0)
     index.fence(Partition(INPUT, 0), 2, 0)

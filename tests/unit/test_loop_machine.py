@@ -43,7 +43,7 @@ from loop_world import (
 
 from streamdedup.daemon import batch_limits
 from streamdedup.daemon.breaker import BreakerOptions
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.memory import MemoryIndex
 
 PARTITIONS = 2
 #: Daemons at most: one more than there are partitions stands by.
@@ -81,7 +81,7 @@ def _no_log() -> Iterator[None]:
 class LoopMachine(RuleBasedStateMachine):
     """A topic, daemons that come, work, fail and go, and whoever reads what they publish."""
 
-    make_index: Callable[[World], MemoryBucketStore] = staticmethod(lambda _world: MemoryBucketStore())
+    make_index: Callable[[World], MemoryIndex] = staticmethod(lambda _world: MemoryIndex())
     sent = Bundle("sent")
     published_count = 0
 
@@ -246,7 +246,7 @@ def test_no_longer_story_does_either():
     run_state_machine_as_test(LoopMachine, settings=settings(QUICK, max_examples=80, stateful_step_count=40))
 
 
-class WithoutClaim(MemoryBucketStore):
+class WithoutClaim(MemoryIndex):
     def claim_pairs(self, claims, fences, met=()):
         return [True] * len(claims)
 

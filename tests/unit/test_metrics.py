@@ -22,7 +22,7 @@ from streamdedup.daemon.publisher import Publication
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.model import Detection, DetectionResult, Skip
 from streamdedup.errors import DecodeError, StoreUnavailable
-from streamdedup.index.contract import StoreStats
+from streamdedup.index.values import StoreStats
 from streamdedup.kafka.protocols import Batch, Record, SourceStats
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Document, Match

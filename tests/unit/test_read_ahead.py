@@ -42,7 +42,7 @@ from streamdedup.errors import (
     Rejoin,
     StoreUnavailable,
 )
-from streamdedup.index.contract import Fence
+from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Record, SourceStats
 from streamdedup.position import Partition, Position
 from streamdedup.testing.memory_transport import MemorySource

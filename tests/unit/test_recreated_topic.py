@@ -3,8 +3,8 @@
 import pytest
 from loop_world import DUPLICATES, GROUP, INPUT, Act, Killed, Moment, Sent, World
 
-from streamdedup.index.contract import UNKNOWN_LOG
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.memory import MemoryIndex
+from streamdedup.index.values import UNKNOWN_LOG
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Log, Partition, Position
 from streamdedup.wire import decode_alert
@@ -27,7 +27,7 @@ METHODS = [
     *(
         "poll",
         "committed",
-        "noted",
+        "partition_states",
         "fence",
         "insert_entries",
         "insert_and_look_up",
@@ -200,7 +200,7 @@ def test_the_positions_of_a_batch_take_the_incarnation_of_their_partition():
 
 
 def test_of_a_partition_of_which_kafka_says_nothing_the_mark_stays():
-    store = MemoryBucketStore()
+    store = MemoryIndex()
     store.open({})
     store.fence(Partition(INPUT, 0), 1, 7)
-    assert store.fence(Partition(INPUT, 0), 2, 0, state=UNKNOWN_LOG).mark == 7
+    assert store.fence(Partition(INPUT, 0), 2, 0, state=UNKNOWN_LOG).high_water_mark == 7

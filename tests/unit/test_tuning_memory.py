@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamdedup.detection.model import DetectorOptions
-from streamdedup.index.memory import MemoryBucketStore
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.position import Partition
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
@@ -48,7 +48,7 @@ def bytes_of(entries: float, content_bytes: float, contents: Contents) -> float:
     return table + entries * ENTRY + content_bytes + buckets + CLAIM * contents.claims
 
 
-class CountingStore(MemoryBucketStore):
+class CountingStore(MemoryIndex):
     """An index that counts what is inserted."""
 
     def __init__(self, bands: int) -> None:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamdedup.index.contract import Fingerprint
 from streamdedup.index.entries import decode_mark, generation_of
 from streamdedup.index.fingerprints import decode_fingerprint
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.servers import Command, Servers
+from streamdedup.index.values import Fingerprint
 from streamdedup.position import Partition
 
 #: What the letter after the tag of a key means.

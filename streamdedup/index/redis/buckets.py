@@ -19,10 +19,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.index.contract import SHOWN_OF_FULL, Fence, Hits
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.partitions import RedisPartitions
 from streamdedup.index.redis.runner import Call, ScriptRunner
+from streamdedup.index.values import SHOWN_OF_FULL, Fence, Hits
 
 #: Documents of one script call, which keeps the server busy for some 3 ms.
 _CALL_DOCUMENTS: Final = 1_000
@@ -109,7 +109,7 @@ class RedisBuckets:
         fences: Sequence[Fence],
         also: Sequence[Call] = (),
     ) -> Hits:
-        """See ``BucketStore.insert_and_look_up``; ``also`` are calls to send along."""
+        """See ``Index.insert_and_look_up``; ``also`` are calls to send along."""
         options = [self._cap, b"%d" % SHOWN_OF_FULL]
         calls, rows_of_call = self._calls("insert", numbers, band_keys, fences, options)
         candidates: list[dict[int, int]] = [{} for _ in numbers]
@@ -128,7 +128,7 @@ class RedisBuckets:
         return Hits(candidates, full.total(), frozenset(full), frozenset(near_capacity | full.keys()))
 
     def remove(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.remove_from_buckets``."""
+        """See ``Index.remove_from_buckets``."""
         self._runner.run(self._calls("remove", numbers, band_keys, fences, [])[0])
 
     def removing_none(self, slots: Iterable[int], fences: Sequence[Fence]) -> None:

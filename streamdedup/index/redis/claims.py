@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from streamdedup.index.contract import Fence, ListedClaim, claim_lifetime
 from streamdedup.index.entries import position_token
 from streamdedup.index.redis.keys import Keys, by_slot
 from streamdedup.index.redis.partitions import RedisPartitions
 from streamdedup.index.redis.runner import Call, ScriptRunner, portions
 from streamdedup.index.redis.servers import Command, Servers
+from streamdedup.index.values import Fence, ListedClaim, claim_lifetime
 from streamdedup.position import Position
 
 #: Bytes of a pair key that name the claim in its page; with the four before, which choose the slot, all 16 count.
@@ -21,7 +21,7 @@ _CLAIMS_AT = 2
 
 
 class RedisClaims:
-    """The claims of one index; its methods are those of ``BucketStore``.
+    """The claims of one index; its methods are those of ``Index``.
 
     Args:
         servers: Where the index is.
@@ -49,10 +49,10 @@ class RedisClaims:
         self,
         claims: Sequence[tuple[bytes, Position]],
         fences: Sequence[Fence],
-        met: Sequence[tuple[bytes, Position]] = (),
+        extended: Sequence[tuple[bytes, Position]] = (),
     ) -> list[bool]:
-        """See ``BucketStore.claim_pairs``."""
-        every = [*claims, *met]
+        """See ``PairStore.claim_pairs``."""
+        every = [*claims, *extended]
         groups = [
             (slot, part)
             for slot, members in by_slot(self._keys.claim_slot(pair_key) for pair_key, _ in every).items()
@@ -88,7 +88,7 @@ class RedisClaims:
         return calls
 
     def count_claims(self) -> int:
-        """See ``BucketStore.count_claims``."""
+        """See ``StoreHealth.count_claims``."""
         keys = [self._keys.claim_catalogue(slot) for slot in range(self._keys.slots_count)]
         found = self._servers.ask_all([Command(key, ("GET", key)) for key in keys])
         generations = [entry for catalogue in found if catalogue for entry in catalogue.split(b",")]

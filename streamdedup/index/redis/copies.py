@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from streamdedup.index.contract import COPIES_CAP, Fence, FoundNearCapacity
 from streamdedup.index.redis.keys import Keys, by_slot
 from streamdedup.index.redis.partitions import RedisPartitions
 from streamdedup.index.redis.runner import Call, ScriptRunner
 from streamdedup.index.redis.servers import Command, Servers
+from streamdedup.index.values import COPIES_CAP, Fence, FoundNearCapacity
 
 
 class RedisCopies:
-    """The buckets of exact copies of one index; its methods are those of ``BucketStore``.
+    """The buckets of exact copies of one index; its methods are those of ``Index``.
 
     Args:
         servers: Servers of the index.
@@ -31,7 +31,7 @@ class RedisCopies:
         self._lifetime = lifetime
 
     def leave(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.remove_copies``."""
+        """See ``Index.remove_copies``."""
         calls: list[Call] = []
         for slot, members in by_slot(self._keys.copies_slot(digest) for _, digest in documents).items():
             arguments = [self._keys.copies(slot), self._keys.departures(slot)]
@@ -39,18 +39,18 @@ class RedisCopies:
             calls.append(self._partitions.fenced_call("remove_copies", slot, fences, [*arguments, *pairs]))
         self._runner.run(calls)
 
-    def departures(self) -> dict[int, int]:
-        """See ``BucketStore.departures``; the parts are the slots."""
+    def copy_removals(self) -> dict[int, int]:
+        """See ``Index.copy_removals``; the parts are the slots."""
         keys = [self._keys.departures(slot) for slot in range(self._keys.slots_count)]
         counts = self._servers.ask_all([Command(key, ("HGET", key, "count")) for key in keys])
         return {slot: int(count or 0) for slot, count in enumerate(counts)}
 
     def enter(
-        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], met: FoundNearCapacity | None = None
+        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], found: FoundNearCapacity | None = None
     ) -> list[list[int]]:
-        """See ``BucketStore.insert_copies``."""
-        others = met.documents if met is not None else ()
-        departures: Mapping[int, int] = met.departures if met is not None else {}
+        """See ``Index.insert_copies``."""
+        others = found.documents if found is not None else ()
+        departures: Mapping[int, int] = found.removals if found is not None else {}
         groups = by_slot(self._keys.copies_slot(digest) for _, digest in documents)
         groups_of_others = by_slot(self._keys.copies_slot(digest) for _, digest in others)
         calls: list[Call] = []
@@ -65,6 +65,6 @@ class RedisCopies:
             own_of_call.append(own)
         copies: list[list[int]] = [[] for _ in documents]
         for own, reply in zip(own_of_call, self._runner.run(calls), strict=True):
-            for index, found in zip(own, reply, strict=True):
-                copies[index] = [int(other) for other in found]
+            for index, members in zip(own, reply, strict=True):
+                copies[index] = [int(member) for member in members]
         return copies

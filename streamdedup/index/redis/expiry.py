@@ -9,7 +9,6 @@ And one hash for all partitions: their event-time watermarks.
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 
-from streamdedup.index.contract import Fence, Listed, by_log, is_late
 from streamdedup.index.entries import (
     decode_listed_claim,
     decode_listed_document,
@@ -27,6 +26,7 @@ from streamdedup.index.redis.keys import Keys, by_slot
 from streamdedup.index.redis.partitions import RedisPartitions
 from streamdedup.index.redis.runner import Call, ScriptRunner, pairs_of
 from streamdedup.index.redis.servers import Command, Servers
+from streamdedup.index.values import Fence, Listed, by_log, is_late
 from streamdedup.position import Log, Partition
 
 #: Names the key of a list: log, slice of time.
@@ -34,7 +34,7 @@ _KeyOf = Callable[[Log, int], bytes]
 
 
 class RedisBacklog:
-    """Backlog expiry of one index; its methods are those of ``BucketStore``.
+    """Backlog expiry of one index; its methods are those of ``Index``.
 
     Args:
         servers: Where the index is.
@@ -65,11 +65,11 @@ class RedisBacklog:
         self._now_ms = now_ms
 
     def is_late(self, time_ms: int) -> bool:
-        """See ``BucketStore.is_late``."""
+        """See ``BacklogStore.is_late``."""
         return is_late(time_ms, self._lifetime_ms, self._now_ms())
 
     def list_expiring(self, listed: Listed, fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.list_expiring``."""
+        """See ``BacklogStore.list_expiring``."""
         at = slice_at(self._now_ms(), self._lifetime_ms)
         lists = [
             (log, self._keys.documents_listed(log, at), [encode_listed_document(each) for each in documents])
@@ -88,13 +88,13 @@ class RedisBacklog:
         self._runner.run(calls)
 
     def watermarks(self) -> dict[Partition, int]:
-        """See ``BucketStore.watermarks``."""
+        """See ``BacklogStore.watermarks``."""
         return decode_watermarks(pairs_of(self._servers.ask(self._keys.watermarks, "HGETALL", self._keys.watermarks)))
 
     def set_watermarks(
         self, watermarks: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
     ) -> dict[Partition, int]:
-        """See ``BucketStore.set_watermarks``."""
+        """See ``BacklogStore.set_watermarks``."""
         arguments: list[object] = [self._keys.watermarks, (extend and self._lifetime_ms) or 0]
         for partition, time_ms in watermarks.items():
             arguments += (str(partition), time_ms)
@@ -102,7 +102,7 @@ class RedisBacklog:
         return decode_watermarks(pairs_of(reply))
 
     def expired(self, logs: Sequence[Log], watermark_ms: int, count: int) -> list[Listed]:
-        """See ``BucketStore.expired``."""
+        """See ``BacklogStore.expired``."""
         limit_ms = watermark_ms - (self._lifetime_ms or 0)
         limit_of_claims_ms = limit_ms - (self._lifetime_ms or 0)
         documents = self._older(self._keys.documents_listed, logs, limit_ms, count)
@@ -136,7 +136,7 @@ class RedisBacklog:
         return [key_of(log, at) for at in readable_slices(self._now_ms(), self._lifetime_ms)]
 
     def evict(self, listed: Listed, fence: Fence) -> None:
-        """See ``BucketStore.evict``."""
+        """See ``BacklogStore.evict``."""
         calls = []
         for slot, members in by_slot(self._keys.record_slot(each.number) for each in listed.documents).items():
             arguments: list[object] = [self._keys.records(slot)]

@@ -7,11 +7,11 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from streamdedup.errors import IndexLost
-from streamdedup.index.contract import UNKNOWN_LOG, Fence, LogState, PartitionState
 from streamdedup.index.entries import decode_mark, holding
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.runner import Call, ScriptRunner
 from streamdedup.index.redis.servers import Command, Servers
+from streamdedup.index.values import UNKNOWN_LOG, Fence, LogState, PartitionState
 from streamdedup.position import Log, Partition, Position
 
 #: How long a fence stands without being renewed. A daemon frozen for longer could wake up unfenced; a consumer group
@@ -32,7 +32,7 @@ class _Called(NamedTuple):
 
 
 class RedisPartitions:
-    """The partitions of one index; its methods are those of ``BucketStore``.
+    """The partitions of one index; its methods are those of ``Index``.
 
     Args:
         servers: Where the index is.
@@ -70,8 +70,8 @@ class RedisPartitions:
         known = last.failures_count == failures_count and now - last.at < _REMEMBERED_S
         return last.number if known else 0
 
-    def fence(self, partition: Partition, generation: int, committed: int, note: str, state: LogState) -> Fence:
-        """See ``BucketStore.fence``."""
+    def fence(self, partition: Partition, generation: int, committed: int, attempt_id: str, state: LogState) -> Fence:
+        """See ``PartitionStore.fence``."""
         self._refuse_if_gone()
         replies = self._runner.run(
             [
@@ -82,7 +82,7 @@ class RedisPartitions:
                         holding(generation, self._name),
                         FENCE_LIFETIME_MS,
                         self._keys.announced(slot, partition),
-                        int(bool(note)),
+                        int(bool(attempt_id)),
                     ],
                 )
                 for slot in self._slots
@@ -90,7 +90,7 @@ class RedisPartitions:
         )
         # Once more: it may have been deleted just before, and what is being built in its place is not for us.
         self._refuse_if_gone()
-        if min(reply.decode() for reply in replies) < note:
+        if min(reply.decode() for reply in replies) < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks what is committed of {partition}")
         fence = Fence(partition, generation, committed)
         ((before, mark, incarnation, recreated),) = self._runner.run([self._mark_call(fence, committed, state)])
@@ -100,7 +100,7 @@ class RedisPartitions:
             log = Log(*partition, incarnation - recreated)
             end = before + _UNMARKED_RECORDS if recreated else mark
             self.drop_pending_matches(log.at(offset) for offset in range(max(before, end - _UNMARKED_RECORDS), end))
-        return Fence(partition, generation, mark, note, incarnation, bool(recreated))
+        return Fence(partition, generation, mark, attempt_id, incarnation, bool(recreated))
 
     def drop_pending_matches(self, positions: Iterable[Position]) -> None:
         """Forget the partners saved for positions."""
@@ -123,8 +123,8 @@ class RedisPartitions:
         by_partition = {fence.partition: fence for fence in fences}
         self._runner.run([self._mark_call(by_partition[partition], offset) for partition, offset in committed.items()])
 
-    def noted(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
-        """See ``BucketStore.noted``."""
+    def partition_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
+        """See ``PartitionStore.partition_states``."""
         keys = [
             [
                 self._keys.mark(each),
@@ -139,26 +139,26 @@ class RedisPartitions:
         if not exists:
             return dict.fromkeys(partitions, PartitionState(None))
         replies = iter(values)
-        noted = {}
+        states = {}
         for partition, of_one in zip(partitions, keys, strict=True):
             mark, read_start, *announced = islice(replies, len(of_one))
             least = min((stored or b"").decode() for stored in announced)
-            noted[partition] = PartitionState(
+            states[partition] = PartitionState(
                 None if mark is None else decode_mark(mark)[0], least, (read_start or b"").decode()
             )
-        return noted
+        return states
 
     def save_read_start(self, read_start: str, fence: Fence) -> None:
-        """See ``BucketStore.save_read_start``."""
+        """See ``PartitionStore.save_read_start``."""
         arguments = [self._keys.read_start(fence.partition), read_start]
         self._runner.run([self.fenced_call("save_read_start", 0, [fence], arguments)])
 
-    def announce(self, note: str, fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.announce``."""
+    def announce(self, attempt_id: str, fences: Sequence[Fence]) -> None:
+        """See ``PartitionStore.announce``."""
         calls = []
         for slot in self._slots:
-            known = [(self._keys.announced(slot, fence.partition), fence.note) for fence in fences]
-            calls.append(self.fenced_call("announce", slot, fences, [note, *chain.from_iterable(known)]))
+            known = [(self._keys.announced(slot, fence.partition), fence.attempt_id) for fence in fences]
+            calls.append(self.fenced_call("announce", slot, fences, [attempt_id, *chain.from_iterable(known)]))
         self._runner.run(calls)
 
     def settle(self, draft: str, notes: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
@@ -170,6 +170,6 @@ class RedisPartitions:
         self._runner.run(calls)
 
     def unfence(self, partition: Partition) -> None:
-        """See ``BucketStore.unfence``."""
+        """See ``PartitionStore.unfence``."""
         keys = [self._keys.fence(slot, partition) for slot in self._slots]
         self._servers.ask_all([Command(key, ("UNLINK", key)) for key in keys])

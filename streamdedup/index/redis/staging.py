@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from streamdedup.errors import BatchRefused, StoreUnavailable, TransientError
-from streamdedup.index.contract import Fence, Fingerprint
 from streamdedup.index.redis.admin import IndexUpkeep
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.runner import Call, ScriptRunner
 from streamdedup.index.redis.servers import Servers
-from streamdedup.index.redis.store import RedisBucketStore
+from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.values import Fence, Fingerprint
 from streamdedup.position import Partition
 
 #: How long a draft stands without a sign of whoever builds it.
@@ -35,7 +35,7 @@ class RedisStagingIndex:
         self,
         servers: Servers,
         namespace: str,
-        store: RedisBucketStore,
+        store: RedisIndex,
         on_keys: Callable[[int], None] = lambda _count: None,
     ) -> None:
         self.store = store
@@ -98,7 +98,7 @@ class RedisStagingIndex:
 
     def complete(self, fingerprint: Fingerprint) -> None:
         """See ``StagingIndex.complete``."""
-        # As RedisBucketStore.open writes it.
+        # As RedisIndex.open writes it.
         if not self._hold(msgspec.json.encode(self.store.stored_fingerprint(fingerprint))):
             raise BatchRefused("the rebuilding of the index was taken over by somebody else")
 

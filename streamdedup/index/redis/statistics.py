@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from streamdedup.index.contract import StoreStats
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.runner import Call
 from streamdedup.index.redis.servers import Command
+from streamdedup.index.values import StoreStats
 
 #: Slices of time in the lifetime of a record, for which documents are counted: how much longer than it lives a document
 #: counts at most. Each takes 12 kB.

@@ -13,19 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.errors import IndexMismatch, StoreUnavailable
-from streamdedup.index.contract import (
-    UNKNOWN_LOG,
-    Fence,
-    Fingerprint,
-    FoundNearCapacity,
-    Hits,
-    Listed,
-    LogState,
-    Opening,
-    PartitionState,
-    StoreStats,
-    wall_clock_ms,
-)
 from streamdedup.index.documents import MARKER_LIFETIME_MS, IndexEntry, InsertResult, InsertState, PendingMatches
 from streamdedup.index.entries import (
     decode_entry,
@@ -46,11 +33,24 @@ from streamdedup.index.redis.partitions import RedisPartitions
 from streamdedup.index.redis.runner import Call, ScriptRunner, pairs_of, portions
 from streamdedup.index.redis.servers import Command, Servers, refuse_eviction
 from streamdedup.index.redis.statistics import DocumentCount, fullest
+from streamdedup.index.values import (
+    UNKNOWN_LOG,
+    Fence,
+    Fingerprint,
+    FoundNearCapacity,
+    Hits,
+    Listed,
+    LogState,
+    Opening,
+    PartitionState,
+    StoreStats,
+    wall_clock_ms,
+)
 from streamdedup.position import Log, Partition, Position
 
 
-class RedisBucketStore:
-    """A ``BucketStore`` on Redis.
+class RedisIndex:
+    """A ``Index`` on Redis.
 
     Args:
         servers: Where to keep it.
@@ -108,7 +108,7 @@ class RedisBucketStore:
     # The contract
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
-        """See ``BucketStore.open``."""
+        """See ``StoreHealth.open``."""
         self._runner.load()
         key = self._keys.fingerprint
         # In this order: whoever rebuilds an index deletes the old one while the draft stands.
@@ -133,33 +133,33 @@ class RedisBucketStore:
         )
 
     def fence(
-        self, partition: Partition, generation: int, committed: int, note: str = "", state: LogState = UNKNOWN_LOG
+        self, partition: Partition, generation: int, committed: int, attempt_id: str = "", state: LogState = UNKNOWN_LOG
     ) -> Fence:
-        """See ``BucketStore.fence``."""
-        return self._partitions.fence(partition, generation, committed, note, state)
+        """See ``PartitionStore.fence``."""
+        return self._partitions.fence(partition, generation, committed, attempt_id, state)
 
-    def noted(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
-        """See ``BucketStore.noted``."""
-        return self._partitions.noted(partitions)
+    def partition_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
+        """See ``PartitionStore.partition_states``."""
+        return self._partitions.partition_states(partitions)
 
     def save_read_start(self, read_start: str, fence: Fence) -> None:
-        """See ``BucketStore.save_read_start``."""
+        """See ``PartitionStore.save_read_start``."""
         self._partitions.save_read_start(read_start, fence)
 
-    def announce(self, note: str, fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.announce``."""
-        self._partitions.announce(note, fences)
+    def announce(self, attempt_id: str, fences: Sequence[Fence]) -> None:
+        """See ``PartitionStore.announce``."""
+        self._partitions.announce(attempt_id, fences)
 
     def settle(self, draft: str, notes: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
         """See ``StagingIndex.settle``; ``draft`` names it."""
         self._partitions.settle(draft, notes, fences)
 
     def unfence(self, partition: Partition) -> None:
-        """See ``BucketStore.unfence``."""
+        """See ``PartitionStore.unfence``."""
         self._partitions.unfence(partition)
 
     def insert_entries(self, records: Sequence[IndexEntry], fences: Sequence[Fence]) -> list[InsertResult]:
-        """See ``BucketStore.insert_entries``."""
+        """See ``EntryStore.insert_entries``."""
         results = [InsertResult(InsertState.CREATED)] * len(records)
         groups, replies = self._store_records("insert_entries", [self._lifetime], records, fences)
         for members, (states, *stored) in zip(groups, replies, strict=True):
@@ -175,7 +175,7 @@ class RedisBucketStore:
         return results
 
     def replace_entries(self, records: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.replace_entries``."""
+        """See ``EntryStore.replace_entries``."""
         marker_lifetime = self._lifetime if self._lifetime != b"0" else b"%d" % MARKER_LIFETIME_MS
         # First a call that changes nothing. A server that goes back in time now, and forgets in other slots that
         # documents have left their buckets, forgets this one too and refuses the records (rule 10).
@@ -201,31 +201,31 @@ class RedisBucketStore:
     def insert_and_look_up(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
     ) -> Hits:
-        """See ``BucketStore.insert_and_look_up``."""
+        """See ``Index.insert_and_look_up``."""
         return self._buckets.insert(numbers, band_keys, fences, [self._documents.adding(numbers)])
 
     def remove_from_buckets(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
     ) -> None:
-        """See ``BucketStore.remove_from_buckets``."""
+        """See ``Index.remove_from_buckets``."""
         self._buckets.remove(numbers, band_keys, fences)
 
     def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.remove_copies``."""
+        """See ``Index.remove_copies``."""
         self._copies.leave(documents, fences)
 
-    def departures(self) -> dict[int, int]:
-        """See ``BucketStore.departures``."""
-        return self._copies.departures()
+    def copy_removals(self) -> dict[int, int]:
+        """See ``Index.copy_removals``."""
+        return self._copies.copy_removals()
 
     def insert_copies(
-        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], met: FoundNearCapacity | None = None
+        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], found: FoundNearCapacity | None = None
     ) -> list[list[int]]:
-        """See ``BucketStore.insert_copies``."""
-        return self._copies.enter(documents, fences, met)
+        """See ``Index.insert_copies``."""
+        return self._copies.enter(documents, fences, found)
 
     def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
-        """See ``BucketStore.get_entries``."""
+        """See ``EntryStore.get_entries``."""
         distinct = list(dict.fromkeys(numbers))
         groups = by_slot(self._keys.record_slot(number) for number in distinct)
         keys = [[self._keys.record(distinct[index]) for index in members] for members in groups.values()]
@@ -239,7 +239,7 @@ class RedisBucketStore:
         return found
 
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
-        """See ``BucketStore.read_entries``."""
+        """See ``EntryStore.read_entries``."""
         groups = by_slot(self._keys.record_slot(number) for number in numbers)
         limit = max(1, limit_bytes // max(1, len(groups)))
         calls: list[Call] = [
@@ -258,7 +258,7 @@ class RedisBucketStore:
     def save_pending_matches(
         self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
     ) -> list[PendingMatches]:
-        """See ``BucketStore.save_pending_matches``."""
+        """See ``PairStore.save_pending_matches``."""
         encoded = [encode_pending(new) for _, new in pending]
         groups = [
             (slot, part)
@@ -286,17 +286,17 @@ class RedisBucketStore:
         self,
         claims: Sequence[tuple[bytes, Position]],
         fences: Sequence[Fence],
-        met: Sequence[tuple[bytes, Position]] = (),
+        extended: Sequence[tuple[bytes, Position]] = (),
     ) -> list[bool]:
-        """See ``BucketStore.claim_pairs``."""
-        return self._claims.claim_pairs(claims, fences, met)
+        """See ``PairStore.claim_pairs``."""
+        return self._claims.claim_pairs(claims, fences, extended)
 
     def count_claims(self) -> int:
-        """See ``BucketStore.count_claims``."""
+        """See ``StoreHealth.count_claims``."""
         return self._claims.count_claims()
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.set_clusters``."""
+        """See ``EntryStore.set_clusters``."""
         groups = by_slot(self._keys.record_slot(number) for number, _, _ in clusters)
         calls = []
         for slot, members in groups.items():
@@ -310,56 +310,56 @@ class RedisBucketStore:
     def finish(
         self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
     ) -> None:
-        """See ``BucketStore.finish``."""
+        """See ``PartitionStore.finish``."""
         # Partners first: whoever dies in between leaves a mark from which the next daemon knows where to look.
         self._partitions.drop_pending_matches(positions)
         self._partitions.raise_marks(committed, fences)
 
     def is_late(self, time_ms: int) -> bool:
-        """See ``BucketStore.is_late``."""
+        """See ``BacklogStore.is_late``."""
         return self._backlog.is_late(time_ms)
 
     def list_expiring(self, listed: Listed, fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.list_expiring``."""
+        """See ``BacklogStore.list_expiring``."""
         self._backlog.list_expiring(listed, fences)
 
     def watermarks(self) -> dict[Partition, int]:
-        """See ``BucketStore.watermarks``."""
+        """See ``BacklogStore.watermarks``."""
         return self._backlog.watermarks()
 
     def set_watermarks(
         self, watermarks: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
     ) -> dict[Partition, int]:
-        """See ``BucketStore.set_watermarks``."""
+        """See ``BacklogStore.set_watermarks``."""
         return self._backlog.set_watermarks(watermarks, fences, extend=extend)
 
     def expired(self, logs: Sequence[Log], watermark_ms: int, count: int) -> list[Listed]:
-        """See ``BucketStore.expired``."""
+        """See ``BacklogStore.expired``."""
         return self._backlog.expired(logs, watermark_ms, count)
 
     def evict(self, listed: Listed, fence: Fence) -> None:
-        """See ``BucketStore.evict``."""
+        """See ``BacklogStore.evict``."""
         self._backlog.evict(listed, fence)
 
     def connections_count(self) -> int:
-        """See ``BucketStore.connections_count``."""
+        """See ``StoreHealth.connections_count``."""
         return self._servers.connections.count
 
     def ping(self) -> None:
-        """See ``BucketStore.ping``."""
+        """See ``StoreHealth.ping``."""
         self._servers.on_masters("PING")
 
     def stats(self) -> StoreStats:
-        """See ``BucketStore.stats``."""
+        """See ``StoreHealth.stats``."""
         masters = self._servers.on_masters("INFO", "memory")
         for name, info in masters.items():
             refuse_eviction(f"the store {name}", info)
         return fullest(masters.values())
 
     def count_documents(self) -> int:
-        """See ``BucketStore.count_documents``."""
+        """See ``StoreHealth.count_documents``."""
         return int(self._servers.ask_all([self._documents.asking()])[0])
 
     def close(self) -> None:
-        """See ``BucketStore.close``."""
+        """See ``StoreHealth.close``."""
         self._servers.close()
