@@ -114,7 +114,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
     redis: RedisOption = None,
 ) -> None:
-    """Measure what a profile finds in files: recall, precision, what was missed and why.
+    """Measure a profile on files: recall, precision, missed pairs and the reasons.
 
     All true pairs are found by an exact join, which knows no bucket, unless --truth names them.
 

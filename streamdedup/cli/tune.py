@@ -93,15 +93,15 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
             raise CorpusError(f"{', '.join(options.files)}: no document to look at")
         target = stack.enter_context(output_to(output))
         report_file = None if report is None else stack.enter_context(output_to(str(report)))
-        figures = Tuning(question, sample, measured_on).figures()
-        figures["warnings"] += warning
-        target.write(_json(figures) if as_json else tables_text(figures))
+        results = Tuning(question, sample, measured_on).results()
+        results["warnings"] += warning
+        target.write(_json(results) if as_json else tables_text(results))
         if report_file is not None and page is not None:
-            report_file.write(page(figures, sample))
+            report_file.write(page(results, sample))
 
 
-def _json(figures: dict[str, Any]) -> str:
-    return msgspec.json.format(msgspec.json.encode(figures), indent=2).decode() + "\n"
+def _json(results: dict[str, Any]) -> str:
+    return msgspec.json.format(msgspec.json.encode(results), indent=2).decode() + "\n"
 
 
 def _server(

@@ -1,4 +1,4 @@
-"""The work of ``streamdedup tune``: study a sample, recommend settings, measure them on a server, report figures."""
+"""The work of ``streamdedup tune``: study a sample, recommend settings, and measure them on a server."""
 
 import json
 import math
@@ -18,16 +18,16 @@ from streamdedup.settings.units import format_duration
 from streamdedup.similarity.minhash import HashFamily, standard_error
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.advice import Recommendation, recommend, warnings
+from streamdedup.tuning.boilerplate import find_boilerplate
 from streamdedup.tuning.memory import EntryForm, Measurement, MemoryForecast
 from streamdedup.tuning.rows import Basis, TuningRow, Workload, rows_of
 from streamdedup.tuning.sample import Sample
 from streamdedup.tuning.study import BINS, Study
-from streamdedup.tuning.templates import find_templates
 
 DAY_S: Final = 86_400.0
 #: Load of a daemon, as a share of its speed; the rest is for peaks and backlogs.
 LOAD: Final = 0.5
-#: Templates, buckets and pairs in the report.
+#: Runs of boilerplate, buckets and pairs in the report.
 _SHOWN: Final = 10
 #: Least size of a sample whose indexing time counts; with fewer, connections and caches take too much of it.
 _TIMED_FROM: Final = 2_000
@@ -191,12 +191,12 @@ class Tuning:
         layout, limit = self._question.bucket_layout, self._profile.exact_limit
         return self._forecast.total(study, row, layout, limit, filled_with)
 
-    def figures(self) -> dict[str, Any]:
-        """Return all figures as plain values, for tables, report and ``--json``; None for unknown values."""
+    def results(self) -> dict[str, Any]:
+        """Return all results as plain values, for tables, report and ``--json``; None for unknown values."""
         question, profile, sample = self._question, self._profile, self._sample
         row, study, _ = self._best
         words = self._studies[0].sets.token_counts
-        templates = find_templates(sample.texts, _SHOWN)
+        boilerplate = find_boilerplate(sample.texts, _SHOWN)
         caps = {"exact_limit": profile.exact_limit, "bucket_cap": profile.bucket_cap}
         return {
             "sample": {
@@ -218,7 +218,7 @@ class Tuning:
             "measured": self._measured,
             "memory_server": None if self._measured is None else self._measured["server"],
             "exact_limits": [self._exact_limit(limit) for limit in self._exact_limits],
-            "warnings": list(warnings(row, study, templates, question.documents_kept, **caps)),
+            "warnings": list(warnings(row, study, boilerplate, question.documents_kept, **caps)),
             "similarities": [
                 {"from": at / BINS, "to": (at + 1) / BINS, "pairs": round(float(count))}
                 for at, count in enumerate(study.histogram)
@@ -229,7 +229,7 @@ class Tuning:
                 for middle, rate in study.found_by_similarity(row.banding, _CURVE_BINS)
             ],
             "templates": [
-                {"text": " ".join(one.words), "documents": one.documents, "share": one.share} for one in templates
+                {"text": " ".join(one.words), "documents": one.documents, "share": one.share} for one in boilerplate
             ],
             **self._examples(),
         }

@@ -101,7 +101,7 @@ def compared_exactly(
         sets: Shingles of all documents.
         options: Options of the detector, with the greatest number of shingles that are stored.
         left: int64 (n,); numbers of documents.
-        right: int64 (n,); their partners.
+        right: int64 (n,); the other document of each pair.
     """
     limit = np.inf if options.exact_limit is None else options.exact_limit
     stored = (sets.sizes <= limit) & (limit > 0)

@@ -88,7 +88,7 @@ def similarities(
     Args:
         sets: Shingle sets of all documents.
         left: int64 (n,); numbers of documents.
-        right: int64 (n,); their partners.
+        right: int64 (n,); the other document of each pair.
         measure: Measure of similarity.
     """
     pairs = zip(left.tolist(), right.tolist(), strict=True)
@@ -225,7 +225,7 @@ def _similar(sets: _Sets, threshold: float, measure: Measure, progress: Callable
     least = _least(shares.of_smaller, sizes)
     needed = np.minimum(1 + sizes // _ELEMENTS_PER_NEED, least)
     postings = _postings(sets, sizes - least + needed, single)
-    # A partner is no larger, so it needs no more.
+    # A similar set is no larger, so it needs no more.
     prefixes = np.minimum(sizes - _least(shares.of_larger, sizes) + needed, sizes)
     smallest = np.searchsorted(sizes, _least(shares.size, sizes))
     present = np.zeros(sets.ranks_count, np.bool_)
@@ -278,8 +278,8 @@ def _frequent(
         needed: int64 (n_sets,); occurrences that each set needs, at least 1.
     """
     if lengths.sum() < len(needed) // _FEW:
-        met, counts = np.unique(postings[ranges(begins, lengths)] & 0xFFFFFFFF, return_counts=True)
-        often: NDArray[np.int64] = met[counts >= needed[met]]
+        present, counts = np.unique(postings[ranges(begins, lengths)] & 0xFFFFFFFF, return_counts=True)
+        often: NDArray[np.int64] = present[counts >= needed[present]]
         return often
     counts = np.zeros(len(needed), np.int64)
     for low, high in _steps(lengths):
@@ -334,10 +334,10 @@ def _expanded(groups: _Groups, similar: Iterator[_Similar]) -> Iterator[Pairs]:
         members = groups.of(group)
         for at in range(len(members) - 1):
             yield _pairs(members[at], members[at + 1 :], np.ones(len(members) - 1 - at))
-    for group, partners, similarity in similar:
-        others = groups.members[ranges(groups.offsets[partners], sizes[partners])]
+    for group, similar_groups, similarity in similar:
+        others = groups.members[ranges(groups.offsets[similar_groups], sizes[similar_groups])]
         for member in groups.of(group):
-            yield _pairs(member, others, np.repeat(similarity, sizes[partners]))
+            yield _pairs(member, others, np.repeat(similarity, sizes[similar_groups]))
 
 
 def _pairs(one: np.int64, others: NDArray[np.int64], similarity: NDArray[np.float64]) -> Pairs:

@@ -6,17 +6,17 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from streamdedup.text.shingles import ShingleOptions
+from streamdedup.tuning.boilerplate import Boilerplate
 from streamdedup.tuning.rows import LEAST_PAIRS, TuningRow
 from streamdedup.tuning.study import Study
-from streamdedup.tuning.templates import Template
 
 #: Characters of a word and the following space, roughly, to compare words with characters.
 _WORD_CHARACTERS: Final = 6
 #: Least shares of the documents for a warning.
-_SHORT_SHARE, _TEMPLATE_SHARE, _EMPTY_SHARE, _ESTIMATED_SHARE = 0.02, 0.10, 0.01, 0.10
+_SHORT_SHARE, _BOILERPLATE_SHARE, _EMPTY_SHARE, _ESTIMATED_SHARE = 0.02, 0.10, 0.01, 0.10
 #: A forecast of an index of more than so many times the sample has a warning.
 _FAR: Final = 50
-#: Characters of a template in a warning.
+#: Characters of boilerplate in a warning.
 _SHOWN: Final = 80
 
 
@@ -86,7 +86,7 @@ def recommend(rows: Sequence[tuple[TuningRow, Study]], preferred: ShingleOptions
 def warnings(
     row: TuningRow,
     study: Study,
-    templates: Sequence[Template],
+    boilerplate: Sequence[Boilerplate],
     documents_kept: float,
     *,
     exact_limit: int | None,
@@ -97,7 +97,7 @@ def warnings(
     Args:
         row: The recommended row.
         study: The sample with its shingles.
-        templates: The most frequent first.
+        boilerplate: The most frequent first.
         documents_kept: Documents of the forecast.
         exact_limit: Distinct shingles up to which a document is stored as a set.
         bucket_cap: Most members of a bucket.
@@ -111,10 +111,10 @@ def warnings(
         short = np.count_nonzero((tokens > 0) & (tokens < options.size)) / documents
         if short >= _SHORT_SHARE:
             yield f"{short:.1%} of the documents have fewer than {options.size} words and are one shingle as a whole"
-    if templates and templates[0].share >= _TEMPLATE_SHARE:
-        shown = " ".join(templates[0].words)
+    if boilerplate and boilerplate[0].share >= _BOILERPLATE_SHARE:
+        shown = " ".join(boilerplate[0].words)
         shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
-        yield f"a template covers {templates[0].share:.0%} of the sample: {shown}"
+        yield f"a template covers {boilerplate[0].share:.0%} of the sample: {shown}"
     estimated = 1.0 - study.exact_share(exact_limit) if study.indexed_count else 0.0
     if estimated >= _ESTIMATED_SHARE:
         yield (

@@ -83,7 +83,7 @@ class DistinctSets(NamedTuple):
 
         Args:
             left: int64 (n,); numbers of sets.
-            right: int64 (n,); their partners.
+            right: int64 (n,); the other set of each pair.
         """
         one, other = self.halves[left].astype(np.float64), self.halves[right].astype(np.float64)
         across = (one * other[:, ::-1]).sum(axis=1)
@@ -125,7 +125,7 @@ def first_shared_bands(
     Args:
         keys: Band keys of all sets, uint32 (n_sets, bands).
         left: int64 (n,); numbers of sets.
-        right: int64 (n,); their partners.
+        right: int64 (n,); the other set of each pair.
     """
     first = np.full(len(left), keys.shape[1], np.int64)
     for band in range(keys.shape[1] - 1, -1, -1):

@@ -147,9 +147,9 @@ def rows_of(
     for rows in range(1, workload.permutations + 1):
         fewest = {key: found for key in wanted if (found := _fewest_bands(study, workload, *key, rows))}
         if fewest:
-            met = study.candidates(Banding(max(bands for bands, _ in fewest.values()), rows))
+            candidates = study.candidates(Banding(max(bands for bands, _ in fewest.values()), rows))
         for key, (bands, basis) in fewest.items():
-            choice = _priced(study, workload, Banding(bands, rows), basis, key[0], met[bands])
+            choice = _priced(study, workload, Banding(bands, rows), basis, key[0], candidates[bands])
             best[key] = min(best.get(key, choice), choice, key=lambda one: (one.cost, one.banding.permutations))
         progress(1)
     return [_row(study, workload, *key, best[key]) for key in wanted if key in best]

@@ -13,6 +13,7 @@ from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.tuning.advice import least_words
+from streamdedup.tuning.boilerplate import find_boilerplate
 from streamdedup.tuning.candidates import (
     candidate_counts,
     distinct_sets,
@@ -24,7 +25,6 @@ from streamdedup.tuning.candidates import (
 from streamdedup.tuning.rows import LEAST_PAIRS, Workload, rows_of
 from streamdedup.tuning.sample import draw_sample
 from streamdedup.tuning.study import MOST_CHARACTERS, Study
-from streamdedup.tuning.templates import find_templates
 
 WORDS = ShingleOptions("word", 3)
 FAMILY = HashFamily(128)
@@ -182,13 +182,13 @@ class TestRows:
         assert large.banding.rows > small.banding.rows
 
 
-class TestTemplates:
+class TestBoilerplate:
     def test_a_frame_is_found_as_a_whole_and_its_contents_are_not(self):
         chance = random.Random(2)
         frame = "for immediate release the company announced today that"
         texts = [f"{frame} {' '.join(f'x{chance.randrange(9_999)}' for _ in range(20))}" for _ in range(40)]
         texts += made_texts(60)
-        found = find_templates(texts, 3)
+        found = find_boilerplate(texts, 3)
         assert " ".join(found[0].words) == frame
         assert found[0].documents == 40
         assert found[0].share == 0.4

@@ -49,7 +49,7 @@ class Chart(NamedTuple):
     source: str
 
 
-def page(figures: dict[str, Any], sample: Sample) -> str:
+def page(results: dict[str, Any], sample: Sample) -> str:
     """Return the page."""
     environment = Environment(
         loader=PackageLoader("streamdedup.cli.rendering", "."),
@@ -66,27 +66,27 @@ def page(figures: dict[str, Any], sample: Sample) -> str:
     }
     text_of = dict(zip(sample.ids, sample.texts, strict=True))
     pairs = []
-    for one in figures["borderline"]:
+    for one in results["borderline"]:
         both = compare(text_of[one["left"]], text_of[one["right"]])
         pairs.append({**one, "sides": [(one["left"], both.left), (one["right"], both.right)]})
-    charts = [similarities_chart(figures), curve_chart(figures)]
-    charts += [] if figures["measured"] is None else [memory_chart(figures)]
+    charts = [similarities_chart(results), curve_chart(results)]
+    charts += [] if results["measured"] is None else [memory_chart(results)]
     return environment.get_template("tuning_report.html").render(
-        figures=figures,
-        sample=tables.sample_text(figures),
-        measured=tables.measured_text(figures),
-        layouts=tables.layouts_text(figures),
+        results=results,
+        sample=tables.sample_text(results),
+        measured=tables.measured_text(results),
+        layouts=tables.layouts_text(results),
         charts=charts,
-        settings=[tables.settings_table(figures), tables.exact_limits_table(figures)],
-        texts=tables.text_tables(figures),
+        settings=[tables.settings_table(results), tables.exact_limits_table(results)],
+        texts=tables.text_tables(results),
         pairs=pairs,
         version=__version__,
     )
 
 
-def similarities_chart(figures: dict[str, Any]) -> Chart:
+def similarities_chart(results: dict[str, Any]) -> Chart:
     """Draw the number of pairs by similarity."""
-    bins, chosen = figures["similarities"], figures["recommendation"]
+    bins, chosen = results["similarities"], results["recommendation"]
     # At a threshold of 1 there is no bin above.
     low, total = min((one["from"] for one in bins), default=0.0), sum(one["pairs"] for one in bins)
     figure, axes = _axes("Jaccard similarity", "pairs")
@@ -110,9 +110,9 @@ def similarities_chart(figures: dict[str, Any]) -> Chart:
     )
 
 
-def curve_chart(figures: dict[str, Any]) -> Chart:
+def curve_chart(results: dict[str, Any]) -> Chart:
     """Draw the chance to find a pair by similarity, with the share of the sample's pairs that was found."""
-    chosen, found = figures["recommendation"], figures["curve"]
+    chosen, found = results["recommendation"], results["curve"]
     banding = Banding(chosen["bands"], chosen["rows"])
     figure, axes = _axes("Jaccard similarity", "share found")
     steps = np.linspace(0.0, 1.0, 101)
@@ -133,10 +133,10 @@ def curve_chart(figures: dict[str, Any]) -> Chart:
     )
 
 
-def memory_chart(figures: dict[str, Any]) -> Chart:
+def memory_chart(results: dict[str, Any]) -> Chart:
     """Draw memory against recall, a point for each row at the recommended threshold."""
-    chosen = figures["recommendation"]
-    rows = [row for row in figures["rows"] if row["threshold"] == chosen["threshold"]]
+    chosen = results["recommendation"]
+    rows = [row for row in results["rows"] if row["threshold"] == chosen["threshold"]]
     figure, axes = _axes("recall at the threshold", "memory")
     kinds = dict.fromkeys((row["unit"], row["size"]) for row in rows)
     for at, (unit, size) in enumerate(kinds):
@@ -152,7 +152,7 @@ def memory_chart(figures: dict[str, Any]) -> Chart:
         "memory",
         "Memory against recall",
         f"Each dot is a row of the table with the threshold {chosen['threshold']:g}: the chance to find a pair "
-        f"exactly at the threshold, and Redis memory with {figures['demand']['documents_kept']:,.0f} documents.",
+        f"exactly at the threshold, and Redis memory with {results['demand']['documents_kept']:,.0f} documents.",
         _source(figure),
     )
 

@@ -1,4 +1,4 @@
-"""The figures of ``streamdedup tune`` as tables and sentences, for a terminal and for the report."""
+"""The results of ``streamdedup tune`` as tables and sentences, for a terminal and for the report."""
 
 import io
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from streamdedup.settings.units import counted, format_duration
 
 #: Width of the tables, in characters, without a terminal.
 _WIDTH: Final = 128
-#: Templates on a terminal, characters of each, and characters in the report.
-_TEMPLATES, _TEMPLATE_CHARS, _REPORT_CHARS = 3, 90, 300
+#: Runs of boilerplate on a terminal, characters of each, and characters in the report.
+_BOILERPLATE_COUNT, _BOILERPLATE_CHARS, _REPORT_CHARS = 3, 90, 300
 #: Least share of the memory that the layout "packed" must save to be worth its slower insertions.
 _WORTH_PACKING: Final = 0.2
 
@@ -54,9 +54,9 @@ def _cut(text: str, most: int) -> str:
     return printable(text if len(text) <= most else f"{text[:most]}...")
 
 
-def sample_text(figures: dict[str, Any]) -> str:
+def sample_text(results: dict[str, Any]) -> str:
     """Return a sentence about sample and forecast."""
-    sample, demand = figures["sample"], figures["demand"]
+    sample, demand = results["sample"], results["demand"]
     how = "all of them" if sample["documents"] == sample["read"] else f"{sample['sampling']} ones of those read"
     text = (
         f"{counted(sample['documents'], 'document')} of {sample['read']:,} read ({how}), half of at least "
@@ -68,9 +68,9 @@ def sample_text(figures: dict[str, Any]) -> str:
     return text + (f" Looked at fewer of long texts ({', '.join(fewer)})." if fewer else "")
 
 
-def measured_text(figures: dict[str, Any]) -> str:
+def measured_text(results: dict[str, Any]) -> str:
     """Return a sentence about the index of the sample on a server."""
-    measured = figures["measured"]
+    measured = results["measured"]
     if measured is None:
         return "on no server"
     error = measured["forecast_error"]
@@ -81,9 +81,9 @@ def measured_text(figures: dict[str, Any]) -> str:
     )
 
 
-def layouts_text(figures: dict[str, Any]) -> str:
+def layouts_text(results: dict[str, Any]) -> str:
     """Return the bucket layout of the settings, the memory with each layout, and the one to take."""
-    one = figures["recommendation"]
+    one = results["recommendation"]
     sizes = one["memory_bytes_by_layout"]
     shown = ", ".join(f"{name} {size_text(size)}" for name, size in sizes.items())
     text = f'redis.bucket_layout = "{one["bucket_layout"]}"; memory by layout: {shown}'
@@ -95,7 +95,7 @@ def layouts_text(figures: dict[str, Any]) -> str:
     return f"{text}; packed saves {saved:.0%}: take it where memory decides, else sets"
 
 
-def settings_table(figures: dict[str, Any]) -> TableData:
+def settings_table(results: dict[str, Any]) -> TableData:
     """Return all rows, the recommended one pointed out."""
     columns: dict[str, Callable[[dict[str, Any]], str]] = {
         "shingles": lambda row: f"{row['unit']} {row['size']}",
@@ -112,21 +112,21 @@ def settings_table(figures: dict[str, Any]) -> TableData:
         "memory": lambda row: size_text(row["memory_bytes"]),
         "docs/s": lambda row: _whole_text(row["documents_per_s"]),
     }
-    chosen, rows = figures["recommendation"], figures["rows"]
+    chosen, rows = results["recommendation"], results["rows"]
     keys = ("unit", "size", "threshold", "min_recall")
     best = next(at for at, row in enumerate(rows) if all(row[key] == chosen[key] for key in keys))
     caption = (
         "P(t): chance to find a pair exactly at t. Expected and measured: share of the sample's pairs from t on. "
         "Candidates: in an index as large as the collection, and more by chance for each million documents. "
         "R*: reached on the sample. "
-        f"Memory{_on_server(figures)}, documents/s of one daemon, both as forecast."
+        f"Memory{_on_server(results)}, documents/s of one daemon, both as forecast."
     )
     cells = [[text(row) for text in columns.values()] for row in rows]
     title = "Settings by kind of shingles, threshold t and minimum recall R"
     return TableData(title, list(columns), cells, caption, best)
 
 
-def exact_limits_table(figures: dict[str, Any]) -> TableData:
+def exact_limits_table(results: dict[str, Any]) -> TableData:
     """Return the memory by ``exact_limit``."""
     rows = [
         [
@@ -136,46 +136,46 @@ def exact_limits_table(figures: dict[str, Any]) -> TableData:
             _whole_text(one["bytes_per_document"]),
             size_text(one["memory_bytes"]),
         ]
-        for one in figures["exact_limits"]
+        for one in results["exact_limits"]
     ]
     columns = ["exact_limit", "documents kept exactly", "standard error else", "bytes a document", "memory"]
     return TableData("What exact_limit costs, with the recommended settings", columns, rows)
 
 
-def text_tables(figures: dict[str, Any]) -> list[TableData]:
+def text_tables(results: dict[str, Any]) -> list[TableData]:
     """Return the tables whose last column has texts of documents: templates and buckets."""
-    templates = [
+    boilerplate = [
         [f"{one['share']:.1%}", f"{one['documents']:,}", _cut(one["text"], _REPORT_CHARS)]
-        for one in figures["templates"]
+        for one in results["templates"]
     ]
-    buckets = [[str(one["band"]), f"{one['documents']:,}", printable(one["example"])] for one in figures["buckets"]]
+    buckets = [[str(one["band"]), f"{one['documents']:,}", printable(one["example"])] for one in results["buckets"]]
     return [
-        TableData("Most frequent templates", ["share", "documents", "words"], templates),
+        TableData("Most frequent templates", ["share", "documents", "words"], boilerplate),
         TableData("Hottest buckets", ["band", "documents", "one of them"], buckets),
     ]
 
 
-def _on_server(figures: dict[str, Any]) -> str:
-    return "" if figures["memory_server"] is None else f" on {figures['memory_server']}"
+def _on_server(results: dict[str, Any]) -> str:
+    return "" if results["memory_server"] is None else f" on {results['memory_server']}"
 
 
-def tables_text(figures: dict[str, Any]) -> str:
+def tables_text(results: dict[str, Any]) -> str:
     """Return tables, recommendation, warnings and settings for a terminal."""
     buffer, terminal = io.StringIO(), Console()
     width = terminal.width if terminal.is_terminal else _WIDTH
     console = Console(file=buffer, width=width, highlight=False, force_terminal=terminal.is_terminal)
-    console.print(Text(sample_text(figures) + "\n"))
-    console.print(_drawn(settings_table(figures)))
-    console.print(_drawn(exact_limits_table(figures)))
-    lines = [*_recommendation(figures)]
-    lines += [Text(f"warning: {printable(warning)}", "yellow") for warning in figures["warnings"]]
+    console.print(Text(sample_text(results) + "\n"))
+    console.print(_drawn(settings_table(results)))
+    console.print(_drawn(exact_limits_table(results)))
+    lines = [*_recommendation(results)]
+    lines += [Text(f"warning: {printable(warning)}", "yellow") for warning in results["warnings"]]
     lines += [
-        Text(f"template in {one['share']:.1%}: {_cut(one['text'], _TEMPLATE_CHARS)}")
-        for one in figures["templates"][:_TEMPLATES]
+        Text(f"template in {one['share']:.1%}: {_cut(one['text'], _BOILERPLATE_CHARS)}")
+        for one in results["templates"][:_BOILERPLATE_COUNT]
     ]
     for line in lines:
         console.print(line, soft_wrap=True)
-    console.print(Text(f"\n{figures['recommendation']['toml']}"))
+    console.print(Text(f"\n{results['recommendation']['toml']}"))
     return buffer.getvalue()
 
 
@@ -190,17 +190,17 @@ def _drawn(data: TableData) -> Table:
     return table
 
 
-def _recommendation(figures: dict[str, Any]) -> list[Text]:
-    one, demand = figures["recommendation"], figures["demand"]
+def _recommendation(results: dict[str, Any]) -> list[Text]:
+    one, demand = results["recommendation"], results["demand"]
     bands = f"{counted(one['bands'], 'band')} of {counted(one['rows'], 'row')}"
     where = "at the threshold by theory" if one["reached"] == "theory" else "on the sample"
-    memory = f"{size_text(one['memory_bytes'])}{_on_server(figures)}"
+    memory = f"{size_text(one['memory_bytes'])}{_on_server(results)}"
     if one["memory_bytes"] is not None:
         memory += f", {size_text(one['memory_bytes_when_first_filled'])} when first filled"
     lines = {
         "because": f"{one['reason']}; the cheapest bands that reach a recall of {one['min_recall']:g} {where}",
         "memory": memory,
-        "layout": layouts_text(figures),
+        "layout": layouts_text(results),
         "candidates": (
             f"{count_text(one['candidates_forecast'])} a document with {demand['documents_kept']:,.0f} documents, "
             f"{count_text(one['false_candidates_forecast'])} of them below the threshold"
@@ -209,7 +209,7 @@ def _recommendation(figures: dict[str, Any]) -> list[Text]:
             f"{one['documents_per_s']:,.0f} documents/s a daemon on this machine, "
             f"{'with' if one['documents_per_s_measured'] else 'without'} a measured Redis; daemons: {one['daemons']}"
         ),
-        "measured": measured_text(figures),
+        "measured": measured_text(results),
     }
     title = Text(f"\nRecommended: {one['unit']} {one['size']}, {bands}", "bold")
     return [title, *(Text(f"  {name:<10} {text}") for name, text in lines.items())]

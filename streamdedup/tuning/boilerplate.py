@@ -1,7 +1,7 @@
-"""Templates: runs of words that many documents share (boilerplate).
+"""Boilerplate: runs of words that many documents share.
 
 A shingle that occurs in many documents is located in one of them and extended to both sides as long as the next shingle
-is about as frequent. Shingles are those of words, whatever the index uses: words can be read.
+is about as frequent. Shingles are always those of words, which can be read.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from streamdedup.evaluation.truth import shingle_sets
 from streamdedup.text.shingles import ShingleOptions, Shingler, normalise
 
 _OPTIONS: Final = ShingleOptions("word", 3)
-#: Least share and least number of the documents that share a template.
+#: Least share and least number of the documents that share boilerplate.
 _LEAST_SHARE: Final = 0.01
 _LEAST_DOCUMENTS: Final = 5
 #: A run ends at a shingle that is less than so many times as frequent as its first one.
@@ -25,7 +25,7 @@ _MOST_WORDS: Final = 5_000
 _MOST_SHINGLES: Final = 500
 
 
-class Template(NamedTuple):
+class Boilerplate(NamedTuple):
     """A run of normalised words, with the number and share of the documents that have its most frequent shingle."""
 
     words: tuple[str, ...]
@@ -33,8 +33,8 @@ class Template(NamedTuple):
     share: float
 
 
-def find_templates(texts: Sequence[str], most: int) -> list[Template]:
-    """Return at most so many templates, the most frequent first, each shingle in one of them only."""
+def find_boilerplate(texts: Sequence[str], most: int) -> list[Boilerplate]:
+    """Return at most so many runs, the most frequent first, each shingle in one of them only."""
     shingler = Shingler(_OPTIONS)
     sets = shingle_sets(shingler, texts)
     hashes, place, counts = np.unique(sets.hashes, return_index=True, return_counts=True)
@@ -42,7 +42,7 @@ def find_templates(texts: Sequence[str], most: int) -> list[Template]:
     frequency = dict(zip(hashes[frequent].tolist(), counts[frequent].tolist(), strict=True))
     first = frequent[np.argsort(-counts[frequent], kind="stable")][:_MOST_SHINGLES]
     documents = np.searchsorted(sets.offsets, place[first], side="right") - 1
-    found: list[Template] = []
+    found: list[Boilerplate] = []
     explained: set[int] = set()
     for shingle, document in zip(hashes[first].tolist(), documents.tolist(), strict=True):
         if shingle in explained or len(found) == most:
@@ -53,7 +53,7 @@ def find_templates(texts: Sequence[str], most: int) -> list[Template]:
         explained.update(windows[low:high])
         if high - low >= _LEAST_RUN or high - low == len(windows):
             run = tuple(words[low : high - 1 + _OPTIONS.size])
-            found.append(Template(run, frequency[shingle], frequency[shingle] / len(texts)))
+            found.append(Boilerplate(run, frequency[shingle], frequency[shingle] / len(texts)))
     return found
 
 
