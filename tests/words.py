@@ -18,7 +18,7 @@ PACKAGE = ROOT / "streamdedup"
 #: Folders and top-level modules of the package without retired words. A folder enters when it is clean and stays.
 CLEAN = (
     *("__init__.py", "__main__.py", "errors.py", "findings.py", "position.py", "similarity", "text"),
-    *("evaluation", "tuning"),
+    *("detection", "evaluation", "tuning", "wire"),
 )
 
 #: Retired in prose: pattern, and the words to use instead.

@@ -180,7 +180,7 @@ class BacklogExpiry:
                 if document.op != "delete" and pipeline.index.is_late(document.time_ms)
             ]
             if late:
-                listed = pipeline.detector.listed(late, result.detected[name].asked)
+                listed = pipeline.detector.listed(late, result.detected[name].claims)
                 partitions = dict.fromkeys(document.position.of for document in late)
                 pipeline.index.list_expiring(listed, [fences[partition] for partition in partitions])
                 self._listed.add(name)

@@ -211,7 +211,8 @@ class BatchProcessor:
         while (chunk := self._next(prepared.chunks)) is not None:
             self._tick()
             failures += chunk.failures
-            detected.setdefault(chunk.profile, DetectionResult()).add(self._index(chunk, fences))
+            result = self._index(chunk, fences)
+            detected[chunk.profile] = detected.get(chunk.profile, DetectionResult()) + result
         failures += _refused(prepared.decoded.batch, detected)
         return BatchResult(prepared.decoded, detected, failures)
 

@@ -2,11 +2,12 @@
 
 A document joins the cluster of its best match only if it is also similar enough to the first document of that cluster.
 So each member of a cluster resembles its first document, however long a chain of small edits grows, and a document that
-lies between two clusters does not make one of them. Which document is first depends on the order of arrival; pairs
-never depend on clusters.
+lies between two clusters does not join them. The first document depends on the order of arrival; pairs never depend on
+clusters.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -15,59 +16,28 @@ from streamdedup.index.documents import IndexEntry
 from streamdedup.index.values import Fence
 from streamdedup.position import Position
 from streamdedup.similarity.sketch import Sketcher
+from streamdedup.wire import Match
 
 
-class Stars:
-    """The clusters around the documents of one batch.
+class Member(NamedTuple):
+    """A document with matches, to be placed in a cluster.
 
-    Args:
-        store: Where clusters are kept.
-        sketcher: Compares sketches.
-        threshold: Least similarity to the first document of a cluster.
-        known: Records of the best matches, of the batch's own documents and of the first documents of their clusters.
+    Attributes:
+        entry: Index entry of the document.
+        best: Number of the best match.
+        matches: All matches; a first document among them need not be compared again.
     """
 
-    def __init__(self, store: EntryStore, sketcher: Sketcher, threshold: float, known: dict[int, IndexEntry]) -> None:
-        self._store = store
-        self._sketcher = sketcher
-        self._threshold = threshold
-        self._known = known
-        self._joined: list[tuple[int, Position, int]] = []
-
-    def join(self, record: IndexEntry, best: int, near: Collection[tuple[str, str]] = ()) -> IndexEntry:
-        """Place a document in a cluster and return the first document of it, perhaps the document itself.
-
-        Args:
-            record: The document.
-            best: Number of its best match.
-            near: Id and digest (as hexadecimal digits) of documents known to be similar enough, which are not compared
-                again.
-        """
-        best_match = self._known.get(best)
-        first = self._known.get(best_match.cluster) if best_match is not None else None
-        if first is None or first.deleted or first.number == record.number:
-            return record
-        if (first.id, first.digest.hex()) not in near and not self._alike(record, first):
-            return record
-        self._joined.append((record.number, record.position, first.number))
-        self._known[record.number] = replace(record, cluster=first.number)
-        return first
-
-    def _alike(self, record: IndexEntry, first: IndexEntry) -> bool:
-        similarity = self._sketcher.similarities([record.content.sketch], [first.content.sketch]).values[0]
-        return bool(similarity >= self._threshold)
-
-    def save(self, rights: Sequence[Fence]) -> None:
-        """Store what was joined."""
-        if self._joined:
-            self._store.set_clusters(self._joined, rights)
+    entry: IndexEntry
+    best: int
+    matches: Sequence[Match] = ()
 
 
-class StarFinder:
-    """Looks up the clusters that a batch may join.
+class Clusters:
+    """The clusters of a profile.
 
     Args:
-        store: Where clusters are kept.
+        store: The index.
         sketcher: Compares sketches.
         threshold: Least similarity to the first document of a cluster.
     """
@@ -77,9 +47,39 @@ class StarFinder:
         self._sketcher = sketcher
         self._threshold = threshold
 
-    def load(self, numbers: Sequence[int]) -> Stars:
-        """Return the clusters that the documents of these numbers belong to."""
-        known = self._store.get_entries(numbers)
-        missing = {record.cluster for record in known.values()} - known.keys()
+    def join(self, members: Sequence[Member], fences: Sequence[Fence]) -> list[str]:
+        """Place documents in clusters, in order, and store the clusters they join.
+
+        Args:
+            members: The documents.
+            fences: Fences of the partitions of the batch.
+
+        Returns:
+            Id of the first document of the cluster of each; its own id for a document that joins no cluster.
+        """
+        known = self._store.get_entries([number for member in members for number in (member.best, member.entry.number)])
+        missing = {entry.cluster for entry in known.values()} - known.keys()
         known |= self._store.get_entries(sorted(missing))
-        return Stars(self._store, self._sketcher, self._threshold, known)
+        ids: list[str] = []
+        joined: list[tuple[int, Position, int]] = []
+        for member in members:
+            entry, first = member.entry, self._first(member, known)
+            ids.append(entry.id if first is None else first.id)
+            if first is not None:
+                joined.append((entry.number, entry.position, first.number))
+                known[entry.number] = replace(entry, cluster=first.number)
+        if joined:
+            self._store.set_clusters(joined, fences)
+        return ids
+
+    def _first(self, member: Member, known: dict[int, IndexEntry]) -> IndexEntry | None:
+        """Return the first document of the cluster that a document joins; None if it joins none."""
+        best = known.get(member.best)
+        first = None if best is None else known.get(best.cluster)
+        if first is None or first.deleted or first.number == member.entry.number:
+            return None
+        digest = first.digest.hex()
+        if any((match.id, match.digest) == (first.id, digest) for match in member.matches):
+            return first
+        similarity = self._sketcher.similarities([member.entry.content.sketch], [first.content.sketch]).values[0]
+        return first if similarity >= self._threshold else None

@@ -1,43 +1,37 @@
-"""The engine: documents in, detections out.
+"""The detector: documents in, detections out.
 
-It knows texts, signatures and an ``Index``; it knows no Kafka, no clock, no metric and no settings file. A batch
-passes through two stages that stay separate calls: ``prepare`` only computes, ``index`` only talks to the store and
-compares.
+A batch passes through two stages. ``prepare`` computes everything that needs no index; ``index`` writes to the index
+and compares. The third stage is the daemon's: it publishes the result. The detector knows no Kafka, clock, metric or
+settings file.
 
-The pairs that a stream yields do not depend on the order of arrival, on batches or on how many daemons share the
-work: P is the set of all pairs of documents that have at least ``min_shared_bands`` band keys in common, lie within
-the window and have a similarity of at least the threshold. All three conditions are symmetric and computed from the
-two sketches alone.
+The set of reported pairs does not depend on the order of arrival, on batches or on the number of daemons: it is the set
+of all pairs of documents with at least ``min_shared_bands`` band keys in common, within the window, with a similarity
+of at least the threshold. All three conditions are symmetric and depend only on the two index entries.
 """
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import structs
-from numpy.typing import NDArray
 
-from streamdedup.detection.clusters import StarFinder
+from streamdedup.detection.clusters import Clusters, Member
 from streamdedup.detection.content import contents_of
-from streamdedup.detection.lifecycle import Changes, collision, in_its_incarnation
+from streamdedup.detection.lifecycle import Lifecycle
 from streamdedup.detection.model import (
     Detection,
     DetectionResult,
     DetectorOptions,
+    InsertedBatch,
     Prepared,
     Skip,
     document_number,
 )
-from streamdedup.detection.verification import Met, Verifier
+from streamdedup.detection.verification import BucketHits, Verifier
 from streamdedup.index.contract import Index
-from streamdedup.index.documents import (
-    Content,
-    IndexEntry,
-    InsertResult,
-    InsertState,
-    PendingMatches,
-    decide_version,
-)
+from streamdedup.index.documents import Content, IndexEntry, InsertState, PendingMatches
 from streamdedup.index.values import Fence, Listed, ListedClaim, ListedDocument
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.minhash import HashFamily
@@ -45,22 +39,53 @@ from streamdedup.similarity.sketch import Sketcher
 from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document, Match, content_digest
 
-#: States of a record that is not indexed, without being a mistake.
-_PASSED_OVER = {InsertState.REDELIVERED: Skip.REDELIVERED, InsertState.SUPERSEDED: Skip.SUPERSEDED}
+#: Reason why a document is skipped because of the index, by the state of its insertion.
+_SKIPS = {InsertState.REDELIVERED: Skip.REDELIVERED, InsertState.SUPERSEDED: Skip.SUPERSEDED}
 
-#: States of a record whose version is in the index afterwards.
-_INDEXED = (InsertState.CREATED, InsertState.REPLACED, InsertState.REPLAYED)
 
-#: States of a record whose document may have had an index entry before, and so claims.
-_RENEWED = (InsertState.REPLACED, InsertState.REPLAYED)
+class LookUp(NamedTuple):
+    """Candidates of a batch.
+
+    Attributes:
+        hits: Candidates by row, of rows that have any.
+        full_buckets_count: Number of times that a bucket was full.
+        full_positions: Positions of documents with a full bucket.
+    """
+
+    hits: Mapping[int, BucketHits]
+    full_buckets_count: int
+    full_positions: tuple[Position, ...]
+
+
+class _Emission(NamedTuple):
+    """The rows of a batch by the effect of their insertion; the counts are those of ``DetectionResult``."""
+
+    emitting: Sequence[int]
+    skipped: Sequence[tuple[Document, Skip]]
+    indexed_count: int
+    replayed_count: int
+    silent_count: int
+    unexplained_count: int
+
+
+class _Claims(NamedTuple):
+    """Claimed pairs.
+
+    Attributes:
+        asked: Pairs whose claims were made or extended, each with the position that asked for it.
+        owned: Matches of the pairs that the position of a row owns, the most similar first, by row.
+    """
+
+    asked: tuple[tuple[bytes, Position], ...]
+    owned: Mapping[int, tuple[Match, ...]]
 
 
 class Detector:
     """Finds near-duplicates among documents of one profile.
 
     Args:
-        options: What decides.
-        store: Where the index lives; already open.
+        options: Definition of a near-duplicate.
+        store: The index of the profile, open.
     """
 
     def __init__(self, options: DetectorOptions, store: Index) -> None:
@@ -69,46 +94,32 @@ class Detector:
         self._shingler = Shingler(options.shingles)
         family = HashFamily(options.permutations, options.seed)
         self._sketcher = Sketcher(family, options.exact_limit, options.banding.permutations, options.measure)
+        self._lifecycle = Lifecycle(options, store, self._shingler, self._sketcher)
         self._verifier = Verifier(options, store, self._sketcher)
-        self._changes = Changes(options, store, self._shingler, self._sketcher)
-        self._stars = StarFinder(store, self._sketcher, options.threshold)
+        self._clusters = Clusters(store, self._sketcher, options.threshold)
 
-    @property
-    def store(self) -> Index:
-        """The store that the index lives in."""
-        return self._store
-
-    # Stage one: compute
+    # Stage one: prepare
 
     def prepare(self, documents: Sequence[Document]) -> Prepared:
-        """Compute everything about a batch that needs no store: shingles, sketches, band keys.
+        """Compute shingles, sketches and band keys of a batch, without the index.
 
         Args:
-            documents: Documents to place in the index or to continue, in the order of their positions within each
-                partition. Of what may be replayed each is there once, unless its partition brings the same text again.
+            documents: Documents to insert or to append to, in the order of their positions within each partition. Each
+                id occurs once, unless a partition repeats a text.
         """
-        placed = [document for document in documents if document.op != "append"]
-        shingles = self._shingler.shingle([document.text for document in placed])
+        inserted = [document for document in documents if document.op != "append"]
+        shingles = self._shingler.shingle([document.text for document in inserted])
         sketches, signatures = self._sketcher.make(shingles.hashes, shingles.offsets)
         contents = contents_of(shingles, sketches)
-        records = [self._record(document, content) for document, content in zip(placed, contents, strict=True)]
-        skips = self._skips(shingles.token_counts, np.diff(shingles.offsets))
-        appends = [document for document in documents if document.op == "append"]
-        return Prepared(placed, records, self._options.banding.band_keys(signatures), skips, appends)
+        return Prepared(
+            documents=inserted,
+            entries=[self._entry(document, content) for document, content in zip(inserted, contents, strict=True)],
+            band_keys=self._options.banding.band_keys(signatures),
+            skips=self._options.skips(shingles.token_counts, np.diff(shingles.offsets)),
+            appends=[document for document in documents if document.op == "append"],
+        )
 
-    def _skips(self, token_counts: NDArray[np.int64], shingle_counts: NDArray[np.int64]) -> dict[int, Skip]:
-        """Return by row why a document enters no bucket.
-
-        Args:
-            token_counts: Tokens of each document, int64 (n,).
-            shingle_counts: Shingles of each, int64 (n,).
-        """
-        least = self._options.min_words
-        rows = np.flatnonzero((shingle_counts == 0) | (token_counts < least)).tolist()
-        few = {True: Skip.TOO_FEW_WORDS, False: Skip.TOO_SHORT}
-        return {row: few[bool(token_counts[row] < least)] if token_counts[row] else Skip.EMPTY for row in rows}
-
-    def _record(self, document: Document, content: Content) -> IndexEntry:
+    def _entry(self, document: Document, content: Content) -> IndexEntry:
         number = document_number(self._options.profile, document.id)
         return IndexEntry(
             number=number,
@@ -120,29 +131,89 @@ class Detector:
             content=content,
         )
 
-    # Stage two: the index
+    # Stage two: index
 
-    def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:
-        """Take documents out of the index, with everything known of them but a marker.
+    def index(self, prepared: Prepared, fences: Mapping[Partition, Fence]) -> DetectionResult:
+        """Insert a prepared batch in the index and find its near-duplicates.
+
+        Every step may be repeated: a batch that failed half-way is indexed again from the start, and a pair is
+        emitted by the same position as the first time.
+
+        Steps, each with calls to the index (the rules: ``index.contract``):
+            1. Insert the entries, which from now on decide about versions. Append to documents. Remove replaced
+               versions from their buckets before their entries are replaced.
+            2. Insert in buckets and look up candidates.
+            3. Verify the candidates: window, shared bands, similarity.
+            4. Save the matches as pending; add those of an earlier attempt.
+            5. Claim the pairs.
+            6. Find the cluster of each document with pairs.
 
         Args:
-            documents: What is to be deleted, in the order of their positions within each partition.
-            fences: The right to write for every partition concerned.
+            prepared: The batch.
+            fences: Fence of each partition of the batch.
 
         Raises:
-            StoreUnavailable: Try the batch again.
-            BatchRefused: A partition is no longer ours; drop the batch.
+            StoreUnavailable: Repeat the batch.
+            BatchRefused: Another daemon owns a partition; drop the batch.
             IndexLost: The index is gone.
         """
-        self._changes.delete(documents, list(fences.values()))
-        return DetectionResult(deleted_count=len(documents))
+        fence_list = list(fences.values())
+        # 1. Insert entries.
+        batch = self._lifecycle.insert(prepared, fence_list)
+        # 2. Insert in buckets and look up.
+        found = self._look_up(batch, fence_list)
+        # 3. Verify.
+        emission = self._emission(batch, fences)
+        verified = self._verifier.verify(batch, found.hits, emission.emitting, fence_list)
+        # 4. Save pending matches.
+        pending = self._save_pending_matches(batch, emission.emitting, verified.matches, fence_list)
+        # 5. Claim.
+        claims = self._claim(batch, pending, verified.other_pairs, fence_list)
+        # 6. Clusters.
+        detections = self._detections(batch, pending, claims.owned, fence_list)
+        with_matches = [batch.documents[row].position for row, saved in pending.items() if saved.matches]
+        return DetectionResult(
+            detections=detections,
+            skipped=tuple(emission.skipped),
+            refused=tuple(batch.refused),
+            claims=claims.asked,
+            pending_positions=(*batch.missing_positions, *with_matches),
+            indexed_count=emission.indexed_count,
+            replayed_count=emission.replayed_count,
+            silent_count=emission.silent_count,
+            unexplained_count=emission.unexplained_count,
+            candidates_count=verified.candidates_count,
+            dropped_candidates_count=verified.dropped_count,
+            verified_count=verified.verified_count,
+            rejected_count=verified.rejected_count,
+            full_buckets_count=found.full_buckets_count,
+            full_bucket_positions=found.full_positions,
+            over_candidates_positions=verified.over_candidates,
+        )
 
-    def listed(self, documents: Sequence[Document], asked: Sequence[tuple[bytes, Position]]) -> Listed:
-        """Name documents, and the claims that they asked for, as the index lists them.
+    def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:
+        """Delete documents from the index, except for a deletion marker.
 
         Args:
-            documents: Which.
-            asked: Pairs that these and others have asked for, each with the position.
+            documents: Documents to delete, in the order of their positions within each partition.
+            fences: Fence of each partition of the batch.
+
+        Raises:
+            StoreUnavailable: Repeat the batch.
+            BatchRefused: Another daemon owns a partition; drop the batch.
+            IndexLost: The index is gone.
+        """
+        self._lifecycle.delete(documents, list(fences.values()))
+        return DetectionResult(deleted_count=len(documents))
+
+    # Backlog expiry
+
+    def listed(self, documents: Sequence[Document], claims: Sequence[tuple[bytes, Position]]) -> Listed:
+        """Return the entries of documents and of their claims in the lists for backlog expiry.
+
+        Args:
+            documents: Documents.
+            claims: Claimed pairs of these and other documents, each with the position that asked for it.
         """
         times = {document.position: document.time_ms for document in documents}
         return Listed(
@@ -150,283 +221,134 @@ class Detector:
                 ListedDocument(document_number(self._options.profile, document.id), document.position, document.time_ms)
                 for document in documents
             ],
-            [ListedClaim(pair_key, position, times[position]) for pair_key, position in asked if position in times],
+            [ListedClaim(key, position, times[position]) for key, position in claims if position in times],
         )
 
     def evict(self, listed: Listed, fence: Fence) -> int:
-        """Remove expired documents from the index, where they are still at the position that is listed.
+        """Evict expired documents that are still at their listed position.
 
         Args:
             listed: The first listed documents and claims of a partition.
-            fence: Right to write for the partition.
+            fence: Fence of the partition.
 
         Returns:
-            How many documents were.
+            Number of evicted documents.
 
         Raises:
             StoreUnavailable: Try again.
-            BatchRefused: The partition is no longer ours.
+            BatchRefused: Another daemon owns the partition.
             IndexLost: The index is gone.
         """
-        return self._changes.evict(listed, fence)
+        return self._lifecycle.evict(listed, fence)
 
-    def index(self, prepared: Prepared, fences: Mapping[Partition, Fence]) -> DetectionResult:
-        """Place a prepared batch in the index and find its near-duplicates.
+    # Steps of index
 
-        Every step may be repeated: a batch that failed half-way is indexed again from the start, and a pair is
-        emitted by the same position as the first time.
-
-        Steps, each a call to the store (the rules: ``index.contract``):
-            1. Put the records: from now on they are the authority. Continue the documents that are continued, and take
-               old versions out of their buckets before they are replaced.
-            2. Enter the buckets and meet candidates.
-            3. Verify the candidates: window, shared bands, similarity.
-            4. Save the verified partners, and take up those saved by an earlier attempt.
-            5. Claim the pairs.
-            6. Find the cluster of each document that has pairs.
-
-        Args:
-            prepared: The batch.
-            fences: The right to write for every partition that the batch has records of.
-
-        Raises:
-            StoreUnavailable: Try the batch again.
-            BatchRefused: A partition is no longer ours; drop the batch.
-            IndexLost: The index is gone.
-        """
-        rights = list(fences.values())
-        outcome = DetectionResult()
-        # 1. Record first; leave before change.
-        results = self._put(prepared.records, rights)
-        prepared, results = self._continue(prepared, results, rights, outcome)
-        self._replace(prepared, results, rights)
-        states = [result.state for result in results]
-        _take_first_attempts(prepared.records, results)
-        again = _take_what_stands_elsewhere(prepared, results)
-        # 2. Add before read.
-        placed = [row for row, state in enumerate(states) if state in _INDEXED or row in again]
-        entering = [row for row in placed if row not in prepared.skips]
-        met = self._enter(prepared, entering, rights, outcome)
-        emitting = self._count_states(prepared, states, results, fences, outcome)
-        # 3. Verify.
-        renewed = {row for row in emitting if states[row] in _RENEWED}
-        verified, others = self._verifier.partners(prepared, met, emitting, renewed, rights, outcome)
-        # 4. Save the partners.
-        partners = self._save_pending_matches(prepared, emitting, states, verified, rights)
-        # 5. Claim.
-        outcome.pending_positions += [prepared.documents[row].position for row, saved in partners.items() if saved]
-        owned = self._claim(prepared, partners, others, rights, outcome)
-        # 6. Clusters.
-        self._detect(prepared, owned, rights, outcome)
-        return outcome
-
-    def _put(self, records: Sequence[IndexEntry], rights: list[Fence]) -> list[InsertResult]:
-        """Put the records, of each document the version that stands at the end of the batch."""
-        results = _within_batch(records)
-        if records and not results:
-            return self._store.insert_entries(records, rights)
-        rows = [row for row in range(len(records)) if row not in results]
-        if rows:
-            put = self._store.insert_entries([records[row] for row in rows], rights)
-            results.update(zip(rows, put, strict=True))
-        return [results[row] for row in range(len(records))]
-
-    def _continue(
-        self, prepared: Prepared, results: list[InsertResult], rights: list[Fence], outcome: DetectionResult
-    ) -> tuple[Prepared, list[InsertResult]]:
-        """Add to a batch what comes of those that continue a document."""
-        if not prepared.appends:
-            return prepared, results
-        continued = self._changes.continued(prepared.appends, rights, outcome)
-        contents = [record.content for record in continued.records]
-        sketches = [content.sketch for content in contents]
-        token_counts = np.array([content.token_count for content in contents], np.int64)
-        skips = self._skips(token_counts, np.array([sketch.count for sketch in sketches], np.int64))
-        whole = Prepared(
-            [*prepared.documents, *continued.documents],
-            [*prepared.records, *continued.records],
-            np.concatenate([prepared.band_keys, self._changes.band_keys(sketches)]),
-            {**prepared.skips, **{len(prepared.records) + row: why for row, why in skips.items()}},
-        )
-        return whole, [*results, *continued.results]
-
-    def _replace(self, prepared: Prepared, results: Sequence[InsertResult], rights: list[Fence]) -> None:
-        """Take old versions out of their buckets, then put the new ones in their place."""
-        rows = [row for row, result in enumerate(results) if result.state is InsertState.REPLACED]
-        if rows:
-            old = {row: record for row in rows if (record := results[row].previous) is not None}
-            for row, record in old.items():
-                prepared.records[row] = in_its_incarnation(prepared.records[row], record)
-            self._changes.withdraw([record for record in old.values() if not record.deleted], rights)
-            self._store.replace_entries([prepared.records[row] for row in rows], rights)
-
-    def _enter(
-        self, prepared: Prepared, entering: list[int], rights: list[Fence], outcome: DetectionResult
-    ) -> dict[int, Met]:
-        """Return for each row that met others what the buckets showed."""
-        if not entering:
-            return {}
-        numbers = [prepared.records[row].number for row in entering]
-        hits = self._store.insert_and_look_up(numbers, prepared.band_keys[entering], rights)
-        outcome.full_buckets_count = hits.full_buckets_count
-        outcome.before_full_buckets = [prepared.documents[entering[at]].position for at in sorted(hits.full)]
-        return {
-            row: Met(met, near_capacity=at in hits.near_capacity, full=at in hits.full)
-            for at, (row, met) in enumerate(zip(entering, hits.candidates, strict=True))
-            if met
+    def _look_up(self, batch: InsertedBatch, fences: Sequence[Fence]) -> LookUp:
+        """Insert documents in their buckets and look up the other members."""
+        rows = batch.looked_up
+        if not rows:
+            return LookUp({}, 0, ())
+        numbers = [batch.entries[row].number for row in rows]
+        found = self._store.insert_and_look_up(numbers, batch.band_keys[rows], fences)
+        hits = {
+            row: BucketHits(candidates, near_capacity=at in found.near_capacity, full=at in found.full)
+            for at, (row, candidates) in enumerate(zip(rows, found.candidates, strict=True))
+            if candidates
         }
+        full = tuple(batch.documents[rows[at]].position for at in sorted(found.full))
+        return LookUp(hits, found.full_buckets_count, full)
 
-    def _count_states(
-        self,
-        prepared: Prepared,
-        states: Sequence[InsertState],
-        results: Sequence[InsertResult],
-        fences: Mapping[Partition, Fence],
-        outcome: DetectionResult,
-    ) -> list[int]:
-        """Sort the rows by what became of them; return those that may emit pairs."""
-        emitting = []
+    def _emission(self, batch: InsertedBatch, fences: Mapping[Partition, Fence]) -> _Emission:
+        """Find the rows that may emit pairs, and count the rows by the effect of their insertion."""
+        emitting: list[int] = []
+        skipped: list[tuple[Document, Skip]] = []
+        indexed_count = replayed_count = silent_count = unexplained_count = 0
         silent_until = self._options.silent_until_ms
-        # By plain tuples: most of the time would go into making a `Partition` of each position.
+        # Keyed by plain tuples, because a `Partition` for each position would take most of the time.
         fence_of = {(partition.topic, partition.number): fence for partition, fence in fences.items()}
-        for row, (document, state) in enumerate(zip(prepared.documents, states, strict=True)):
+        for row, (document, state) in enumerate(zip(batch.documents, batch.states, strict=True)):
             if state is InsertState.COLLIDED:
-                outcome.refused.append((document, collision(results[row])))
                 continue
-            passed_over = _PASSED_OVER.get(state, prepared.skips.get(row))
-            if passed_over is not None:
-                outcome.skipped.append((document, passed_over))
+            skip = _SKIPS.get(state, batch.skips.get(row))
+            if skip is not None:
+                skipped.append((document, skip))
             else:
-                outcome.indexed_count += 1
-                outcome.replayed_count += state is InsertState.REPLAYED
-            # Also one that is passed over: an earlier attempt at its position may have claimed pairs.
+                indexed_count += 1
+                replayed_count += state is InsertState.REPLAYED
+            # Also a skipped document: an earlier attempt at its position may have claimed pairs.
             fence = fence_of[document.position.topic, document.position.partition]
             if document.position.offset >= fence.high_water_mark:
                 emitting.append(row)
                 is_warm_up = silent_until is not None and document.time_ms < silent_until
-                outcome.silent_count += passed_over is None and is_warm_up
-            elif passed_over is None:
-                outcome.silent_count += 1
-                outcome.unexplained_count += not fence.has_commit
-        return emitting
+                silent_count += skip is None and is_warm_up
+            elif skip is None:
+                silent_count += 1
+                unexplained_count += not fence.has_commit
+        return _Emission(emitting, skipped, indexed_count, replayed_count, silent_count, unexplained_count)
 
     def _save_pending_matches(
         self,
-        prepared: Prepared,
-        emitting: list[int],
-        states: Sequence[InsertState],
-        verified: dict[int, dict[bytes, Match]],
-        rights: list[Fence],
-    ) -> dict[int, dict[bytes, Match]]:
-        """Save what was found; return it together with what an earlier attempt at the same position had found.
+        batch: InsertedBatch,
+        emitting: Sequence[int],
+        found: Mapping[int, Mapping[bytes, Match]],
+        fences: Sequence[Fence],
+    ) -> dict[int, PendingMatches]:
+        """Save matches as pending; return them by row, together with those of earlier attempts at the same position.
 
-        A position whose record was created just now without a partner cannot have been attempted before.
+        A document that was created in this attempt and has no match has no earlier attempt either.
         """
-        rows = [row for row in emitting if row in verified or states[row] is not InsertState.CREATED]
+        rows = [row for row in emitting if row in found or batch.states[row] is not InsertState.CREATED]
         if not rows:
             return {}
-        found = []
+        pending = []
         for row in rows:
-            matches, document = verified.get(row, {}), prepared.documents[row]
-            digest = prepared.records[row].digest if matches and document.op == "append" else None
-            found.append((document.position, PendingMatches(matches, digest)))
-        saved = self._store.save_pending_matches(found, rights)
-        for row, pending in zip(rows, saved, strict=True):
-            if pending.digest is not None:
-                prepared.records[row] = structs.replace(prepared.records[row], digest=pending.digest)
-        return {row: pending.matches for row, pending in zip(rows, saved, strict=True)}
+            matches, document = dict(found.get(row, {})), batch.documents[row]
+            digest = batch.entries[row].digest if matches and document.op == "append" else None
+            pending.append((document.position, PendingMatches(matches, digest)))
+        return dict(zip(rows, self._store.save_pending_matches(pending, fences), strict=True))
 
     def _claim(
         self,
-        prepared: Prepared,
-        partners: dict[int, dict[bytes, Match]],
-        others: dict[int, set[bytes]],
-        rights: list[Fence],
-        outcome: DetectionResult,
-    ) -> dict[int, tuple[Match, ...]]:
-        """Claim all pairs; return for each row the matches of the pairs that its position owns."""
-        pairs = [(row, key, match) for row, saved in partners.items() for key, match in saved.items()]
-        claims = [(key, prepared.documents[row].position) for row, key, _ in pairs]
-        met = [(key, prepared.documents[row].position) for row, keys in others.items() for key in sorted(keys)]
-        if not claims and not met:
-            return {}
-        owned = self._store.claim_pairs(claims, rights, met) if met else self._store.claim_pairs(claims, rights)
-        outcome.asked += [*claims, *met]
+        batch: InsertedBatch,
+        pending: Mapping[int, PendingMatches],
+        other_pairs: Mapping[int, AbstractSet[bytes]],
+        fences: Sequence[Fence],
+    ) -> _Claims:
+        """Claim the pairs of all matches, and extend the claims of pairs without a match."""
+        pairs = [(row, key, match) for row, saved in pending.items() for key, match in saved.matches.items()]
+        claims = [(key, batch.documents[row].position) for row, key, _ in pairs]
+        extended = [(key, batch.documents[row].position) for row, keys in other_pairs.items() for key in sorted(keys)]
+        if not claims and not extended:
+            return _Claims((), {})
+        owned = self._store.claim_pairs(claims, fences, extended)
         matches: dict[int, list[Match]] = {}
-        for (row, key, match), own in zip(pairs, owned, strict=True):
-            if own:
+        for (row, key, match), is_own in zip(pairs, owned, strict=True):
+            if is_own:
                 matches.setdefault(row, []).append(replace(match, pair=key.hex()))
-        return {row: tuple(sorted(found, key=lambda m: (-m.similarity, m.id))) for row, found in matches.items()}
+        in_order = {row: tuple(sorted(own, key=lambda m: (-m.similarity, m.id))) for row, own in matches.items()}
+        return _Claims((*claims, *extended), in_order)
 
-    def _detect(
-        self, prepared: Prepared, owned: dict[int, tuple[Match, ...]], rights: list[Fence], outcome: DetectionResult
-    ) -> None:
-        """Make a detection of each row with pairs, and place it in the cluster of its best match."""
+    def _detections(
+        self,
+        batch: InsertedBatch,
+        pending: Mapping[int, PendingMatches],
+        owned: Mapping[int, tuple[Match, ...]],
+        fences: Sequence[Fence],
+    ) -> tuple[Detection, ...]:
+        """Return a detection for each row with pairs, placed in the cluster of its best match."""
         if not owned:
-            return
-        best = {row: document_number(self._options.profile, matches[0].id) for row, matches in owned.items()}
-        stars = self._stars.load([*best.values(), *(prepared.records[row].number for row in owned)])
-        for row, matches in sorted(owned.items()):
-            record = prepared.records[row]
-            near = {(match.id, match.digest) for match in matches}
-            first = stars.join(record, best[row], near)
-            outcome.detections.append(Detection(prepared.documents[row], record.digest, matches, first.id))
-        stars.save(rights)
+            return ()
+        rows = sorted(owned)
+        entries = [_with_digest(batch.entries[row], pending[row].digest) for row in rows]
+        best = [document_number(self._options.profile, owned[row][0].id) for row in rows]
+        members = [Member(*member) for member in zip(entries, best, (owned[row] for row in rows), strict=True)]
+        cluster_ids = self._clusters.join(members, fences)
+        return tuple(
+            Detection(batch.documents[row], entry.digest, owned[row], cluster_id)
+            for row, entry, cluster_id in zip(rows, entries, cluster_ids, strict=True)
+        )
 
 
-def _take_first_attempts(records: list[IndexEntry], results: Sequence[InsertResult]) -> None:
-    """Give each replayed record the time and the version of its first attempt.
-
-    A time in the future is set back to that of the attempt, and the window must be the same for all attempts. What was
-    placed again after a deletion has a version of its own.
-    """
-    for row, result in enumerate(results):
-        if result.state is InsertState.REPLAYED and result.previous is not None:
-            records[row] = structs.replace(
-                records[row], time_ms=result.previous.time_ms, content=result.previous.content
-            )
-
-
-def _take_what_stands_elsewhere(prepared: Prepared, results: Sequence[InsertResult]) -> set[int]:
-    """Find redeliveries of what another partition has placed, and give them the records that stand there.
-
-    They are placed and compared again: their own attempt may have been cut short before the index was lost, and the
-    other may have been placed anew in silence, as committed before. Claims keep silent what was alerted.
-
-    Returns:
-        Their rows.
-    """
-    again = set()
-    for row, (document, result) in enumerate(zip(prepared.documents, results, strict=True)):
-        stands = result.previous
-        if (
-            result.state is InsertState.REDELIVERED
-            and stands is not None
-            and stands.position.log != document.position.log
-        ):
-            prepared.records[row] = stands
-            again.add(row)
-    return again
-
-
-def _within_batch(records: Sequence[IndexEntry]) -> dict[int, InsertResult]:
-    """Decide about several versions of a document in one batch; only what stands at its end is put.
-
-    Returns:
-        By row, what became of those that are not.
-    """
-    decided: dict[int, InsertResult] = {}
-    if len({record.number for record in records}) == len(records):
-        return decided
-    standing: dict[int, int] = {}
-    for row, record in enumerate(records):
-        before = standing.setdefault(record.number, row)
-        if before == row:
-            continue
-        state = decide_version(records[before], record)
-        if state is InsertState.REPLACED:
-            decided[before] = InsertResult(InsertState.SUPERSEDED)
-            standing[record.number] = row
-        else:
-            decided[row] = InsertResult(state, records[before] if state is InsertState.COLLIDED else None)
-    return decided
+def _with_digest(entry: IndexEntry, digest: bytes | None) -> IndexEntry:
+    """Return the entry of an append with the digest of its first attempt; a later append has changed it since."""
+    return entry if digest is None else structs.replace(entry, digest=digest)

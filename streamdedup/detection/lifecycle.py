@@ -1,262 +1,255 @@
-"""The life of a document after it was placed: continued, replaced, deleted.
+"""Index entries of documents: inserted, replaced, appended to, deleted, evicted.
 
-What stands in the index is read, the old version leaves its buckets, and only then is its record changed: after a crash
-in between, the record still tells which buckets are to be left (rule 9 of ``index.contract``).
+An earlier version is removed from its buckets before its entry changes: after a crash in between, the entry still tells
+the buckets that the version has to be removed from (rule 9 of ``index.contract``).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from streamdedup.detection.content import BagTooLarge, grown
-from streamdedup.detection.model import DetectionResult, DetectorOptions, document_number
-from streamdedup.errors import MessageError
+from streamdedup.detection.appending import Appended, Appender, collision
+from streamdedup.detection.model import DetectorOptions, InsertedBatch, Prepared, document_number
 from streamdedup.index.contract import Index
 from streamdedup.index.documents import (
-    Content,
     IndexEntry,
     InsertResult,
     InsertState,
-    PendingMatches,
     decide_version,
     deletion_marker,
 )
 from streamdedup.index.values import Fence, Listed, ListedDocument
 from streamdedup.similarity.sketch import Sketch, Sketcher
 from streamdedup.text.shingles import Shingler
-from streamdedup.wire import Document, ErrorCode, content_digest
+from streamdedup.wire import Document
+
+#: States of documents whose version is in the index.
+INDEXED_STATES = frozenset({InsertState.CREATED, InsertState.REPLACED, InsertState.REPLAYED})
 
 
-@dataclass(slots=True)
-class Continued:
-    """What comes of documents that continue others; the lists are aligned.
-
-    Attributes:
-        documents: Those that continue a document that is there, or did so in an earlier attempt.
-        records: Its record as it is to be.
-        results: As if that record had been put.
-    """
-
-    documents: list[Document] = field(default_factory=list)
-    records: list[IndexEntry] = field(default_factory=list)
-    results: list[InsertResult] = field(default_factory=list)
-
-    def add(self, document: Document, record: IndexEntry, result: InsertResult) -> None:
-        """Add one."""
-        self.documents.append(document)
-        self.records.append(record)
-        self.results.append(result)
-
-
-class Changes:
-    """Changes what is in the index of a profile.
+class Lifecycle:
+    """Writes and removes the index entries of a profile.
 
     Args:
-        options: Of the detector.
+        options: Options of the detector.
         store: The index.
-        shingler: Makes shingles of what is appended.
-        sketcher: Makes the sketches that come of it.
+        shingler: Makes the shingles of the profile.
+        sketcher: Makes the sketches of the profile.
     """
 
     def __init__(self, options: DetectorOptions, store: Index, shingler: Shingler, sketcher: Sketcher) -> None:
         self._options = options
         self._store = store
-        self._shingler = shingler
         self._sketcher = sketcher
+        self._appender = Appender(options.profile, store, shingler, sketcher)
 
-    def band_keys(self, sketches: Sequence[Sketch]) -> NDArray[np.uint32]:
-        """Return the band keys of sketches, shape (n, bands)."""
-        banding = self._options.banding
-        return banding.band_keys(self._sketcher.signatures(sketches, banding.permutations))
+    def insert(self, prepared: Prepared, fences: Sequence[Fence]) -> InsertedBatch:
+        """Insert the entries of a batch.
 
-    # Continue
-
-    def continued(self, appends: Sequence[Document], rights: Sequence[Fence], outcome: DetectionResult) -> Continued:
-        """Continue documents, each at most once.
+        Steps:
+            1. Insert entries of new documents; of several versions of a document in the batch only the last.
+            2. Append to documents.
+            3. Remove the replaced versions from their buckets, then replace their entries.
 
         Args:
-            appends: What follows each.
-            rights: Rights to write.
-            outcome: Takes those that can never be processed.
+            prepared: The batch.
+            fences: Fences of the partitions of the batch.
         """
-        numbers = [document_number(self._options.profile, document.id) for document in appends]
+        # 1. Insert.
+        results = self._insert_last_versions(prepared.entries, fences)
+        # 2. Append.
+        appended = self._appender.append(prepared.appends, fences)
+        prepared = self._with_appended(prepared, appended)
+        results = [*results, *appended.results]
+        # 3. Replace.
+        rows = list(zip(prepared.documents, prepared.entries, results, strict=True))
+        entries = [_current(document, entry, result) for document, entry, result in rows]
+        self._replace(entries, results, fences)
+        states = [result.state for result in results]
+        return InsertedBatch(
+            documents=prepared.documents,
+            entries=entries,
+            band_keys=prepared.band_keys,
+            skips=prepared.skips,
+            states=states,
+            looked_up=[
+                row
+                for row, (document, _, result) in enumerate(rows)
+                if row not in prepared.skips
+                and (result.state in INDEXED_STATES or _is_inserted_elsewhere(document, result))
+            ],
+            refused=[
+                *appended.refused,
+                *((document, collision(result.previous)) for document, _, result in rows if _is_collision(result)),
+            ],
+            missing_positions=appended.missing_positions,
+        )
+
+    def delete(self, documents: Sequence[Document], fences: Sequence[Fence]) -> None:
+        """Delete documents: remove them from their buckets, then replace the entries by deletion markers.
+
+        Claims stay until they expire; they hold hashes and a position. Without the claim of a pair, a replay of the
+        other document, which has pending matches, would alert the pair a second time.
+
+        Args:
+            documents: Documents to delete. One that is not in the index gets a marker, too, against a late insertion
+                of an earlier version.
+            fences: Fences of the partitions of the batch.
+        """
+        numbers = [document_number(self._options.profile, document.id) for document in documents]
         found = self._store.get_entries(numbers)
-        continued = Continued()
-        growing: list[tuple[Document, IndexEntry]] = []
-        unknown: list[Document] = []
-        overtaken: list[tuple[Document, IndexEntry]] = []
-        for document, number in zip(appends, numbers, strict=True):
+        markers, removed = [], []
+        for document, number in zip(documents, numbers, strict=True):
             stored = found.get(number)
-            state = _state(document, stored)
-            if stored is None or (stored.deleted and state is InsertState.REPLACED):
-                unknown.append(document)
-            elif state is InsertState.COLLIDED:
-                outcome.refused.append((document, collision(InsertResult(state, stored))))
-            elif state is InsertState.REPLAYED:
-                continued.add(document, stored, InsertResult(state, stored))
-            elif state is InsertState.SUPERSEDED:
-                overtaken.append((document, stored))
-            else:
-                growing.append((document, stored))
-        refused = self._note_unknown(unknown, [document for document, _ in overtaken], rights)
-        outcome.refused += [(document, _unknown()) for document in refused]
-        outcome.pending_positions += [document.position for document in refused]
-        for document, stored in overtaken:
-            if document not in refused:
-                continued.add(document, _at(document, stored), InsertResult(InsertState.SUPERSEDED))
-        self._grow(growing, continued, outcome)
-        return continued
-
-    def _note_unknown(
-        self, unknown: Sequence[Document], overtaken: Sequence[Document], rights: Sequence[Fence]
-    ) -> list[Document]:
-        """Note which additions met no document, before any later record of the batch can place one.
-
-        Args:
-            unknown: Those that meet none now.
-            overtaken: Those that meet a later version, perhaps of a document that was not there at first.
-            rights: Rights to write.
-
-        Returns:
-            Those that met none, now or in an earlier attempt.
-        """
-        documents = [*unknown, *overtaken]
-        if not documents:
-            return []
-        notes = [PendingMatches(document_missing=True)] * len(unknown) + [PendingMatches()] * len(overtaken)
-        positions = [document.position for document in documents]
-        saved = self._store.save_pending_matches(list(zip(positions, notes, strict=True)), rights)
-        return [document for document, pending in zip(documents, saved, strict=True) if pending.document_missing]
-
-    def _grow(
-        self, growing: Sequence[tuple[Document, IndexEntry]], continued: Continued, outcome: DetectionResult
-    ) -> None:
-        for document, stored in growing:
-            try:
-                (content,) = grown(self._shingler, self._sketcher, [stored.content], [document.text])
-            except BagTooLarge as error:
-                outcome.refused.append((document, MessageError(ErrorCode.BAG_TOO_LARGE, str(error))))
-            else:
-                record = _continued_record(document, stored, content)
-                continued.add(document, record, InsertResult(InsertState.REPLACED, stored))
-
-    # Take out
-
-    def withdraw(self, records: Sequence[IndexEntry], rights: Sequence[Fence]) -> None:
-        """Take versions out of their buckets.
-
-        Args:
-            records: The versions, as they stand.
-            rights: Rights to write.
-
-        """
-        if not records:
-            return
-        keys = self.band_keys([record.content.sketch for record in records])
-        self._store.remove_from_buckets([record.number for record in records], keys, rights)
-        self._store.remove_copies([(record.number, record.digest) for record in records], rights)
+            is_stored = stored is not None and not stored.deleted
+            if stored is not None and is_stored and stored.id != document.id:
+                continue  # the number belongs to another document, so this one is not in the index
+            marker = deletion_marker(number, document.position, document.time_ms)
+            markers.append(marker)
+            if stored is not None and is_stored and decide_version(stored, marker) is InsertState.REPLACED:
+                removed.append(stored)
+        self._remove_from_buckets(removed, fences)
+        if markers:
+            self._store.replace_entries(markers, fences)
 
     def evict(self, listed: Listed, fence: Fence) -> int:
-        """Remove expired documents from the index: first from their buckets, then the index entries.
+        """Evict expired documents: remove them from their buckets, then remove their entries.
 
         Args:
-            listed: Listed documents and claims; a document that has moved to another position is left alone.
-            fence: Right to write for their partition.
+            listed: Listed documents and claims; a document with another position by now is left alone.
+            fence: Fence of the partition.
 
         Returns:
-            How many documents were still at the position that is listed.
+            Number of documents that were still at the listed position.
         """
         found = self._store.get_entries([each.number for each in listed.documents])
         documents = set(listed.documents)
         old = [one for one in found.values() if ListedDocument(one.number, one.position, one.time_ms) in documents]
-        self.withdraw([record for record in old if not record.deleted], [fence])
+        self._remove_from_buckets([entry for entry in old if not entry.deleted], [fence])
         self._store.evict(listed, fence)
         return len(old)
 
-    def delete(self, documents: Sequence[Document], rights: Sequence[Fence]) -> None:
-        """Take documents out of the index: first out of their buckets, then the record.
+    def _insert_last_versions(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> list[InsertResult]:
+        """Insert the last version of each document in the batch; return a result for each entry."""
+        decided = _earlier_versions(entries)
+        if entries and not decided:
+            return self._store.insert_entries(entries, fences)
+        rows = [row for row in range(len(entries)) if row not in decided]
+        if rows:
+            inserted = self._store.insert_entries([entries[row] for row in rows], fences)
+            decided = {**decided, **dict(zip(rows, inserted, strict=True))}
+        return [decided[row] for row in range(len(entries))]
 
-        Claims stay until their time is over; they hold hashes and a position. Without them a replay of the other
-        document of a pair, whose partners are saved, would alert it a second time.
+    def _with_appended(self, prepared: Prepared, appended: Appended) -> Prepared:
+        """Return the batch with a row for each append."""
+        if not appended.entries:
+            return prepared
+        contents = [entry.content for entry in appended.entries]
+        skips = self._options.skips(
+            np.array([content.token_count for content in contents], np.int64),
+            np.array([content.sketch.count for content in contents], np.int64),
+        )
+        first = len(prepared.entries)
+        band_keys = self._band_keys([content.sketch for content in contents])
+        return Prepared(
+            [*prepared.documents, *appended.documents],
+            [*prepared.entries, *appended.entries],
+            np.concatenate([prepared.band_keys, band_keys]),
+            {**prepared.skips, **{first + row: reason for row, reason in skips.items()}},
+        )
 
-        Args:
-            documents: What is to be deleted; one that is not there leaves a marker too, against a late attempt to place
-                an earlier version.
-            rights: Rights to write.
-        """
-        numbers = [document_number(self._options.profile, document.id) for document in documents]
-        found = self._store.get_entries(numbers)
-        markers, leaving = [], []
-        for document, number in zip(documents, numbers, strict=True):
-            stored = found.get(number)
-            if stored is not None and not stored.deleted and stored.id != document.id:
-                continue  # another document has this number, so this one was never placed
-            marker = deletion_marker(number, document.position, document.time_ms)
-            markers.append(marker)
-            if stored is not None and not stored.deleted and decide_version(stored, marker) is InsertState.REPLACED:
-                leaving.append(stored)
-        self.withdraw(leaving, rights)
-        if markers:
-            self._store.replace_entries(markers, rights)
+    def _replace(self, entries: Sequence[IndexEntry], results: Sequence[InsertResult], fences: Sequence[Fence]) -> None:
+        """Remove replaced versions from their buckets, then replace their entries."""
+        rows = [row for row, result in enumerate(results) if result.state is InsertState.REPLACED]
+        if rows:
+            before = [entry for row in rows if (entry := results[row].previous) is not None and not entry.deleted]
+            self._remove_from_buckets(before, fences)
+            self._store.replace_entries([entries[row] for row in rows], fences)
+
+    def _remove_from_buckets(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
+        """Remove versions from their buckets, and from the buckets of their contents."""
+        if not entries:
+            return
+        keys = self._band_keys([entry.content.sketch for entry in entries])
+        self._store.remove_from_buckets([entry.number for entry in entries], keys, fences)
+        self._store.remove_copies([(entry.number, entry.digest) for entry in entries], fences)
+
+    def _band_keys(self, sketches: Sequence[Sketch]) -> NDArray[np.uint32]:
+        banding = self._options.banding
+        return banding.band_keys(self._sketcher.signatures(sketches, banding.permutations))
 
 
-def in_its_incarnation(record: IndexEntry, before: IndexEntry) -> IndexEntry:
-    """Return a record that names the life of its document.
+def _current(document: Document, entry: IndexEntry, result: InsertResult) -> IndexEntry:
+    """Return the entry that the batch goes on with after an insertion.
 
-    A document that is placed after it was deleted is another one, whose pairs are alerted anew; its later versions
-    belong to the same life.
+    - Replaced: the new version, with the incarnation of the document.
+    - Replayed: the entry with time and content of the first attempt. Kafka may set back a time in the future, and the
+      window must be the same for all attempts.
+    - Redelivered by another partition: the stored entry. The document is looked up and compared again, because the
+      attempt at this position may have been cut short before the index was lost, and the other partition may have
+      inserted the document silently, below its high-water mark. Claims suppress pairs that were alerted.
+    """
+    previous = result.previous
+    if previous is None:
+        return entry
+    if result.state is InsertState.REPLACED:
+        return _with_incarnation(entry, previous)
+    if result.state is InsertState.REPLAYED:
+        return structs.replace(entry, time_ms=previous.time_ms, content=previous.content)
+    return previous if _is_inserted_elsewhere(document, result) else entry
+
+
+def _is_inserted_elsewhere(document: Document, result: InsertResult) -> bool:
+    """Tell whether another partition has inserted the same content of the document."""
+    if result.state is not InsertState.REDELIVERED or result.previous is None:
+        return False
+    return result.previous.position.log != document.position.log
+
+
+def _is_collision(result: InsertResult) -> bool:
+    return result.state is InsertState.COLLIDED
+
+
+def _with_incarnation(entry: IndexEntry, before: IndexEntry) -> IndexEntry:
+    """Return a version with the incarnation of its document.
+
+    A document that is inserted after its deletion begins a new incarnation, whose pairs are alerted anew; its later
+    versions belong to the same incarnation.
 
     Args:
-        record: The record to be.
-        before: What stands in its place: the version before, or the marker of the deletion.
+        entry: The version to be.
+        before: The entry that it replaces: the version before, or a deletion marker.
     """
     if before.deleted:
         incarnation: bytes | None = blake2b(before.position.key.encode(), digest_size=8).digest()
     else:
         incarnation = before.content.incarnation
     if incarnation is None:
-        return record
-    return structs.replace(record, content=structs.replace(record.content, incarnation=incarnation))
+        return entry
+    return structs.replace(entry, content=structs.replace(entry.content, incarnation=incarnation))
 
 
-def collision(result: InsertResult) -> MessageError:
-    """Return the error of a document whose number belongs to another id."""
-    other = "" if result.previous is None else result.previous.id
-    text = f"the id shares its document number with the id {other!r}, which is indexed already"
-    return MessageError(ErrorCode.ID_COLLISION, text)
+def _earlier_versions(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
+    """Decide about the versions of a batch that a later version of the same document in the batch supersedes.
 
-
-def _unknown() -> MessageError:
-    return MessageError(
-        ErrorCode.UNKNOWN_DOCUMENT,
-        "there is no document of this id to append to: it was never indexed, was deleted, or has expired",
-    )
-
-
-def _at(document: Document, stored: IndexEntry) -> IndexEntry:
-    """Return a record in the place of a later one, by the position of the document that it was overtaken by."""
-    return structs.replace(stored, id=document.id, position=document.position, time_ms=document.time_ms)
-
-
-def _state(document: Document, stored: IndexEntry | None) -> InsertState:
-    """Decide by position order what becomes of an addition; its content is always another."""
-    if stored is None:
-        return InsertState.CREATED
-    if not stored.deleted and stored.position == document.position:
-        return InsertState.COLLIDED if stored.id != document.id else InsertState.REPLAYED
-    return decide_version(stored, structs.replace(_at(document, stored), digest=b""))
-
-
-def _continued_record(document: Document, stored: IndexEntry, content: Content) -> IndexEntry:
-    digest = blake2b(stored.digest + content_digest(document.text), digest_size=16).digest()
-    return structs.replace(
-        stored,
-        digest=digest,
-        position=document.position,
-        time_ms=document.time_ms,
-        content=structs.replace(content, version=stored.version),
-    )
+    Returns:
+        The result of each such version, by row.
+    """
+    decided: dict[int, InsertResult] = {}
+    if len({entry.number for entry in entries}) == len(entries):
+        return decided
+    last: dict[int, int] = {}
+    for row, entry in enumerate(entries):
+        before = last.setdefault(entry.number, row)
+        if before == row:
+            continue
+        state = decide_version(entries[before], entry)
+        if state is InsertState.REPLACED:
+            decided[before] = InsertResult(InsertState.SUPERSEDED)
+            last[entry.number] = row
+        else:
+            decided[row] = InsertResult(state, entries[before] if state is InsertState.COLLIDED else None)
+    return decided

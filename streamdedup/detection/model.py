@@ -1,6 +1,7 @@
-"""What goes into the detector and what comes out: plain data, and the names of documents and pairs."""
+"""Values that go into detection and come out of it, and the names of documents and pairs."""
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from hashlib import blake2b
 
@@ -8,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.errors import MessageError
-from streamdedup.index.documents import IndexEntry
+from streamdedup.index.documents import IndexEntry, InsertState
 from streamdedup.position import Position
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.measures import MEASURES, Measure
@@ -17,27 +18,27 @@ from streamdedup.wire import Alert, Document, Match
 
 
 class Skip(StrEnum):
-    """Why a document was passed over without being a mistake; metric labels."""
+    """Reason why a document is skipped without an error; a metric label."""
 
-    #: No letter, no digit: nothing to compare.
+    #: No letter and no digit.
     EMPTY = "empty"
-    #: Fewer tokens than one shingle needs, where the profile skips such texts.
+    #: Fewer tokens than one shingle has, in a profile that skips such texts.
     TOO_SHORT = "too_short"
     #: Fewer words than the profile asks for.
     TOO_FEW_WORDS = "too_few_words"
     #: The same version was delivered before.
     REDELIVERED = "redelivered"
-    #: A later version was indexed before.
+    #: A later version is in the index.
     SUPERSEDED = "superseded"
 
 
 @dataclass(frozen=True, slots=True)
 class DetectorOptions:
-    """What decides which pairs are near-duplicates.
+    """Definition of a near-duplicate in one profile.
 
     Attributes:
         profile: Name of the profile; part of the document numbers.
-        shingles: How texts become shingles.
+        shingles: Definition of a shingle.
         banding: Bands and rows.
         permutations: Length of a signature; at least bands times rows.
         seed: Seed of the hash family.
@@ -45,10 +46,10 @@ class DetectorOptions:
         measure: Measure of similarity.
         min_shared_bands: Least number of band keys that a reported pair has in common.
         min_words: Documents with fewer tokens are skipped.
-        exact_limit: Documents of at most so many shingles are kept as sets and compared exactly; None for all.
+        exact_limit: Documents of at most so many shingles are stored as sets and compared exactly; None for all.
         window_ms: Greatest difference of the record times of a pair, in milliseconds; None for no limit.
-        silent_until_ms: Documents of record times before this, in milliseconds since the epoch, are no pairs among
-            themselves; None for any time.
+        silent_until_ms: Documents with record times before this, in milliseconds since the epoch, form no pairs among
+            themselves; None for no such time.
         max_candidates: Most candidates of a document that are verified; None for no limit.
     """
 
@@ -66,35 +67,76 @@ class DetectorOptions:
     silent_until_ms: int | None = None
     max_candidates: int | None = None
 
+    def skips(self, token_counts: NDArray[np.int64], shingle_counts: NDArray[np.int64]) -> dict[int, Skip]:
+        """Return the documents that are not inserted in buckets, with the reason, by row.
+
+        Args:
+            token_counts: Tokens of each document, int64 (n,).
+            shingle_counts: Shingles of each document, int64 (n,).
+        """
+        rows = np.flatnonzero((shingle_counts == 0) | (token_counts < self.min_words)).tolist()
+        return {row: self._skip(int(token_counts[row])) for row in rows}
+
+    def _skip(self, token_count: int) -> Skip:
+        if not token_count:
+            return Skip.EMPTY
+        return Skip.TOO_FEW_WORDS if token_count < self.min_words else Skip.TOO_SHORT
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A batch of documents, computed and not yet indexed.
+    """A batch of documents with everything that is computed without the index.
 
     Attributes:
-        documents: The documents that come with their whole text, in order; the following are aligned with it.
-        records: What the store is to keep of each.
-        band_keys: (documents, bands) their band keys.
-        skips: By place in ``documents``, why that one enters no bucket.
-        appends: Those that continue a document; what comes of them is known once it is.
+        documents: Documents with their whole text, in order. One row for each in ``entries`` and ``band_keys``.
+        entries: Index entries.
+        band_keys: Band keys, (n, bands).
+        skips: Reason by row of each document that is not inserted in buckets.
+        appends: Documents whose text is appended to one in the index.
     """
 
-    documents: list[Document]
-    records: list[IndexEntry]
+    documents: Sequence[Document]
+    entries: Sequence[IndexEntry]
     band_keys: NDArray[np.uint32]
-    skips: dict[int, Skip]
-    appends: list[Document] = field(default_factory=list)
+    skips: Mapping[int, Skip]
+    appends: Sequence[Document] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InsertedBatch:
+    """A batch whose entries are in the index, appends included. One row for each document.
+
+    Attributes:
+        documents: Documents.
+        entries: Index entries to go on with: with time and content of the first attempt where the insertion is a
+            replay, and the stored entry where another partition has inserted the same content.
+        band_keys: Band keys, (n, bands).
+        skips: Reason by row of each document that is not inserted in buckets.
+        states: Result of the insertion.
+        looked_up: Rows to insert in buckets.
+        refused: Documents that can never be processed, with the reason.
+        missing_positions: Positions of appends to documents that are not in the index.
+    """
+
+    documents: Sequence[Document]
+    entries: Sequence[IndexEntry]
+    band_keys: NDArray[np.uint32]
+    skips: Mapping[int, Skip]
+    states: Sequence[InsertState]
+    looked_up: Sequence[int]
+    refused: Sequence[tuple[Document, MessageError]]
+    missing_positions: Sequence[Position]
 
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """A document that resembles others.
+    """A document with near-duplicates.
 
     Attributes:
         document: The document.
-        digest: Its content digest.
-        matches: Its near-duplicates that belong to this document's alert: most similar first, then by id.
-        cluster_id: Id of the first document of its cluster.
+        digest: Content digest of the document.
+        matches: Near-duplicates for the alert of this document, the most similar first, then by id.
+        cluster_id: Id of the first document of the cluster.
     """
 
     document: Document
@@ -103,35 +145,36 @@ class Detection:
     cluster_id: str
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class DetectionResult:
-    """What became of a batch.
+    """Result of indexing documents.
 
     Attributes:
         detections: One for each document with at least one new pair.
-        skipped: Documents passed over, with the reason.
+        skipped: Skipped documents with the reason.
         refused: Documents that can never be processed, with the reason.
-        asked: Pairs that were asked for or met again, each with the position that did so.
-        pending_positions: Positions for which partners were saved, to be forgotten after the commit.
-        indexed_count: Documents that are in the index now because of this batch.
-        replayed_count: Of them, those that an attempt before this one had placed there.
-        silent_count: Of them, those committed before, which emit nothing.
-        unexplained_count: Of these, those of partitions whose committed offset is gone: nobody has set it back.
-        deleted_count: Requests that a document be deleted, whether it was there or not.
-        candidates_count: Candidates met in buckets.
-        dropped_candidates_count: Candidates beyond ``max_candidates``, never compared.
+        claims: Pairs whose claims were made or extended, each with the position that asked for it.
+        pending_positions: Positions with pending matches in the index, which are forgotten after the commit.
+        indexed_count: Documents whose version is in the index.
+        replayed_count: Of them, documents that an earlier attempt had already inserted.
+        silent_count: Of them, documents that emit nothing because they were committed before.
+        unexplained_count: Of these, documents of partitions without a committed offset: no operator has set it back.
+        deleted_count: Requests to delete a document, also one that is not in the index.
+        candidates_count: Candidates found in buckets.
+        dropped_candidates_count: Candidates beyond ``max_candidates``, not compared.
         verified_count: Candidates compared and found near-duplicates.
-        rejected_count: Candidates compared and found different, too far apart in time, or gone.
-        full_buckets_count: How often a bucket was full.
-        before_full_buckets: Documents that met a full bucket, by position.
-        over_candidates: Documents that met more candidates than ``max_candidates``, and no full bucket, by position.
+        rejected_count: Candidates compared and found different, outside the window, or gone.
+        full_buckets_count: Number of times that a bucket was full.
+        full_bucket_positions: Positions of documents with a full bucket.
+        over_candidates_positions: Positions of documents with more than ``max_candidates`` candidates and no full
+            bucket.
     """
 
-    detections: list[Detection] = field(default_factory=list)
-    skipped: list[tuple[Document, Skip]] = field(default_factory=list)
-    refused: list[tuple[Document, MessageError]] = field(default_factory=list)
-    asked: list[tuple[bytes, Position]] = field(default_factory=list)
-    pending_positions: list[Position] = field(default_factory=list)
+    detections: tuple[Detection, ...] = ()
+    skipped: tuple[tuple[Document, Skip], ...] = ()
+    refused: tuple[tuple[Document, MessageError], ...] = ()
+    claims: tuple[tuple[bytes, Position], ...] = ()
+    pending_positions: tuple[Position, ...] = ()
     indexed_count: int = 0
     replayed_count: int = 0
     silent_count: int = 0
@@ -142,39 +185,38 @@ class DetectionResult:
     verified_count: int = 0
     rejected_count: int = 0
     full_buckets_count: int = 0
-    before_full_buckets: list[Position] = field(default_factory=list)
-    over_candidates: list[Position] = field(default_factory=list)
+    full_bucket_positions: tuple[Position, ...] = ()
+    over_candidates_positions: tuple[Position, ...] = ()
 
-    def add(self, other: "DetectionResult") -> None:
-        """Take in what became of a further part of the batch."""
-        for attribute in fields(self):
-            setattr(self, attribute.name, getattr(self, attribute.name) + getattr(other, attribute.name))
+    def __add__(self, other: "DetectionResult") -> "DetectionResult":
+        """Return the result of both chunks of a batch."""
+        return DetectionResult(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 
 def document_number(profile: str, document_id: str) -> int:
-    """Return the signed 64-bit number by which buckets know a document: BLAKE2b of profile and id."""
+    """Return the number of a document in buckets: BLAKE2b of profile and id, signed 64 bits."""
     name = f"{profile}\0{document_id}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(name, digest_size=8).digest(), "big", signed=True)
 
 
-def pair_side(record: IndexEntry) -> bytes:
-    """Return the part of a pair key that one document contributes: its number, version and incarnation.
+def pair_side(entry: IndexEntry) -> bytes:
+    """Return the part of a document in its pair keys: number and version, and the incarnation after a deletion.
 
-    The version is that of the text before the first append; the first incarnation has no name.
+    The version of a document with appends is that of the text before the first append.
     """
-    return record.number.to_bytes(8, "big", signed=True) + record.version + (record.content.incarnation or b"")
+    return entry.number.to_bytes(8, "big", signed=True) + entry.version + (entry.content.incarnation or b"")
 
 
 def pair_key(a: bytes, b: bytes) -> bytes:
-    """Return the 16 bytes that name a pair of versions, whichever of its two sides is named first."""
+    """Return the 16 bytes that name a pair of versions, in either order of its sides."""
     return blake2b(a + b if a < b else b + a, digest_size=16).digest()
 
 
 def published_pair_key(profile: str, alert: Alert, match: Match) -> bytes:
-    """Return the pair key of a match in an alert that was published."""
+    """Return the pair key of a match in a published alert."""
     if match.pair:
         return bytes.fromhex(match.pair)
-    # Alerts of earlier versions did not name it, and their documents had no other versions than their contents.
+    # Alerts of earlier versions name no pair; the version of a document was the digest of its content.
     a, b = (
         document_number(profile, document_id).to_bytes(8, "big", signed=True) + bytes.fromhex(digest)
         for document_id, digest in ((alert.document_id, alert.digest), (match.id, match.digest))

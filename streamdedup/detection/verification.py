@@ -1,63 +1,90 @@
-"""From those a document met in its buckets to its verified partners.
+"""Verification: from the candidates of a document to its near-duplicates.
 
-Candidates are fetched and compared by their sketches, chunk by chunk. A template that arrives again and again
-fills its buckets; a document that meets a full bucket is shown only some of its members, looks for exact copies of
-itself in a bucket of its content, and is compared with few, so that its cost stays bounded however many came before.
+Candidates are read and compared by their sketches, chunk by chunk. Boilerplate that arrives again and again fills its
+buckets. A document with a full bucket sees only some of the members; it looks for exact copies in the bucket of its
+content and is compared with few candidates, so that the cost stays bounded for any number of earlier documents.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamdedup.detection.entry_chunks import BUDGET_BYTES, EntryReader
-from streamdedup.detection.model import DetectionResult, DetectorOptions, Prepared, pair_key, pair_side
+from streamdedup.detection.model import DetectorOptions, InsertedBatch, pair_key, pair_side
 from streamdedup.index.contract import DocumentStore
-from streamdedup.index.documents import IndexEntry
+from streamdedup.index.documents import IndexEntry, InsertState
 from streamdedup.index.values import Fence, FoundNearCapacity
-from streamdedup.similarity.sketch import Sketcher
+from streamdedup.position import Position
+from streamdedup.similarity.sketch import Sketch, Sketcher
 from streamdedup.wire import Match
 
-#: Candidates of a document that met a full bucket, exact copies included. With so few a document in a storm costs about
-#: three times the ordinary, alert and all (`python -m benchmarks storm`).
+#: Candidates of a document with a full bucket, exact copies included. With so few a document in a storm costs about
+#: three times an ordinary one, alert included (`python -m benchmarks storm`).
 STORM_CANDIDATES = 3
 #: Exact copies among them, at most.
 STORM_COPIES = 2
 
 
-@dataclass(slots=True)
-class Met:
-    """What the buckets showed to a document.
+#: States of documents that may have had an index entry before, and so claims.
+_RENEWED_STATES = frozenset({InsertState.REPLACED, InsertState.REPLAYED})
+
+
+class BucketHits(NamedTuple):
+    """Candidates of one document.
 
     Attributes:
-        candidates: Numbers of others, and in how many bands each was met.
+        candidates: Number of shared bands, by number of the other document.
         near_capacity: Whether a bucket was at least half full.
-        full: Whether one was full, so that it showed only some of its members.
+        full: Whether a bucket was full, so that only some of its members are candidates.
     """
 
-    candidates: dict[int, int]
+    candidates: Mapping[int, int]
     near_capacity: bool = False
     full: bool = False
 
 
-@dataclass(slots=True)
-class _Comparisons:
-    """Pairs to compare: rows of the batch, and the record that each is compared with."""
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Result of verifying the candidates of a batch.
 
-    rows: list[int] = field(default_factory=list)
-    others: list[IndexEntry] = field(default_factory=list)
+    Attributes:
+        matches: Near-duplicates by pair key, by row.
+        other_pairs: Pair keys of the other documents that a renewed row was compared with, by row.
+        candidates_count: Candidates found in buckets.
+        dropped_count: Candidates beyond the limit, not compared.
+        verified_count: Candidates compared and found near-duplicates.
+        rejected_count: Candidates compared and found different, outside the window, or gone.
+        over_candidates: Positions of documents with more candidates than ``max_candidates`` and no full bucket.
+    """
+
+    matches: Mapping[int, Mapping[bytes, Match]]
+    other_pairs: Mapping[int, AbstractSet[bytes]]
+    candidates_count: int
+    dropped_count: int
+    verified_count: int
+    rejected_count: int
+    over_candidates: tuple[Position, ...]
+
+
+class _Comparison(NamedTuple):
+    """Result of comparing two near-duplicates."""
+
+    similarity: float
+    exact: bool
+    shared_bands: int
 
 
 class Verifier:
-    """Finds the near-duplicates among candidates.
+    """Finds the near-duplicates among the candidates of a batch.
 
     Args:
-        options: What decides.
-        store: Where the candidates' records are.
-        sketcher: Compares.
-        budget_bytes: Weight of the candidates' entries that are held at once, in bytes.
+        options: Options of the detector.
+        store: The index.
+        sketcher: Compares sketches.
+        budget_bytes: Weight of the index entries of candidates that are held at once, in bytes.
     """
 
     def __init__(
@@ -68,121 +95,122 @@ class Verifier:
         self._sketcher = sketcher
         self._reader = EntryReader(store, budget_bytes)
 
-    def partners(
+    def verify(
         self,
-        prepared: Prepared,
-        met: Mapping[int, Met],
+        batch: InsertedBatch,
+        hits: Mapping[int, BucketHits],
         emitting: Sequence[int],
-        renewed: AbstractSet[int],
-        rights: list[Fence],
-        outcome: DetectionResult,
-    ) -> tuple[dict[int, dict[bytes, Match]], dict[int, set[bytes]]]:
+        fences: Sequence[Fence],
+    ) -> Verification:
         """Compare documents with their candidates.
 
         Args:
-            prepared: The batch.
-            met: By row, what the buckets showed.
-            emitting: Rows that may emit pairs; only those are compared.
-            renewed: Rows of documents that may have been in the index before.
-            rights: Rights to write.
-            outcome: Takes the counts.
-
-        Returns:
-            By row, its near-duplicates by pair key; by renewed row, the pair keys of the other documents that it met.
+            batch: The inserted batch.
+            hits: Candidates by row.
+            emitting: Rows that may emit pairs; only these are compared.
+            fences: Fences of the partitions of the batch.
         """
-        chosen = {row: self._promising(prepared.records[row], met[row], outcome) for row in emitting if row in met}
-        kept = self._add_copies(prepared, met, chosen, rights)
+        looked_up = {row: hits[row] for row in emitting if row in hits}
+        promising = {row: self._promising(hit) for row, hit in looked_up.items()}
+        copies, kept = self._exact_copies(batch, hits, fences)
+        chosen = {row: _copies_first(copies.get(row, ()), numbers) for row, numbers in promising.items()}
         rows_of: dict[int, list[int]] = {}
         for row, numbers in chosen.items():
             for number in numbers:
                 rows_of.setdefault(number, []).append(row)
-        verified: dict[int, dict[int, tuple[bytes, Match]]] = {}
-        others: dict[int, set[bytes]] = {row: set() for row in chosen if row in renewed}
+        found: dict[tuple[int, int], tuple[bytes, Match]] = {}
+        others: dict[int, set[bytes]] = {row: set() for row in chosen if batch.states[row] in _RENEWED_STATES}
         for entries in self._reader.chunks(rows_of, kept):
-            _add_others(prepared, rows_of, entries, others)
-            self._near_duplicates(prepared, self._comparisons(prepared, rows_of, entries), verified)
-        partners = _in_order(chosen, verified)
-        verified_count = sum(len(matches) for matches in partners.values())
-        outcome.verified_count += verified_count
-        outcome.rejected_count += sum(len(numbers) for numbers in chosen.values()) - verified_count
-        return partners, {row: keys for row, seen in others.items() if (keys := seen - partners.get(row, {}).keys())}
+            found |= self._near_duplicates(batch, self._pairs(batch, rows_of, entries))
+            for row, key in _pair_keys(batch, rows_of, entries, others.keys()):
+                others[row].add(key)
+        matches = _by_row(chosen, found)
+        dropped = {row: len(hit.candidates) - len(promising[row]) for row, hit in looked_up.items()}
+        return Verification(
+            matches=matches,
+            other_pairs={row: keys for row, seen in others.items() if (keys := seen - matches.get(row, {}).keys())},
+            candidates_count=sum(len(hit.candidates) for hit in looked_up.values()),
+            dropped_count=sum(dropped.values()),
+            verified_count=len(found),
+            rejected_count=sum(map(len, chosen.values())) - len(found),
+            over_candidates=tuple(
+                batch.entries[row].position for row, count in dropped.items() if count and not looked_up[row].full
+            ),
+        )
 
-    def _comparisons(
-        self, prepared: Prepared, rows_of: Mapping[int, Sequence[int]], entries: Mapping[int, IndexEntry]
-    ) -> _Comparisons:
-        """Return the pairs of a chunk of candidates: each with the rows that chose it."""
-        pairs = _Comparisons()
-        for number, other in entries.items():
-            if other.deleted:
-                continue
-            for row in rows_of[number]:
-                if self._within_window(prepared.records[row], other):
-                    pairs.rows.append(row)
-                    pairs.others.append(other)
-        return pairs
+    # Choice of candidates
 
-    def _promising(self, record: IndexEntry, met: Met, outcome: DetectionResult) -> list[int]:
-        """Choose the candidates to verify: those met in most bands, then by number, which every attempt sorts alike."""
-        candidates = met.candidates
-        outcome.candidates_count += len(candidates)
+    def _promising(self, hit: BucketHits) -> list[int]:
+        """Return the candidates to verify: most shared bands first, then by number, the same in every attempt."""
+        candidates = hit.candidates
         limit = self._options.max_candidates
-        if met.full:
+        if hit.full:
             limit = STORM_CANDIDATES if limit is None else min(limit, STORM_CANDIDATES)
         if limit is None or len(candidates) <= limit:
             return list(candidates)
-        outcome.dropped_candidates_count += len(candidates) - limit
-        if not met.full:
-            outcome.over_candidates.append(record.position)
         return sorted(candidates, key=lambda number: (-candidates[number], number))[:limit]
 
-    def _add_copies(
-        self, prepared: Prepared, met: Mapping[int, Met], chosen: dict[int, list[int]], rights: list[Fence]
-    ) -> dict[int, IndexEntry]:
-        """Put exact copies in the first places of the candidates chosen for a document that met a full bucket.
+    def _exact_copies(
+        self, batch: InsertedBatch, hits: Mapping[int, BucketHits], fences: Sequence[Fence]
+    ) -> tuple[dict[int, list[int]], dict[int, IndexEntry]]:
+        """Look up exact copies of documents with full buckets.
 
-        A document that meets a bucket that is half full notes its own content and that of all its members, so that all
-        in it are noted long before it is full and hides most of them.
+        A document with a bucket at half of its capacity is inserted in the bucket of its content, and so are all
+        members of that bucket: they can be found there before the bucket is full and hides most of them.
 
         Returns:
-            Entries of members that were read, as many as the budget allows to keep.
+            Candidates with the same content by row with a full bucket; and the entries that were read, as many as the
+            budget allows to keep.
         """
-        near_capacity = [row for row, seen in met.items() if seen.near_capacity]
-        if not near_capacity:
-            return {}
-        members, kept = self._members(prepared, met, [row for row in near_capacity if not met[row].full], rights)
-        own = [(prepared.records[row].number, prepared.records[row].digest) for row in near_capacity]
-        copies = self._store.insert_copies(own, rights, members)
-        for row, numbers in zip(near_capacity, copies, strict=True):
-            if met[row].full and row in chosen:
-                chosen[row] = list(dict.fromkeys([*numbers[:STORM_COPIES], *chosen[row]]))[:STORM_CANDIDATES]
-        return kept
+        rows = [row for row, hit in hits.items() if hit.near_capacity]
+        if not rows:
+            return {}, {}
+        members, kept = self._members(batch, hits, [row for row in rows if not hits[row].full], fences)
+        own = [(batch.entries[row].number, batch.entries[row].digest) for row in rows]
+        copies = self._store.insert_copies(own, fences, members)
+        return {row: numbers for row, numbers in zip(rows, copies, strict=True) if hits[row].full}, kept
 
     def _members(
-        self, prepared: Prepared, met: Mapping[int, Met], rows: Sequence[int], rights: list[Fence]
+        self, batch: InsertedBatch, hits: Mapping[int, BucketHits], rows: Sequence[int], fences: Sequence[Fence]
     ) -> tuple[FoundNearCapacity | None, dict[int, IndexEntry]]:
-        """Read the members of the buckets of documents that met crowded ones.
+        """Read the members of buckets near capacity.
 
-        They are met once more after the departures were counted, and read after that: what was deleted before the count
-        is not met any more, and what is deleted after it is not inserted (``Index.insert_copies``).
+        The buckets are looked up a second time after ``copy_removals``, and the entries are read after that: a document
+        deleted before the count is not found, and one deleted after it is not inserted
+        (``index.contract.BucketStore.insert_copies``).
 
         Returns:
-            The members with their digests, None without any; entries that were read, as many as the budget allows to
-            keep.
+            The members with their digests, None without any; and the entries that were read, as many as the budget
+            allows to keep.
         """
         if not rows:
             return None, {}
         removals = self._store.copy_removals()
-        numbers = [prepared.records[row].number for row in rows]
-        still_there = set().union(*self._store.insert_and_look_up(numbers, prepared.band_keys[rows], rights).candidates)
-        # Not those that came after: a pair with one of them belongs in its alert.
-        members = sorted(still_there & {number for row in rows for number in met[row].candidates})
-        noted: list[tuple[int, bytes]] = []
+        numbers = [batch.entries[row].number for row in rows]
+        still_there = set().union(*self._store.insert_and_look_up(numbers, batch.band_keys[rows], fences).candidates)
+        # Without later arrivals: a pair with one of them belongs in the alert of the later document.
+        members = sorted(still_there & {number for row in rows for number in hits[row].candidates})
+        documents: list[tuple[int, bytes]] = []
         kept: dict[int, IndexEntry] = {}
         for entries in self._reader.chunks(members):
-            noted += [(entry.number, entry.digest) for entry in entries.values() if not entry.deleted]
+            documents += [(entry.number, entry.digest) for entry in entries.values() if not entry.deleted]
             if self._reader.with_room(entries, kept):
                 kept |= entries
-        return FoundNearCapacity(sorted(noted), removals), kept
+        return FoundNearCapacity(sorted(documents), removals), kept
+
+    # Comparison
+
+    def _pairs(
+        self, batch: InsertedBatch, rows_of: Mapping[int, Sequence[int]], entries: Mapping[int, IndexEntry]
+    ) -> list[tuple[int, IndexEntry]]:
+        """Return the pairs of a chunk of candidates within the window: row and entry of the other document."""
+        return [
+            (row, other)
+            for number, other in entries.items()
+            if not other.deleted
+            for row in rows_of[number]
+            if self._within_window(batch.entries[row], other)
+        ]
 
     def _within_window(self, a: IndexEntry, b: IndexEntry) -> bool:
         window, silent_until = self._options.window_ms, self._options.silent_until_ms
@@ -191,71 +219,71 @@ class Verifier:
         return window is None or abs(a.time_ms - b.time_ms) <= window
 
     def _near_duplicates(
-        self, prepared: Prepared, pairs: _Comparisons, verified: dict[int, dict[int, tuple[bytes, Match]]]
-    ) -> None:
-        """Compare all pairs of a chunk; of equal contents only one pair, for the others are as similar.
+        self, batch: InsertedBatch, pairs: Sequence[tuple[int, IndexEntry]]
+    ) -> dict[tuple[int, int], tuple[bytes, Match]]:
+        """Compare the pairs of a chunk; of pairs with equal contents only one, because the others are as similar.
 
         Args:
-            prepared: The batch.
-            pairs: The pairs; those of one candidate are in one chunk.
-            verified: Takes the near-duplicates: by row and number of the other document, pair key and match.
-        """
-        if not pairs.rows:
-            return
-        records = prepared.records
-        contents = [(records[row].digest, other.digest) for row, other in zip(pairs.rows, pairs.others, strict=True)]
-        place: dict[tuple[bytes, bytes], int] = {}
-        for content in contents:
-            place.setdefault(content, len(place))
-        first = _first_of_each(contents, place)
-        compared = self._compare(prepared, [pairs.rows[at] for at in first], [pairs.others[at] for at in first])
-        made: dict[tuple[int, int], Match] = {}
-        sides = {row: pair_side(records[row]) for row in set(pairs.rows)}
-        sides_of_others = {other.number: pair_side(other) for other in pairs.others}
-        for row, other, content in zip(pairs.rows, pairs.others, contents, strict=True):
-            at = place[content]
-            outcome = compared[at]
-            if outcome is None:
-                continue
-            match = made.get((other.number, at))
-            if match is None:
-                match = made[other.number, at] = self._match(other, *outcome)
-            key = pair_key(sides[row], sides_of_others[other.number])
-            verified.setdefault(row, {})[other.number] = key, match
+            batch: The inserted batch.
+            pairs: Row and entry of the other document.
 
-    def _compare(
-        self, prepared: Prepared, rows: Sequence[int], others: Sequence[IndexEntry]
-    ) -> list[tuple[float, bool, int] | None]:
-        """Return for each pair similarity, whether it is exact, and shared bands; None for one that is not near."""
+        Returns:
+            Pair key and match of the near-duplicates, by row and number of the other document.
+        """
+        if not pairs:
+            return {}
+        contents = [(batch.entries[row].digest, other.digest) for row, other in pairs]
+        first: dict[tuple[bytes, bytes], int] = {}
+        for at, content in enumerate(contents):
+            first.setdefault(content, at)
+        compared = dict(zip(first, self._compare(batch, [pairs[at] for at in first.values()]), strict=True))
+        sides = {row: pair_side(batch.entries[row]) for row in {row for row, _ in pairs}}
+        sides_of_others = {number: pair_side(other) for number, other in _distinct(pairs).items()}
+        made: dict[tuple[int, bytes], Match] = {}
+        found: dict[tuple[int, int], tuple[bytes, Match]] = {}
+        for (row, other), content in zip(pairs, contents, strict=True):
+            comparison = compared[content]
+            if comparison is None:
+                continue
+            match = made.get((other.number, content[0]))
+            if match is None:
+                match = made[other.number, content[0]] = self._match(other, comparison)
+            found[row, other.number] = pair_key(sides[row], sides_of_others[other.number]), match
+        return found
+
+    def _compare(self, batch: InsertedBatch, pairs: Sequence[tuple[int, IndexEntry]]) -> list[_Comparison | None]:
+        """Return the comparison of each pair; None for a pair that is no near-duplicate."""
         options = self._options
-        own, distinct = list(dict.fromkeys(rows)), {other.number: other.content.sketch for other in others}
-        row_at = {row: at for at, row in enumerate(own)}
-        other_at = {number: at for at, number in enumerate(distinct)}
-        similarities = self._sketcher.similarities(
-            [prepared.records[row].content.sketch for row in own],
-            list(distinct.values()),
-            [(row_at[row], other_at[other.number]) for row, other in zip(rows, others, strict=True)],
-        )
+        row_at = {row: at for at, row in enumerate(dict.fromkeys(row for row, _ in pairs))}
+        others = _distinct(pairs)
+        other_at = {number: at for at, number in enumerate(others)}
+        own_sketches = [batch.entries[row].content.sketch for row in row_at]
+        sketches = [other.content.sketch for other in others.values()]
+        places = [(row_at[row], other_at[other.number]) for row, other in pairs]
+        similarities = self._sketcher.similarities(own_sketches, sketches, places)
+        compared: list[_Comparison | None] = [None] * len(pairs)
         near = np.flatnonzero(similarities.values >= options.threshold).tolist()
-        shared = self._shared_bands(prepared, [rows[at] for at in near], [others[at] for at in near])
-        compared: list[tuple[float, bool, int] | None] = [None] * len(rows)
-        for at, shared_bands in zip(near, shared.tolist(), strict=True):
+        shared = self._shared_bands(batch, [(pairs[at][0], places[at][1]) for at in near], sketches)
+        for at, shared_bands in zip(near, shared, strict=True):
             if shared_bands >= options.min_shared_bands:
-                compared[at] = float(similarities.values[at]), bool(similarities.exact[at]), shared_bands
+                exact = bool(similarities.exact[at])
+                compared[at] = _Comparison(float(similarities.values[at]), exact, shared_bands)
         return compared
 
-    def _shared_bands(self, prepared: Prepared, rows: Sequence[int], others: Sequence[IndexEntry]) -> NDArray[np.int64]:
-        """Count the band keys that the sides of each pair share."""
+    def _shared_bands(
+        self, batch: InsertedBatch, pairs: Sequence[tuple[int, int]], sketches: Sequence[Sketch]
+    ) -> list[int]:
+        """Return the number of shared band keys of each pair of a row and a position in ``sketches``."""
+        rows, others = [row for row, _ in pairs], [other for _, other in pairs]
+        distinct, place = np.unique(np.array(others, np.int64), return_inverse=True)
         banding = self._options.banding
-        distinct = {other.number: other.content.sketch for other in others}
-        place = {number: at for at, number in enumerate(distinct)}
-        keys = banding.band_keys(self._sketcher.signatures(list(distinct.values()), banding.permutations))
-        theirs = [place[other.number] for other in others]
-        shared: NDArray[np.int64] = (keys[theirs] == prepared.band_keys[list(rows)]).sum(axis=1)
+        signatures = self._sketcher.signatures([sketches[other] for other in distinct.tolist()], banding.permutations)
+        keys = banding.band_keys(signatures)
+        shared: list[int] = (keys[place] == batch.band_keys[rows]).sum(axis=1).tolist()
         return shared
 
-    def _match(self, other: IndexEntry, similarity: float, exact: bool, shared_bands: int) -> Match:
-        options = self._options
+    def _match(self, other: IndexEntry, comparison: _Comparison) -> Match:
+        options, (similarity, exact, shared_bands) = self._options, comparison
         return Match(
             id=other.id,
             digest=other.digest.hex(),
@@ -267,33 +295,35 @@ class Verifier:
         )
 
 
-def _add_others(
-    prepared: Prepared,
+def _copies_first(copies: Sequence[int], numbers: list[int]) -> list[int]:
+    """Return candidates with up to ``STORM_COPIES`` exact copies first; unchanged without copies."""
+    return list(dict.fromkeys([*copies[:STORM_COPIES], *numbers]))[:STORM_CANDIDATES] if copies else numbers
+
+
+def _pair_keys(
+    batch: InsertedBatch,
     rows_of: Mapping[int, Sequence[int]],
     entries: Mapping[int, IndexEntry],
-    others: Mapping[int, set[bytes]],
-) -> None:
-    """Add the pair keys of a chunk of candidates to those of the rows in ``others`` that chose them."""
-    for number, entry in entries.items():
-        for row in rows_of[number]:
-            if row in others and not entry.deleted:
-                others[row].add(pair_key(pair_side(prepared.records[row]), pair_side(entry)))
+    rows: AbstractSet[int],
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the pair keys of some rows with their candidates of a chunk, as row and key."""
+    if rows:
+        for number, entry in entries.items():
+            for row in rows_of[number]:
+                if row in rows and not entry.deleted:
+                    yield row, pair_key(pair_side(batch.entries[row]), pair_side(entry))
 
 
-def _in_order(
-    chosen: Mapping[int, Sequence[int]], verified: Mapping[int, Mapping[int, tuple[bytes, Match]]]
+def _by_row(
+    chosen: Mapping[int, Sequence[int]], found: Mapping[tuple[int, int], tuple[bytes, Match]]
 ) -> dict[int, dict[bytes, Match]]:
-    """Return the near-duplicates of each row by pair key, in the order of its candidates: no chunk changes it."""
-    return {
-        row: dict(verified[row][number] for number in numbers if number in verified[row])
-        for row, numbers in chosen.items()
-        if row in verified
+    """Return the near-duplicates of each row by pair key, in the order of the candidates: chunks do not change it."""
+    matches = {
+        row: dict(found[row, number] for number in numbers if (row, number) in found) for row, numbers in chosen.items()
     }
+    return {row: of_row for row, of_row in matches.items() if of_row}
 
 
-def _first_of_each(contents: Iterable[tuple[bytes, bytes]], place: Mapping[tuple[bytes, bytes], int]) -> list[int]:
-    """Return where each distinct pair of contents occurs first, in the order of their places."""
-    first: dict[int, int] = {}
-    for at, content in enumerate(contents):
-        first.setdefault(place[content], at)
-    return list(first.values())
+def _distinct(pairs: Iterable[tuple[int, IndexEntry]]) -> dict[int, IndexEntry]:
+    """Return the other documents of pairs by number."""
+    return {other.number: other for _, other in pairs}

@@ -127,8 +127,8 @@ class Trial:
                 ends = sorted((number, match.position.offset))
                 self._pairs.append((ends[0], ends[1], match.similarity, match.method == "exact"))
         self._skipped += [document.position.offset for document, _ in (*result.skipped, *result.refused)]
-        self._full_bucket += [position.offset for position in result.before_full_buckets]
-        self._over_candidates += [position.offset for position in result.over_candidates]
+        self._full_bucket += [position.offset for position in result.full_bucket_positions]
+        self._over_candidates += [position.offset for position in result.over_candidates_positions]
 
     def findings(self) -> Findings:
         """Return the findings so far."""

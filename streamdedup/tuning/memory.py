@@ -270,7 +270,7 @@ class Measurement:
         entries = cycle(
             entry
             for low in range(0, len(self._documents), _BATCH)
-            for entry in detector.prepare(self._documents[low : low + _BATCH]).records
+            for entry in detector.prepare(self._documents[low : low + _BATCH]).entries
         )
         for low in range(0, size, _BATCH):
             numbers = self._numbers(min(_BATCH, size - low))

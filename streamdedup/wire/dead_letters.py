@@ -115,13 +115,13 @@ class Failure:
         name = type(error).__name__
         if isinstance(error, MessageError):
             return cls(stage, str(error.code), name, str(error))
-        frames = [(frame.f_globals.get("__name__", "?"), line) for frame, line in walk_tb(error.__traceback__)]
-        place = " at line {1} of {0}".format(*frames[-1]) if frames else ""
+        calls = [(call.f_globals.get("__name__", "?"), line) for call, line in walk_tb(error.__traceback__)]
+        place = " at line {1} of {0}".format(*calls[-1]) if calls else ""
         return cls(stage, INTERNAL, name, f"unexpected {name}{place}")
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetterRecord:
     """A record for the dead-letter topic.
 
     Attributes:
@@ -145,7 +145,7 @@ def dead_letter(
     time_ms: int,
     max_bytes: int = DEFAULT_MAX_BYTES,
     unread: bool = False,
-) -> DeadLetter:
+) -> DeadLetterRecord:
     """Return the dead letter of a record; its size is at most ``max_bytes``.
 
     Headers of an earlier dead letter of the same record are replaced, and ``attempts`` is incremented. Headers about
@@ -185,7 +185,7 @@ def dead_letter(
         value = value or b""
     key, value, kept = _fit(record.key, value, kept, own, max_bytes)
     timestamp_ms = None if record.timestamp_ms < 0 else min(record.timestamp_ms, time_ms)
-    return DeadLetter(key, value, (*kept, *_encoded(own)), timestamp_ms)
+    return DeadLetterRecord(key, value, (*kept, *_encoded(own)), timestamp_ms)
 
 
 def read_headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:

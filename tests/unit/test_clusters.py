@@ -1,47 +1,65 @@
-"""Clusters are stars; what is known to be similar is not compared again."""
+"""Clusters are stars; a match that is known to be similar is not compared again."""
 
 import numpy as np
 import pytest
 
-from streamdedup.detection.clusters import Stars
+from streamdedup.detection.clusters import Clusters, Member
 from streamdedup.index.documents import Content, IndexEntry
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.position import Position
+from streamdedup.position import Partition, Position
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import Sketch, Sketcher
+from streamdedup.wire import Match
 
 
-def a_sketch(*hashes):
-    return Sketch(len(hashes), hashes=np.array(sorted(hashes), dtype=np.uint32))
-
-
-def a_record(number, sketch, cluster=None):
+def an_entry(number, *hashes, cluster=None):
     cluster = number if cluster is None else cluster
     digest = bytes([number]) * 16
+    sketch = Sketch(len(hashes), hashes=np.array(sorted(hashes), dtype=np.uint32))
     content = Content(sketch, sketch.count, sketch.count)
     return IndexEntry(number, f"doc-{number}", digest, Position("t", 0, number), 0, cluster, content)
 
 
-FIRST = a_record(1, a_sketch(1, 2, 3, 4))
-BEST = a_record(2, a_sketch(1, 2, 3, 5), cluster=1)
+FIRST = an_entry(1, 1, 2, 3, 4)
+BEST = an_entry(2, 1, 2, 3, 5, cluster=1)
 
 
-@pytest.fixture
-def stars():
-    return Stars(MemoryIndex(), Sketcher(HashFamily(8), None, 8), 0.6, {1: FIRST, 2: BEST})
+def a_match(other, digest):
+    return Match(other.id, digest.hex(), other.position, 0.9, "exact", 0.0, 3)
 
 
-class TestStars:
-    def test_a_document_like_the_first_of_its_best_match_joins(self, stars):
-        assert stars.join(a_record(3, a_sketch(1, 2, 3)), best=2) is FIRST
+class TestClusters:
+    @pytest.fixture(autouse=True)
+    def _index(self):
+        self.store = MemoryIndex()
+        self.store.open({})
+        self.fences = [self.store.fence(Partition("t", 0), 1, 0)]
+        self.store.insert_entries([FIRST, BEST], self.fences)
+        self.clusters = Clusters(self.store, Sketcher(HashFamily(8), None, 8), 0.6)
 
-    def test_a_document_unlike_the_first_stays_alone(self, stars):
-        record = a_record(3, a_sketch(1, 5, 6))
-        assert stars.join(record, best=2) is record
+    def join(self, entry, best, *matches):
+        self.store.insert_entries([entry], self.fences)
+        (cluster_id,) = self.clusters.join([Member(entry, best, matches)], self.fences)
+        assert self.store.get_entries([entry.number])[entry.number].cluster == int(cluster_id.removeprefix("doc-"))
+        return cluster_id
 
-    def test_what_is_known_to_be_near_is_not_compared(self, stars):
-        assert stars.join(a_record(3, a_sketch(7, 8, 9)), best=2, near={(FIRST.id, FIRST.digest.hex())}) is FIRST
+    def test_a_document_like_the_first_of_the_cluster_of_its_best_match_joins(self):
+        assert self.join(an_entry(3, 1, 2, 3), 2) == FIRST.id
 
-    def test_another_version_of_what_was_near_is_compared(self, stars):
-        record = a_record(3, a_sketch(7, 8, 9))
-        assert stars.join(record, best=2, near={(FIRST.id, BEST.digest.hex())}) is record
+    def test_a_document_unlike_the_first_stays_alone(self):
+        assert self.join(an_entry(3, 1, 5, 6), 2) == "doc-3"
+
+    def test_a_first_document_among_the_matches_is_not_compared(self):
+        assert self.join(an_entry(3, 7, 8, 9), 2, a_match(FIRST, FIRST.digest)) == FIRST.id
+
+    def test_a_first_document_with_another_version_than_the_match_is_compared(self):
+        assert self.join(an_entry(3, 7, 8, 9), 2, a_match(FIRST, BEST.digest)) == "doc-3"
+
+    def test_a_document_whose_best_match_is_gone_stays_alone(self):
+        assert self.join(an_entry(3, 1, 2, 3), 99) == "doc-3"
+
+    def test_later_documents_of_a_batch_join_the_cluster_of_earlier_ones(self):
+        third, fourth = an_entry(3, 1, 2, 3), an_entry(4, 1, 2, 4)
+        self.store.insert_entries([third, fourth], self.fences)
+        members = [Member(third, BEST.number), Member(fourth, third.number)]
+        assert self.clusters.join(members, self.fences) == [FIRST.id, FIRST.id]

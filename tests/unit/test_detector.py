@@ -185,7 +185,7 @@ class TestReplays:
         text = a_text(random.Random(1))
         stream.index(a_document("a", text, 0), a_document("b", text, 1))
         outcome = stream.index(a_document("b", text, 2))
-        assert outcome.detections == []
+        assert outcome.detections == ()
         assert [why for _, why in outcome.skipped] == [Skip.REDELIVERED]
 
     def test_a_redelivery_of_what_another_partition_has_left_unfinished_finds_its_pairs(self):
@@ -193,20 +193,20 @@ class TestReplays:
         text = a_text(random.Random(1))
         stream.index(a_document("a", text, 0))
         cut_short = stream.detector.prepare([a_document("b", text, 2, partition=1)])
-        stream.store.insert_entries(cut_short.records, list(stream.fences.values()))
+        stream.store.insert_entries(cut_short.entries, list(stream.fences.values()))
         here, there = a_document("b", text, 4), a_document("b", text, 2, partition=1)
         outcome = stream.index(here)
         assert [(found.document, found.matches[0].id) for found in outcome.detections] == [(here, "a")]
         assert [why for _, why in outcome.skipped] == [Skip.REDELIVERED]
         assert stream.index(here).detections == outcome.detections
-        assert stream.index(there).detections == []
+        assert stream.index(there).detections == ()
 
     def test_below_the_mark_a_record_is_indexed_and_emits_nothing(self):
         stream = Stream()
         text = a_text(random.Random(1))
         stream.fence(generation=2, committed=10)
         outcome = stream.index(a_document("a", text, 8), a_document("b", text, 9))
-        assert (outcome.detections, outcome.silent_count) == ([], 2)
+        assert (outcome.detections, outcome.silent_count) == ((), 2)
         stream.index(a_document("c", text, 10))
         assert sorted(stream.pairs) == [("a", "c"), ("b", "c")]
 
@@ -245,7 +245,7 @@ class TestReplays:
         assert [document for document, _ in stream.index(addition).refused] == [addition]
         stream.index(a_document("a", TEXT, 0, partition=1, time_ms=1))
         outcome = stream.index(addition)
-        assert (outcome.refused, outcome.indexed_count) == ([], 1)
+        assert (outcome.refused, outcome.indexed_count) == ((), 1)
         stream.index(a_document("b", f"{TEXT} inlet jetty knoll", 6))
         assert stream.pairs == [("a", "b")]
 
@@ -254,7 +254,7 @@ class TestReplays:
         text = a_text(random.Random(1))
         stream.index(a_document("a", text, 0))
         outcome = stream.index(a_document("b", text, 1))
-        assert outcome.pending_positions == [Position("articles", 0, 1)]
+        assert outcome.pending_positions == (Position("articles", 0, 1),)
 
 
 class TestVersions:
@@ -326,7 +326,7 @@ class TestCandidates:
         ((document, error),) = outcome.refused
         assert (document.id, error.code) == ("b", "id_collision")
         assert "'a'" in str(error)
-        assert outcome.detections == []
+        assert outcome.detections == ()
 
 
 class Weighed(MemoryIndex):

@@ -45,8 +45,8 @@ from loop_world import (
 
 from streamdedup.daemon import batch_limits, health
 from streamdedup.daemon.breaker import BreakerOptions
-from streamdedup.detection.detector import Detector
-from streamdedup.detection.model import DetectionResult
+from streamdedup.detection.detector import Detector, LookUp
+from streamdedup.detection.verification import BucketHits
 from streamdedup.errors import (
     BatchRefused,
     BrokerMisconfigured,
@@ -852,16 +852,17 @@ class ReadBeforeAdd(MemoryIndex):
         return hits
 
 
-class BucketsBeforeRecord(Detector):
-    """Enters the buckets and puts the records afterwards."""
+class BucketsBeforeEntry(Detector):
+    """Inserts documents in buckets before their entries."""
 
     def index(self, prepared, fences):
-        rows = list(range(len(prepared.records)))
-        self._met = super()._enter(prepared, rows, list(fences.values()), DetectionResult())
+        numbers = [entry.number for entry in prepared.entries]
+        self._found = self._store.insert_and_look_up(numbers, prepared.band_keys, list(fences.values()))
         return super().index(prepared, fences)
 
-    def _enter(self, prepared, entering, rights, outcome):
-        return {row: self._met[row] for row in entering if row in self._met}
+    def _look_up(self, batch, fences):
+        hits = {row: BucketHits(self._found.candidates[row]) for row in batch.looked_up}
+        return LookUp({row: hit for row, hit in hits.items() if hit.candidates}, 0, ())
 
 
 def pause_and_failure(number: int, pause: Act, effect: str | None):
@@ -898,7 +899,7 @@ RULES = {
         "lost",
     ),
     "claim": (lambda **o: fates(20, **o), {"make_index": lambda _w: WithoutClaim()}, "doubled"),
-    "record first": (lambda **o: pauses(TWINS, slow(2), **o), {"make_detector": BucketsBeforeRecord}, "lost"),
+    "record first": (lambda **o: pauses(TWINS, slow(2), **o), {"make_detector": BucketsBeforeEntry}, "lost"),
     "partners saved": (
         lambda **o: pauses(RETURNING, slow(1), failing=True, **o),
         {"make_index": lambda _w: WithoutPartners()},

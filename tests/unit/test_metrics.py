@@ -142,11 +142,11 @@ NOTHING = Publication([], [], 0)
 def a_committed_batch() -> tuple[BatchResult, Publication]:
     batch = Batch(tuple(a_record(offset, now_ms() - 2_000) for offset in range(7)))
     detected = DetectionResult(
-        detections=[
+        detections=(
             Detection(a_document(0), b"", (a_match(1), a_match(2)), "c"),
             Detection(a_document(3), b"", (a_match(4),), "c"),
-        ],
-        skipped=[(a_document(1), Skip.EMPTY), (a_document(2), Skip.EMPTY), (a_document(4), Skip.REDELIVERED)],
+        ),
+        skipped=((a_document(1), Skip.EMPTY), (a_document(2), Skip.EMPTY), (a_document(4), Skip.REDELIVERED)),
         indexed_count=3,
         silent_count=1,
         candidates_count=11,
