@@ -9,6 +9,7 @@ from benchmarks.corpus import Text
 from streamdedup.cli.assembly import connect_store, detector_options, redis_store
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectionResult, Prepared
+from streamdedup.index import contract as index_contract
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.similarity.lsh import Banding
@@ -23,12 +24,13 @@ PARTITION = Partition(PROFILE, 0)
 class Index:
     """One empty index, and the detector that fills it."""
 
-    def __init__(self, settings: Settings, detector: Detector) -> None:
+    def __init__(self, settings: Settings, store: index_contract.Index) -> None:
         profile = settings.profiles[PROFILE]
         self.banding: Banding = profile.banding()
-        self.detector = detector
-        detector.store.open(profile.fingerprint())
-        self._fence = detector.store.fence(PARTITION, 1, 0)
+        self.detector = Detector(detector_options(PROFILE, profile), store)
+        self._store = store
+        store.open(profile.fingerprint())
+        self._fence = store.fence(PARTITION, 1, 0)
 
     def prepare(self, documents: Sequence[Text], first_offset: int = 0) -> list[Prepared]:
         """Return the documents in batches, computed and not yet indexed.
@@ -46,11 +48,11 @@ class Index:
         return [self.detector.prepare(made[first : first + BATCH_DOCUMENTS]) for first in firsts]
 
     def index(self, prepared: Prepared) -> DetectionResult:
-        """Place a batch in the index and find its pairs, to the mark that follows the commit."""
-        outcome = self.detector.index(prepared, {PARTITION: self._fence})
+        """Index a batch and find its pairs; then raise the high-water mark, as after a commit."""
+        result = self.detector.index(prepared, {PARTITION: self._fence})
         end = prepared.documents[-1].position.offset + 1
-        self.detector.store.finish({PARTITION: end}, outcome.pending_positions, [self._fence])
-        return outcome
+        self._store.finish({PARTITION: end}, result.pending_positions, [self._fence])
+        return result
 
 
 def settings_for(url: str = "redis://localhost:6379/0", **keys: object) -> Settings:
@@ -70,8 +72,7 @@ def index_on(url: str, **keys: object) -> Iterator[Index]:
     """Open an index on a server that is empty; ``keys`` as for ``settings_for``."""
     settings = settings_for(url, **keys)
     with connect_store(settings) as client:
-        store = redis_store(settings, PROFILE, client)
-        yield Index(settings, Detector(detector_options(PROFILE, settings.profiles[PROFILE]), store))
+        yield Index(settings, redis_store(settings, PROFILE, client))
 
 
 def use_one_core() -> None:
