@@ -63,14 +63,15 @@ def test_the_rights_of_the_page_are_those_that_the_check_tries():
 
 
 def test_the_memory_of_the_example_follows_from_that_of_a_document():
-    (document_bytes,) = {int(text.replace(",", "")) for text in re.findall(r"takes ([\d,]+) bytes", PAGE)}
+    (document_bytes,) = {int(text.replace(",", "")) for text in re.findall(r"takes ([\d,]+) bytes", " ".join(PAGE.split()))}
     assert f"of {document_bytes:,} bytes a document" in (DOCS / "storage.md").read_text(encoding="utf-8")
     defaults = keys_of(Profile)
     lifetime_s = defaults["retention"].default + defaults["retention_slack"].default
+    text = " ".join(PAGE.split())
     a_second, millions, gigabytes = re.search(
-        r"At (\d+) documents a second that is (\d+) million documents\s+and (\d+) GB", PAGE
+        r"At (\d+) documents a second that is (\d+) million documents and (\d+) GB", text
     ).groups()
     documents_count = int(a_second) * lifetime_s
-    assert f"({lifetime_s / 86_400:.0f} days with" in PAGE
+    assert f"({lifetime_s / 86_400:.0f} days with" in text
     assert round(documents_count / 1e6) == int(millions)
     assert round(documents_count * document_bytes / 1e9) == int(gigabytes)
