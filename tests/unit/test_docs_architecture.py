@@ -49,6 +49,12 @@ def test_every_folder_of_the_package_has_a_paragraph():
     assert {folder for found, _ in folder_paragraphs() for folder in found} == folders
 
 
+def test_every_module_at_the_top_level_is_named():
+    modules = {path.name for path in PACKAGE.glob("*.py") if not path.name.startswith("__")}
+    (paragraph,) = re.findall(r"^\w+ modules are at the top level.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
+    assert set(named(paragraph)) == modules
+
+
 def test_there_is_a_recipe_for_each_common_change_and_each_names_its_files():
     assert tuple(re.findall(r"^### (Add .+)$", PAGE, re.MULTILINE)) == RECIPES
     for recipe in RECIPES:

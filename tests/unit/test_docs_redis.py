@@ -63,7 +63,9 @@ def test_the_rights_of_the_page_are_those_that_the_check_tries():
 
 
 def test_the_memory_of_the_example_follows_from_that_of_a_document():
-    (document_bytes,) = {int(text.replace(",", "")) for text in re.findall(r"takes ([\d,]+) bytes", " ".join(PAGE.split()))}
+    (document_bytes,) = {
+        int(text.replace(",", "")) for text in re.findall(r"takes ([\d,]+) bytes", " ".join(PAGE.split()))
+    }
     assert f"of {document_bytes:,} bytes a document" in (DOCS / "storage.md").read_text(encoding="utf-8")
     defaults = keys_of(Profile)
     lifetime_s = defaults["retention"].default + defaults["retention_slack"].default
