@@ -11,10 +11,10 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from benchmarks.corpus import Text
-from streamdedup.embedded import KafkaServer, RedisServer
-from streamdedup.embedded.kafka import KAFKA_VERSION
+from streamdedup.embedded import RedisServer
 from streamdedup.kafka import KafkaOptions
 from streamdedup.kafka.producer import Feeder
+from streamdedup.testing.kafka import KAFKA_VERSION, KafkaServer
 from tests.servers import kafka_jars
 
 #: The Redis server that is taken where it is installed; else the one in the wheel.

@@ -23,7 +23,8 @@ from kafka import KafkaAdminClient
 from benchmarks import corpus, servers
 from benchmarks.places import REPOSITORY
 from streamdedup.cli.demo_servers import DaemonProcess, forget_settings
-from streamdedup.embedded import KafkaServer, ManagedProcess, RedisServer, ServerError
+from streamdedup.embedded import ManagedProcess, RedisServer, ServerError
+from streamdedup.testing.kafka import KafkaServer
 from tests.servers import fresh_name, read_topic
 
 #: Partitions of each topic.

@@ -18,7 +18,8 @@ import hypothesis
 import pytest
 import redis
 
-from streamdedup.embedded import KafkaServer, ManagedProcess, MissingToolError, RedisServer
+from streamdedup.embedded import ManagedProcess, MissingToolError, RedisServer
+from streamdedup.testing.kafka import KafkaServer
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas in a way that Python 3.11 and 3.12 call deprecated; it does so while it is

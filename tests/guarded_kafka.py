@@ -18,7 +18,7 @@ from kafka.admin import (
 )
 from kafka.errors import KafkaError
 
-from streamdedup.embedded import KafkaServer
+from streamdedup.testing.kafka import KafkaServer
 from tests import servers
 from tests.canaries import TLS
 

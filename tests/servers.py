@@ -11,7 +11,8 @@ from typing import Any, NoReturn, TypeVar
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
-from streamdedup.embedded import KafkaServer, RedisServer, fetch_kafka
+from streamdedup.embedded import RedisServer
+from streamdedup.testing.kafka import KafkaServer, fetch_kafka
 
 T = TypeVar("T")
 

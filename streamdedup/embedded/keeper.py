@@ -1,17 +1,16 @@
-"""The small process that stands between this program and a server that it starts, so that no server outlives it.
+"""A small process between this program and a server, so that no server outlives the program.
 
-Run as a script, by path: ``python -I -S keeper.py PARENT_PID SCRATCH COMMAND [ARGUMENT...]``. Its standard input is a
-pipe from the parent. The keeper starts the command, prints the command's process id, and then waits: for the command to
-end (it passes the exit code on) or for the parent to end, however it ended, kill -9 included: the pipe closes, and the
-keeper kills the command and everything that the command started, and removes the folder SCRATCH, unless that is empty
-text. Should the keeper itself be killed, Linux kills the command (``PR_SET_PDEATHSIG``).
+Run as a script, by path: ``python -I -S keeper.py PARENT_PID SCRATCH COMMAND [ARGUMENT...]``. The standard input is a
+pipe from the parent. The keeper starts the command, prints its process id, and waits for the end of the command or of
+the parent. When the command ends, the keeper exits with its exit code. When the parent ends, also by kill -9, the pipe
+closes; the keeper then kills the command with all processes that it started, and removes the folder SCRATCH, unless
+SCRATCH is empty. If the keeper is killed, Linux kills the command (``PR_SET_PDEATHSIG``).
 
-``PR_SET_PDEATHSIG`` alone, set by the parent, would not do: the signal comes when the *thread* that started the child
-ends, the hook that sets it (``preexec_fn``) may deadlock in a program with threads, and other systems do not know it.
-The keeper has one thread, which lives exactly as long as it does, so here the hook is sound.
+``PR_SET_PDEATHSIG`` set by the parent is not sufficient: the signal is sent when the *thread* that started the child
+ends, the hook that sets it (``preexec_fn``) may deadlock in a program with threads, and other systems do not have it.
+The keeper has one thread, which ends with the process.
 
-It imports nothing but the standard library and never anything of the package: it must start quickly, and its folder is
-not on the module path.
+Only the standard library is imported: the keeper must start quickly, and its folder is not on the module path.
 """
 
 import contextlib
@@ -24,17 +23,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-#: ``PR_SET_PDEATHSIG`` of Linux' prctl(2): the signal that a process gets when the thread that started it ends.
+#: Option of Linux' prctl(2): the signal to a process when the thread that started it ends.
 PR_SET_PDEATHSIG = 1
-#: Seconds between two looks at whether the parent is still there. Only a second line: a process that the parent forked
-#: without exec may hold the pipe open after the parent's end.
+#: Seconds between two checks of the parent, in addition to the pipe: a process that the parent forked without exec may
+#: keep the pipe open after the end of the parent.
 PARENT_CHECK_S = 1.0
 #: Exit code when the command could not be started, as in a shell.
 EXIT_NOT_STARTED = 127
 
 
 def _death_hook() -> Callable[[], None] | None:
-    """Return what the command does before exec so that it dies with the keeper; None where the system cannot."""
+    """Return the function that the command calls before exec, to end with the keeper; None on other systems."""
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None).prctl
@@ -49,27 +48,27 @@ def _death_hook() -> Callable[[], None] | None:
 
 
 def _kill_group(leader_pid: int) -> None:
-    """Kill the command and everything it started; what has ended already is no error."""
+    """Kill the command and the processes that it started, if they still run."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader_pid, signal.SIGKILL)
 
 
 def keep(parent_pid: int, scratch: str, command: list[str]) -> int:
-    """Run ``command`` until it or the parent ends, and return its exit code (128 + signal when a signal ended it).
+    """Run ``command`` until it or the parent ends; return its exit code (128 + signal if a signal ended it).
 
-    When it was the parent that ended, the folder ``scratch`` is removed too, unless the text is empty.
+    After the end of the parent the folder ``scratch`` is removed, unless the text is empty.
     """
     wake_reader, wake_writer = os.pipe()
     os.set_blocking(wake_writer, False)
     signal.set_wakeup_fd(wake_writer)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler there is no wake-up
-    # The group is the command's own, so that it can be killed with all that it started while the keeper stays.
+    # A process group of its own, which can be killed without the keeper.
     server = subprocess.Popen(  # noqa: S603  the command is the parent's, no shell is involved
         command,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno(),
         process_group=0,
-        preexec_fn=_death_hook(),  # noqa: PLW1509  one thread only, see the module's text
+        preexec_fn=_death_hook(),  # noqa: PLW1509  one thread only, see above
     )
     os.write(1, f"{server.pid}\n".encode())
     os.close(1)
@@ -88,7 +87,7 @@ def keep(parent_pid: int, scratch: str, command: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Start the command line's command; say on standard error why, if it cannot be started."""
+    """Run the command; if it cannot be started, write the reason to standard error."""
     try:
         return keep(int(arguments[0]), arguments[1], arguments[2:])
     except OSError as error:

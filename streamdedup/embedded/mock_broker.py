@@ -1,12 +1,12 @@
-"""The in-memory broker inside librdkafka, for the demo: the real protocol on a TCP port, nothing to install.
+"""The in-memory broker of librdkafka, for the demo: the real protocol on a TCP port, without installation.
 
-What it is not good for, measured with the version that the lock file names:
+Limitations, measured with the version in the lock file:
 
-- Transactions are not isolated, and nothing is fenced.
-- A partition keeps about its last 5 MB. A reader that falls further behind is moved by its ``auto_offset_reset``:
-  silently to the oldest record left, silently to the end, or, with "none", by an error. Only "none" shows a loss.
+- Transactions are not isolated, and no producer is fenced.
+- A partition keeps about its last 5 MB. A reader further behind is moved by its ``auto_offset_reset``: without notice
+  to the oldest record or to the end, or, with "none", by an error. Only "none" shows a loss.
 - A member that joins its group again waits for the session timeout less a second: keep that timeout short.
-- kafka-python must be told ``api_version=(2, 3)``; topics cannot be created through it, settings not be read.
+- kafka-python needs ``api_version=(2, 3)``; it can neither create topics nor read settings.
 """
 
 import importlib.util
@@ -16,19 +16,19 @@ from pathlib import Path
 
 from streamdedup.embedded.process import ManagedProcess, MissingToolError, accepts
 
-#: Protocol version to name to kafka-python; it cannot find out by itself here.
+#: Protocol version for kafka-python, which cannot negotiate it with this broker.
 MOCK_API_VERSION = (2, 3)
 
 _CHILD = Path(__file__).with_name("mock_child.py")
 
 
 class MockBroker(ManagedProcess):
-    """One broker in a process of its own; started again, it is empty and has another port.
+    """One broker in a process of its own; after a restart it is empty and has another port.
 
     Args:
-        topics: Number of partitions by topic, for topics that exist from the start. Others come into being with four
+        topics: Number of partitions by topic, for topics that exist from the start. Other topics are created with four
             partitions when a client asks for their metadata.
-        directory: Where the log goes; None takes a private one that ``close`` removes.
+        directory: Folder of the log; None for a private folder that ``close`` removes.
 
     Raises:
         MissingToolError: The confluent-kafka package is not installed.
@@ -46,7 +46,7 @@ class MockBroker(ManagedProcess):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Address of the broker; empty before it has one."""
+        """Address of the broker; empty before the broker has one."""
         return self._address_path.read_text(encoding="ascii") if self._address_path.exists() else ""
 
     def spawn(self) -> None:
@@ -65,6 +65,6 @@ class MockBroker(ManagedProcess):
         return [sys.executable, "-P", str(_CHILD), str(self._address_path), *topics]
 
     def is_ready(self) -> bool:
-        """Tell whether the broker has an address and accepts connections there."""
+        """Return whether the broker has an address and accepts connections."""
         address = self.bootstrap_servers
         return bool(address) and accepts(int(address.rpartition(":")[2]))

@@ -1,10 +1,10 @@
-"""The process behind ``MockBroker``: librdkafka's in-memory broker, alive until it is killed.
+"""The process of ``MockBroker``: librdkafka's in-memory broker, running until it is killed.
 
-Run as a script, by path: ``python -P mock_child.py ADDRESS_FILE [TOPIC=PARTITIONS...]``. It writes its address to the
-file when it is ready. The broker lives inside a client of the confluent-kafka package; the calls are those of
-``rdkafka_mock.h``, which that package does not offer to Python, but which its library exports.
+Run as a script, by path: ``python -P mock_child.py ADDRESS_FILE [TOPIC=PARTITIONS...]``. The broker writes its address
+to the file when it is ready. It is part of a client of the confluent-kafka package; the functions of ``rdkafka_mock.h``
+have no Python interface, but the library of the package exports them.
 
-It imports nothing of the package: its folder is not on the module path.
+Only the standard library is imported: the folder of the script is not on the module path.
 """
 
 import ctypes
@@ -15,16 +15,16 @@ from pathlib import Path
 
 #: ``RD_KAFKA_PRODUCER`` of rdkafka.h.
 PRODUCER = 0
-#: Milliseconds that a new group waits for further members. The library's default of 3000 is a multiple of every usual
-#: poll timeout, and kafka-python forgets a join that is answered just as a poll gives up: it then joins again, and is
-#: kept waiting for the session timeout.
+#: Milliseconds for which a new group waits for further members. The library's default of 3000 is a multiple of every
+#: usual poll timeout, and kafka-python forgets a join whose answer arrives just as a poll ends: it then joins again,
+#: and waits for the session timeout.
 REBALANCE_DELAY_MS = 0
 #: Bytes for the library's error texts.
 ERROR_BYTES = 512
 
 
 def _load_library() -> ctypes.CDLL:
-    """Return librdkafka with the types of the functions used; found as a dependency of the extension module."""
+    """Return librdkafka with the types of the used functions, loaded through the extension module."""
     extension = importlib.import_module("confluent_kafka.cimpl").__file__
     library = ctypes.CDLL(extension)
     text, handle = ctypes.c_char_p, ctypes.c_void_p
@@ -42,7 +42,7 @@ def _load_library() -> ctypes.CDLL:
 
 
 def start_broker(topics: dict[str, int]) -> str:
-    """Start the broker in this process, with ``topics`` of so many partitions, and return its address."""
+    """Start the broker in this process and return its address; ``topics`` has the number of partitions by topic."""
     library = _load_library()
     error = ctypes.create_string_buffer(ERROR_BYTES)
     settings = library.rd_kafka_conf_new()

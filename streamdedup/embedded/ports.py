@@ -1,4 +1,4 @@
-"""Ports for the embedded servers, chosen so that programs side by side never choose the same one."""
+"""Ports for embedded servers; programs that run at the same time never choose the same port."""
 
 import contextlib
 import os
@@ -8,19 +8,18 @@ import threading
 
 from streamdedup.embedded.process import LOOPBACK, ServerError
 
-#: Ports to choose from: below those that Linux (32768 up) and macOS (49152 up) hand out for outgoing connections. A
-#: client that retries while its server is down could otherwise be given the very port that it connects to, reach
-#: itself, and keep the server from coming back.
+#: Range of ports, below those of outgoing connections on Linux (from 32768) and macOS (from 49152). Otherwise a client
+#: that retries while its server is down could get the port of the server, connect to itself, and block the restart.
 PORTS = range(20000, 32000)
-#: Number of ports that a process reserves at once.
+#: Ports that a process reserves at once.
 BLOCK_PORTS = 100
 
 
 def free_ports(count: int = 1) -> list[int]:
-    """Return ``count`` distinct ports on which nothing listens, reserved until this process ends.
+    """Return ``count`` distinct free ports, reserved until this process ends.
 
-    No two processes that call this function get the same port, not even while the server of one is down. A program that
-    does not call it may still take a port first, so the start of a server retries with new ports.
+    Two processes that call this function never get the same port, not even while a server is down. Another program may
+    still take a port first, so the start of a server retries with new ports.
 
     Raises:
         ServerError: Fewer than ``count`` ports are free.
@@ -35,10 +34,10 @@ def free_ports(count: int = 1) -> list[int]:
 
 
 class _Reservations:
-    """Blocks of ports that belong to this process, each handed out port by port.
+    """Blocks of ports that belong to this process.
 
-    The first port of a block is the reservation: this process keeps it bound, so no other process can bind it. The
-    system releases it when the process ends, kill -9 included.
+    The first port of a block is the reservation: this process keeps it bound, so that no other process can bind it. The
+    system releases the port when the process ends, also by kill -9.
     """
 
     def __init__(self) -> None:
@@ -47,14 +46,14 @@ class _Reservations:
         self._left: list[int] = []
 
     def next(self) -> int:
-        """Return a port of a reserved block that was not returned before.
+        """Return a further port of a reserved block.
 
         Raises:
             ServerError: All blocks are reserved.
         """
         with self._lock:
             if self._owner_pid != os.getpid():
-                # A forked child holds the parent's sockets too, but the ports of these blocks are the parent's.
+                # A forked child inherits the sockets, but the blocks belong to the parent.
                 self._left.clear()
                 self._owner_pid = os.getpid()
             if not self._left:
@@ -62,9 +61,9 @@ class _Reservations:
             return self._left.pop()
 
     def _reserve(self) -> list[int]:
-        """Return the ports of a block that no process has reserved."""
+        """Reserve a free block and return its ports."""
         blocks = range(PORTS.start, PORTS.stop, BLOCK_PORTS)
-        # The order is random so that programs side by side rarely try the same block; no secret depends on it.
+        # In random order, so that programs at the same time rarely try the same block; no secret depends on the order.
         for first in random.sample(blocks, len(blocks)):
             holder = socket.socket()
             try:

@@ -1,9 +1,9 @@
-"""A server process that belongs to this one: started, watched, paused, killed, started again, never left behind.
+"""A server process that belongs to this process: start, pause, kill, restart; never left behind.
 
-What ends the parent ends the servers too, whatever it was: each runs under a keeper (``keeper.py``), in a session of
-its own, so that Ctrl-C in a terminal reaches the parent alone and the parent stops its servers in the order it wants.
+Every end of the parent, also by kill -9, ends its servers: each runs under a keeper (``keeper.py``). A server has a
+session of its own, so that Ctrl-C in a terminal reaches the parent only, and the parent chooses the order of stopping.
 
-Nothing here knows what the server is. An object is used from one thread at a time.
+An object is used from one thread at a time.
 """
 
 import contextlib
@@ -23,37 +23,37 @@ from typing import Self
 
 from streamdedup.errors import StreamdedupError
 
-#: Where embedded servers listen: nowhere but on the machine itself.
+#: Address of embedded servers: this machine only.
 LOOPBACK = "127.0.0.1"
-#: Seconds a server may take from its start until it answers.
+#: Time limit from the start of a server to its first answer, in seconds.
 START_DEADLINE_S = 60.0
 #: Seconds between SIGTERM and SIGKILL.
 STOP_DEADLINE_S = 10.0
-#: Seconds between two looks at a condition.
+#: Seconds between two checks of a condition.
 POLL_INTERVAL_S = 0.02
-#: Bytes of a server's log that an error message quotes from its end.
+#: Bytes from the end of a server's log in an error message.
 LOG_TAIL_BYTES = 3000
-#: How often a server is started with new ports because another process took them in between.
+#: Most starts of a server with new ports, after another process took the ports.
 PORT_ATTEMPTS = 3
-#: What every server's log says when its port is taken.
+#: Text in the log of every server whose port is taken.
 PORT_TAKEN = "ddress already in use"
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 
 
 class ServerError(StreamdedupError):
-    """An embedded server did not start, or ended on its own; the text ends with the last lines of its log."""
+    """An embedded server did not start, or ended by itself; the text ends with the last lines of its log."""
 
 
 class MissingToolError(ServerError):
-    """A program that an embedded server needs is not installed; the text says how to install it."""
+    """A program that an embedded server needs is not installed; the text contains the command to install it."""
 
 
 def find_tool(name: str, advice: str) -> str:
     """Return the path of the program ``name``.
 
     Raises:
-        MissingToolError: It is not on the PATH; the text ends with ``advice``.
+        MissingToolError: The program is not on the PATH; the text ends with ``advice``.
     """
     path = shutil.which(name)
     if path is None:
@@ -62,7 +62,7 @@ def find_tool(name: str, advice: str) -> str:
 
 
 def accepts(port: int) -> bool:
-    """Tell whether something accepts connections on ``port`` of this machine."""
+    """Return whether ``port`` of this machine accepts connections."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=1.0):
             return True
@@ -74,9 +74,9 @@ class ManagedProcess(ABC):
     """One server process with its own directory and log; a context manager that stops it.
 
     Attributes:
-        name: Names the log file and appears in errors.
+        name: Name of the log file and in errors.
         directory: Working directory, data and log. Kept if the caller named it, else private and removed by ``close``.
-        scratch: Folder that the keeper removes should this program end without closing the server; None keeps all.
+        scratch: Folder that the keeper removes if this process ends without closing the server; None for none.
     """
 
     def __init__(self, name: str, directory: Path | None = None) -> None:
@@ -95,14 +95,14 @@ class ManagedProcess(ABC):
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Tell whether the server answers; called every few milliseconds while it starts."""
+        """Return whether the server answers; called every few milliseconds during the start."""
 
-    def choose_ports(self) -> None:  # noqa: B027  not every server lets its ports be chosen
-        """Choose ports, if the server needs any; called at the first start, and again if they turn out to be taken."""
+    def choose_ports(self) -> None:  # noqa: B027  some servers have no choice of ports
+        """Choose ports, if the server needs any; called at the first start, and again if they are taken."""
 
     @property
     def log_path(self) -> Path:
-        """Where the server's standard output and error go; restarts append."""
+        """File of the server's standard output and error; restarts append."""
         return self.directory / f"{self.name}.log"
 
     @property
@@ -110,23 +110,21 @@ class ManagedProcess(ABC):
         """Process id of the server itself.
 
         Raises:
-            ServerError: It is not running.
+            ServerError: The server is not running.
         """
         if self._pid is None or not self.is_running():
             raise ServerError(f"{self.name} is not running{self.log_tail()}")
         return self._pid
 
     def is_running(self) -> bool:
-        """Tell whether the process exists; a paused one does."""
+        """Return whether the process exists; a paused process does."""
         return self._keeper is not None and self._keeper.poll() is None
 
     def start(self, deadline_s: float = START_DEADLINE_S) -> None:
-        """Start the server and wait until it answers; a server that is running already is left alone.
-
-        After the first success the ports stay the same, so that a restart is found where the server was.
+        """Start the server, unless it is running, and wait until it answers. A restart keeps the ports.
 
         Raises:
-            ServerError: It ended, or did not answer in ``deadline_s`` seconds (it is killed then).
+            ServerError: The server ended, or did not answer in ``deadline_s`` seconds (it is then killed).
         """
         for attempt in range(1, PORT_ATTEMPTS + 1):
             if not self._ports_settled:
@@ -166,7 +164,7 @@ class ManagedProcess(ABC):
         try:
             line = self._keeper.stdout.readline()
         except BaseException:
-            # Interrupted before the server's number is known: closing the pipe makes the keeper end it.
+            # Interrupted before the process id is known: closing the pipe makes the keeper end the server.
             assert self._keeper.stdin is not None
             self._keeper.stdin.close()
             self._release()
@@ -180,15 +178,15 @@ class ManagedProcess(ABC):
         """Wait until the server answers.
 
         Raises:
-            ServerError: It ended meanwhile, or ``deadline_s`` seconds have passed.
+            ServerError: The server ended, or ``deadline_s`` seconds have passed.
         """
         self.wait_until(self.is_ready, deadline_s)
 
     def wait_until(self, condition: Callable[[], bool], deadline_s: float) -> None:
-        """Wait until ``condition`` holds, as long as the process lives.
+        """Wait until ``condition`` holds, while the process runs.
 
         Raises:
-            ServerError: It ended meanwhile, or ``deadline_s`` seconds have passed.
+            ServerError: The server ended, or ``deadline_s`` seconds have passed.
         """
         end = time.monotonic() + deadline_s
         while not condition():
@@ -204,7 +202,7 @@ class ManagedProcess(ABC):
         return None if self._keeper is None else self._keeper.poll()
 
     def wait_exit(self, deadline_s: float) -> bool:
-        """Wait until the process has ended; False when it has not after ``deadline_s`` seconds."""
+        """Wait until the process has ended; return False if it still runs after ``deadline_s`` seconds."""
         if self._keeper is None:
             return True
         try:
@@ -219,14 +217,14 @@ class ManagedProcess(ABC):
         self._signal(signal.SIGCONT)  # a paused process acts on nothing but SIGKILL
 
     def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
-        """End the server with SIGTERM, and with SIGKILL if it is still there after ``deadline_s`` seconds."""
+        """End the server with SIGTERM, and with SIGKILL if it still runs after ``deadline_s`` seconds."""
         self.ask_to_stop()
         if not self.wait_exit(deadline_s):
             self.kill()
         self._release()
 
     def kill(self) -> None:
-        """End the server as a crash would (kill -9), and wait until it is gone."""
+        """End the server with SIGKILL, as a crash would, and wait until it has ended."""
         self._signal(signal.SIGKILL)
         self._release()
 
@@ -235,17 +233,17 @@ class ManagedProcess(ABC):
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a frozen server go on."""
+        """Continue a paused server."""
         os.kill(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """Stop the server and remove its directory if it is private; may be called twice."""
+        """Stop the server and remove a private directory; may be called twice."""
         self.stop()
         if self._private:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def log_tail(self) -> str:
-        """Return the end of the log of the last run, introduced by a line that says so, for error messages."""
+        """Return the end of the log of the last run, after an introduction, for error messages."""
         if not self.log_path.exists():
             return ""
         with self.log_path.open("rb") as log:
@@ -266,7 +264,7 @@ class ManagedProcess(ABC):
         if self._keeper is None:
             return
         self._pid = None
-        self._keeper.wait()  # first: a pipe that closes earlier tells the keeper that this program has ended
+        self._keeper.wait()  # first: closing the pipe means to the keeper that this process has ended
         for pipe in (self._keeper.stdin, self._keeper.stdout):
             if pipe is not None:
                 pipe.close()
@@ -282,38 +280,3 @@ class ManagedProcess(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-
-class Command(ManagedProcess):
-    """A program that runs to its end, under the same protection as a server.
-
-    Args:
-        name: Names the log file and appears in errors.
-        arguments: Program and arguments.
-        directory: Working directory and place of the log; must exist as long as the program runs.
-    """
-
-    def __init__(self, name: str, arguments: list[str], directory: Path) -> None:
-        super().__init__(name, directory)
-        self._arguments = arguments
-
-    def command(self) -> list[str]:
-        """Return what the constructor got."""
-        return self._arguments
-
-    def is_ready(self) -> bool:
-        """Tell that there is nothing to wait for."""
-        return True
-
-    def finish(self, deadline_s: float) -> None:
-        """Wait for the end of the program.
-
-        Raises:
-            ServerError: It did not end within ``deadline_s`` seconds (it is killed then), or not with code 0.
-        """
-        if not self.wait_exit(deadline_s):
-            self.kill()
-            raise ServerError(f"{self.name} took more than {deadline_s:g} s{self.log_tail()}")
-        self._release()
-        if self.exit_code:
-            raise ServerError(f"{self.name} ended with code {self.exit_code}{self.log_tail()}")

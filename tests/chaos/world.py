@@ -17,10 +17,10 @@ import redis
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from streamdedup.embedded import KafkaServer, RedisServer
-from streamdedup.embedded.kafka import KafkaBroker
+from streamdedup.embedded import RedisServer
 from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import LOOPBACK
+from streamdedup.testing.kafka import KafkaBroker, KafkaServer
 from tests import servers
 from tests.chaos.proxy import Proxy
 from tests.chaos.stream import KeyValue

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import pytest
 
-from streamdedup.embedded import KafkaServer
 from streamdedup.errors import BrokerSilent, BrokerUnavailable, ProducerFenced
 from streamdedup.kafka import KafkaOptions, KafkaTransport
 from streamdedup.kafka.protocols import Batch, Message, Sink, Source, Transport
 from streamdedup.position import Partition
+from streamdedup.testing.kafka import KafkaServer
 from streamdedup.testing.memory_transport import MemoryBroker, MemoryTransport
 from tests import servers
 

@@ -19,17 +19,16 @@ from kafka.errors import OffsetOutOfRangeError
 
 from streamdedup.embedded import (
     MOCK_API_VERSION,
-    KafkaServer,
     ManagedProcess,
     MissingToolError,
     MockBroker,
     RedisServer,
     ServerError,
-    count_brokers,
     find_redis,
     free_ports,
     ports,
 )
+from streamdedup.testing.kafka import KafkaServer, count_brokers
 from tests.servers import (
     committed_offsets,
     create_topics,

@@ -16,7 +16,7 @@ import pytest
 from kafka import errors as kafka_errors
 from kafka.admin import KafkaAdminClient
 
-from streamdedup.embedded import KafkaServer, MockBroker
+from streamdedup.embedded import MockBroker
 from streamdedup.embedded.ports import free_ports
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, FatalError, ProducerFenced
 from streamdedup.findings import Level
@@ -24,6 +24,7 @@ from streamdedup.kafka import KafkaOptions, KafkaTransport, TopicNeed, check_kaf
 from streamdedup.kafka.errors import call_within, cap_client_logging, close_quietly, translated
 from streamdedup.kafka.protocols import Batch, Message, Sink, Source
 from streamdedup.position import Partition
+from streamdedup.testing.kafka import KafkaServer
 from tests import servers
 
 #: Longest single poll, in seconds.

@@ -18,7 +18,6 @@ from kafka.consumer.subscription_state import SubscriptionState
 from kafka.errors import KafkaTimeoutError
 from kafka.structs import ConsumerGroupMetadata, MemberState
 
-from streamdedup.embedded import KafkaServer
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, CodecMissing, FatalError
 from streamdedup.kafka import KafkaOptions, KafkaSource, KafkaTransport, TransactionalSink
 from streamdedup.kafka import consumer as source_module
@@ -27,6 +26,7 @@ from streamdedup.kafka.consumer import RebalanceListener
 from streamdedup.kafka.protocols import Batch, Message, Record
 from streamdedup.kafka.reader import RecordFetcher, SpanReader, TopicReader
 from streamdedup.position import Partition, Position
+from streamdedup.testing.kafka import KafkaServer
 from tests import servers
 
 #: Longest single poll, in seconds.

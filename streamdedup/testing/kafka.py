@@ -1,7 +1,7 @@
-"""A private Apache Kafka without containers, for the tests: everything comes as Maven artifacts.
+"""A private Apache Kafka without containers, for tests and benchmarks.
 
-Needs Java 17 and Maven on the PATH. The jars (43 MB) are fetched once and kept in a cache folder. One node or several,
-each broker and controller at once (KRaft), with data and ports that survive a kill -9.
+Needs Java 17 and Maven on the PATH. The jars (43 MB) are Maven artifacts, fetched once into a cache folder. Each node
+is broker and controller (KRaft); data and ports survive kill -9.
 """
 
 import base64
@@ -25,7 +25,6 @@ from streamdedup.embedded.process import (
     PORT_TAKEN,
     START_DEADLINE_S,
     STOP_DEADLINE_S,
-    Command,
     ManagedProcess,
     ServerError,
     accepts,
@@ -34,18 +33,18 @@ from streamdedup.embedded.process import (
 
 #: Version of Apache Kafka that is fetched.
 KAFKA_VERSION = "4.1.1"
-#: Seconds that fetching the jars may take; 13 s were measured on a good line.
+#: Time limit for fetching the jars, in seconds; 13 s were measured.
 FETCH_DEADLINE_S = 900.0
-#: Seconds that formatting the storage of a node may take; 1 s was measured.
+#: Time limit for formatting the storage of a node, in seconds; 1 s was measured.
 FORMAT_DEADLINE_S = 60.0
-#: Largest heap of a node; it holds 260-310 MB resident in tests.
+#: Largest heap of a node; a node has 260-310 MB resident in tests.
 HEAP = "-Xmx512m"
-#: Options that make the Java machine start fast at the price of throughput.
+#: Options of a fast start of the Java machine, at the cost of throughput.
 FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
-#: Seconds to wait for one answer while asking whether a broker is there.
+#: Time limit for the answer to one probe of a broker, in seconds.
 ANSWER_TIMEOUT_S = 2.0
-#: A request for metadata (key 3, version 0) of all topics, from a client without a name, with its length in front.
+#: A request for the metadata (key 3, version 0) of all topics, from a client without a name, after its length.
 METADATA_REQUEST = struct.pack(">ihhihi", 14, 3, 0, 1, -1, 0)
 
 _JAVA_ADVICE = "install Java 17 and Maven (Debian: apt-get install openjdk-17-jre-headless maven)"
@@ -70,17 +69,52 @@ _POM = f"""\
 """
 
 
-def fetch_kafka(cache: Path) -> Path:
-    """Return the folder of Kafka's jars, fetching them with Maven when the cache does not hold them yet.
-
-    Several processes may ask at once: one fetches, the others wait. The folder appears only when it is complete.
+class ToolRun(ManagedProcess):
+    """One run of a program to its end, with the same protection as a server.
 
     Args:
-        cache: Folder to keep them in; it is created.
+        name: Name of the log file and in errors.
+        arguments: Program and arguments.
+        directory: Working directory and folder of the log; must exist as long as the program runs.
+    """
+
+    def __init__(self, name: str, arguments: list[str], directory: Path) -> None:
+        super().__init__(name, directory)
+        self._arguments = arguments
+
+    def command(self) -> list[str]:
+        """Return program and arguments."""
+        return self._arguments
+
+    def is_ready(self) -> bool:
+        """Return True: there is nothing to wait for."""
+        return True
+
+    def finish(self, deadline_s: float) -> None:
+        """Wait until the program ends.
+
+        Raises:
+            ServerError: The program did not end within ``deadline_s`` seconds (it is then killed), or not with code 0.
+        """
+        if not self.wait_exit(deadline_s):
+            self.kill()
+            raise ServerError(f"{self.name} took more than {deadline_s:g} s{self.log_tail()}")
+        self._release()
+        if self.exit_code:
+            raise ServerError(f"{self.name} ended with code {self.exit_code}{self.log_tail()}")
+
+
+def fetch_kafka(cache: Path) -> Path:
+    """Return the folder of Kafka's jars, and fetch them with Maven if the cache does not contain them.
+
+    Of several processes one fetches and the others wait. The folder appears when it is complete.
+
+    Args:
+        cache: Folder of the jars; is created.
 
     Raises:
         MissingToolError: Maven is not installed.
-        ServerError: Maven failed; the text ends with what it said.
+        ServerError: Maven failed; the text ends with its output.
     """
     jars = cache / f"kafka-{KAFKA_VERSION}"
     if jars.is_dir():
@@ -93,10 +127,10 @@ def fetch_kafka(cache: Path) -> Path:
             return jars
         with tempfile.TemporaryDirectory(prefix="fetch-", dir=cache) as scratch:
             (Path(scratch) / "pom.xml").write_text(_POM, encoding="utf-8")
-            # Maven checks what it downloads against the repository's checksums; strict makes a mismatch an error.
+            # Strict: a download that does not match the checksum of the repository is an error.
             arguments = [maven, "--batch-mode", "--quiet", "--strict-checksums", _MAVEN_GOAL]
             arguments += [f"-DoutputDirectory={scratch}/jars", "-DincludeScope=runtime"]
-            with contextlib.closing(Command("maven", arguments, Path(scratch))) as fetch:
+            with contextlib.closing(ToolRun("maven", arguments, Path(scratch))) as fetch:
                 fetch.spawn()
                 fetch.finish(FETCH_DEADLINE_S)
             (Path(scratch) / "jars").rename(jars)
@@ -105,17 +139,17 @@ def fetch_kafka(cache: Path) -> Path:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock between processes; it ends with the process at the latest."""
+    """Hold an exclusive lock between processes; the end of the process releases it."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def count_brokers(bootstrap_servers: str) -> int:
-    """Return how many brokers are alive, as the first of ``bootstrap_servers`` that answers sees it; 0 when none does.
+    """Return the number of live brokers according to the first of ``bootstrap_servers`` that answers; else 0.
 
-    For listeners without encryption and passwords. A broker answers only when it has joined its cluster; a killed one
-    is counted until the cluster has missed it.
+    For listeners without encryption and passwords. A broker answers after it has joined its cluster; a killed broker is
+    counted until the cluster detects its absence.
     """
     for address in bootstrap_servers.split(","):
         host, _, port = address.rpartition(":")
@@ -131,12 +165,12 @@ def count_brokers(bootstrap_servers: str) -> int:
 
 
 class KafkaBroker(ManagedProcess):
-    """One node; made and configured by ``KafkaServer``.
+    """One node; created and configured by ``KafkaServer``.
 
     Attributes:
-        node_id: Its number in the cluster, from 1.
-        port: Where clients connect.
-        controller_port: Where the controllers talk to each other.
+        node_id: Number of the node in the cluster, from 1.
+        port: Port for clients.
+        controller_port: Port for the other controllers.
     """
 
     def __init__(self, node_id: int, directory: Path, java: list[str]) -> None:
@@ -156,31 +190,31 @@ class KafkaBroker(ManagedProcess):
         return [*self._java, "kafka.Kafka", str(self.properties_path)]
 
     def is_ready(self) -> bool:
-        """Tell whether the port accepts connections; ``KafkaServer.wait_ready`` waits for more."""
+        """Return whether the port accepts connections; ``KafkaServer.wait_ready`` checks more."""
         return accepts(self.port)
 
-    def format_command(self, cluster_id: str) -> Command:
-        """Return the program that prepares the data folder of this node."""
+    def format_command(self, cluster_id: str) -> ToolRun:
+        """Return the run that prepares the data folder of this node."""
         tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self.properties_path)]
-        return Command(f"format-{self.node_id}", [*self._java, *tool], self.directory)
+        return ToolRun(f"format-{self.node_id}", [*self._java, *tool], self.directory)
 
 
 class KafkaServer:
-    """A cluster of one node or more on free ports of the loopback interface; a context manager that stops it.
+    """A cluster on free ports of the loopback interface; a context manager that stops it.
 
-    Stop, kill, pause and start single nodes through ``brokers``; ``wait_ready`` then waits for those that are running.
+    Stop, kill, pause and start single nodes through ``brokers``; ``wait_ready`` then waits for the running nodes.
 
     Args:
         jars: Folder of Kafka's jars; see ``fetch_kafka``.
-        directory: Where data, configuration and logs go; None takes a private one that ``close`` removes.
-        broker_count: Number of nodes; with three, topics are replicated three times and one node may be lost.
+        directory: Folder of data, configuration and logs; None for a private folder that ``close`` removes.
+        broker_count: Number of nodes; with three, topics have three replicas and one node may be lost.
         fast_start: Start fast rather than run fast; False for benchmarks.
-        options: Further broker properties, by name; they win over ours.
-        probe: Says how many brokers the one at an address sees, 0 while it does not answer; to be replaced when
-            ``options`` demand encryption or passwords.
+        options: Further broker properties by name; they override the defaults.
+        probe: Returns the number of brokers known to the broker at an address, 0 without an answer; to be replaced if
+            ``options`` require encryption or passwords.
 
     Attributes:
-        brokers: The nodes, in the order of their numbers.
+        brokers: The nodes, by number.
 
     Raises:
         MissingToolError: Java is not installed.
@@ -210,14 +244,14 @@ class KafkaServer:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Addresses of all nodes, separated by commas."""
+        """Addresses of all nodes, with commas between them."""
         return ",".join(f"{LOOPBACK}:{broker.port}" for broker in self.brokers)
 
     def start(self, deadline_s: float = START_DEADLINE_S) -> None:
-        """Start all nodes that are not running, and wait until they answer; ports and data stay after the first time.
+        """Start all nodes that are not running, and wait until they answer; a restart keeps ports and data.
 
         Raises:
-            ServerError: A node ended or did not answer in ``deadline_s`` seconds; all are killed then.
+            ServerError: A node ended or did not answer in ``deadline_s`` seconds; all nodes are then killed.
         """
         for attempt in range(1, PORT_ATTEMPTS + 1):
             first_time = not self._formatted
@@ -236,7 +270,7 @@ class KafkaServer:
                 return
 
     def wait_ready(self, deadline_s: float = START_DEADLINE_S) -> None:
-        """Wait until every running node answers and sees at least as many as are running.
+        """Wait until every running node answers and knows at least as many brokers as are running.
 
         Raises:
             ServerError: A node ended meanwhile, or ``deadline_s`` seconds have passed.
@@ -250,8 +284,8 @@ class KafkaServer:
         return self._probe(address) >= broker_count
 
     def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
-        """End all nodes with SIGTERM, and with SIGKILL what is left after ``deadline_s`` seconds each."""
-        # Asked at once: a node that leaves in order waits for a controller, which the last ones would not find.
+        """End all nodes with SIGTERM, and each with SIGKILL if it still runs after ``deadline_s`` seconds."""
+        # All at once: an orderly shutdown waits for a controller, which the last nodes would not find.
         for broker in self.brokers:
             broker.ask_to_stop()
         for broker in self.brokers:
@@ -263,7 +297,7 @@ class KafkaServer:
             broker.kill()
 
     def close(self) -> None:
-        """Stop all nodes and remove the directory if it is private; may be called twice."""
+        """Stop all nodes and remove a private directory; may be called twice."""
         self.stop()
         if self._private:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -273,7 +307,7 @@ class KafkaServer:
         ports = free_ports(2 * len(self.brokers))
         for broker in self.brokers:
             broker.port, broker.controller_port = ports.pop(), ports.pop()
-        # A first byte of zero makes it begin with a letter: a hyphen there would be taken for an option.
+        # The first byte 0 becomes a letter: an id that begins with a hyphen would be read as an option.
         cluster_id = base64.urlsafe_b64encode(b"\0" + os.urandom(15)).rstrip(b"=").decode()
         formats = []
         for broker in self.brokers:
@@ -325,8 +359,8 @@ class KafkaServer:
         self.close()
 
 
-#: What makes a broker fit for tests: no waiting for members to gather, a killed broker is missed after 2 s and not 9 s,
-#: short consumer sessions are allowed, and records of any time stay (documents carry their own, decades old, times).
+#: Properties for tests: a group does not wait for further members, a killed broker is detected after 2 s instead of
+#: 9 s, short consumer sessions are allowed, and records of any time stay (documents have times decades ago).
 _TEST_PROPERTIES = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
