@@ -41,7 +41,7 @@ log = structlog.get_logger("streamdedup.loop")
 
 
 class Readiness:
-    """What the daemon waits for; set by the loop, read from any thread.
+    """Readiness of the daemon; set by the loop, read from any thread.
 
     The loop sets a wait when a call has failed. A call of the Kafka client may take as long as the transaction timeout
     before it fails, so the loop also marks the beginning and the end of each request to Kafka, and an overdue request
@@ -54,7 +54,7 @@ class Readiness:
 
     Attributes:
         halted: Why the daemon publishes nothing further; None while it publishes.
-        awaited: What the daemon waits for, one of ``metrics.WAITING_FOR``; None while it is at work.
+        awaited: The awaited server or event, a key of ``metrics.WAITING_FOR``; None while the daemon is at work.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Readiness:
             self._request_began_at = None
 
     def wait_for(self, awaited: str) -> None:
-        """Set what the daemon waits for, one of ``metrics.WAITING_FOR``."""
+        """Begin to wait for a server or event, a key of ``metrics.WAITING_FOR``."""
         self.awaited = awaited
         self._on_wait()
 
@@ -95,7 +95,7 @@ class Readiness:
         """Record a failed attempt, and log the first one of each wait.
 
         Args:
-            awaited: What the daemon waits for.
+            awaited: The awaited server or event.
             error: Why the attempt failed.
 
         Returns:
@@ -115,7 +115,7 @@ class Readiness:
         self._failures_count = 0
 
     def waiting_for(self) -> str | None:
-        """Return what the daemon waits for, one of ``metrics.WAITING_FOR``; None while it is at work or halted."""
+        """Return the awaited server or event; None while the daemon is at work or halted."""
         if self.halted is not None:
             return None
         began_at = self._request_began_at

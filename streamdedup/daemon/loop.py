@@ -3,7 +3,7 @@
 A batch is either published and committed as a whole, or undone as a whole and read again. Undoing a batch
 (``Loop._reset``) also drops the batch that was read ahead and forgets all fences.
 
-The class of an error (``errors``) decides what follows:
+The class of an error (``errors``) decides the reaction:
 
 - ``StoreUnavailable``: undo the batch; ping the indexes and keep the group membership until all of them answer.
 - ``BatchRefused``: another daemon owns a partition; undo the batch, and learn the assignment from the next poll.
@@ -62,7 +62,7 @@ class Loop:
         clock: Monotonic seconds.
 
     Attributes:
-        readiness: What the daemon waits for; may be read from any thread.
+        readiness: Readiness of the daemon; may be read from any thread.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Loop:
     # One turn
 
     def _turn(self) -> None:
-        """Poll and process one batch; on an error, do what its class asks for."""
+        """Poll and process one batch; react to an error by its class."""
         batch: Batch | None = None
         try:
             self._recovery.open()
@@ -270,7 +270,7 @@ class Loop:
         self._tick()
         self.readiness.wait_for("the index")
         if self._stop.stopping:
-            raise StoreUnavailable("the rebuilding of the index was interrupted; the next start begins it anew")
+            raise StoreUnavailable("the rebuild of the index was interrupted; the next start begins it again")
 
     def _wait(self, awaited: str, error: Exception) -> None:
         """Wait before the next attempt, longer after each failure; keep the group membership if there is one."""

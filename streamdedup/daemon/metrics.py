@@ -213,8 +213,8 @@ class Metrics:
         self.waiting = self._gauge(
             "waiting", "1 while the daemon waits for this: store, kafka, partitions or index.", "what"
         )
-        for what in WAITING_FOR.values():
-            self.waiting.labels(what).set(0)
+        for label in WAITING_FOR.values():
+            self.waiting.labels(label).set(0)
         self.halted = self._gauge(
             "halted", "1 after too many dead letters: the daemon publishes nothing until a restart."
         )
@@ -258,12 +258,12 @@ class Metrics:
             is_ready: Tells whether the daemon is at work.
         """
 
-        def is_awaited(what: str) -> Callable[[], float]:
-            return lambda: float(waiting_for() == what)
+        def is_awaited(name: str) -> Callable[[], float]:
+            return lambda: float(waiting_for() == name)
 
         self.ready.set_function(is_ready)
-        for what, label in WAITING_FOR.items():
-            self.waiting.labels(label).set_function(is_awaited(what))
+        for name, label in WAITING_FOR.items():
+            self.waiting.labels(label).set_function(is_awaited(name))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         counter = Counter(f"{_PREFIX}{name}_total", text, labels, registry=self.registry)

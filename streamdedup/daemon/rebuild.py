@@ -1,4 +1,4 @@
-"""Rebuilds a lost index: reads again from the topics what the group has committed, and publishes nothing.
+"""Rebuilds a lost index: replays the committed records of the topics, and publishes nothing.
 
 The new index is a staging index (``index.staging``) until it is complete, and no daemon can take over a partition
 meanwhile: a document that is compared with half of an index would miss its pairs with the other half for ever.
@@ -294,7 +294,7 @@ class _Rebuild:
     def _check_connections(self) -> None:
         if self._pipeline.index.connections_count() != self._connections_count:
             raise StoreUnavailable(
-                "a connection to the store was lost while the index was rebuilt, and with it perhaps what was written"
+                "a connection to the store was lost during the rebuild; acknowledged writes may be lost with it"
             )
 
     def _window(self, now_ms: int) -> RebuildWindow:

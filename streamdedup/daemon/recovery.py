@@ -16,7 +16,7 @@ from streamdedup.kafka.protocols import Batch, Source
 #: Reaction to a lost index.
 Policy = Literal["fail", "continue", "rebuild"]
 
-#: What an operator can do about a lost index.
+#: Remedies for a lost index.
 _ADVICE = (
     "Build it anew from the topics with `streamdedup index rebuild` (all daemons stopped), or set "
     'service.on_index_lost to "rebuild" to have the daemon do so, or to "continue" to go on without the older ones'
@@ -116,7 +116,7 @@ class Recovery:
             return True
         # A partition of the batch was assigned when it was polled and is not any more. Its owner opens its index.
         if any(self._by_topic[partition.topic].name not in self._opened for partition in batch.starts()):
-            raise BatchRefused("a partition of the batch is no longer ours")
+            raise BatchRefused("a partition of the batch is no longer assigned to this daemon")
         return False
 
     def _recovered(self, source: Source, generation: int) -> bool:
@@ -129,7 +129,7 @@ class Recovery:
             self._loss_met = False
             return True
         if source.assigned() and self._rebuilder is not None:
-            # Another daemon may have built meanwhile what this one has begun and left.
+            # Another daemon may have completed a rebuild that this daemon has begun.
             self._rebuilder.abandon()
             if self._policy == "rebuild":
                 for name in self._by_name:
@@ -154,7 +154,7 @@ class Recovery:
         """
         if self._connections is not None and self._connections_now() != self._connections:
             self._connections = None
-            raise Rejoin("a connection to the store was lost: the group is joined anew, and the index looked at")
+            raise Rejoin("a connection to the store was lost: the group is joined anew, and the index is checked")
 
     def _recover(self, losses: Sequence[Loss], source: Source, generation: int) -> None:
         names = sorted({self._by_topic[loss.partition.topic].name for loss in losses})

@@ -16,14 +16,14 @@ from tests.chaos.traps import TRAPS, Trap, spring
 from tests.chaos.verdict import Verdict
 from tests.chaos.world import World, a_world
 
-#: Set for every process of a run, so that what is left behind can be found.
+#: Environment variable of every process of a run, by which processes that are left running can be found.
 RUN_MARK = "CHAOS_RUN_OF_STREAMDEDUP"
-#: Loops that the short run alone must tell apart, without any story; what other rules are for, chance seldom needs.
+#: Loops that the short run must distinguish. Random faults seldom show the breach of another rule.
 STORMY = (None, "no-claim")
 
 
 def storm(arguments: argparse.Namespace) -> bool:
-    """Run faults of a seed, and every story; print and write what came of it."""
+    """Run every trap and the faults of a seed; print and write the report."""
     kinds = tuple(KINDS) if arguments.kinds is None else tuple(arguments.kinds.split(","))
     options = Options(
         arguments.seed,
@@ -45,26 +45,26 @@ def storm(arguments: argparse.Namespace) -> bool:
 
 
 def selftest(_arguments: argparse.Namespace) -> bool:
-    """Play each story with the loop that breaks its rule, and with the right one; so with a short run of faults."""
+    """Run each trap, and a short run of faults, with the correct loop and with a broken one."""
     with a_world(redis_program="redis-server") as world:
         passed = [_play(trap, world, broken) for trap in TRAPS for broken in (None, trap.broken)]
-        passed += [_weather(world, broken) for broken in STORMY]
+        passed += [_run_short(world, broken) for broken in STORMY]
     return all(passed)
 
 
 def _play(trap: Trap, world: World, broken: str | None) -> bool:
     began = time.monotonic()
     verdict = spring(trap, world, broken)
-    return _told(trap.name, broken, verdict, loses=trap.loses, seconds=time.monotonic() - began)
+    return _report(trap.name, broken, verdict, loses=trap.loses, seconds=time.monotonic() - began)
 
 
-def _weather(world: World, broken: str | None) -> bool:
-    """Run the faults of the short run's seed."""
+def _run_short(world: World, broken: str | None) -> bool:
+    """Run the short run of faults."""
     report = Storm(world, replace(SHORT, broken=broken), lambda _line: None).run()
-    return _told(f"faults of seed {SHORT.seed}", broken, report.verdict, loses=False, seconds=report.seconds)
+    return _report(f"faults of seed {SHORT.seed}", broken, report.verdict, loses=False, seconds=report.seconds)
 
 
-def _told(what: str, broken: str | None, verdict: Verdict, *, loses: bool, seconds: float) -> bool:
+def _report(what: str, broken: str | None, verdict: Verdict, *, loses: bool, seconds: float) -> bool:
     caught = verdict.lost_count if loses else verdict.doubled_count
     right = verdict.good if broken is None else caught > 0
     expected = "nothing wrong" if broken is None else "lost" if loses else "doubled"
@@ -77,7 +77,7 @@ def _told(what: str, broken: str | None, verdict: Verdict, *, loses: bool, secon
 
 
 def left_behind(mark: str) -> list[str]:
-    """Return the processes that outlive the run; Linux alone tells."""
+    """Return the processes that are left running; on Linux only."""
     if not sys.platform.startswith("linux"):
         return []
     found = []
@@ -85,14 +85,14 @@ def left_behind(mark: str) -> list[str]:
         try:
             marked = f"{RUN_MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0")
         except OSError:
-            continue  # it has ended, or is somebody else's
+            continue  # it has ended, or belongs to another user
         if marked and int(process.name) != os.getpid():
             found.append(subprocess.list2cmdline([process.name, (process / "comm").read_text().strip()]))
     return found
 
 
 def main() -> None:
-    """Run a command; exit with 1 when something was lost, doubled or not proven."""
+    """Run a command; exit with 1 when a pair was lost or doubled, or a fault had no effect."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     commands = parser.add_subparsers(required=True)
     run = commands.add_parser("storm", help="faults of a seed while documents flow")
@@ -101,12 +101,12 @@ def main() -> None:
     run.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     run.add_argument("--daemons", type=int, choices=(2, 3), default=3)
     run.add_argument("--redis", metavar="PROGRAM", default="redis-server", help="Redis server to start")
-    run.add_argument("--kinds", help=f"of {','.join(KINDS)}; all, if not given")
+    run.add_argument("--kinds", help=f"comma-separated, of {','.join(KINDS)}; default: all")
     run.add_argument("--changes", type=float, default=0.0, help="share of records that change a document")
-    run.add_argument("--ends", type=float, default=0.0, help="share that continue a document or delete it")
+    run.add_argument("--ends", type=float, default=0.0, help="share of records that append to a document or delete it")
     run.add_argument("--break", dest="broken", choices=sorted(BREAKS), help="with a loop that is broken on purpose")
-    run.add_argument("--no-traps", action="store_true", help="leave out the stories with documents placed")
-    run.add_argument("--report", type=Path, help="write it here too, as JSON")
+    run.add_argument("--no-traps", action="store_true", help="leave out the traps")
+    run.add_argument("--report", type=Path, help="file for the report, as JSON")
     run.set_defaults(do=storm)
     commands.add_parser("selftest", help="broken loops must be caught").set_defaults(do=selftest)
     arguments = parser.parse_args()

@@ -1,7 +1,7 @@
-"""Loops that are broken on purpose, one rule each, to see that the harness notices.
+"""Deliberately broken loops, one for each rule, that the harness must catch.
 
-Each function patches the classes of the product in this process; nothing of this is in the package. Everything else
-stays as it was, so that nothing but the rule can be the reason.
+Each function patches classes of the product in this process. Only the rule changes, so only the rule can be the reason
+of a mistake.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ from streamdedup.kafka import producer
 from streamdedup.kafka.errors import CLIENT_ERRORS
 from tests.buckets import members_in_set
 
-#: Told of points, as in ``watched_daemon``.
-Passing = Callable[[str], None]
+#: Called with points, as in ``watched_daemon``.
+OnPoint = Callable[[str], None]
 
 
-def unchecked(_passing: Passing) -> None:
-    """Commit without asking whether each message was stored."""
+def unchecked(_on_point: OnPoint) -> None:
+    """Commit without checking that each message was stored."""
 
     def send(self: Any, messages: Any) -> None:
         for message in messages:
@@ -36,8 +36,8 @@ def unchecked(_passing: Passing) -> None:
     producer._ProducerSink._send = send
 
 
-def late_metadata(_passing: Passing) -> None:
-    """Take the membership of the group when committing, not with the batch."""
+def late_metadata(_on_point: OnPoint) -> None:
+    """Read the group membership at the commit, not at the poll."""
     _keep_source()
 
     def offsets_and_commit(self: Any, batch: Any) -> None:
@@ -51,8 +51,8 @@ def late_metadata(_passing: Passing) -> None:
     producer.TransactionalSink._commit = offsets_and_commit
 
 
-def no_claim(_passing: Passing) -> None:
-    """Take every pair for one's own."""
+def no_claim(_on_point: OnPoint) -> None:
+    """Publish every pair without a claim."""
 
     def claim_pairs(_self: Any, claims: Any, _fences: Any, _met: Any = ()) -> list[bool]:
         return [True] * len(claims)
@@ -60,19 +60,19 @@ def no_claim(_passing: Passing) -> None:
     RedisIndex.claim_pairs = claim_pairs
 
 
-def read_then_add(passing: Passing) -> None:
-    """Read the buckets first, and add the documents in a second call."""
+def read_then_add(on_point: OnPoint) -> None:
+    """Read the buckets, and add the documents in a second call."""
     add = RedisIndex.insert_and_look_up
 
     def insert_and_look_up(self: Any, numbers: Any, band_keys: Any, fences: Any) -> Hits:
         before = [_members(self, row, band_keys) for row in range(len(numbers))]
-        passing("between_read_and_add")
+        on_point("between_read_and_add")
         add(self, numbers, band_keys, fences)
         candidates: list[dict[int, int]] = []
         for row, number in enumerate(numbers):
             met: dict[int, int] = {}
             for band, members in enumerate(before[row]):
-                # Documents of one call see each other, as they would when they were entered one by one.
+                # Documents of one call see each other, as if they were inserted one by one.
                 earlier = {n for n, keys in zip(numbers[:row], band_keys[:row], strict=True)
                            if keys[band] == band_keys[row][band]}  # fmt: skip
                 for other in (members | earlier) - {number}:
@@ -84,13 +84,13 @@ def read_then_add(passing: Passing) -> None:
 
 
 def _members(store: Any, row: int, band_keys: Any) -> list[set[int]]:
-    """Who is in the bucket of each band of a row."""
+    """Return the members of the bucket of each band of a row."""
     # One slot a band: the harness uses no shards.
     return [members_in_set(store._servers, store._keys, slot, int(key)) for slot, key in enumerate(band_keys[row])]
 
 
-def reused_producer(_passing: Passing) -> None:
-    """After a failure abort the transaction, put the batch back, and go on with the same producer and consumer."""
+def reused_producer(_on_point: OnPoint) -> None:
+    """After a failure abort the transaction, rewind the batch, and keep producer, consumer and fences."""
     _keep_source()
     publish = producer.TransactionalSink.publish
 
@@ -105,12 +105,13 @@ def reused_producer(_passing: Passing) -> None:
             raise StoreUnavailable(f"aborted: {error}") from error
 
     producer.TransactionalSink.publish = publish_or_abort
-    # It never opens new clients, and goes on where the batch was put back.
+    # It never opens new clients, continues at the rewound position, and believes its old fences.
     PartitionOwnership._behind = lambda _self, _partition, _start, _committed: None
+    PartitionOwnership.reset = lambda _self: None
 
 
-def no_fence(_passing: Passing) -> None:
-    """Write to the index whatever the generation."""
+def no_fence(_on_point: OnPoint) -> None:
+    """Write to the index under any generation."""
 
     call = RedisPartitions.fenced_call
 
@@ -120,8 +121,8 @@ def no_fence(_passing: Passing) -> None:
     RedisPartitions.fenced_call = unfenced_call
 
 
-def no_partners(_passing: Passing) -> None:
-    """Remember no partners: a replay has only those that it finds again."""
+def no_partners(_on_point: OnPoint) -> None:
+    """Save no pending matches: a replay has only the matches that it finds again."""
 
     def save_pending_matches(_self: Any, pending: Any, _fences: Any) -> list[PendingMatches]:
         return [new for _, new in pending]
@@ -130,7 +131,7 @@ def no_partners(_passing: Passing) -> None:
 
 
 def _keep_source() -> None:
-    """Let the sink know the source that was opened with it."""
+    """Give the sink access to its source."""
     opened = producer.KafkaTransport.open
 
     def open_both(self: Any) -> Any:
@@ -141,8 +142,8 @@ def _keep_source() -> None:
     producer.KafkaTransport.open = open_both
 
 
-#: Every break, by name.
-BREAKS: dict[str, Callable[[Passing], None]] = {
+#: Broken loops by name.
+BREAKS: dict[str, Callable[[OnPoint], None]] = {
     "unchecked": unchecked,
     "late-metadata": late_metadata,
     "no-claim": no_claim,

@@ -1,8 +1,8 @@
-"""What can be done to daemons, servers and the network between them; each fault strikes, lasts and is taken back.
+"""Faults of daemons, servers and the network between them; each fault begins, lasts and is reverted.
 
-A fault strikes while a daemon, its victim, is held at a point of a stage; so it is known what the daemon was doing.
-What the fault did to it is read from the daemon's trace, and from the server's own counters where the daemon takes the
-fault without a word.
+A fault begins while a daemon, the victim, is held at a point of a stage, so the step that it interrupts is known. Its
+effects are read from the trace of the daemon, and from counters of the server where the daemon tolerates the fault
+without a trace.
 """
 
 import contextlib
@@ -19,8 +19,7 @@ from tests import servers
 from tests.chaos.proxy import Proxy
 from tests.chaos.world import SESSION_S, Passage, WatchedDaemon, World
 
-#: Points at which a daemon is held, by the stage that they lie in. At each there is work of the batch behind it and
-#: work before it.
+#: Points at which a daemon is held, by stage. At each of them a batch is partly done.
 POINTS = {
     "index": (
         "after_insert_entries",
@@ -33,24 +32,24 @@ POINTS = {
     "sending": ("after_begin", "after_send", "before_flush"),
     "commit": ("before_send_offsets", "after_send_offsets", "before_commit", "after_commit"),
 }
-#: A step that takes so long, in seconds, is felt to be slow; without a fault none takes a tenth of it.
+#: Duration from which a step counts as slow, in seconds; without a fault a step takes less than a tenth of it.
 SLOW_S = 0.25
-#: How long a daemon may take to stop, in seconds.
+#: Longest time that a daemon may take to stop, in seconds.
 STOP_S = 120.0
 
 
 @dataclass
 class Strike:
-    """One fault at work.
+    """A fault in progress.
 
     Attributes:
         world: The servers.
         victim: The daemon that is held.
         others: The other daemons.
-        spare: Makes a further daemon.
-        rng: Decides the details.
-        effects: What the servers say it did.
-        stops_s: How long each daemon that was asked to stop took, in seconds.
+        spare: Creates a further daemon.
+        rng: Source of the details.
+        effects: Effects that the servers report.
+        stops_s: Time that each requested stop took, in seconds.
     """
 
     world: World
@@ -62,25 +61,25 @@ class Strike:
     stops_s: list[float] = field(default_factory=list)
 
     def pause(self, least_s: float, most_s: float) -> None:
-        """Let the fault last."""
+        """Wait while the fault lasts."""
         time.sleep(self.rng.uniform(least_s, most_s))
 
 
 def kill(strike: Strike) -> None:
-    """The daemon is killed, and started again."""
+    """Kill the daemon and start it again."""
     strike.victim.kill()
     strike.victim.release()
     strike.victim.start()
 
 
 def freeze(strike: Strike) -> None:
-    """The daemon is stopped (SIGSTOP) until the group has given its partitions away, and goes on where it was."""
+    """Stop the daemon (SIGSTOP) until its session has ended, and let it continue."""
     strike.pause(SESSION_S + 1, SESSION_S + 3)
     strike.victim.release()
 
 
 def terminate(strike: Strike) -> None:
-    """The daemon is asked to stop in the middle of a batch, and started again."""
+    """Request a stop in the middle of a batch, and start the daemon again."""
     os.kill(strike.victim.process.pid, signal.SIGTERM)
     strike.victim.release()
     _stopped(strike, strike.victim)
@@ -96,7 +95,7 @@ def _stopped(strike: Strike, daemon: WatchedDaemon) -> None:
 
 
 def join_and_leave(strike: Strike) -> None:
-    """A further daemon joins the group while the victim is at it, works, and leaves again."""
+    """Let a further daemon join the group while the victim processes a batch, work, and leave."""
     further = strike.spare()
     try:
         further.start()
@@ -110,7 +109,7 @@ def join_and_leave(strike: Strike) -> None:
 
 
 def broker_killed(strike: Strike) -> None:
-    """A broker is killed; with three the leaders move, with one everybody waits; it comes back with its data."""
+    """Kill a broker and start it again with its data; of three brokers the others take over."""
     broker = strike.rng.choice(strike.world.kafka.brokers)
     broker.kill()
     strike.victim.release()
@@ -119,7 +118,7 @@ def broker_killed(strike: Strike) -> None:
 
 
 def redis_killed(strike: Strike) -> None:
-    """Redis is killed, and comes back with everything that it has acknowledged."""
+    """Kill Redis and start it again with all acknowledged writes."""
     strike.world.redis.kill()
     strike.victim.release()
     strike.pause(0.5, 2.0)
@@ -127,7 +126,7 @@ def redis_killed(strike: Strike) -> None:
 
 
 def redis_frozen(strike: Strike) -> None:
-    """Redis is stopped (SIGSTOP): connections stay, nothing answers, and what was asked meanwhile is done later."""
+    """Stop Redis (SIGSTOP): connections stay open, and requests are answered later."""
     strike.world.redis.pause()
     strike.victim.release()
     strike.pause(1.2, 4.0)
@@ -135,7 +134,7 @@ def redis_frozen(strike: Strike) -> None:
 
 
 def redis_clients_paused(strike: Strike) -> None:
-    """Redis takes commands and works on none for a while (CLIENT PAUSE)."""
+    """Let Redis delay all commands (CLIENT PAUSE)."""
     with strike.world.redis_client() as client:
         client.client_pause(strike.rng.randint(600, 2500), all=True)
     strike.victim.release()
@@ -143,7 +142,7 @@ def redis_clients_paused(strike: Strike) -> None:
 
 
 def redis_full(strike: Strike) -> None:
-    """Redis has no memory left and refuses what would need more."""
+    """Let Redis run out of memory."""
     with strike.world.redis_client() as client:
         before = _error_count(client, "OOM")
         client.config_set("maxmemory", 1)
@@ -154,14 +153,14 @@ def redis_full(strike: Strike) -> None:
 
 
 def scripts_forgotten(strike: Strike) -> None:
-    """Redis forgets every script."""
+    """Let Redis forget all scripts."""
     with strike.world.redis_client() as client:
         before = _error_count(client, "NOSCRIPT")
         client.script_flush()
         strike.victim.release()
         with contextlib.suppress(TimeoutError):
-            servers.wait_until(lambda: _error_count(client, "NOSCRIPT") > before, what="a script that is missed")
-        strike.effects += ["loaded anew"] * (_error_count(client, "NOSCRIPT") > before)
+            servers.wait_until(lambda: _error_count(client, "NOSCRIPT") > before, what="a script to be missed")
+        strike.effects += ["loaded again"] * (_error_count(client, "NOSCRIPT") > before)
 
 
 def _error_count(client: redis.Redis, kind: str) -> int:
@@ -170,7 +169,7 @@ def _error_count(client: redis.Redis, kind: str) -> int:
 
 
 def _cut(strike: Strike, proxies: list[Proxy]) -> None:
-    """Every connection is reset, and nobody is let in for a moment."""
+    """Reset all connections, and refuse new ones for a moment."""
     before = sum(proxy.cut_count for proxy in proxies)
     for proxy in proxies:
         proxy.refuse()
@@ -182,7 +181,7 @@ def _cut(strike: Strike, proxies: list[Proxy]) -> None:
 
 
 def _slow(strike: Strike, proxies: list[Proxy]) -> None:
-    """Everything takes longer."""
+    """Delay all traffic."""
     delay_s = strike.rng.uniform(SLOW_S, 2 * SLOW_S)
     for proxy in proxies:
         proxy.delay_s = delay_s
@@ -193,25 +192,25 @@ def _slow(strike: Strike, proxies: list[Proxy]) -> None:
 
 
 def _half_open(strike: Strike, proxies: list[Proxy]) -> None:
-    """Connections stay and nothing comes through, until they are reset; what was on its way is lost."""
+    """Hold all traffic, then reset the connections; held traffic is lost."""
     for proxy in proxies:
         proxy.hold()
     strike.victim.release()
     strike.pause(1.5, 4.0)
     for proxy in proxies:
         proxy.cut()
-        proxy.let_go()
+        proxy.release()
 
 
 def _answers_lost(strike: Strike, proxies: list[Proxy]) -> None:
-    """What is asked arrives and is done; the answers are lost."""
+    """Deliver all requests and lose the answers."""
     for proxy in proxies:
         proxy.hold("down")
     strike.victim.release()
     strike.pause(0.3, 3.0)
     for proxy in proxies:
         proxy.cut()
-        proxy.let_go()
+        proxy.release()
 
 
 def _on(what: Callable[[Strike, list[Proxy]], None], server: str) -> Callable[[Strike], None]:
@@ -245,11 +244,11 @@ KINDS: dict[str, Callable[[Strike], None]] = {
 }
 
 
-def felt(passages: list[Passage]) -> Iterator[str]:
-    """Yield what a daemon felt, from the passages of one life after a strike, the first of them that before it.
+def effects_of(passages: list[Passage]) -> Iterator[str]:
+    """Yield the effects of a fault on a daemon, from the trace since the last point before the fault.
 
-    A step that failed has no end in the trace; one that was slow ends late; a fence is set anew when the generation of
-    the group is another one, transactions are opened anew when the clients are.
+    A failed step has no end in the trace, and a slow step ends late. A fence is set again under another generation of
+    the group, and transactions are initialised again by new clients.
     """
     begun: Passage | None = None
     for passage in passages:
@@ -259,7 +258,7 @@ def felt(passages: list[Passage]) -> Iterator[str]:
                 yield f"{begun.point.partition('_')[2]} failed"
             begun = passage
             if step in ("fence", "init_transactions"):
-                yield f"{step} anew"
+                yield f"{step} again"
         elif when == "after":
             if begun is not None and passage.at_ns - begun.at_ns > SLOW_S * 1e9 and step not in ("poll", "open"):
                 yield f"{step} slow"

@@ -1,7 +1,7 @@
-"""A TCP proxy that can cut, hold and delay what passes: the network between a daemon and a server, at its worst.
+"""A TCP proxy that can cut, hold and delay the traffic between a daemon and a server.
 
-It runs in a thread of its own. What is held is not lost: let go, it passes on, as after a stall of the network; cut
-before, it is gone, and neither end knows how far the other came.
+The proxy runs in a thread of its own. Held traffic is delivered after a release, as after a stall of the network. A cut
+loses held traffic, and neither end knows which of its data arrived.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Any, Self
 from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import LOOPBACK
 
-#: Most bytes passed on at once.
+#: Largest number of bytes forwarded at once.
 CHUNK_BYTES = 65_536
 
 
@@ -23,13 +23,13 @@ class Proxy:
     """Connects each client to ``target_port``.
 
     Attributes:
-        port: Where clients connect.
-        target_port: Where the server listens; may be set later.
-        delay_s: How long each piece waits before it is passed on, in seconds.
-        cut_count: Connections that ``cut`` has ended.
-        speaks_kafka: Whether what passes is Kafka's protocol.
-        swallowed_request: Kafka's number of a kind of request that never arrives, nor anything behind it on the same
-            connection: as if the leader of a partition were out of reach, and the coordinators were not.
+        port: Port of the proxy.
+        target_port: Port of the server; may be set later.
+        delay_s: Delay of each chunk of bytes, in seconds.
+        cut_count: Number of connections that ``cut`` has ended.
+        speaks_kafka: Whether the traffic is Kafka's protocol.
+        swallowed_request: API key of a Kafka request that is dropped, with all later bytes of the connection, as if the
+            leader of a partition were unreachable while the coordinators answer.
     """
 
     def __init__(self, target_port: int = 0, *, speaks_kafka: bool = False) -> None:
@@ -52,11 +52,11 @@ class Proxy:
     # From any thread
 
     def cut(self) -> None:
-        """End every connection at once (a reset, no farewell); what is held is lost."""
+        """Reset all connections; held traffic is lost."""
         self._do(self._cut())
 
     def refuse(self) -> None:
-        """End every connection and listen no more, until ``accept``."""
+        """Reset all connections and stop listening, until ``accept``."""
         self._do(self._silence())
 
     def accept(self) -> None:
@@ -64,15 +64,15 @@ class Proxy:
         self._do(self._listen())
 
     def hold(self, *directions: str) -> None:
-        """Pass nothing on: "up", to the server, "down", to the client, or both."""
+        """Hold the traffic "up" to the server, "down" to the client, or both."""
         self._do(self._set(directions or ("up", "down"), passing=False))
 
-    def let_go(self) -> None:
-        """Pass everything on again."""
+    def release(self) -> None:
+        """Release held traffic in both directions."""
         self._do(self._set(("up", "down"), passing=True))
 
     def close(self) -> None:
-        """End everything."""
+        """Stop the proxy."""
         self._do(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -84,7 +84,7 @@ class Proxy:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    # In the proxy's thread
+    # In the thread of the proxy
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -100,7 +100,7 @@ class Proxy:
             self._loop.add_reader(self._listener, self._accept, self._listener)
 
     def _accept(self, listener: socket.socket) -> None:
-        # Not by asyncio's own server: closed while a client comes, it forgets a connection half made.
+        # Not asyncio's own server: closed while a client connects, it forgets the half-open connection.
         with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
             client, _ = listener.accept()
             task = asyncio.ensure_future(self._connected(client))
@@ -119,7 +119,7 @@ class Proxy:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # for the ends of connections, which are worked off in the next turn of the loop
+        await asyncio.sleep(0)  # connections end in the next iteration of the event loop
 
     async def _set(self, directions: tuple[str, ...], *, passing: bool) -> None:
         for direction in directions:
@@ -144,12 +144,12 @@ class Proxy:
                         self._pump(server_reader, writer, "down"),
                         return_exceptions=True,
                     )
-            # Its own end of the socket, before ours.
+            # The other end of the socket first.
             await asyncio.sleep(0)
 
     @contextlib.contextmanager
     def _ending(self, writer: asyncio.StreamWriter) -> Iterator[None]:
-        """Let a connection be cut, and end it."""
+        """Register a connection for ``cut``, and close it at the end."""
         self._writers.add(writer)
         try:
             yield
@@ -175,14 +175,14 @@ class Proxy:
 
 
 class _Requests:
-    """Finds the requests in what a Kafka client sends; each begins with its length (4 bytes) and its kind (2)."""
+    """Finds the requests in the bytes of a Kafka client; each begins with its length (4 bytes) and API key (2)."""
 
     def __init__(self) -> None:
         self._head = b""
         self._left = 0
 
     def kinds(self, data: bytes) -> set[int]:
-        """Return the kinds of the requests that begin in the next piece."""
+        """Return the API keys of the requests that begin in the next bytes."""
         found = set()
         data = self._head + data
         self._head = b""

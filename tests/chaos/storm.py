@@ -1,7 +1,7 @@
-"""Faults by the dozen while documents flow, chosen by a seed; the verdict, and whether the faults were any.
+"""Random faults while documents are processed, the verdict, and the proof that the faults had effects.
 
-A run that nothing has struck proves nothing. So each kind of fault must have struck in every stage of a daemon's work,
-and have been felt; otherwise the run fails, whatever came out.
+A run without effective faults proves nothing. Each kind of fault must have had an effect in every stage of a batch;
+otherwise the run fails, even if no pair is lost or doubled.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import servers
-from tests.chaos.faults import KINDS, POINTS, Strike, felt
+from tests.chaos.faults import KINDS, POINTS, Strike, effects_of
 from tests.chaos.stream import endless
 from tests.chaos.verdict import Verdict, judge_topics
 from tests.chaos.world import Producing, WatchedDaemon, World, has_read_ahead, last_point, stage_of
@@ -23,33 +23,33 @@ from tests.daemons import Installation
 
 #: Partitions of the input topic.
 PARTITIONS = 6
-#: Most records of a batch: so few that an outage leaves a backlog, in which batches are read ahead.
+#: Largest number of records in a batch: so few that an outage leaves a backlog, in which batches are read ahead.
 BATCH_RECORDS = 5
-#: How long a daemon may take to come to the point where it is to be struck, in seconds; then it is struck elsewhere.
+#: Longest wait for a daemon to reach the planned point, in seconds; then the fault begins at another point.
 REACH_S = 15.0
-#: For how long after a fault its effects are looked for, in seconds.
-FELT_S = 12.0
-#: How often a strike is repeated that has missed its stage, or that nobody felt.
+#: Time after a fault in which effects are searched, in seconds.
+EFFECT_S = 12.0
+#: Number of repetitions of a fault that missed its stage or had no effect.
 REPEATS = 2
-#: How far a victim that is let go may come before it is struck, in seconds.
+#: Longest time that a released victim runs before the fault, in seconds.
 RUN_S = 0.012
-#: How long everything may take to be committed when the faults are over, in seconds.
+#: Longest time until all records are committed after the last fault, in seconds.
 DRAIN_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a run is to be.
+    """Options of a run.
 
     Attributes:
-        seed: Decides corpus, faults, victims and points.
-        kills: How often a daemon is killed.
-        daemons: How many there are.
-        kinds: Other kinds of faults; each strikes once in every stage.
-        per_second: Records produced.
-        changes: Share of them that change a document.
-        ends: Share of them that continue a document or delete it, or place it again.
-        broken: Which rule the daemons break; None is the right loop.
+        seed: Decides records, faults, victims and points.
+        kills: Number of kills.
+        daemons: Number of daemons.
+        kinds: Other kinds of faults; each occurs once in every stage.
+        per_second: Records produced per second.
+        changes: Share of records that change a document.
+        ends: Share of records that append to a document, delete it, or insert it again.
+        broken: Broken loop of the daemons; None is the correct loop.
     """
 
     seed: int
@@ -68,14 +68,14 @@ SHORT = Options(seed=4, kills=6, kinds=("redis-scripts-forgotten", "redis-cut"))
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A fault to come.
+    """A planned fault.
 
     Attributes:
-        kind: Its kind.
-        stage: Where its victim is to be.
-        point: At which point of that stage the victim is held.
-        running: Whether the victim is let go before, and struck wherever it is some milliseconds later: in the middle
-            of a step, most often.
+        kind: Kind of the fault.
+        stage: Stage of the victim.
+        point: Point of that stage at which the victim is held.
+        running: Whether the victim is released before the fault, which then begins some milliseconds later, usually in
+            the middle of a step.
     """
 
     kind: str
@@ -86,19 +86,19 @@ class Planned:
 
 @dataclass
 class Struck:
-    """A fault that was.
+    """A fault that has occurred.
 
     Attributes:
-        at_s: When, in seconds since the run began.
-        kind: Its kind.
-        victim: The daemon that was watched.
-        planned: Where it was to be struck.
-        place: Where it was struck: the last point that it had passed.
-        stage: The stage of that place.
-        lasted_s: For how long, in seconds.
+        at_s: Beginning, in seconds since the start of the run.
+        kind: Kind of the fault.
+        victim: Name of the daemon.
+        planned: Planned point.
+        place: Last point that the victim had passed.
+        stage: Stage of that point.
+        lasted_s: Duration in seconds.
         ahead: Whether the victim had read a batch ahead.
-        effects: What was felt of it.
-        stops_s: How long daemons that were asked to stop took, in seconds.
+        effects: Effects on the victim and the servers.
+        stops_s: Time that each requested stop took, in seconds.
     """
 
     at_s: float
@@ -115,16 +115,16 @@ class Struck:
 
 @dataclass
 class Report:
-    """What came of a run.
+    """Report of a run.
 
     Attributes:
-        options: What it was to be.
-        struck: The faults.
-        verdict: What is wrong with the topics.
-        produced: Records of the input topic.
-        seconds: How long it took.
-        unplanned: Daemons that ended by themselves.
-        trouble: What went wrong with the run itself.
+        options: Options of the run.
+        struck: Faults.
+        verdict: Mistakes in the topics.
+        produced: Number of records in the input topic.
+        seconds: Duration.
+        unplanned: Daemons that ended unexpectedly.
+        trouble: Failures of the run itself.
     """
 
     options: Options
@@ -136,28 +136,28 @@ class Report:
     trouble: list[str] = field(default_factory=list)
 
     def missing(self) -> list[tuple[str, str]]:
-        """Kinds of faults, each with a stage in which it has not struck, or was not felt."""
+        """Return the kinds of faults, each with a stage in which it had no effect."""
         strikes = Counter((one.kind, one.stage) for one in self.struck if one.effects)
         kinds = dict.fromkeys(one.kind for one in self.struck)
         return [(kind, stage) for kind in kinds for stage in POINTS if not strikes[kind, stage]]
 
     def unproven(self) -> list[str]:
-        """Say what the run proves nothing about."""
+        """Describe what the run does not prove."""
         missing = [f"{kind} in {stage}" for kind, stage in self.missing()]
-        return missing if self.struck else ["everything: no fault has struck"]
+        return missing if self.struck else ["everything: there was no fault"]
 
     @property
     def good(self) -> bool:
-        """Whether nothing was lost or doubled, and the run proves it."""
+        """Whether no pair was lost or doubled, and the run proves it."""
         right = self.verdict is not None and self.verdict.good
         return right and not (self.unproven() or self.unplanned or self.trouble)
 
     def lines(self) -> Iterable[str]:
-        """The report, line by line."""
+        """Yield the lines of the report."""
         counts = Counter((one.kind, one.stage) for one in self.struck if one.effects)
         stages = [*POINTS, "between"]
         yield ""
-        yield f"{'fault':24}" + "".join(f"{stage:>10}" for stage in stages) + "   felt as"
+        yield f"{'fault':24}" + "".join(f"{stage:>10}" for stage in stages) + "   effects"
         for kind in dict.fromkeys(one.kind for one in self.struck):
             effects = Counter(effect for one in self.struck if one.kind == kind for effect in one.effects)
             shown = ", ".join(effect for effect, _ in effects.most_common(3))
@@ -166,16 +166,16 @@ class Report:
         yield f"stops: {len(stops)}, longest {max(stops, default=0.0):.1f} s"
         yield f"struck with a batch ahead: {sum(one.ahead for one in self.struck)}"
         yield f"seed {self.options.seed}, {len(self.struck)} faults, {self.produced} records, {self.seconds:.0f} s"
-        yield from (f"a daemon ended by itself: {text}" for text in self.unplanned)
+        yield from (f"a daemon ended unexpectedly: {text}" for text in self.unplanned)
         yield from (f"trouble: {text}" for text in self.trouble)
         if self.unproven():
             yield f"PROVES NOTHING about: {', '.join(self.unproven())}"
         yield str(self.verdict)
 
     def write(self, path: Path) -> None:
-        """Write it as JSON."""
+        """Write the report as JSON."""
         verdict = self.verdict
-        told: dict[str, Any] = {
+        content: dict[str, Any] = {
             **asdict(self),
             "lost": None if verdict is None else verdict.lost_count,
             "doubled": None if verdict is None else verdict.doubled_count,
@@ -183,11 +183,11 @@ class Report:
             "unproven": self.unproven(),
             "good": self.good,
         }
-        path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def plan(options: Options) -> list[Planned]:
-    """Choose the faults of a seed: kills and all other kinds, each in every stage, in any order."""
+    """Return the faults of a seed: kills and all other kinds, each in every stage, in random order."""
     rng = random.Random(f"plan {options.seed}")
     stages = list(POINTS)
     kinds = ["kill"] * options.kills + [kind for kind in options.kinds for _ in stages]
@@ -196,7 +196,7 @@ def plan(options: Options) -> list[Planned]:
     for kind in kinds:
         stage = stages[turn[kind] % len(stages)]
         turn[kind] += 1
-        # The first of a kind are for certain; of the others, which only kills have, every second one is by chance.
+        # The first faults of a kind cover all stages; of further kills every second one hits a running daemon.
         running = turn[kind] > len(stages) and turn[kind] % 2 == 0
         planned.append(Planned(kind, stage, rng.choice(POINTS[stage]), running))
     rng.shuffle(planned)
@@ -208,8 +208,8 @@ class Storm:
 
     Args:
         world: The servers.
-        options: What it is to be.
-        say: Told each line of its course.
+        options: Options of the run.
+        say: Called with each line of progress.
     """
 
     def __init__(self, world: World, options: Options, say: Callable[[str], None] = print) -> None:
@@ -225,7 +225,7 @@ class Storm:
         self._began = time.monotonic()
 
     def run(self) -> Report:
-        """Strike until the plan is done, wait until everything is committed, judge."""
+        """Run all planned faults, wait until all records are committed, and judge."""
         kafka, topic = self._installation.kafka, self._installation.topic
         try:
             for daemon in self._daemons:
@@ -237,7 +237,7 @@ class Storm:
                 for planned in plan(self._options):
                     self._strike(planned)
                 for _ in range(REPEATS):
-                    # On a busy machine a daemon may not have come to its point in time.
+                    # On a busy machine a daemon may reach its point too late.
                     for kind, stage in self._report.missing():
                         self._strike(Planned(kind, stage, self._rng.choice(POINTS[stage])))
             self._drain()
@@ -272,11 +272,11 @@ class Storm:
         struck.lasted_s = round((time.monotonic_ns() - struck_ns) / 1e9, 2)
         struck.effects += strike.effects
         struck.stops_s += strike.stops_s
-        self._look_for_effects(struck, victim, trace, struck_ns)
-        self._replace_the_fallen()
+        self._await_effects(struck, victim, trace, struck_ns)
+        self._restart_ended()
 
     def _reach(self, planned: Planned) -> WatchedDaemon:
-        """Hold a daemon at the point of the plan: whichever comes there first, beginning with a chosen one."""
+        """Hold a daemon at the planned point: the first one that reaches it."""
         running = [daemon for daemon in self._daemons if daemon.running]
         self._rng.shuffle(running)
         for daemon in running:
@@ -284,7 +284,7 @@ class Storm:
         try:
             servers.wait_until(lambda: any(daemon.held for daemon in running), REACH_S, planned.point)
         except TimeoutError:
-            self._say(f"{'':10}  nobody came to {planned.point} in {REACH_S:g} s")
+            self._say(f"{'':10}  no daemon reached {planned.point} in {REACH_S:g} s")
         held = [daemon for daemon in running if daemon.held]
         victim = (held or running)[0]
         for daemon in running:
@@ -292,9 +292,9 @@ class Storm:
                 daemon.release()
         return victim
 
-    def _look_for_effects(self, struck: Struck, victim: WatchedDaemon, trace: Path, struck_ns: int) -> None:
-        """Wait until the victim feels something, or long enough."""
-        if victim.trace != trace:  # it was ended, and started with a new one
+    def _await_effects(self, struck: Struck, victim: WatchedDaemon, trace: Path, struck_ns: int) -> None:
+        """Wait for an effect on the victim, or for ``EFFECT_S``."""
+        if victim.trace != trace:  # it ended, and was started with a new trace
             struck.effects.append("ended")
             if struck.kind == "kill":
                 struck.place = last_point(trace) or "start"
@@ -302,25 +302,25 @@ class Storm:
             return
         since = max((p.at_ns for p in victim.passages() if p.at_ns <= struck_ns), default=0)
 
-        def look() -> list[str]:
+        def effects() -> list[str]:
             found = [
                 p for p in victim.passages(since) if " " not in p.point and not p.point.startswith(("held", "rel"))
             ]
-            return list(dict.fromkeys(felt(found)))
+            return list(dict.fromkeys(effects_of(found)))
 
         try:
-            struck.effects += servers.wait_until(look, FELT_S if not struck.effects else 1.0, "an effect")
+            struck.effects += servers.wait_until(effects, EFFECT_S if not struck.effects else 1.0, "an effect")
         except TimeoutError:
             if not struck.effects:
-                self._say(f"{'':10}  nothing felt of it")
+                self._say(f"{'':10}  no effect")
 
     def _spare(self) -> WatchedDaemon:
         daemon = WatchedDaemon(self._installation, f"spare{len(self._spares)}", {}, self._options.broken)
         self._spares.append(daemon)
         return daemon
 
-    def _replace_the_fallen(self) -> None:
-        """Start a daemon again that has ended by itself, as a supervisor would, and note it."""
+    def _restart_ended(self) -> None:
+        """Report and restart daemons that ended unexpectedly, as a supervisor does."""
         for daemon in self._daemons:
             if not daemon.running:
                 tail = daemon.log.read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
@@ -328,12 +328,12 @@ class Storm:
                 daemon.start()
 
     def _drain(self) -> None:
-        """Wait until every record is committed, and stop the daemons."""
+        """Wait until all records are committed, and stop the daemons."""
         wanted = len(servers.read_topic(self._installation.kafka, self._installation.topic))
         self._report.produced = wanted
 
         def done() -> bool:
-            self._replace_the_fallen()
+            self._restart_ended()
             return self._installation.committed_count() >= wanted
 
         servers.wait_until(done, DRAIN_S, f"{wanted} committed records")

@@ -1,7 +1,7 @@
-"""Records without end whose pairs are known: texts, near and exact copies, redeliveries, poison, whole lives.
+"""An endless stream of records: texts, near and exact copies, redeliveries, invalid records, appends and deletions.
 
-The sequence follows from the seed alone; how much of it a run uses follows from how long the run takes. Ids are keys,
-so copies of a text stand in all partitions. The verdict reads the topic, and needs nothing from here.
+The seed decides the sequence, and the duration of a run decides its length. Ids are keys, so copies of a text are in
+all partitions. The verdict reads the topics, not this module.
 """
 
 import random
@@ -15,11 +15,11 @@ from tests.made_corpus import WORDS
 #: Key and value of a record.
 KeyValue = tuple[bytes, bytes | None]
 
-#: How far back the texts lie that are copied, in records, and what each kind's share of the records is.
+#: Largest distance of a copy from its original, in records, and the share of each kind of record.
 COPIED_FROM, COPIES, REDELIVERIES, POISON = 150, 0.6, 0.06, 0.02
-#: Share of changes that give a document back a text that it had.
+#: Share of changes that return to an earlier text of the document.
 RETURNS = 0.3
-#: Of the records that continue or end a document, the shares of those that continue one, and that do so with none.
+#: Of the appends and deletions, the share of appends, and the share of appends to an unknown document.
 CONTINUES, CONTINUES_NONE = 0.55, 0.05
 #: Values that are no documents.
 BAD_VALUES = (b"not json", b'{"id": 7}', b'{"text": "without an id"', b"\xff\xfe", b'["a list"]', b'{"id": "x"}')
@@ -35,8 +35,8 @@ def an_operation(op: str, identity: str, **fields: str) -> KeyValue:
     return identity.encode(), msgspec.json.encode({"id": identity, "op": op, **fields})
 
 
-class _Lives:
-    """Continues documents and ends them: a text that came in part is continued, others go and may come again."""
+class _Lifecycles:
+    """Creates appends and deletions: partly sent texts are continued, other documents are deleted and may return."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -44,7 +44,7 @@ class _Lives:
         self._gone: deque[tuple[str, list[str]]] = deque(maxlen=COPIED_FROM)
 
     def begin(self, identity: str, text: str) -> str:
-        """Return how much of a text comes at first: now and then a part, of which the rest is to follow."""
+        """Return the first part of a text; the rest, if any, is appended later."""
         words = text.split()
         if self._rng.random() < CONTINUES / 2 and len(words) > 1:
             cut = self._rng.randint(max(1, len(words) // 3), len(words) - 1)
@@ -53,16 +53,16 @@ class _Lives:
         return " ".join(words)
 
     def next(self, number: int, there: dict[str, list[str]]) -> KeyValue:
-        """Continue a document, or end one.
+        """Append to a document, delete one, or insert a deleted one again.
 
         Args:
-            number: Of the record.
-            there: The documents that are there, with their texts; one that is ended is taken out.
+            number: Number of the record.
+            there: Existing documents with their texts; a deleted document is removed from it.
         """
         rng = self._rng
         draw = rng.random()
         if draw < CONTINUES_NONE:
-            return an_operation("append", f"nobody-{number}", text=_new(rng))
+            return an_operation("append", f"unknown-{number}", text=_new(rng))
         if draw < CONTINUES and self._rests:
             return self._continue(rng.choice(list(self._rests)))
         if self._gone and rng.random() < RETURNS:
@@ -75,7 +75,7 @@ class _Lives:
         return (identity.encode(), None) if rng.random() < RETURNS else an_operation("delete", identity)
 
     def _continue(self, identity: str) -> KeyValue:
-        """Append some of what is left of a text, so that many documents are continued more than once."""
+        """Append a part of the rest of a text, so that many documents have several appends."""
         words = self._rests.pop(identity).split()
         cut = self._rng.randint(1, len(words))
         if words[cut:]:
@@ -87,14 +87,14 @@ def endless(seed: int, changes: float = 0.0, ends: float = 0.0) -> Iterator[KeyV
     """Yield records of one seed.
 
     Args:
-        seed: Decides all of them.
-        changes: Share of records that give a document of the recent past another text; now and then one that it had.
-        ends: Share of records that continue a document or delete it, or place it again.
+        seed: Decides all records.
+        changes: Share of records that replace the text of a recent document, sometimes by an earlier one.
+        ends: Share of records that append to a document, delete it, or insert it again.
     """
     rng = random.Random(f"stream {seed}")
     recent: deque[tuple[str, KeyValue]] = deque(maxlen=COPIED_FROM)
     had: dict[str, list[str]] = {}
-    lives = _Lives(random.Random(f"lives {seed}"))
+    lifecycles = _Lifecycles(random.Random(f"lifecycles {seed}"))
     number = 0
     while True:
         number += 1
@@ -106,14 +106,14 @@ def endless(seed: int, changes: float = 0.0, ends: float = 0.0) -> Iterator[KeyV
             yield rng.choice(recent)[1]
             continue
         if ends and had and rng.random() < ends:
-            yield lives.next(number, had)
+            yield lifecycles.next(number, had)
             continue
         text = _copy(rng, rng.choice(recent)[0]) if recent and rng.random() < COPIES else _new(rng)
         identity = f"doc-{number}"
         if recent and had and rng.random() < changes:
             text, identity = _change(rng, text, had)
         if ends:
-            text = lives.begin(identity, text)
+            text = lifecycles.begin(identity, text)
         had.setdefault(identity, []).append(text)
         record = a_record(identity, text)
         recent.append((text, record))
@@ -121,9 +121,9 @@ def endless(seed: int, changes: float = 0.0, ends: float = 0.0) -> Iterator[KeyV
 
 
 def _change(rng: random.Random, text: str, had: dict[str, list[str]]) -> tuple[str, str]:
-    """Another text for a document that there is: a new one, or one that it had before."""
+    """Return a new or an earlier text for an existing document."""
     identity = rng.choice(list(had)[-COPIED_FROM:])
-    # Of one that was deleted in between the empty text is no text.
+    # The empty text of a deletion is no earlier text.
     before = [old for old in had[identity] if old]
     return (rng.choice(before) if rng.random() < RETURNS and before else text), identity
 
@@ -133,7 +133,7 @@ def _new(rng: random.Random) -> str:
 
 
 def _copy(rng: random.Random, text: str) -> str:
-    """An edit of a text: none at all, slight, or around the threshold."""
+    """Return an edit of a text: none, slight, or around the threshold."""
     words = text.split()
     for _ in range(rng.randint(0, 4)):
         words[rng.randrange(len(words))] = rng.choice(WORDS)

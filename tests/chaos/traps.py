@@ -1,8 +1,8 @@
-"""Faults at exactly the step where they do most harm: one story for each rule, with documents placed to show a breach.
+"""Faults at the step where they do most harm: one scenario for each rule, with documents that show a breach.
 
-Random faults would need long to bring these about. Each story runs on topics of its own and ends when everything is
-committed; its verdict is told from the topics, like that of any run. With the right loop nothing is lost or doubled;
-the loop that breaks the rule loses or doubles, or the story would be worth nothing.
+Random faults would seldom produce these schedules. Each scenario has topics of its own and ends when all records are
+committed; the verdict comes from the topics. With the correct loop no pair is lost or doubled. The loop that breaks the
+rule must lose or double a pair.
 """
 
 import contextlib
@@ -19,26 +19,26 @@ from tests.chaos.verdict import Verdict, judge_topics
 from tests.chaos.world import WatchedDaemon, World
 from tests.daemons import Installation
 
-#: A text, one that resembles it, and one that does not.
+#: A text, a near-duplicate of it, and a different text.
 TEXT = "the ferry to kestrel bay runs again from the first week of may with six crossings a day"
 NEAR = "the ferry to kestrel bay runs again from the first week of may with six crossings at noon"
 FAR = "nobody has seen the northern lights this far south since the winter of the great comet"
-#: Kafka's number of the request that appends records.
+#: API key of the produce request.
 PRODUCE = 0
-#: How long everything may take to be committed at the end of a story, in seconds.
+#: Longest time until all records are committed at the end of a scenario, in seconds.
 DRAIN_S = 180.0
 
 
 @dataclass
 class Scene:
-    """Where a story plays.
+    """Servers, topics and daemons of a scenario.
 
     Attributes:
         world: The servers.
-        installation: Topics and a group of the story's own, with two partitions.
-        broken: The rule that the daemons break; None is the right loop.
-        daemons: Those of the story.
-        produced: How many records it has produced.
+        installation: Topics with two partitions, and a group.
+        broken: Broken loop of the daemons; None is the correct loop.
+        daemons: Daemons of the scenario.
+        produced: Number of records produced.
     """
 
     world: World
@@ -48,13 +48,13 @@ class Scene:
     produced: int = 0
 
     def daemon(self, name: str, **settings: str) -> WatchedDaemon:
-        """A daemon, not started yet."""
+        """Return a daemon that is not started yet."""
         keyed = {f"kafka.{key}": value for key, value in settings.items()}
         daemon = WatchedDaemon(self.installation, name, keyed, self.broken)
         self.daemons.append(daemon)
         return daemon
 
-    def put(self, partition: int, *records: KeyValue) -> None:
+    def produce(self, partition: int, *records: KeyValue) -> None:
         """Append records to a partition."""
         with contextlib.closing(KafkaProducer(bootstrap_servers=self.installation.kafka.split(","))) as producer:
             futures = [producer.send(self.installation.topic, v, key=k, partition=partition) for k, v in records]
@@ -64,7 +64,7 @@ class Scene:
         self.produced += len(records)
 
     def pair_of_owners(self) -> tuple[WatchedDaemon, WatchedDaemon]:
-        """Start two daemons and let them share the partitions, one each."""
+        """Start two daemons with one partition each."""
         a, b = self.daemon("a"), self.daemon("b")
         a.start()
         b.start()
@@ -72,10 +72,10 @@ class Scene:
         return a, b
 
     def hold_owner(self, point: str, partition: int, *records: KeyValue) -> tuple[WatchedDaemon, WatchedDaemon]:
-        """Append to a partition and hold its owner at a point; return the owner and the other."""
+        """Append to a partition and hold its owner at a point; return the owner and the other daemon."""
         for daemon in self.daemons:
             daemon.aim(point)
-        self.put(partition, *records)
+        self.produce(partition, *records)
         servers.wait_until(lambda: any(d.held for d in self.daemons), what="a daemon to be held")
         (owner,) = [d for d in self.daemons if d.held]
         (other,) = [d for d in self.daemons if not d.held]
@@ -83,7 +83,7 @@ class Scene:
         return owner, other
 
     def finish(self) -> Verdict:
-        """Wait until everything is committed, stop the daemons, and judge."""
+        """Wait until all records are committed, stop the daemons, and judge."""
         for daemon in self.daemons:
             daemon.release()
         self.installation.wait_committed(self.produced, DRAIN_S)
@@ -95,17 +95,17 @@ class Scene:
 
 
 def message_given_up(scene: Scene) -> None:
-    """The alerts' partition is out of reach until the client gives them up, while the coordinators are not."""
+    """The partition of the alerts does not answer until the client gives the alerts up; the coordinators answer."""
     a = scene.daemon("a", transaction_timeout="9s")
     a.start()
-    # A first transaction, after which the client knows all coordinators.
-    scene.put(0, a_record("v", FAR), a_record("w", FAR))
+    # After a first transaction the client knows all coordinators.
+    scene.produce(0, a_record("v", FAR), a_record("w", FAR))
     scene.installation.wait_committed(2)
     proxies = scene.world.kafka.proxies
     for proxy in proxies:
         proxy.swallowed_request = PRODUCE
     since = time.monotonic_ns()
-    scene.put(0, a_record("x", TEXT), a_record("y", NEAR))
+    scene.produce(0, a_record("x", TEXT), a_record("y", NEAR))
     a.wait_passed("after_send", since)
     since = next(passage.at_ns for passage in a.passages(since) if passage.point == "after_send")
     given_up = ("before_send_offsets", "before_init_transactions")
@@ -115,27 +115,27 @@ def message_given_up(scene: Scene) -> None:
 
 
 def late_commit(scene: Scene) -> None:
-    """A daemon sleeps before its transaction until the group has let it go and another has done its work."""
+    """A daemon sleeps before its transaction until another daemon has taken over and processed its records."""
     a, b = scene.daemon("a", max_poll_interval="7s"), scene.daemon("b")
     a.aim_at_start("before_begin", "stall")
-    scene.put(0, a_record("x", TEXT), a_record("y", NEAR))
+    scene.produce(0, a_record("x", TEXT), a_record("y", NEAR))
     a.start()
     a.wait_held()
     b.start()
     scene.installation.wait_committed(scene.produced)
     a.release()
-    # Its own commit, accepted or refused, is over when it polls again or opens new clients.
+    # Its commit has ended when it polls again or opens new clients.
     since = time.monotonic_ns()
     over = ("before_poll", "before_init_transactions")
     servers.wait_until(lambda: any(a.passed(point, since) for point in over), what="the end of the late commit")
 
 
 def found_from_both_sides(scene: Scene) -> None:
-    """A document is indexed and its daemon killed; another meets it; then the first is processed again."""
+    """A document is indexed and its daemon killed; another document matches it; then the first is processed again."""
     scene.pair_of_owners()
     owner, _ = scene.hold_owner("before_begin", 0, a_record("x", TEXT))
     before = scene.installation.committed_count()
-    scene.put(1, a_record("y", NEAR))
+    scene.produce(1, a_record("y", NEAR))
     scene.installation.wait_committed(before + 1)
     owner.kill()
     owner.release()
@@ -143,13 +143,13 @@ def found_from_both_sides(scene: Scene) -> None:
 
 
 def race(scene: Scene) -> None:
-    """Two daemons enter similar documents into the same buckets at the same time."""
+    """Two daemons insert near-duplicates into the same buckets at the same time."""
     point = "between_read_and_add" if scene.broken == "read-then-add" else "before_insert_and_look_up"
     a, b = scene.pair_of_owners()
     a.aim(point, "stall")
     b.aim(point, "stall")
-    scene.put(0, a_record("x", TEXT))
-    scene.put(1, a_record("y", NEAR))
+    scene.produce(0, a_record("x", TEXT))
+    scene.produce(1, a_record("y", NEAR))
     a.wait_held()
     b.wait_held()
     a.release()
@@ -157,17 +157,17 @@ def race(scene: Scene) -> None:
 
 
 def offsets_of_others(scene: Scene) -> None:
-    """A transaction fails because its partitions have a new owner; the next one must not commit their offsets.
+    """A transaction fails because its partitions have a new owner; the next transaction must not commit their offsets.
 
-    The first daemon reads far ahead, and is frozen before its offsets. The second takes over, and does one document at
-    a time. The first comes back, gets one partition, and is held before the offsets of its first batch; there the
-    second is killed. What it had not done must be done by the first.
+    The first daemon polls many records, and is frozen before its offsets. The second takes over, and processes one
+    document at a time. The first continues, gets one partition, and is held before the offsets of its first batch; then
+    the second is killed. The first must process the rest.
     """
     a = scene.daemon("a", batch_records="1000", transaction_timeout="25s", max_poll_interval="40s")
     b = scene.daemon("b", batch_records="1")
     documents = [record for record in itertools.islice(endless(5), 700) if not record[0].startswith(b"poison")]
-    scene.put(0, *documents[::2])
-    scene.put(1, *documents[1::2])
+    scene.produce(0, *documents[::2])
+    scene.produce(1, *documents[1::2])
     a.aim_at_start("before_send_offsets")
     a.start()
     a.wait_held()
@@ -183,16 +183,16 @@ def offsets_of_others(scene: Scene) -> None:
 
 
 def awake_too_late(scene: Scene) -> None:
-    """A daemon frozen before the buckets wakes when its document is done and a similar one is half-way in."""
+    """A daemon is frozen before the buckets, and continues when its document is committed and a match is inserted."""
     a, b = scene.daemon("a"), scene.daemon("b")
     a.aim_at_start("before_insert_and_look_up")
-    scene.put(0, a_record("x", TEXT))
+    scene.produce(0, a_record("x", TEXT))
     a.start()
     a.wait_held()
     b.start()
     scene.installation.wait_committed(1)
     b.aim("after_insert_and_look_up", "stall")
-    scene.put(1, a_record("y", NEAR))
+    scene.produce(1, a_record("y", NEAR))
     b.wait_held()
     since = time.monotonic_ns()
     a.release()
@@ -202,29 +202,29 @@ def awake_too_late(scene: Scene) -> None:
 
 
 def match_gone(scene: Scene) -> None:
-    """A pair is claimed and its daemon killed; its partner changes, the document is replayed, the partner is back."""
+    """A pair is claimed and its daemon killed; the match changes, the document is replayed, the match returns."""
     scene.pair_of_owners()
     before = scene.installation.committed_count()
-    scene.put(1, a_record("y", NEAR))
+    scene.produce(1, a_record("y", NEAR))
     scene.installation.wait_committed(before + 1)
     owner, _ = scene.hold_owner("before_begin", 0, a_record("x", TEXT))
-    scene.put(1, a_record("y", FAR))
+    scene.produce(1, a_record("y", FAR))
     scene.installation.wait_committed(before + 2)
     owner.kill()
     owner.release()
     owner.start()
     scene.installation.wait_committed(before + 3)
-    scene.put(1, a_record("y", NEAR))
+    scene.produce(1, a_record("y", NEAR))
 
 
 @dataclass(frozen=True, slots=True)
 class Trap:
-    """A story and the breach that it shows.
+    """A scenario and the breach that it shows.
 
     Attributes:
-        story: What happens.
+        story: The scenario.
         broken: Name of the broken loop that must be caught.
-        loses: Whether the breach loses a pair; else it doubles one.
+        loses: Whether the breach loses a pair; otherwise it doubles one.
     """
 
     story: Callable[[Scene], None]
@@ -233,11 +233,11 @@ class Trap:
 
     @property
     def name(self) -> str:
-        """The story's name in words."""
+        """Name of the scenario in words."""
         return self.story.__name__.replace("_", " ")
 
 
-#: Every story.
+#: All traps.
 TRAPS = (
     Trap(message_given_up, "unchecked", loses=True),
     Trap(late_commit, "late-metadata", loses=False),
@@ -251,7 +251,7 @@ TRAPS = (
 
 @contextlib.contextmanager
 def scene_of(world: World, broken: str | None) -> Iterator[Scene]:
-    """A scene whose daemons end with it."""
+    """Open a scene; its daemons end with it."""
     scene = Scene(world, world.install(2, outputs=1, batch_records=50), broken)
     try:
         yield scene
@@ -261,7 +261,7 @@ def scene_of(world: World, broken: str | None) -> Iterator[Scene]:
 
 
 def spring(trap: Trap, world: World, broken: str | None = None) -> Verdict:
-    """Play a story with the right loop, or with a broken one, and judge it."""
+    """Run a scenario with the correct loop or with a broken one, and judge it."""
     with scene_of(world, broken) as scene:
         trap.story(scene)
         return scene.finish()

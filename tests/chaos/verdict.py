@@ -1,15 +1,13 @@
-"""Did a run lose or double anything? Told from its topics alone: input, duplicates, dead letters.
+"""The verdict of a run: lost, doubled and invented pairs, from its topics (input, duplicates, dead letters) alone.
 
-A document is in a *state* from one of its records to the next that changes it: placed, changed, continued. Records of
-an id stand in one partition, in order. An alert names two states, by the places of their records. Two sets bound what
-may be alerted:
+A document is in a *state* from one of its records to the next that changes it: an upsert or an append. Records of an id
+are in one partition, in order. An alert names two states by the offsets of their records. Two sets bound the alerts:
 
-* a pair of the states that are left at the end was valid ever since the later one came, and must be alerted once;
-* a pair of any two states that may have stood together may be alerted; anything else must not be.
+* A pair of two states at the end was valid since the later record, and must be alerted once.
+* A pair of two states that may have existed at the same time may be alerted. Other pairs must not be alerted.
 
-A pair is alerted once for the two *versions*: what is continued stays the version that was placed, and who is placed
-again after a deletion is another one. While no document changes both sets are P, the pairs that a comparison of all
-documents finds.
+A pair is alerted once for its two *versions*: an append keeps the version, and a document that is inserted again after
+a deletion has a new one. While no document changes, both sets are the pairs that a comparison of all documents finds.
 """
 
 import itertools
@@ -25,7 +23,7 @@ from streamdedup.wire import content_digest, decode_alert
 from tests.made_corpus import the_expected
 from tests.servers import read_topic, wait_no_transaction
 
-#: A document in one version: its id, how often it was deleted before, and the digest of what was placed.
+#: A document in one version: its id, the number of earlier deletions, and the digest of the upserted text.
 Version = tuple[str, int, str]
 #: Two versions, sorted.
 VersionPair = tuple[Version, Version]
@@ -35,14 +33,14 @@ Place = tuple[str, int, int]
 
 @dataclass(slots=True, eq=False)
 class State:
-    """A document from one record to the next.
+    """State of a document from one record to the next.
 
     Attributes:
-        place: Of the record that brought it about.
-        digest: Of the content, as an alert writes it.
-        text: The whole of it.
-        version: The version that it is a state of.
-        until: Offset of the record that ended it; None when it is left at the end.
+        place: Place of the record that began the state.
+        digest: Digest of the content, as in alerts.
+        text: The whole text.
+        version: Version of the document.
+        until: Offset of the record that ended the state; None at the end of the topic.
     """
 
     place: Place
@@ -52,7 +50,7 @@ class State:
     until: int | None = None
 
     def together(self, other: "State") -> bool:
-        """Whether both may have stood at the same time: what stands in two partitions has no order."""
+        """Tell whether both may have existed at the same time; records of two partitions have no order."""
         if self.place[:2] != other.place[:2]:
             return True
         first, second = sorted((self, other), key=lambda state: state.place)
@@ -61,10 +59,10 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the records of an input topic say.
+    """Content of an input topic.
 
     Attributes:
-        states: The state that each record is about, by place; one that is sent again is about the same.
+        states: State after each record, by place; a redelivery has the same state.
         poison: Key and value of each record that can never be processed, by place.
     """
 
@@ -72,9 +70,9 @@ class History:
     poison: dict[Place, tuple[bytes | None, bytes | None]]
 
     def together(self, a: State, b: State) -> bool:
-        """Whether two contents may have stood at the same time.
+        """Tell whether two contents may have existed at the same time.
 
-        A change and the return from it that come in one batch are none: the index keeps the place of the first.
+        A change and its reversal in one batch have no effect: the index keeps the place of the first record.
         """
         return any(one.together(other) for one in self._alike(a) for other in self._alike(b))
 
@@ -84,17 +82,17 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is wrong with a run.
+    """Mistakes of a run.
 
     Attributes:
-        expected_count: How many pairs there had to be.
-        poison_count: How many dead letters there had to be.
-        lost: Pairs that had to be alerted and were not.
+        expected_count: Number of expected pairs.
+        poison_count: Number of expected dead letters.
+        lost: Expected pairs without an alert.
         doubled: Pairs alerted more than once, with repetitions.
-        invented: Pairs alerted that never were.
+        invented: Alerted pairs that never existed.
         letters_lost: Places without their dead letter.
-        letters_doubled: Places with more than one.
-        letters_invented: Places of dead letters whose record was good, or came out changed.
+        letters_doubled: Places with several dead letters.
+        letters_invented: Places of dead letters whose record was valid, or was changed.
     """
 
     expected_count: int
@@ -108,22 +106,22 @@ class Verdict:
 
     @property
     def lost_count(self) -> int:
-        """Everything that a subscriber misses."""
+        """Number of lost pairs and dead letters."""
         return len(self.lost) + len(self.letters_lost)
 
     @property
     def doubled_count(self) -> int:
-        """Everything that a subscriber sees too often."""
+        """Number of doubled pairs and dead letters."""
         return len(self.doubled) + len(self.letters_doubled)
 
     @property
     def invented_count(self) -> int:
-        """Everything that a subscriber must not see."""
+        """Number of invented pairs and dead letters."""
         return len(self.invented) + len(self.letters_invented)
 
     @property
     def good(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no mistake."""
         return not (self.lost_count or self.doubled_count or self.invented_count)
 
     def __str__(self) -> str:
@@ -137,15 +135,15 @@ class Verdict:
 
 
 class _Reading:
-    """Follows the documents of an input topic."""
+    """Reads the records of an input topic."""
 
     def __init__(self) -> None:
-        self.told = History({}, {})
+        self.history = History({}, {})
         self._last: dict[str, State] = {}
         self._deletions: Counter[str] = Counter()
 
     def take(self, record: Any) -> None:
-        """Take in one record."""
+        """Read one record."""
         place = record.topic, record.partition, record.offset
         if record.value is None:
             self._delete(record.key.decode(), place)
@@ -155,16 +153,16 @@ class _Reading:
             identity, op = fields["id"], fields.get("op", "upsert")
             text = "" if op == "delete" else fields["text"]
         except (ValueError, KeyError, TypeError, AttributeError):
-            self.told.poison[place] = (record.key, record.value)
+            self.history.poison[place] = (record.key, record.value)
             return
         if op == "delete":
             self._delete(identity, place)
         elif op == "upsert":
-            self._place(identity, text, place)
+            self._upsert(identity, text, place)
         elif identity in self._last:
-            self._continue(identity, text, place)
+            self._append(identity, text, place)
         else:
-            self.told.poison[place] = (record.key, record.value)
+            self.history.poison[place] = (record.key, record.value)
 
     def _delete(self, identity: str, place: Place) -> None:
         before = self._last.pop(identity, None)
@@ -172,15 +170,15 @@ class _Reading:
             before.until = place[2]
             self._deletions[identity] += 1
 
-    def _place(self, identity: str, text: str, place: Place) -> None:
+    def _upsert(self, identity: str, text: str, place: Place) -> None:
         digest = content_digest(text).hex()
         before = self._last.get(identity)
         if before is not None and before.digest == digest:
-            self.told.states[place] = before
+            self.history.states[place] = before
         else:
             self._now(identity, State(place, digest, text, (identity, self._deletions[identity], digest)))
 
-    def _continue(self, identity: str, text: str, place: Place) -> None:
+    def _append(self, identity: str, text: str, place: Place) -> None:
         before = self._last[identity]
         digest = blake2b(bytes.fromhex(before.digest) + content_digest(text), digest_size=16).hexdigest()
         self._now(identity, State(place, digest, f"{before.text}\n{text}", before.version))
@@ -189,19 +187,19 @@ class _Reading:
         before = self._last.get(identity)
         if before is not None:
             before.until = state.place[2]
-        self._last[identity] = self.told.states[state.place] = state
+        self._last[identity] = self.history.states[state.place] = state
 
 
 def history(records: Iterable[Any]) -> History:
-    """Read an input topic: partition by partition, in order of offsets; all records of an id stand in one partition."""
+    """Read an input topic: partition by partition, in order of offsets; all records of an id are in one partition."""
     reading = _Reading()
     for record in records:
         reading.take(record)
-    return reading.told
+    return reading.history
 
 
 def near_texts(texts: Iterable[str]) -> set[tuple[str, str]]:
-    """Compare all texts with each other; return those that are near, each pair in both orders, and each with itself."""
+    """Return all pairs of near-duplicate texts, in both orders, and each text with itself."""
     distinct = sorted(set(texts))
     found = the_expected([(str(at), text) for at, text in enumerate(distinct)])
     pairs = {(distinct[int(a)], distinct[int(b)]) for a, b in found}
@@ -214,12 +212,12 @@ def _versions(a: State, b: State) -> VersionPair:
 
 
 def _place(position: Position) -> Place:
-    """Return a position as the records of the input name it: Kafka does not tell incarnations of a topic apart."""
+    """Return the place of a position, without the incarnation of the topic."""
     return position.topic, position.partition, position.offset
 
 
 def _sides(records: Iterable[Any]) -> Iterable[tuple[tuple[Place, str, str], tuple[Place, str, str]]]:
-    """Yield the pairs of a duplicates topic: of both sides place, id and digest."""
+    """Yield the pairs of a duplicates topic: place, id and digest of both sides."""
     for record in records:
         alert = decode_alert(record.value).alert
         own = (_place(alert.position), alert.document_id, alert.digest)
@@ -227,36 +225,38 @@ def _sides(records: Iterable[Any]) -> Iterable[tuple[tuple[Place, str, str], tup
             yield own, (_place(match.position), match.id, match.digest)
 
 
-def alerted(records: Iterable[Any], told: History, near: set[tuple[str, str]]) -> tuple[Counter[VersionPair], set[Any]]:
+def alerted(
+    records: Iterable[Any], content: History, near: set[tuple[str, str]]
+) -> tuple[Counter[VersionPair], set[Any]]:
     """Read a duplicates topic.
 
     Args:
-        records: Of that topic.
-        told: What the input says.
-        near: As of `near_texts`.
+        records: Records of that topic.
+        content: Content of the input topic.
+        near: Result of `near_texts`.
 
     Returns:
-        How often each pair was alerted, and whatever never was a pair.
+        Number of alerts of each pair, and alerted pairs that never existed.
     """
     seen: Counter[VersionPair] = Counter()
     invented = set()
     for sides in _sides(records):
-        states = [told.states.get(place) for place, _, _ in sides]
+        states = [content.states.get(place) for place, _, _ in sides]
         a, b = states
         right = (
             a is not None
             and b is not None
             and all((state.version[0], state.digest) == side[1:] for state, side in zip((a, b), sides, strict=True))
         )
-        if right and a.version[0] != b.version[0] and (a.text, b.text) in near and told.together(a, b):
+        if right and a.version[0] != b.version[0] and (a.text, b.text) in near and content.together(a, b):
             seen[_versions(a, b)] += 1
         else:
             invented.add(tuple(sorted((identity, 0, digest) for _, identity, digest in sides)))
     return seen, invented
 
 
-def lettered(records: Iterable[Any]) -> Counter[tuple[Place, bytes | None, bytes | None]]:
-    """Count each record in the records of a dead-letter topic, as it came out."""
+def dead_letters(records: Iterable[Any]) -> Counter[tuple[Place, bytes | None, bytes | None]]:
+    """Count the original records in a dead-letter topic."""
     seen: Counter[tuple[Place, bytes | None, bytes | None]] = Counter()
     for record in records:
         headers = {name: value.decode() for name, value in record.headers if name.startswith("streamdedup.dlq.")}
@@ -266,28 +266,28 @@ def lettered(records: Iterable[Any]) -> Counter[tuple[Place, bytes | None, bytes
 
 
 def judge(inputs: Iterable[Any], duplicates: Iterable[Any], letters: Iterable[Any]) -> Verdict:
-    """Compare what came out with what went in.
+    """Compare the output with the input.
 
     Args:
         inputs: Records of the input topic, partition by partition in order.
-        duplicates: Records of the duplicates topic that a read_committed subscriber sees.
-        letters: Records of the dead-letter topic that such a subscriber sees.
+        duplicates: Committed records of the duplicates topic.
+        letters: Committed records of the dead-letter topic.
     """
-    told = history(inputs)
-    near = near_texts(state.text for state in told.states.values())
-    left = list({id(state): state for state in told.states.values() if state.until is None}.values())
-    must = {
+    content = history(inputs)
+    near = near_texts(state.text for state in content.states.values())
+    final = list({id(state): state for state in content.states.values() if state.until is None}.values())
+    expected = {
         _versions(a, b)
-        for a, b in itertools.combinations(left, 2)
+        for a, b in itertools.combinations(final, 2)
         if (a.text, b.text) in near and a.version[0] != b.version[0]
     }
-    seen, invented = alerted(duplicates, told, near)
-    kept = lettered(letters)
-    bad = {(place, *record) for place, record in told.poison.items()}
+    seen, invented = alerted(duplicates, content, near)
+    kept = dead_letters(letters)
+    bad = {(place, *record) for place, record in content.poison.items()}
     return Verdict(
-        expected_count=len(must),
+        expected_count=len(expected),
         poison_count=len(bad),
-        lost=sorted(must - seen.keys()),
+        lost=sorted(expected - seen.keys()),
         doubled=sorted((seen - Counter(seen.keys())).elements()),
         invented=sorted(invented),
         letters_lost=sorted(place for place, *_ in bad - kept.keys()),
@@ -297,8 +297,8 @@ def judge(inputs: Iterable[Any], duplicates: Iterable[Any], letters: Iterable[An
 
 
 def judge_topics(bootstrap: str, topic: str, duplicates: str) -> Verdict:
-    """Compare the topics of an installation that has come to the end of its input and has stopped."""
-    # A killed daemon's transaction hides what others have published behind it until the broker aborts it.
+    """Judge an installation whose input is completely processed and whose daemons have stopped."""
+    # The transaction of a killed daemon hides later messages until the broker aborts it.
     wait_no_transaction(bootstrap, [duplicates, f"{duplicates}.dlq"])
     return judge(
         read_topic(bootstrap, topic),

@@ -1,11 +1,11 @@
-"""``streamdedup`` with a watch on its steps: it writes a trace, and waits at a step when told to.
+"""``streamdedup`` with a trace of its steps, which can be held at a step.
 
     python -m tests.chaos.watched_daemon TRACE [--break NAME] -- run --config FILE
 
-For the chaos harness alone. Every point that is passed (``streamdedup.testing.crash_points``) becomes a line of TRACE:
-nanoseconds of the monotonic clock, and the point. While a file ``TRACE.aim`` exists, the first passage of the
-point that it names, behind the manner, becomes ``TRACE.held``: the process freezes as a whole (``freeze``, until
-SIGCONT), or the step alone waits until the file is gone (``stall``), while the client's heartbeats go on.
+For the chaos harness only. Every point of a step (``streamdedup.testing.crash_points``) becomes a line of TRACE:
+nanoseconds of the monotonic clock, and the point. The file ``TRACE.aim`` names a manner and a point. At the next
+passage of that point the file is renamed to ``TRACE.held``, and the process freezes until SIGCONT (``freeze``), or the
+step waits until the file is removed, while the client's heartbeats continue (``stall``).
 """
 
 import argparse
@@ -21,15 +21,15 @@ from streamdedup.daemon import batch_limits
 from streamdedup.testing.crash_points import Steps
 from tests.chaos.broken import BREAKS
 
-#: Between two looks whether to go on, in seconds.
-LOOK_S = 0.003
+#: Interval of the checks for the removal of the file, in seconds.
+CHECK_S = 0.003
 
 
 class Trace:
-    """Told of every point that is passed.
+    """Writes the trace, and holds the process.
 
     Args:
-        path: The trace.
+        path: File of the trace.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,44 +38,44 @@ class Trace:
         self._held = f"{path}.held"
 
     def __call__(self, point: str) -> None:
-        """Pass a point."""
-        self._note(point)
+        """Write a point, and hold the process if the point is aimed at."""
+        self._write(point)
         if os.path.exists(self._aim):  # noqa: PTH110  at every step, so as cheap as it can be
-            self._look(point)
+            self._hold(point)
 
-    def _look(self, point: str) -> None:
+    def _hold(self, point: str) -> None:
         try:
             manner, aimed_at = Path(self._aim).read_text(encoding="utf-8").split()
         except (FileNotFoundError, ValueError):
-            return  # disarmed at this moment
+            return  # the aim was removed
         if aimed_at != point:
             return
-        # Noted before it can be seen, so that whoever sees it knows that it will be noted when it is over.
-        self._note(f"held {point}")
+        # Before the file exists: a reader of the file can then wait for the matching "released".
+        self._write(f"held {point}")
         try:
             os.rename(self._aim, self._held)  # noqa: PTH104  a name, not a path
         except FileNotFoundError:
-            self._note(f"released {point}")
-            return  # disarmed at this moment
+            self._write(f"released {point}")
+            return  # the aim was removed
         if manner == "freeze":
             os.kill(os.getpid(), signal.SIGSTOP)
         while os.path.exists(self._held):  # noqa: PTH110  see above
-            time.sleep(LOOK_S)
-        self._note(f"released {point}")
+            time.sleep(CHECK_S)
+        self._write(f"released {point}")
 
-    def _note(self, text: str) -> None:
+    def _write(self, text: str) -> None:
         os.write(self._file, b"%d %s\n" % (time.monotonic_ns(), text.encode()))
 
 
 def main() -> None:
-    """Run ``streamdedup`` with the watch on."""
+    """Run ``streamdedup`` with a trace."""
     at = sys.argv.index("--")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("trace", type=Path)
     parser.add_argument("--break", dest="broken", choices=sorted(BREAKS))
     arguments = parser.parse_args(sys.argv[1:at])
     trace = Trace(arguments.trace)
-    # Daemons are killed every few seconds: with the usual number hardly a batch would be read ahead.
+    # Daemons are killed every few seconds: with the default hardly any batch would be read ahead.
     batch_limits.CAREFUL_BATCHES = 1
     assembly.crash_steps = lambda: Steps(trace)
     if arguments.broken:

@@ -1,4 +1,4 @@
-"""Servers with a proxy in front of each, and daemons that can be watched and held at a step."""
+"""Servers behind proxies, and daemons that write a trace and can be held at a step."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ from tests.chaos.proxy import Proxy
 from tests.chaos.stream import KeyValue
 from tests.daemons import Daemon, Installation
 
-#: Of each step the stage that it belongs to.
+#: Stage of each step.
 STAGES = {
     **dict.fromkeys(
         (
@@ -44,10 +44,9 @@ STAGES = {
     **dict.fromkeys(("begin", "send", "flush"), "sending"),
     **dict.fromkeys(("send_offsets", "commit"), "commit"),
 }
-#: How long the members of a group may be without a daemon that has fallen silent, how long a transaction may be open,
-#: and how often the broker looks for one that is open for longer; in seconds.
+#: Session timeout, transaction timeout, and interval at which the broker aborts overdue transactions, in seconds.
 SESSION_S, TRANSACTION_S, ABORT_SCAN_S = 4.0, 6.0, 1.0
-#: Settings that make a daemon notice within seconds what it would notice within a minute in service.
+#: Settings with which a daemon notices faults within seconds instead of a minute.
 QUICK = {
     "kafka.session_timeout": f"{SESSION_S:g}s",
     "kafka.transaction_timeout": f"{TRANSACTION_S:g}s",
@@ -60,26 +59,26 @@ QUICK = {
 
 
 def stage_of(point: str | None) -> str:
-    """Return the stage that a point lies in; "between" when it lies in none."""
+    """Return the stage of a point; "between" for a point of no stage."""
     return STAGES.get((point or "").partition("_")[2], "between")
 
 
 class ProxiedKafka(KafkaServer):
-    """A Kafka whose daemons go through proxies; everybody else has a listener of their own.
+    """Kafka with a proxy for the daemons, and a listener for other clients.
 
     Attributes:
-        proxies: One for each node, in their order.
+        proxies: Proxy of each node, in order.
     """
 
     def __init__(self, directory: Path, broker_count: int) -> None:
-        # The broker looks for overdue transactions every ten seconds otherwise, and everybody waits for that.
+        # By default the broker aborts overdue transactions every ten seconds, and readers wait for that.
         options = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": f"{ABORT_SCAN_S * 1000:.0f}"}
         super().__init__(servers.kafka_jars(), directory, broker_count=broker_count, options=options)
         self.proxies = [Proxy(speaks_kafka=True) for _ in self.brokers]
 
     @property
     def through_proxies(self) -> str:
-        """Addresses for the daemons."""
+        """Addresses of the proxies."""
         return ",".join(f"{LOOPBACK}:{proxy.port}" for proxy in self.proxies)
 
     def _properties(self, broker: KafkaBroker) -> dict[str, str]:
@@ -92,7 +91,7 @@ class ProxiedKafka(KafkaServer):
         return properties
 
     def close(self) -> None:
-        """Stop everything."""
+        """Stop servers and proxies."""
         super().close()
         for proxy in self.proxies:
             proxy.close()
@@ -103,8 +102,8 @@ class Passage:
     """One line of a trace.
 
     Attributes:
-        at_ns: When, on the monotonic clock.
-        point: What was passed.
+        at_ns: Time on the monotonic clock, in nanoseconds.
+        point: Name of the point.
     """
 
     at_ns: int
@@ -118,13 +117,13 @@ def passages_of(trace: Path) -> list[Passage]:
 
 
 def last_point(trace: Path) -> str | None:
-    """Return the last point of a trace; None when it has none. Being held is no point."""
+    """Return the last point of a trace, or None. Lines about holds are no points."""
     points = [passage.point for passage in passages_of(trace) if " " not in passage.point]
     return points[-1] if points else None
 
 
 def has_read_ahead(trace: Path) -> bool:
-    """Tell whether the last poll of a trace was one for a batch ahead."""
+    """Tell whether the last poll of a trace was a poll ahead."""
     polls = [passage.point for passage in passages_of(trace) if passage.point in ("after_poll", "after_poll_ahead")]
     return polls[-1:] == ["after_poll_ahead"]
 
@@ -133,10 +132,10 @@ class WatchedDaemon(Daemon):
     """A daemon that writes a trace and can be held.
 
     Args:
-        installation: What it belongs to.
-        name: Its name.
-        settings: Over those of the installation.
-        broken: Which rule it breaks; None is the right loop.
+        installation: Topics, group and settings.
+        name: Name of the daemon.
+        settings: Settings that replace those of the installation.
+        broken: Name of the broken loop; None is the correct loop.
     """
 
     def __init__(self, installation: Installation, name: str, settings: Any, broken: str | None = None) -> None:
@@ -149,16 +148,16 @@ class WatchedDaemon(Daemon):
         self.trace = self._folder / f"{name}-0.trace"
 
     def program(self) -> list[str]:
-        """The watched one."""
-        sabotage = ["--break", self.broken] if self.broken else []
-        return [sys.executable, "-m", "tests.chaos.watched_daemon", str(self.trace), *sabotage, "--"]
+        """Return the command line."""
+        broken = ["--break", self.broken] if self.broken else []
+        return [sys.executable, "-m", "tests.chaos.watched_daemon", str(self.trace), *broken, "--"]
 
     def aim_at_start(self, point: str, manner: str = "freeze") -> None:
-        """Hold it at a point from its next start on."""
+        """Hold the daemon at a point after its next start."""
         self._first_aim = (point, manner)
 
     def start(self, **environ: str) -> None:
-        """Start it, with a trace of its own."""
+        """Start the daemon with a new trace."""
         self.trace = self._folder / f"{self.name}-{self._starts}.trace"
         self.trace.touch()
         self._starts += 1
@@ -169,23 +168,23 @@ class WatchedDaemon(Daemon):
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process is running."""
         return self.process is not None and self.process.poll() is None
 
     def passages(self, since_ns: int = 0) -> list[Passage]:
-        """What it has passed since a moment."""
+        """Return the points that were passed since a time."""
         return [passage for passage in passages_of(self.trace) if passage.at_ns >= since_ns]
 
     def place(self) -> str | None:
-        """The last point that it has passed; None before the first."""
+        """Return the last point that was passed; None before the first."""
         return last_point(self.trace)
 
     def passed(self, point: str, since_ns: int = 0) -> bool:
-        """Whether it has passed a point."""
+        """Tell whether a point was passed."""
         return any(passage.point == point for passage in self.passages(since_ns))
 
     def owned(self) -> set[str]:
-        """The partitions that it says to have."""
+        """Return the assigned partitions according to the log."""
         owned: set[str] = set()
         for event in self.events():
             if event["event"] == "partitions_assigned":
@@ -195,32 +194,32 @@ class WatchedDaemon(Daemon):
         return owned
 
     def aim(self, point: str, manner: str = "freeze") -> None:
-        """Hold it at the next passage of a point."""
+        """Hold the daemon at the next passage of a point."""
         scratch = Path(f"{self.trace}.new")
         scratch.write_text(f"{manner} {point}", encoding="utf-8")
         scratch.rename(f"{self.trace}.aim")
 
     @property
     def held(self) -> bool:
-        """Whether it is held at this moment."""
+        """Whether the daemon is held."""
         return Path(f"{self.trace}.held").exists()
 
     def disarm(self) -> None:
-        """Hold it no more, if it has not been held yet."""
+        """Remove the aim, unless the daemon is held already."""
         Path(f"{self.trace}.aim").unlink(missing_ok=True)
 
     def wait_held(self, timeout_s: float = servers.DEADLINE_S) -> None:
-        """Wait until it is held."""
+        """Wait until the daemon is held."""
         servers.wait_until(lambda: self.alive_or_fail() and self.held, timeout_s, f"{self.name} to be held")
 
     def release(self) -> None:
-        """Let it go on."""
+        """Let the daemon continue."""
         self.disarm()
         Path(f"{self.trace}.held").unlink(missing_ok=True)
-        # Again and again: seen to be held it may not have stopped itself yet, and the first signal would be in vain.
-        servers.wait_until(self._goes_on, what=f"{self.name} to go on")
+        # Repeated: a held daemon may not have stopped itself yet, and would miss the first signal.
+        servers.wait_until(self._continues, what=f"{self.name} to continue")
 
-    def _goes_on(self) -> bool:
+    def _continues(self) -> bool:
         if not self.running:
             return True
         os.kill(self.process.pid, signal.SIGCONT)
@@ -228,7 +227,7 @@ class WatchedDaemon(Daemon):
         return ends["held"] == ends["released"]
 
     def wait_passed(self, point: str, since_ns: int = 0, timeout_s: float = servers.DEADLINE_S) -> None:
-        """Wait until it has passed a point."""
+        """Wait until a point is passed."""
         what = f"{self.name} to pass {point}"
         servers.wait_until(lambda: self.alive_or_fail() and self.passed(point, since_ns), timeout_s, what)
 
@@ -237,14 +236,14 @@ class World:
     """Kafka and Redis behind proxies, and installations on them; a context manager.
 
     Args:
-        folder: Where logs and data go.
-        broker_count: Nodes of the Kafka.
-        redis_program: Name of the Redis server's program; None takes the wheel's.
+        folder: Folder of logs and data.
+        broker_count: Number of Kafka nodes.
+        redis_program: Program of the Redis server; None for the one of the installed wheel.
 
     Attributes:
-        kafka: The cluster.
-        redis: The server; what it has acknowledged survives its end.
-        redis_proxy: In front of it.
+        kafka: The Kafka cluster.
+        redis: The Redis server; acknowledged writes survive a kill.
+        redis_proxy: Proxy of the Redis server.
     """
 
     def __init__(self, folder: Path, broker_count: int = 1, redis_program: str | None = None) -> None:
@@ -271,7 +270,7 @@ class World:
         self._stack.close()
 
     def heal(self) -> None:
-        """Take back whatever a fault that was cut short has left."""
+        """Revert faults that were interrupted."""
         self.redis.start()
         self.redis.resume()
         with self.redis_client() as client:
@@ -280,14 +279,14 @@ class World:
         for proxy in (self.redis_proxy, *self.kafka.proxies):
             proxy.delay_s = 0.0
             proxy.swallowed_request = None
-            proxy.let_go()
+            proxy.release()
             proxy.accept()
 
     def install(self, partitions: int, outputs: int = 3, **options: Any) -> Installation:
-        """Make topics, a group and a settings file; daemons go through the proxies.
+        """Create topics, a group and a settings file; daemons connect to the proxies.
 
         Args:
-            partitions: Of the input topic.
+            partitions: Partitions of the input topic.
             outputs: Partitions of the duplicates topic and of the dead-letter topic.
             options: Values of ``daemons.SETTINGS``.
         """
@@ -308,11 +307,11 @@ class World:
             group=group,
             **options,
         )
-        installation.kafka = bootstrap  # for us, who look from outside
+        installation.kafka = bootstrap  # the harness connects without a proxy
         return installation
 
     def redis_client(self) -> redis.Redis:
-        """A client that goes through no proxy."""
+        """Return a client that connects without a proxy."""
         return redis.Redis(port=self.redis.port, decode_responses=True)
 
 
@@ -320,10 +319,10 @@ class Producing:
     """Produces records at a steady rate in a thread of its own, until closed.
 
     Args:
-        bootstrap: Where to.
+        bootstrap: Addresses of Kafka.
         topic: The input topic.
-        records: Never ending.
-        per_second: How many.
+        records: An endless stream.
+        per_second: Number of records per second.
     """
 
     def __init__(self, bootstrap: str, topic: str, records: Iterator[KeyValue], per_second: float) -> None:
@@ -340,12 +339,12 @@ class Producing:
     def _run(self) -> None:
         while not self._end.wait(self._pause_s):
             key, value = next(self._records)
-            with contextlib.suppress(KafkaError):  # no metadata for the moment; what is in the topic counts
+            with contextlib.suppress(KafkaError):  # no metadata at the moment; the records in the topic count
                 self._futures.append(self._producer.send(self._topic, key=key, value=value))
                 self.count += 1
 
     def close(self) -> None:
-        """Stop, and wait for what is on its way."""
+        """Stop, and wait for the records in flight."""
         self._end.set()
         self._thread.join()
         with contextlib.suppress(KafkaError):
@@ -361,7 +360,7 @@ class Producing:
 
 @contextlib.contextmanager
 def a_world(broker_count: int = 1, redis_program: str | None = None) -> Iterator[World]:
-    """A world in a folder that vanishes with it; the arguments are those of ``World``."""
+    """Open a world in a temporary folder; the arguments are those of ``World``."""
     with (
         tempfile.TemporaryDirectory(prefix="streamdedup-chaos-") as folder,
         World(Path(folder), broker_count, redis_program) as world,

@@ -11,7 +11,7 @@ import pytest
 
 from streamdedup.testing.crash_points import CRASH_POINTS
 from tests.chaos.broken import BREAKS
-from tests.chaos.faults import KINDS, POINTS, felt
+from tests.chaos.faults import KINDS, POINTS, effects_of
 from tests.chaos.proxy import _Requests
 from tests.chaos.storm import Options, Report, Struck, plan
 from tests.chaos.stream import endless
@@ -64,7 +64,7 @@ def test_the_corpus_has_copies_redeliveries_and_poison():
 
 class TestFelt:
     def told(self, *points):
-        return list(felt([Passage(round(at_s * 1e9), point) for at_s, point in points]))
+        return list(effects_of([Passage(round(at_s * 1e9), point) for at_s, point in points]))
 
     def test_a_step_without_an_end_has_failed(self):
         assert self.told((0, "before_send"), (0.1, "before_poll"), (0.2, "after_poll")) == ["send failed"]
@@ -77,8 +77,8 @@ class TestFelt:
 
     def test_a_new_generation_and_new_clients_are_noticed(self):
         assert self.told((0, "before_fence"), (0, "after_fence"), (0.1, "before_init_transactions")) == [
-            "fence anew",
-            "init_transactions anew",
+            "fence again",
+            "init_transactions again",
         ]
 
 
