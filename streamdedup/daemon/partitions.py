@@ -169,15 +169,15 @@ class PartitionOwnership:
         self._read_behind.pop(partition, None)
         self._ends.pop(partition, None)
         index = self._pipelines[partition.topic].index
-        noted = index.partition_states([partition])[partition]
-        reason = None if committed is None else _loss(partition, committed, noted)
+        known = index.partition_states([partition])[partition]
+        reason = None if committed is None else _loss(partition, committed, known)
         if reason is not None:
             raise IndexLost(reason)
         # Decisive is the comparison inside of `fence`, which is atomic with the fencing.
         fence = index.fence(partition, generation, start, announced_attempt(committed), state)
         if fence.recreated:
             self._on_recreated(fence)
-        index.save_read_start(self._limits.begin(partition, start, noted.read_start), fence)
+        index.save_read_start(self._limits.begin(partition, start, known.read_start), fence)
         return replace(fence, has_commit=committed is not None)
 
     def _behind(self, partition: Partition, start: int, committed: int) -> None:
@@ -289,9 +289,9 @@ class PartitionOwnership:
             committed = source.all_committed()
         losses: list[Loss] = []
         for pipeline, partitions in self._by_pipeline(sorted(committed)):
-            noted = pipeline.index.partition_states(partitions)
+            known = pipeline.index.partition_states(partitions)
             for partition in partitions:
-                reason = _loss(partition, committed[partition], noted[partition])
+                reason = _loss(partition, committed[partition], known[partition])
                 if reason is not None:
                     losses.append(Loss(partition, committed[partition], reason))
         if not losses:
@@ -313,13 +313,13 @@ class PartitionOwnership:
                 index.announce(attempt_id, [fence])
 
 
-def _loss(partition: Partition, committed: Bookmark, noted: PartitionState) -> str | None:
+def _loss(partition: Partition, committed: Bookmark, known: PartitionState) -> str | None:
     """Describe how the index shows that it lacks a committed offset; None if it does not."""
     if not committed.offset:
         return None  # set by an operator, before anything was read
     where = f"offset {committed.offset} of {partition} is committed, but the index"
-    if noted.high_water_mark is None:
+    if known.high_water_mark is None:
         return f"{where} has never seen this partition: it was lost, or it is another one"
-    if noted.announced < announced_attempt(committed):
+    if known.announced < announced_attempt(committed):
         return f"{where} does not know of it: it has gone back to an earlier time"
     return None
