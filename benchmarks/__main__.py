@@ -21,7 +21,7 @@ NAMES = ("text_to_keys", "scripts", "store", "memory", "growth", "end_to_end", "
 
 
 def main() -> int:
-    """Run them; return how many failed."""
+    """Run the benchmarks; return the number of failures."""
     arguments = parse_arguments()
     for facts in (report.machine(), report.versions()):
         print(", ".join(f"{name} {value}" for name, value in facts.items()), flush=True)

@@ -3,7 +3,7 @@
     python -m benchmarks.against DIR [--quick] [--documents 95215] [--rounds 3] [--redis PROGRAM]
 
 DIR is another checkout of the project with an environment of its own in ``.venv``. Both work on the same servers and
-the same topic, each round on an empty index, and the best round of each counts. `benchmarks.world` says what counts.
+the same topic, each round on an empty index, and the best round of each counts. `benchmarks.world` defines a round.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def commit_of(checkout: Path) -> str:
-    """Return the commit of a checkout, as far as git knows it."""
+    """Return the commit of a checkout according to git."""
     command = ["git", "-C", str(checkout), "log", "-1", "--format=%h %cs %s"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     return found.stdout.strip() or "no commit"

@@ -50,14 +50,14 @@ GROUPED = ("wiki_bips", "ota_pga")
 SHARES = (0.01, 0.02, 0.05)
 #: Documents of a short run.
 QUICK_DOCUMENTS = 300
-#: Stories of the made collection, words of each, and how often the sentence of the notice stands in it.
+#: Stories of the made collection, words of each, and sentences of the notice.
 STORIES, STORY_WORDS, SENTENCES = 300, 60, 80
 #: A pair of numbers of documents, the smaller one first.
 Pair = tuple[int, int]
 
 
 class Collection(NamedTuple):
-    """Texts, and what is known of a pair: "same text", "copy", "boilerplate only" or "unknown"."""
+    """Texts, and a judge of pairs: "same text", "copy", "boilerplate only" or "unknown"."""
 
     texts: list[str]
     judge: Callable[[Pair], str]
@@ -109,7 +109,7 @@ def load(name: str) -> Collection:
     if name in GROUPED:
         with gzip.open(path_of(name), "rt", encoding="utf-8") as lines:
             groups = [json.loads(line)["group"] for line in lines]
-    figures = [frozenset(filter(str.isdigit, text.split())) for text in known] if name == "reuters21578" else []
+    numbers = [frozenset(filter(str.isdigit, text.split())) for text in known] if name == "reuters21578" else []
 
     def judge(pair: Pair) -> str:
         one, other = pair
@@ -117,8 +117,8 @@ def load(name: str) -> Collection:
             return "same text"
         if groups:
             return "copy" if groups[one] == groups[other] else "boilerplate only"
-        if figures and min(len(figures[one]), len(figures[other])) >= 3:
-            common, every = figures[one] & figures[other], figures[one] | figures[other]
+        if numbers and min(len(numbers[one]), len(numbers[other])) >= 3:
+            common, every = numbers[one] & numbers[other], numbers[one] | numbers[other]
             return "boilerplate only" if 2 * len(common) < len(every) else "unknown"
         return "unknown"
 
@@ -179,14 +179,14 @@ def pairs(profile: Profile, texts: list[str]) -> set[Pair]:
 
 
 def row(name: str, collection: Collection, before: set[Pair], after: set[Pair]) -> list[str]:
-    """Return how many pairs there are of each kind, and what an option takes and adds."""
+    """Return the number of pairs of each kind, and of those that an option loses and gains."""
     now, lost = counted(collection, after), counted(collection, before - after)
     kinds = [now["boilerplate only"], now["same text"], now["copy"], lost["same text"], lost["copy"], lost["unknown"]]
     return [name, *(f"{count:,}" for count in (len(after), *kinds, len(after - before)))]
 
 
 def counted(collection: Collection, found: Iterable[Pair]) -> dict[str, int]:
-    """Return how many pairs there are of each kind."""
+    """Return the number of pairs of each kind."""
     counts = dict.fromkeys(("same text", "copy", "boilerplate only", "unknown"), 0)
     for pair in found:
         counts[collection.judge(pair)] += 1

@@ -3,11 +3,11 @@
     python -m benchmarks.consumers datasketch --step "one by one" --bands 9 --rows 13 ...
     python -m benchmarks.consumers bare ...
 
-`datasketch` is what others would write: kafka-python, word 3-shingles, MinHash, LSH in Redis, an alert for each
-document that met others, offsets committed once for each batch; plainly, as its documentation shows, or in the two
-ways of somebody who has tuned it. Nothing is verified, nothing expires, and a crash repeats or loses alerts. `bare`
-does no work at all: it polls, sends one record for each so many, and commits in a transaction, with the daemon's own
-client settings.
+`datasketch` is a plain consumer with that library: kafka-python, word 3-shingles, MinHash, LSH in Redis, an alert for
+each document with candidates, offsets committed once for each batch; as the documentation of the library shows, or
+tuned in two ways. Nothing is verified, nothing expires, and a crash repeats or loses alerts. `bare` computes nothing:
+it polls, sends one record for a number of records read, and commits in a transaction, with the client settings of the
+daemon.
 """
 
 import argparse
@@ -27,11 +27,11 @@ from streamdedup.similarity.lsh import Banding
 BATCH_RECORDS = 2_000
 #: Records of one batch of the peer: the default of the client.
 PEER_BATCH_RECORDS = 500
-#: Printed when the group has given partitions to the consumer.
+#: Printed when the consumer has partitions.
 AT_WORK = "at work"
 #: Longest wait for records, in milliseconds.
 POLL_MS = 500
-#: The bare loop sends one record for so many that it reads: about as many as Reuters gives alerts.
+#: Records read for each record that the bare loop sends: about as many as Reuters gives alerts.
 RECORDS_PER_ALERT = 40
 
 
@@ -83,7 +83,7 @@ def run_datasketch(arguments: argparse.Namespace) -> None:
 
 
 def run_bare(arguments: argparse.Namespace) -> None:
-    """Consume, produce and commit, and do nothing else."""
+    """Consume, produce and commit."""
     options = KafkaOptions(
         bootstrap_servers=arguments.kafka,
         group_id=arguments.group,

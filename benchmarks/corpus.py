@@ -1,8 +1,9 @@
-"""The documents of all benchmarks: Reuters-21578 where it is, otherwise the project's sample with variations.
+"""The documents of all benchmarks: Reuters-21578 if present, otherwise the project's sample with variations.
 
 Reuters is taken from ../shared/data/reuters21578.tar.gz beside the repository: the 19,043 articles that have a body.
-Whoever needs more gets further copies in which every letter and digit is another one, the same for all texts of a
-copy: lengths, words in common and near-duplicate pairs stay within a copy, and no two copies resemble each other.
+Beyond that come copies of all articles in which every letter and digit is replaced by another one, by the same rule
+within a copy: lengths, words in common and near-duplicate pairs stay within a copy, and no two copies resemble each
+other.
 """
 
 import random
@@ -16,7 +17,7 @@ from streamdedup.corpora import CorpusReader
 
 REUTERS = REPOSITORY.parent / "shared" / "data" / "reuters21578.tar.gz"
 SAMPLE = REPOSITORY / "streamdedup" / "sample"
-#: Documents made of the sample where no number is asked for: about as many as Reuters has.
+#: Documents made of the sample by default: about as many as Reuters has.
 SAMPLE_DOCUMENTS = 19_000
 #: Share of a variation's words (of its characters, where a text has no spaces) that are replaced. Two variations of
 #: one text are then far from being near-duplicates.
@@ -31,14 +32,14 @@ class Text(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """What a benchmark works on, and what to call it."""
+    """Documents of a benchmark, and the name of their collection."""
 
     name: str
     documents: list[Text]
 
     @property
     def texts(self) -> list[str]:
-        """The texts alone."""
+        """The texts without ids."""
         return [document.text for document in self.documents]
 
 
@@ -72,7 +73,7 @@ def in_other_letters(documents: list[Text]) -> Iterator[Text]:
 
 
 def _turned(by: int) -> dict[str, str]:
-    """Return what stands for each letter and digit when their alphabets are turned by so many places."""
+    """Return the replacement of each letter and digit when their alphabets are rotated by so many places."""
     alphabets = (string.ascii_lowercase, string.ascii_uppercase, string.digits)
     return {
         character: alphabet[(at + by) % len(alphabet)]

@@ -2,7 +2,7 @@
 
     python -m benchmarks.end_to_end [--quick] [--documents 57129] [--peer-documents 3000] [--rounds 3] [--redis PROGRAM]
 
-The input topic is filled beforehand; `benchmarks.world` says what counts. Contenders take turns, and the best round of
+The input topic is filled beforehand; `benchmarks.world` defines a round. Contenders take turns, and the best round of
 each counts. The peers get fewer documents, because they are slower; that their index stays small is to their advantage.
 """
 
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def contenders(world: World) -> list[tuple[Entry, Banding | None]]:
-    """Return all of them, with their bands if they have any."""
+    """Return all contenders, with their bands if they have any."""
     found: list[tuple[Entry, Banding | None]] = [
         (Entry("bare loop", "all", lambda job: [world.consumer(job, "bare")]), None),
         (Entry(OURS, "all", lambda job: [world.daemon(job)]), default_banding()),
@@ -57,7 +57,7 @@ def contenders(world: World) -> list[tuple[Entry, Banding | None]]:
 
 
 def peer(world: World, step: str, banding: Banding) -> Make:
-    """Return what makes a consumer with datasketch."""
+    """Return a factory of a consumer with datasketch."""
     more = ["--step", step, "--bands", str(banding.bands), "--rows", str(banding.rows)]
     return lambda job: [world.consumer(job, "datasketch", *more)]
 
@@ -97,7 +97,7 @@ def rates(names: list[tuple[str, Banding | None]], best: list[Round], ours: Roun
 
 
 def processes(names: list[tuple[str, Banding | None]], best: list[Round]) -> report.Table:
-    """Return the table of what each process needs for a document."""
+    """Return the table of the processor time of each process for a document."""
     rows = []
     for (name, banding), one in zip(names, best, strict=True):
         used = [f"{us:,.0f}" for us in one.cpu_us.values()]

@@ -1,9 +1,9 @@
-"""What a document costs as the index grows: processor time of Redis and of the client, memory, for both bucket layouts.
+"""Costs of a document as the index grows: processor time of Redis and of the client, memory, for both bucket layouts.
 
     python -m benchmarks.growth [--quick] [--large] [--sizes 100000 300000 1000000 3000000] [--redis PROGRAM]
 
 The index stage alone, without Kafka. The documents are the articles of the collection again and again. Copy k has the
-shingle hashes of the first, each exclusive-or a number of its own: the similarities within a copy are those of the
+shingle hashes of the first, each exclusive-or a number of the copy: the similarities within a copy are those of the
 articles, and no two copies resemble each other. Signatures, band keys, index entries, candidates and claims follow
 from the hashes as they do for any text. The last documents before each size are measured, the others only fill the
 index. ``--large`` goes on to 10,000,000 documents. Sizes for which the memory of the machine is too small are left
@@ -37,20 +37,20 @@ LARGE = 10_000_000
 #: Documents before each size that are measured.
 MEASURED = 20_000
 #: Documents that are prepared at once, while those before are indexed.
-PORTION = 10_000
+CHUNK = 10_000
 #: Name of the rows without an index.
 BARE = "bare commands"
 #: Documents of one pipeline of bare commands.
 BARE_DOCUMENTS = 500
 #: Share of the available memory that an index may take.
 MEMORY_SHARE = 0.8
-#: Makes a number of its own for each copy: an odd factor, so that no two numbers below 2^32 come to the same.
+#: Factor of the number of a copy; odd, so that different numbers below 2^32 have different products.
 SPREAD = 0x9E3779B1
 
 
 @dataclass(frozen=True)
 class Point:
-    """What the last documents before a size cost.
+    """Costs of the last documents before a size.
 
     Attributes:
         layout: Bucket layout.
@@ -77,7 +77,7 @@ class Member(NamedTuple):
 
 
 class CopyShingler:
-    """Stands in for the shingler of a detector: the text of a document is the number of its copy and of its article.
+    """Replaces the shingler of a detector: the text of a document is the number of its copy and of its article.
 
     Args:
         articles: Shingles of all articles.
@@ -122,7 +122,7 @@ def main() -> None:
             index = stack.enter_context(index_on(server.url, **{"redis.bucket_layout": layout}))
             index.detector._shingler = shingler  # type: ignore[assignment]  # noqa: SLF001  it has the one method used here
             name = servers.name_of_redis(client)
-            growth = Growth(index, client, server.pid, layout, len(texts.documents))
+            growth = IndexGrowth(index, client, server.pid, layout, len(texts.documents))
             for point in growth.points(arguments.sizes):
                 points.append(point)
                 print(point, file=sys.stderr, flush=True)
@@ -210,7 +210,7 @@ class BareGrowth:
         self._filled = size
 
 
-class Growth:
+class IndexGrowth:
     """Fills one index.
 
     Args:
@@ -247,20 +247,20 @@ class Growth:
 
     def _fill(self, size: int) -> None:
         """Index documents until there are so many; the next ones are prepared meanwhile."""
-        firsts = range(self._filled, size, PORTION)
+        firsts = range(self._filled, size, CHUNK)
         with ThreadPoolExecutor(max_workers=1) as thread:
-            made = [thread.submit(self._prepare, first, min(first + PORTION, size)) for first in firsts[:1]]
+            made = [thread.submit(self._prepare, first, min(first + CHUNK, size)) for first in firsts[:1]]
             for at in range(len(firsts)):
                 batches = made.pop().result()
                 made = [
-                    thread.submit(self._prepare, first, min(first + PORTION, size)) for first in firsts[at + 1 : at + 2]
+                    thread.submit(self._prepare, first, min(first + CHUNK, size)) for first in firsts[at + 1 : at + 2]
                 ]
                 for batch in batches:
                     self._index.index(batch)
         self._filled = size
 
     def _measure(self, size: int) -> Point:
-        """Index the documents up to a size, and tell what they cost."""
+        """Index the documents up to a size, and return their costs."""
         count = size - self._filled
         batches = self._prepare(self._filled, size)
         server_s, client_s, begun_s = servers.cpu_s(self._pid), time.process_time(), time.monotonic()
@@ -280,7 +280,7 @@ class Growth:
 
 
 def available_bytes() -> float:
-    """Return how much memory the machine can still give; infinite where the system does not tell."""
+    """Return the available memory of the machine; infinite where the system does not report it."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -33,9 +33,9 @@ OURS, BARE = "streamdedup", "bare loop"
 RATES = (20, 1_000, 3_500)
 #: Seconds of each run that are not counted.
 WARM_S = 3.0
-#: A near-duplicate follows its original after so many seconds.
+#: Seconds between a near-duplicate and its original.
 LAG_S = 1.0
-#: Shortest text taken, in characters, so that a few words more leave it a near-duplicate.
+#: Shortest text, in characters: a few words more keep it a near-duplicate.
 LEAST_CHARACTERS = 300
 #: By the highest rate: one document of so many is a near-duplicate. In Reuters it is one of 40; more of them at low
 #: rates, for the sake of the 99th percentile.
@@ -46,7 +46,7 @@ LEAST_ALERTS = 400
 
 @dataclass(frozen=True)
 class Contender:
-    """A name, what makes its process, and what tells that it reads."""
+    """A name, a factory of its process, and a check that the process reads."""
 
     name: str
     make: Callable[[Job], ManagedProcess]
@@ -66,7 +66,7 @@ class Measured:
         p99_ms: 99 of 100 alerts took no longer.
         longest_ms: The slowest.
         late_p99_ms: How late the producer was, 99 of 100 records; part of the times above.
-        others_share: Share of the machine that other programs took meanwhile, 0 to 1.
+        others_share: Share of the machine used by other programs, 0 to 1.
     """
 
     name: str
@@ -102,7 +102,7 @@ class End(ManagedProcess):
         ]
 
     def is_ready(self) -> bool:
-        """Tell whether it is connected."""
+        """Return whether the process is connected."""
         return load.READY in self.log_path.read_text(encoding="utf-8")
 
     def result(self, deadline_s: float) -> Any:

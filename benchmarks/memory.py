@@ -2,10 +2,9 @@
 
     python -m benchmarks.memory [--quick] [--documents 0] [--redis PROGRAM]
 
-What the server says it has allocated (`used_memory`) after all documents, less what it had before: for ours records,
-buckets, claims, fences and times to live, after every batch was finished as after its commit. The server's tables
-grow by doubling, so the figure depends on the number of documents. The peer keeps band values and ids: no signature
-to verify with, no position, and nothing that expires.
+The growth of `used_memory` of the server: for streamdedup index entries, buckets, claims, fences and times to live,
+after every batch was finished as after its commit. The server's tables grow by doubling, so the result depends on the
+number of documents. The peer keeps band values and ids: no signature to verify with, no position, no expiry.
 """
 
 import argparse
@@ -108,7 +107,7 @@ def fill_peer(url: str, banding: Banding, options: dict[str, Any], names: list[A
 
 
 def show(arguments: argparse.Namespace, setting: dict[str, Any], sizes: list[tuple[str, Banding, float]]) -> None:
-    """Print and write everything; ratios are to ours with the same bands and the default settings."""
+    """Print and write everything; ratios are to streamdedup with the same bands and the default settings."""
     ours = {banding: size for name, banding, size in sizes if name == "streamdedup"}
     columns = ["", "bands x rows", "bytes a document", "times ours with the same bands"]
     rows = [[name, str(one), f"{size:,.0f}", f"{size / ours[one]:.1f}"] for name, one, size in sizes]

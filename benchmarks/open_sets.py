@@ -1,4 +1,4 @@
-"""The open sets that quality is measured on: whatever lies in a folder, or the project's sample where there is none.
+"""The open sets that quality is measured on: the files of a folder, or the project's sample where there is none.
 
 A set is a file NAME.jsonl.gz or an archive of Reuters-21578. Texts that are short as a rule are compared by both
 profiles, long ones as articles.

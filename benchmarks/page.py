@@ -1,11 +1,11 @@
-"""Renew the tables of docs/performance.md and docs/quality.md from what the benchmarks have left in build/bench.
+"""Rewrite the tables of docs/performance.md and docs/quality.md from the results in build/bench.
 
     python -m benchmarks.page [performance] [quality]
 
 Both unless one is named.
 
-A table stands between `<!-- bench: NAME.TABLE -->` and `<!-- end of bench -->`; `NAME.setting` is what was measured
-on, and how. Results of a quick run are refused: they are worth little.
+A table is between `<!-- bench: NAME.TABLE -->` and `<!-- end of bench -->`; `NAME.setting` describes machine, servers
+and parameters. Results of a quick run are refused: they say little.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""Where the benchmarks find and leave things."""
+"""Folders and pages of the benchmarks."""
 
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-#: Where each benchmark leaves its results, as NAME.json.
+#: Results of the benchmarks, as NAME.json.
 RESULTS = REPOSITORY / "build" / "bench"
 #: The page that shows most of them.
 PAGE = REPOSITORY / "docs" / "performance.md"

@@ -2,8 +2,8 @@
 
     python -m benchmarks.quality [--quick] [--data FOLDER] [--no-daemon] [NAME ...]
 
-Every set of the folder is compared at the thresholds 0.8 and 0.5; the truth is an exact join. Then a daemon, on servers
-of its own, works through the same documents, and its pairs are held against those found in memory. `--quick` takes the
+Every set of the folder is compared at the thresholds 0.8 and 0.5; the truth is an exact join. Then a daemon on
+private servers processes the same documents, and its pairs are compared with those found in memory. `--quick` takes the
 project's sample instead, at one threshold.
 """
 
@@ -26,9 +26,9 @@ from streamdedup.settings import Profile
 from streamdedup.wire import decode_alert
 
 THRESHOLDS = (0.8, 0.5)
-#: Values of `exact_limit` that are set beside each other, for sets in which the first leaves many pairs to estimates.
+#: Values of `exact_limit` to compare, for sets in which the first leaves many pairs to estimates.
 EXACT_LIMITS = ("512", "2048", "8192", "none")
-#: What each profile says in a settings file.
+#: Keys of each profile in a settings file.
 KEYS = {"articles": {}, "reviews": {"shingle_unit": "char"}}
 
 
@@ -112,7 +112,7 @@ def _evaluated(one: Set, name: str, threshold: float, **keys: object) -> Measure
 
 
 def _with_daemon(world: World, one: Set, found: Measured) -> Measured:
-    """Let a daemon work through the set, and hold its pairs against those found in memory."""
+    """Run a daemon over the set, and compare its pairs with those found in memory."""
     keys = KEYS[found.profile] | {"threshold": found.threshold}
     alerts = world.alerts(one.name, lambda job: [world.daemon(job, profile=keys)])
     alerted: Counter[tuple[str, ...]] = Counter()
@@ -120,11 +120,11 @@ def _with_daemon(world: World, one: Set, found: Measured) -> Measured:
         alert = decode_alert(value).alert
         alerted.update(tuple(sorted((alert.document_id, match.id))) for match in alert.matches)
     ids, pairs = found.evaluation.ids, found.evaluation.findings.pairs
-    ours = Counter(
+    scanned = Counter(
         tuple(sorted((ids[left], ids[right])))
         for left, right in zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)
     )
-    differing = ((alerted - ours) + (ours - alerted)).total()
+    differing = ((alerted - scanned) + (scanned - alerted)).total()
     return replace(found, daemon_pairs=alerted.total(), differing=differing)
 
 

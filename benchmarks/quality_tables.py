@@ -1,4 +1,4 @@
-"""What `benchmarks.quality` measures, and its tables."""
+"""The measurements of `benchmarks.quality`, and their tables."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from benchmarks.report import Table
 from streamdedup.cli.rendering.scores import Evaluation, as_object
 from streamdedup.evaluation.scores import Rate, Scores
 
-#: Pairs from which on a set has a line of its own; the others are pooled.
+#: Least pairs of a set with a line of its own; the others are pooled.
 ENOUGH_PAIRS = 100
 #: Bytes of a value of a sketch.
 VALUE_BYTES = 4
@@ -24,9 +24,9 @@ class Measured:
         name: Name of the set.
         profile: Name of the profile.
         threshold: The threshold.
-        evaluation: What was found, and how good it is.
-        daemon_pairs: Pairs that the daemon alerted, repetitions included; None where none was asked.
-        differing: Pairs that one of the two found and the other did not, or that were alerted twice.
+        evaluation: Findings and scores.
+        daemon_pairs: Pairs alerted by the daemon, repetitions included; None without a daemon.
+        differing: Pairs that only one of the two found, or that were alerted twice.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Measured:
 
     @property
     def sketch_bytes(self) -> int:
-        """Mean size of what is kept of a document for comparing it."""
+        """Mean size of the stored sketch of a document."""
         options, counts = self.evaluation.options, self.evaluation.shingle_counts
         if options.exact_limit is not None:
             counts = np.where(counts > options.exact_limit, options.permutations, counts)
@@ -101,7 +101,7 @@ def _share(rate: Rate) -> str:
 
 
 def _whole(measured: Sequence[Measured]) -> Table:
-    """Return what was found of everything, and why the rest was not."""
+    """Return recall and precision of all pairs, and the reasons of missed ones."""
     rows = []
     for one in measured:
         scores = one.evaluation.scores
@@ -126,7 +126,7 @@ def _whole(measured: Sequence[Measured]) -> Table:
 
 
 def _daemon(measured: Sequence[Measured]) -> Table:
-    """Return whether the daemon found the same."""
+    """Return the pairs of the daemon beside those of a scan."""
     rows = []
     for one in measured:
         if one.daemon_pairs is not None:
@@ -137,7 +137,7 @@ def _daemon(measured: Sequence[Measured]) -> Table:
 
 
 def limits(limited: Sequence[Limited]) -> Table:
-    """Return what other values of `exact_limit` bring and cost."""
+    """Return recall and cost of other values of `exact_limit`."""
     rows = []
     for limit, one in limited:
         scores, speed = one.evaluation.scores, one.evaluation.documents_per_second

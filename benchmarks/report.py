@@ -1,4 +1,4 @@
-"""What every benchmark says about itself, its tables on the screen, and its results as JSON."""
+"""The report of a benchmark: its setting, its tables on the screen, and its results as JSON."""
 
 import argparse
 import importlib.metadata
@@ -13,12 +13,12 @@ from typing import Any
 from benchmarks.places import REPOSITORY, RESULTS
 from streamdedup import __version__
 
-#: Packages whose versions matter to a figure.
+#: Packages whose versions affect a measurement.
 PACKAGES = ("numpy", "kafka-python", "redis", "hiredis", "crc32c", "msgspec", "datasketch", "rensa")
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """Return a command line with what all benchmarks understand.
+    """Return a command line with the options of all benchmarks.
 
     Args:
         description: The benchmark's docstring, of which the first line is shown.
@@ -55,14 +55,14 @@ class Table:
 
 @dataclass
 class Report:
-    """What a benchmark found.
+    """Result of a benchmark.
 
     Attributes:
         name: Name of the benchmark and of its file.
-        quick: Whether it was the short form, whose figures are worth little.
-        setting: What was measured on, and how.
-        results: The figures, as they were measured.
-        tables: The figures to read, by the name under which a page can show them.
+        quick: The short form was run, whose numbers say little.
+        setting: Machine, servers and parameters.
+        results: The numbers, as measured.
+        tables: The numbers as tables, by the name that pages use.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Report:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures were measured on; the load is that of the last minute, ours included."""
+    """Return a description of the machine; the load is that of the last minute, the benchmark included."""
     return {
         "processor": _first_after("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
@@ -110,7 +110,7 @@ def machine() -> dict[str, Any]:
 
 
 def _memory() -> str | None:
-    """Return how much memory the machine has."""
+    """Return the memory of the machine."""
     total = _first_after("/proc/meminfo", "MemTotal")
     return total and f"{int(total.split()[0]) / 2**20:.0f} GiB"
 

@@ -1,10 +1,10 @@
-"""More daemons, and Redis on more servers, Kafka to Kafka; and what a core for each process would give.
+"""More daemons, and Redis on more servers, Kafka to Kafka; and the speed with a core for each process.
 
     python -m benchmarks.scale [--quick] [--documents 114258] [--rounds 2] [--redis PROGRAM]
 
 One daemon, two daemons that share the partitions, and one and two daemons whose index is spread over two masters of a
 Redis cluster. There are so many documents that the beginning and the end, when not all processes are at work, hardly
-count. `benchmarks.world` says what counts. On a machine with fewer cores than processes the processes share them, so
+count. `benchmarks.world` defines a round. On a machine with fewer cores than processes the processes share them, so
 that more of them are hardly faster. The processor time of each tells what they could do on a machine with a core each.
 """
 
@@ -19,7 +19,7 @@ from tests.redis_sets import redis_cluster
 
 
 class Setup(NamedTuple):
-    """How many daemons, and how many masters of Redis."""
+    """Numbers of daemons and of masters of Redis."""
 
     daemons: int
     masters: int
@@ -30,7 +30,7 @@ class Setup(NamedTuple):
 
 
 SETUPS = (Setup(1, 1), Setup(2, 1), Setup(1, 2), Setup(2, 2))
-#: What is computed besides, from the processor times of the nearest that was measured.
+#: Setups whose speed is computed from the processor times of the nearest measured setup.
 FURTHER = (Setup(4, 1), Setup(4, 2), Setup(8, 4))
 
 
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def maker(world: World, setup: Setup) -> Any:
-    """Return what makes the daemons."""
+    """Return a factory of the daemons."""
 
     def make(job: Job) -> list[Any]:
         return [world.daemon(job, on_cluster=setup.masters > 1) for _ in range(setup.daemons)]
@@ -89,7 +89,7 @@ def rates(best: dict[Setup, Round]) -> report.Table:
 
 
 class Capacity(NamedTuple):
-    """What a setup could do with a core for each process, in documents a second.
+    """Speed of a setup with a core for each process, in documents a second.
 
     Attributes:
         daemons: All daemons, if they never wait.
@@ -120,7 +120,7 @@ class Capacity(NamedTuple):
 
 
 def capacity(setup: Setup, measured: Round) -> Capacity:
-    """Return what a setup could do, from processor times that were measured.
+    """Return the speed of a setup, from measured processor times.
 
     Args:
         setup: The setup.
@@ -136,7 +136,7 @@ def capacity(setup: Setup, measured: Round) -> Capacity:
 
 
 def cores(best: dict[Setup, Round]) -> report.Table:
-    """Return the table of what a core for each process would give."""
+    """Return the table of speeds with a core for each process."""
     rows = []
     for setup in (*SETUPS, *FURTHER):
         nearest = best[Setup(min(setup.daemons, 2), min(setup.masters, 2))]

@@ -1,10 +1,10 @@
-"""Texts to shingles in each script, on one core: what a character, an octet, a shingle and a document cost.
+"""Texts to shingles in each script, on one core: cost of a character, an octet, a shingle and a document.
 
     python -m benchmarks.scripts [--quick] [--documents 500] [--characters 800] [--rounds 9]
 
 Texts are made of small vocabularies drawn at random from the letters of a script, all of the same number of characters;
-beside them collections of ../shared/data, where they are there. Rounds go round all scripts, and the best of each
-counts, in processor time, so that what else runs on the machine matters little.
+beside them the collections of ../shared/data that exist. All scripts take turns, and the best round of each counts,
+in processor time, so that other programs matter little.
 """
 
 import argparse
@@ -32,18 +32,18 @@ COLLECTIONS = {
 }
 #: Words in a vocabulary.
 WORDS = 2_000
-#: What is measured, by what a shingle is made of.
+#: Options of the shingles, by name.
 OPTIONS = {"words": ShingleOptions(), "characters": ShingleOptions(unit="char", size=5)}
 
 
 class Script(NamedTuple):
-    """How texts of a script are made.
+    """Recipe of the texts of a script.
 
     Attributes:
-        letters: What words are made of.
-        marks: What may follow a letter.
+        letters: Letters of words.
+        marks: Marks that may follow a letter.
         marked: Share of the letters that a mark follows.
-        gap: What stands between words.
+        gap: Separator of words.
         shortest: Letters of the shortest word.
         longest: Letters of the longest one.
     """
@@ -62,7 +62,7 @@ def letters(*ranges: tuple[int, int]) -> str:
     return "".join(c for c in points if unicodedata.category(c)[0] == "L" and unicodedata.is_normalized("NFKC", c))
 
 
-#: The first one is what the others are compared with.
+#: The first one is the basis of comparison.
 SCRIPTS = {
     "Latin, English letters": Script(letters((0x61, 0x7A))),
     "Latin, accents": Script(letters((0x61, 0x7A), (0xE0, 0xFF))),
@@ -81,13 +81,13 @@ SCRIPTS = {
 
 
 class Timing(NamedTuple):
-    """What a set of texts took.
+    """Cost of a set of texts.
 
     Attributes:
         seconds: Processor time of the best round.
-        characters: Of all texts.
-        octets: Of all texts, in UTF-8.
-        shingles: Of all texts, distinct within each.
+        characters: Characters of all texts.
+        octets: Octets of all texts in UTF-8.
+        shingles: Shingles of all texts, distinct within each.
         documents: Number of texts.
     """
 
@@ -159,7 +159,7 @@ def mixed(scripts: list[list[str]]) -> list[str]:
 
 
 def collections(documents: int) -> dict[str, list[str]]:
-    """Return the first texts of each collection that is there, by what it is called."""
+    """Return the first texts of each collection that exists, by name."""
     found = {}
     for name, called in COLLECTIONS.items():
         path = DATA / f"{name}.jsonl.gz"
@@ -183,7 +183,7 @@ def measure(shingler: Shingler, texts: dict[str, list[str]], rounds: int) -> dic
 
 
 def table(title: str, timings: dict[str, Timing]) -> report.Table:
-    """Return what each cost, and how that compares with the first."""
+    """Return the cost of each, also as a multiple of the first."""
     first = next(iter(timings.values()))
     columns = [title, "ns a character", "ns an octet", "ns a shingle", "µs a document"]
     columns += ["times Latin, a character", "an octet"]

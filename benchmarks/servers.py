@@ -1,4 +1,4 @@
-"""Servers of the benchmarks' own, and what is needed to look at them while they work."""
+"""Private servers of the benchmarks, and readings of their state."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from streamdedup.kafka.producer import Feeder
 from streamdedup.testing.kafka import KAFKA_VERSION, KafkaServer
 from tests.servers import kafka_jars
 
-#: The Redis server that is taken where it is installed; else the one in the wheel.
+#: The Redis server program, if installed; else that of the wheel.
 REDIS_PROGRAM = "redis-server"
 
 
@@ -45,12 +45,12 @@ def make_kafka() -> KafkaServer:
 
 
 def name_of_kafka() -> str:
-    """Return what the broker is."""
+    """Return name and version of the broker."""
     return f"Apache Kafka {KAFKA_VERSION}, one node"
 
 
 def name_of_redis(client: "redis.Redis") -> str:
-    """Return what the server says it is."""
+    """Return name and version of the server."""
     info: dict[str, Any] = client.info("server")
     if "valkey_version" in info:
         return f"Valkey {info['valkey_version']}"
@@ -69,7 +69,7 @@ def used_bytes(client: "redis.Redis") -> int:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the processor time that a process and its threads have used, in seconds; 0 where the system hides it."""
+    """Return the processor time of a process and its threads, in seconds; 0 where the system hides it."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
@@ -78,7 +78,7 @@ def cpu_s(pid: int) -> float:
 
 
 def busy_s() -> float:
-    """Return the processor time that everything on the machine has used, in seconds; 0 where the system hides it."""
+    """Return the processor time of all processes of the machine, in seconds; 0 where the system hides it."""
     try:
         fields = Path("/proc/stat").read_text(encoding="utf-8").partition("\n")[0].split()[1:9]
     except OSError:

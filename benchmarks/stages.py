@@ -83,7 +83,7 @@ def measured(url: str, client: "redis.Redis", layout: str, documents: list[corpu
 
 
 def server_cpu_s(client: "redis.Redis") -> float:
-    """Return the processor time that the server has used, in seconds."""
+    """Return the processor time of the server, in seconds."""
     cpu: dict[str, Any] = client.info("cpu")
     return float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
 

@@ -2,10 +2,10 @@
 
     python -m benchmarks.store [--quick] [--documents 0] [--peer-documents 1000] [--rounds 3] [--redis PROGRAM]
 
-Signatures are made beforehand and not timed. Ours does what the daemon's index stage does: records put, buckets
-entered and read, candidates compared, pairs claimed, the batch finished. The peers look up and insert, and verify
-nothing. Contenders take turns, each on an empty server, and the best round of each counts. The peers get fewer
-documents, because they are slower.
+Signatures are made beforehand and not timed. streamdedup runs the index stage of the daemon: it inserts entries,
+inserts into buckets and looks up, compares candidates, claims pairs and finishes the batch. The peers look up and
+insert, and verify nothing. Contenders take turns, each on an empty server, and the best round of each counts. The peers
+get fewer documents, because they are slower.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from streamdedup.similarity.lsh import Banding
 
 @dataclass(frozen=True)
 class Round:
-    """What one round took, and what it used: processor time in microseconds for each document."""
+    """Duration of one round, and its processor time in microseconds for each document."""
 
     documents: int
     seconds: float
@@ -35,7 +35,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Contender:
-    """A name, its bands, whether its user learns who is similar, how many documents it gets, and how to run it."""
+    """A name, its bands, whether it reports similar documents, its number of documents, and a function to run it."""
 
     name: str
     banding: Banding
@@ -52,16 +52,18 @@ def main() -> None:
     with ExitStack() as stack:
         server = stack.enter_context(servers.make_redis(arguments.redis))
         client = stack.enter_context(redis.Redis.from_url(server.url))
-        entered = [ours(server.url, texts.documents, banding) for banding in (default_banding(), peers.own_banding())]
-        entered += peers_of(server.url, few)
-        rounds = measure(client, entered, arguments.rounds)
+        contenders = [
+            ours(server.url, texts.documents, banding) for banding in (default_banding(), peers.own_banding())
+        ]
+        contenders += peers_of(server.url, few)
+        rounds = measure(client, contenders, arguments.rounds)
         setting = {
             "documents": f"{texts.name}: {len(texts.documents):,}, for the peers the first {len(few):,}",
             "server": servers.name_of_redis(client),
             "batch": BATCH_DOCUMENTS,
             "rounds": arguments.rounds,
         }
-    show(arguments, setting, entered, rounds)
+    show(arguments, setting, contenders, rounds)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -80,7 +82,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def ours(url: str, documents: list[corpus.Text], banding: Banding) -> Contender:
-    """Return our index stage."""
+    """Return the index stage of the daemon."""
 
     def run(start: Callable[[], Any]) -> None:
         with index_on(url, bands=banding.bands, rows=banding.rows) as index:
@@ -93,7 +95,7 @@ def ours(url: str, documents: list[corpus.Text], banding: Banding) -> Contender:
 
 
 def peers_of(url: str, documents: list[corpus.Text]) -> list[Contender]:
-    """Return datasketch as it is used, with its bands and with ours, and its insertion alone."""
+    """Return datasketch with its own bands and with those of the daemon, and its insertion alone."""
     ids = [document.id for document in documents]
     signed = peers.sign(document.text for document in documents)
 
@@ -112,11 +114,11 @@ def peers_of(url: str, documents: list[corpus.Text]) -> list[Contender]:
     return [*found, *(contender("inserts only", peers.insert_all, one, looks_up=False) for one in bandings)]
 
 
-def measure(client: "redis.Redis", entered: list[Contender], rounds: int) -> list[list[Round]]:
+def measure(client: "redis.Redis", contenders: list[Contender], rounds: int) -> list[list[Round]]:
     """Run all contenders in turns; return the rounds of each."""
-    found: list[list[Round]] = [[] for _ in entered]
+    found: list[list[Round]] = [[] for _ in contenders]
     for _ in range(rounds):
-        for contender, own in zip(entered, found, strict=True):
+        for contender, own in zip(contenders, found, strict=True):
             own.append(measured(client, contender))
     return found
 
@@ -136,19 +138,19 @@ def measured(client: "redis.Redis", contender: Contender) -> Round:
 
 
 def server_cpu_s(client: "redis.Redis") -> float:
-    """Return the processor time that the server has used, in seconds."""
+    """Return the processor time of the server, in seconds."""
     cpu: dict[str, Any] = client.info("cpu")
     return float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
 
 
 def show(
-    arguments: argparse.Namespace, setting: dict[str, Any], entered: list[Contender], rounds: list[list[Round]]
+    arguments: argparse.Namespace, setting: dict[str, Any], contenders: list[Contender], rounds: list[list[Round]]
 ) -> None:
     """Print and write everything."""
     best = [max(own, key=lambda one: one.documents_per_s) for own in rounds]
     columns = ["", "bands x rows", "finds at 0.8", "documents/s", "times slower", "client, µs", "Redis, µs"]
     rows, results = [], []
-    for contender, one, own in zip(entered, best, rounds, strict=True):
+    for contender, one, own in zip(contenders, best, rounds, strict=True):
         ratio = best[0].documents_per_s / one.documents_per_s
         chance = f"{contender.banding.probability(peers.THRESHOLD):.2f}" if contender.looks_up else "nothing"
         cells = [

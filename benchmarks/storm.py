@@ -1,9 +1,9 @@
-"""What a storm of near-copies costs, Kafka to Kafka: one daemon with its default settings on four streams.
+"""Cost of a storm of near-copies, Kafka to Kafka: one daemon with its default settings on four streams.
 
     python -m benchmarks.storm [--quick] [--documents 100000] [--rounds 1] [--redis PROGRAM]
 
 A storm is one text, or one text with small changes, that arrives again and again: every document of it is a
-near-duplicate of all before. `benchmarks.world` defines the counts.
+near-duplicate of all before. `benchmarks.world` defines a round.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from benchmarks.world import Entry, Round, World, arguments_of, best_of, in_turn
 
 #: Words of each text, and words to choose from.
 WORDS, VOCABULARY = 150, 20_000
-#: The stream that the others are compared with.
+#: The stream of comparison.
 ORDINARY = "ordinary: nothing in common"
 COPIES = "copies: one text"
 
@@ -62,7 +62,7 @@ def words(rng: random.Random, count: int) -> list[str]:
 
 
 def ordinary(rng: random.Random) -> Iterator[str]:
-    """Yield texts that have nothing to do with each other, for ever."""
+    """Yield unrelated texts, for ever."""
     while True:
         yield " ".join(words(rng, WORDS))
 

@@ -4,8 +4,8 @@
 
 Every contender gets the same texts in the same batches in the same run, in turns, and its best round counts. All make
 word 3-shingles of the same tokens: NFKC, case folding, runs of letters and digits (for the peers one regular
-expression, which is right for most scripts only). rensa is fed lists, which is cheaper than sets, and since neither
-peer gives out band keys, both borrow ours. `rensa, rho` samples positions of a text instead of reading all of its
+expression, which is right for most scripts only). rensa gets lists, which is cheaper than sets. Neither peer returns
+band keys, so both use those of streamdedup. `rensa, rho` samples positions of a text instead of reading all of its
 shingles, so it computes something cheaper than the MinHash signature of a set.
 """
 
@@ -92,7 +92,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def streamdedup(banding: Banding) -> Contender:
-    """Return ours: normalised word shingles, signatures and band keys."""
+    """Return streamdedup: normalised word shingles, signatures and band keys."""
     shingler = Shingler(ShingleOptions(unit="word", size=peers.SHINGLE_SIZE))
     family = HashFamily(banding.permutations)
 
@@ -136,7 +136,7 @@ def with_datasketch(banding: Banding) -> Contender:
 
 
 def in_python(banding: Banding, sign: Callable[[list[list[str]]], Any], rows: Callable[[Any], list[Any]]) -> Contender:
-    """Return a contender that makes shingles in Python and hands them to a library, whose rows get band keys."""
+    """Return a contender that makes shingles in Python, signs by a library, and computes band keys of its rows."""
 
     def run(texts: list[str]) -> Timing:
         start = time.perf_counter()

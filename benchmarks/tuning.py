@@ -1,8 +1,8 @@
-"""What single settings do to the daemon's speed, Kafka to Kafka.
+"""Effect of single settings on the speed of the daemon, Kafka to Kafka.
 
     python -m benchmarks.tuning [--quick] [--documents 38086] [--rounds 2] [--redis PROGRAM]
 
-Each row differs from the first in what it names; `benchmarks.world` says what counts. Rows take turns, and the best
+Each row differs from the first in the named settings; `benchmarks.world` defines a round. Rows take turns, and the best
 round of each counts.
 """
 
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def daemon(world: World, kafka: Mapping[str, Any], profile: Mapping[str, Any]) -> Make:
-    """Return what makes one daemon with these keys."""
+    """Return a factory of one daemon with these keys."""
     return lambda job: [world.daemon(job, kafka, profile)]
 
 

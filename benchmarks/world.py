@@ -1,7 +1,7 @@
-"""A broker, a Redis server, filled topics, and a clock on whoever works through them.
+"""A broker, a Redis server, filled topics, and a clock for the consumers of the topics.
 
-A consumer is started as a process of its own, and its committed offsets are looked at twenty times a second: a round
-lasts from the first commit seen to the last, so that starting up does not count.
+A consumer is started as a process of its own, and its committed offsets are read twenty times a second: a round
+lasts from the first commit seen to the last, so that the start does not count.
 """
 
 import argparse
@@ -29,11 +29,11 @@ from tests.servers import fresh_name, read_topic
 
 #: Partitions of each topic.
 PARTITIONS = 4
-#: Between two looks at the committed offsets, in seconds.
+#: Pause between two readings of the committed offsets, in seconds.
 LOOK_S = 0.05
 #: Longest wait for a further commit, in seconds.
 PATIENCE_S = 60.0
-#: The daemon's settings: servers, names and a port, and what is to differ from the defaults.
+#: The daemon's settings: servers, names and a port, and the keys that differ from the defaults.
 SETTINGS = """\
 [kafka]
 bootstrap_servers = "{kafka}"
@@ -53,15 +53,15 @@ topics = ["{topic}"]
 
 
 @dataclass(frozen=True)
-class Look:
-    """What is seen at one moment.
+class Reading:
+    """One reading of the counters.
 
     Attributes:
-        at_s: When.
+        at_s: Time of the reading.
         committed: Documents committed until then.
-        cpu_s: Processor time that each process has used until then.
-        others_s: Processor time that everybody else on the machine has used until then.
-        stages_s: Time that the daemon has spent in each stage until then.
+        cpu_s: Processor time of each process until then.
+        others_s: Processor time of all other processes of the machine until then.
+        stages_s: Time of the daemon in each stage until then.
     """
 
     at_s: float
@@ -77,11 +77,11 @@ class Round:
 
     Attributes:
         documents: Documents committed in that time.
-        seconds: How long it took.
-        documents_per_s: The one by the other.
+        seconds: Duration.
+        documents_per_s: Documents by duration.
         cpu_us: Processor time for each document, by process, in microseconds.
         stages_us: Time of the daemon's stages for each document, in microseconds.
-        others_share: What other programs took of the machine meanwhile, 0 to 1.
+        others_share: Share of the machine used by other programs, 0 to 1.
         alerts: Records in the output at the end, those before the first commit seen included.
     """
 
@@ -94,8 +94,8 @@ class Round:
     alerts: int
 
     @classmethod
-    def between(cls, first: Look, last: Look, alerts: int) -> "Round":
-        """Return what happened between two looks."""
+    def between(cls, first: Reading, last: Reading, alerts: int) -> "Round":
+        """Return the difference of two readings."""
         count, seconds = last.committed - first.committed, last.at_s - first.at_s
         return cls(
             count,
@@ -110,7 +110,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Job:
-    """What a contender is to work on: a filled topic, and names that nothing else has."""
+    """Work of a contender: a filled topic, and unique names."""
 
     topic: str
     group: str
@@ -133,7 +133,7 @@ class Consumer(ManagedProcess):
         return [sys.executable, "-W", "ignore", "-m", "benchmarks.consumers", *self._arguments]
 
     def is_ready(self) -> bool:
-        """Tell that there is nothing to wait for."""
+        """Return True: nothing has to be awaited."""
         return self.is_running()
 
 
@@ -167,7 +167,7 @@ class World:
 
     def __init__(self, stack: ExitStack, redis_program: str | None) -> None:
         forget_settings()
-        # The consumers run in folders of their own, and must find the code that is measured here.
+        # The consumers run in other folders, and must find the measured code.
         os.environ["PYTHONPATH"] = str(REPOSITORY)
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamdedup-bench-")))
         self.redis: RedisServer = stack.enter_context(servers.make_redis(redis_program))
@@ -178,15 +178,15 @@ class World:
         self._admin: Any = stack.enter_context(closing(KafkaAdminClient(bootstrap_servers=self.address)))
         self._filled: dict[str, int] = {}
         self._cluster: Sequence[tuple[RedisServer, redis.Redis]] = ()
-        #: By input topic, what the last round over it has sent.
+        #: Output of the last round, by input topic.
         self.outputs: dict[str, list[Any]] = {}
 
     def servers(self) -> str:
-        """Return what the servers are."""
+        """Return names and versions of the servers."""
         return f"{servers.name_of_kafka()}; {servers.name_of_redis(self._client)}"
 
     def add_cluster(self, nodes: Sequence[tuple[RedisServer, "redis.Redis"]]) -> None:
-        """Take a Redis cluster, each node with a client, for daemons that ask for it."""
+        """Add a Redis cluster, each node with a client, for daemons on a cluster."""
         self._cluster = nodes
 
     def _cluster_keys(self) -> dict[str, Any]:
@@ -237,7 +237,7 @@ class World:
         return Consumer([kind, *places, *names, *more])
 
     def measure(self, topic: str, make: Make) -> Round:
-        """Let processes work through a topic, on an empty index, in a new group, with an output of their own."""
+        """Run processes over a topic, with an empty index, a new group and an empty output."""
         job = self._job(topic)
         with self._started(make(job)) as processes:
             first = self._await(processes, job.group, 1)
@@ -248,7 +248,7 @@ class World:
         return Round.between(first, last, len(self.outputs[topic]))
 
     def alerts(self, topic: str, make: Make) -> list[bytes]:
-        """Let processes work through a topic in the same way, and return what a subscriber then sees."""
+        """Run processes over a topic in the same way, and return the records that a subscriber gets."""
         job = self._job(topic)
         with self._started(make(job)) as processes:
             self._await(processes, job.group, self._filled[topic])
@@ -284,8 +284,8 @@ class World:
                 process.wait_ready()
             yield processes
 
-    def _await(self, processes: Sequence[ManagedProcess], group: str, count: int) -> Look:
-        """Wait until so many documents are committed, as long as the processes go on."""
+    def _await(self, processes: Sequence[ManagedProcess], group: str, count: int) -> Reading:
+        """Wait until so many documents are committed or a process ends."""
         seen, changed_s = -1, time.monotonic()
         while True:
             committed, now_s = servers.committed_count(self._admin, group), time.monotonic()
@@ -299,7 +299,7 @@ class World:
                     raise ServerError(f"{process.name}: no more than {committed} of {count}{process.log_tail()}")
             time.sleep(LOOK_S)
 
-    def _look(self, processes: Sequence[ManagedProcess], committed: int, now_s: float) -> Look:
+    def _look(self, processes: Sequence[ManagedProcess], committed: int, now_s: float) -> Reading:
         cpu_s = {
             "consumer": sum(servers.cpu_s(process.pid) for process in processes),
             "Redis": sum(servers.cpu_s(server.pid) for server in (self.redis, *(node for node, _ in self._cluster))),
@@ -307,7 +307,7 @@ class World:
         }
         others_s = servers.busy_s() - sum(cpu_s.values()) - time.process_time()
         stages_s = _stages([process.metrics() for process in processes if isinstance(process, DaemonProcess)])
-        return Look(now_s, committed, cpu_s, others_s, stages_s)
+        return Reading(now_s, committed, cpu_s, others_s, stages_s)
 
 
 def _toml(keys: Mapping[str, Any]) -> str:
@@ -316,7 +316,7 @@ def _toml(keys: Mapping[str, Any]) -> str:
 
 
 def _stages(metrics: Sequence[str]) -> dict[str, float]:
-    """Return how long the daemons have spent in each stage, in seconds."""
+    """Return the time of the daemons in each stage, in seconds."""
     pattern = r'^streamdedup_batch_seconds_sum\{stage="(\w+)"\} (\S+)$'
     spent: dict[str, float] = {}
     for text in metrics:
@@ -327,7 +327,7 @@ def _stages(metrics: Sequence[str]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Entry:
-    """One contender: its name, its topic, and what makes its processes."""
+    """One contender: its name, its topic, and the factory of its processes."""
 
     name: str
     topic: str
@@ -335,10 +335,10 @@ class Entry:
 
 
 def in_turns(world: World, topic: str, entries: Sequence[Entry], rounds_count: int) -> list[list[Round]]:
-    """Measure all contenders in turns, telling how each did; return the rounds of each.
+    """Measure all contenders in turns, printing each result; return the rounds of each.
 
-    Before that the bare loop goes through a topic as often: a broker that has just started is several times slower, and
-    whoever came first would pay for it.
+    First the bare loop processes a topic as often: a broker that has just started is several times slower, to the
+    disadvantage of the first contender.
     """
     for _ in range(rounds_count):
         world.measure(topic, lambda job: [world.consumer(job, "bare")])
@@ -356,7 +356,7 @@ def best_of(rounds: Sequence[Sequence[Round]]) -> list[Round]:
 
 
 def others(rounds: Sequence[Round]) -> str:
-    """Say how much of the machine other programs took."""
+    """Return a sentence about the share of the machine used by other programs."""
     shares = [one.others_share for one in rounds]
     return f"{min(shares):.0%} to {max(shares):.0%} of the machine"
 

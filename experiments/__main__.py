@@ -1,11 +1,11 @@
-"""Run the experiments, one after the other; each prints its figures and leaves them in build/experiments.
+"""Run the experiments, one after the other; each prints its results and writes them to build/experiments.
 
     python -m experiments [NAME ...]
     python -m experiments.page
 
-The second command then writes the tables and pictures of docs/experiments.md and docs/robustness.md anew. The texts of
-others are read in ../shared/data beside the repository, or in the folder that EXPERIMENTS_DATA names; an experiment
-whose texts are not there says so and the others run. Nothing depends on time or machine: two runs give the same octets.
+The second command then writes the tables and pictures of docs/experiments.md and docs/robustness.md anew. Open sets
+are read from ../shared/data beside the repository, or from the folder EXPERIMENTS_DATA; an experiment without its texts
+is reported, and the others run. Nothing depends on time or machine: two runs give the same octets.
 """
 
 import argparse
@@ -19,14 +19,14 @@ from types import ModuleType
 from experiments.findings import Scale
 from experiments.places import RESULTS, Absent, data_folder
 
-#: What `make experiments` runs, in this order; each is a module with `run`.
+#: Experiments of `make experiments`, in this order; each is a module with `run`.
 NAMES = ("worked", "reuters", "curve", "estimates", "reviews")
-#: What runs when it is named.
+#: Experiments that run by name only.
 OTHERS = ("robustness", "confusables", "containment")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what is named; return how many experiments could not."""
+    """Run the named experiments; return the number that could not run."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES + OTHERS)}")
     parser.add_argument("--output", type=Path, default=RESULTS, metavar="FOLDER", help="where the figures go")
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(names: Sequence[str], scale: Scale, folder: Path) -> int:
-    """Run experiments; return how many could not, because their texts are not there."""
+    """Run experiments; return the number of those without their texts."""
     absent = {}
     for name in names:
         module: ModuleType = importlib.import_module(f"experiments.{name}")

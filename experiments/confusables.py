@@ -1,7 +1,7 @@
-"""Would it help to fold letters that look alike, and what would it harm?
+"""Use and harm of folding letters that look alike.
 
 Two ways are tried (`experiments.glyphs`): only in words that also have a Latin letter, and in every word. Copies are
-made with Cyrillic look-alikes; harm is what changes in real texts: words that become the same, and pairs that appear or
+made with Cyrillic look-alikes; harm is a change in real texts: words that become the same, and pairs that appear or
 vanish.
 """
 
@@ -10,15 +10,15 @@ import re
 from collections.abc import Callable, Sequence
 
 from experiments import edits, glyphs
-from experiments.exact import all_pairs
-from experiments.findings import Findings, Scale, Table, percent, table
+from experiments.exact import all_pairs, as_set
+from experiments.findings import Results, Scale, Table, percent, table
 from experiments.places import read, sample
 from experiments.profiles import profile
 from experiments.robustness import outcome
 from experiments.trials import Judge, long_enough
 from streamdedup.text.shingles import Shingler, normalise
 
-#: Ways of folding; the first is what the product does.
+#: Ways of folding; the first is that of the product.
 FOLDS: dict[str, Callable[[str], str]] = {
     "none": str,
     "mixed words": glyphs.fold_mixed,
@@ -32,7 +32,7 @@ _WORD = re.compile(r"\w+")
 _SEED = 39
 
 
-def run(scale: Scale) -> Findings:
+def run(scale: Scale) -> Results:
     """Measure the use on the sample and the harm on real texts.
 
     Raises:
@@ -42,11 +42,11 @@ def run(scale: Scale) -> Findings:
     for name, kind in SETS:
         harm += harm_on(name, kind, [entry.text for entry in read(scale.data, name)])
     columns = ("set", "fold", "texts", "changed", "distinct words", "fewer", "pairs from 0.8", "new", "gone")
-    return Findings("confusables", {"use": use(), "harm": table(columns, harm)})
+    return Results("confusables", {"use": use(), "harm": table(columns, harm)})
 
 
 def use() -> Table:
-    """Return what becomes of copies of the sample with look-alikes, by way of folding."""
+    """Return similarity and share found of copies of the sample with look-alikes, by way of folding."""
     rows = []
     for kind in ("articles", "reviews"):
         texts = [text for text in long_enough(sample(kind), 1000) if text.isascii()]
@@ -61,7 +61,7 @@ def use() -> Table:
 
 
 def harm_on(name: str, kind: str, texts: Sequence[str]) -> list[list[object]]:
-    """Return what folding changes in texts that nobody disguised."""
+    """Return the changes by folding in texts without disguise."""
     plain_pairs: set[tuple[int, int]] = set()
     plain_words = 0
     rows: list[list[object]] = []
@@ -69,7 +69,7 @@ def harm_on(name: str, kind: str, texts: Sequence[str]) -> list[list[object]]:
         folded = [fold(text) for text in texts]
         words = len({word for text in folded for word in _WORD.findall(normalise(text))})
         batch = Shingler(profile(kind).shingle_options()).shingle(folded)
-        pairs = all_pairs(batch.hashes, batch.offsets, profile(kind).threshold).as_set()
+        pairs = as_set(all_pairs(batch.hashes, batch.offsets, profile(kind).threshold))
         if title == "none":
             plain_pairs, plain_words = pairs, words
         changed = sum(one != other for one, other in zip(texts, folded, strict=True))

@@ -1,4 +1,4 @@
-"""Pairs of sets whose similarity is known because they are made so, and what chance may do to a share of them."""
+"""Pairs of sets constructed with a known similarity, and the interval of chance of a share."""
 
 import math
 from typing import NamedTuple
@@ -25,8 +25,8 @@ def pairs(similarity: float, count: int, seed: int) -> Sets:
 
     Args:
         similarity: Above 0, at most 1; rounded to 1/UNION.
-        count: How many pairs; all of their members differ.
-        seed: What they are drawn by.
+        count: Number of pairs; all of their members differ.
+        seed: Seed of the members.
     """
     source = np.random.default_rng(seed)
     drawn = source.choice(2**32, size=(count, UNION), replace=False).astype(np.uint32)
@@ -39,7 +39,7 @@ def pairs(similarity: float, count: int, seed: int) -> Sets:
 
 
 def chance(probability: float, count: int) -> tuple[float, float]:
-    """Return between which shares a binomial variable lies in LEVEL of all cases.
+    """Return the interval of shares in which a binomial variable lies in LEVEL of all cases.
 
     Args:
         probability: Of success, 0 .. 1.

@@ -1,4 +1,4 @@
-"""The probability of becoming a candidate: measured on pairs of known similarity, and what theory says."""
+"""The probability of becoming a candidate: measured on pairs of known similarity, and by theory."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from experiments import constructed, places
 from experiments.exact import Pairs, all_pairs
-from experiments.findings import Findings, Scale, Table, percent, table
+from experiments.findings import Results, Scale, Table, percent, table
 from experiments.plots import GREY, SERIES, Picture
 from experiments.profiles import profile
 from streamdedup.similarity.lsh import Banding, shared_bands
@@ -27,7 +27,7 @@ _SEED = 36
 
 
 class Point(NamedTuple):
-    """Pairs of one similarity: how many became candidates, and what theory and chance allow."""
+    """Pairs of one similarity: the share of candidates, by theory, and the interval of chance."""
 
     banding: Banding
     similarity: float
@@ -42,7 +42,7 @@ class Point(NamedTuple):
         return self.low <= self.measured <= self.high
 
 
-def run(scale: Scale) -> Findings:
+def run(scale: Scale) -> Results:
     """Measure both kinds of pairs.
 
     Raises:
@@ -50,7 +50,7 @@ def run(scale: Scale) -> Findings:
     """
     points = list(on_constructed(scale.trials))
     real = {name: list(on_real(scale, name, kind)) for name, kind in SETS}
-    return Findings(
+    return Results(
         "curve",
         {"constructed": constructed_table(points), "within": within(points, scale.trials), "real": real_table(real)},
         {"probability": draw(points, scale.trials, real[SETS[0][0]])},
@@ -58,7 +58,7 @@ def run(scale: Scale) -> Findings:
 
 
 def on_constructed(trials: int) -> Iterator[Point]:
-    """Measure pairs that were made; the functions are the product's, in its default order."""
+    """Measure constructed pairs; the functions are those of the product, in its default order."""
     family = HashFamily(max(banding.permutations for banding in BANDINGS))
     for similarity in SIMILARITIES:
         sets = constructed.pairs(similarity, trials, _SEED + round(100 * similarity))
@@ -71,7 +71,7 @@ def on_constructed(trials: int) -> Iterator[Point]:
 
 
 class Bin(NamedTuple):
-    """Real pairs between two similarities: how many, and the share of candidates by theory and over seeds."""
+    """Real pairs between two similarities: their number, and the share of candidates by theory and over seeds."""
 
     pairs: int
     similarity: float
@@ -86,13 +86,13 @@ def on_real(scale: Scale, name: str, kind: str) -> Iterator[Bin]:
     batch = Shingler(profile(kind).shingle_options()).shingle(texts)
     found = all_pairs(batch.hashes, batch.offsets, BINS[0][0])
     paired = Paired(batch, found)
-    met = np.stack([paired.candidates(seed) for seed in range(1, scale.seeds + 1)])
+    candidates = np.stack([paired.candidates(seed) for seed in range(1, scale.seeds + 1)])
     for low, high in BINS:
-        inside = (found.similarity >= low) & (found.similarity < high)
+        inside = (found.similarities >= low) & (found.similarities < high)
         if not inside.any():
             continue
-        by_seed = met[:, inside].mean(axis=1)
-        similarities = found.similarity[inside]
+        by_seed = candidates[:, inside].mean(axis=1)
+        similarities = found.similarities[inside]
         expected = np.mean([BANDINGS[0].probability(one) for one in similarities.tolist()])
         error = float(by_seed.std(ddof=1) / np.sqrt(len(by_seed)))
         yield Bin(int(inside.sum()), float(similarities.mean()), float(expected), float(by_seed.mean()), error)
@@ -107,7 +107,7 @@ class Paired:
     """
 
     def __init__(self, batch: ShingleBatch, found: Pairs) -> None:
-        own, places_of = np.unique(np.concatenate((found.first, found.second)), return_inverse=True)
+        own, places_of = np.unique(np.concatenate((found.left, found.right)), return_inverse=True)
         self._left, self._right = np.split(places_of, 2)
         counts = np.diff(batch.offsets)[own]
         self._hashes = batch.hashes[ranges(batch.offsets[own], counts)]
@@ -117,8 +117,8 @@ class Paired:
         """Return which pairs share a band of the default banding under one seed, shape (n_pairs,)."""
         banding = BANDINGS[0]
         keys = banding.band_keys(HashFamily(banding.permutations, seed).sign(self._hashes, self._offsets))
-        met: NDArray[np.bool_] = shared_bands(keys[self._left], keys[self._right]) > 0
-        return met
+        shared: NDArray[np.bool_] = shared_bands(keys[self._left], keys[self._right]) > 0
+        return shared
 
 
 def constructed_table(points: Sequence[Point]) -> Table:
@@ -135,7 +135,7 @@ def constructed_table(points: Sequence[Point]) -> Table:
 
 
 def within(points: Sequence[Point], trials: int) -> Table:
-    """Return how many of the points chance explains."""
+    """Return the number of points that chance explains."""
     inside = sum(point.inside for point in points)
     rows = [
         ("pairs of each similarity", trials),
@@ -164,7 +164,7 @@ def real_table(real: dict[str, list[Bin]]) -> Table:
 
 
 def draw(points: Sequence[Point], trials: int, real: Sequence[Bin]) -> str:
-    """Draw curves, their intervals, and what was measured."""
+    """Draw curves, their intervals, and the measured points."""
     picture = Picture(
         "Probability of becoming a candidate", "Jaccard similarity of the pair", "share of pairs that share a band"
     )

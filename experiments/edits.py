@@ -1,7 +1,6 @@
-"""Edits that copiers make, each at several strengths, drawn by a seed.
+"""Edits that turn a text into a copy, each at several strengths, drawn by a seed.
 
-An edit turns a text into a copy. Words are what stands between white space; where a text is written without any, each
-character is taken for a word.
+Words are separated by white space; of a text without white space each character is a word.
 """
 
 import random
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 from experiments import glyphs, spinning
 
-#: Mean length of what stands between white space from which a text counts as written without.
+#: Mean length of a run without white space from which on a text counts as written without.
 _NO_SPACES = 15
 _SENTENCE = re.compile(r"(?<=[.!?;\u3002\uff01\uff1f\u061f\u0964])\s*")
 _PUNCTUATION = re.compile(r"[^\w\s]|_")
@@ -20,13 +19,13 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class Tools(NamedTuple):
-    """What edits draw from: chance, and the other texts of the set."""
+    """Sources of edits: chance, and the other texts of the set."""
 
     chance: random.Random
     others: Sequence[str]
 
     def words(self, count: int) -> list[str]:
-        """Return so many words as they stand in other texts."""
+        """Return so many successive words of other texts."""
         found: list[str] = []
         while len(found) < count:
             found += parts_of(self.chance.choice(self.others))[0]
@@ -34,7 +33,7 @@ class Tools(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """A kind of edit: what it is called, how strong it may be, and what it does to a text."""
+    """A kind of edit: its name, its strengths, and its function."""
 
     name: str
     strengths: tuple[tuple[str, float], ...]
@@ -42,7 +41,7 @@ class Edit(NamedTuple):
 
 
 def parts_of(text: str) -> tuple[list[str], str]:
-    """Return the words of a text and what joins them; of a text written without spaces all its characters."""
+    """Return the words of a text and their separator; of a text without spaces all characters."""
     words = text.split()
     if words and sum(map(len, words)) / len(words) >= _NO_SPACES:
         return list(text), ""
@@ -61,19 +60,19 @@ def _each_letter(text: str, share: float, tools: Tools, change: Callable[[str], 
 
 
 def cut_end(text: str, share: float, _: Tools) -> str:
-    """Leave out the end."""
+    """Cut the end."""
     words, joint = parts_of(text)
     return joint.join(words[: len(words) - round(share * len(words))])
 
 
-def put_in_front(text: str, share: float, tools: Tools) -> str:
+def prepend(text: str, share: float, tools: Tools) -> str:
     """Begin with words of others, this share of the text's own."""
     words, joint = parts_of(text)
     return joint.join(tools.words(round(share * len(words)))) + "\n" + text
 
 
 def quote(text: str, share: float, tools: Tools) -> str:
-    """Put this share of the text between words of others, as many as it has itself."""
+    """Quote this share of the text between as many words of other texts."""
     words, joint = parts_of(text)
     length = round(share * len(words))
     start = tools.chance.randint(0, len(words) - length)
@@ -83,7 +82,7 @@ def quote(text: str, share: float, tools: Tools) -> str:
 
 
 def reorder(text: str, share: float, tools: Tools) -> str:
-    """Swap two neighbouring sentences (0), or put all of them into another order (1)."""
+    """Swap two neighbouring sentences (0), or shuffle all of them (1)."""
     sentences = [sentence for sentence in _SENTENCE.split(text) if sentence]
     if share == 1:
         tools.chance.shuffle(sentences)
@@ -94,7 +93,7 @@ def reorder(text: str, share: float, tools: Tools) -> str:
 
 
 def replace_words(text: str, share: float, tools: Tools) -> str:
-    """Put words of others in the place of words, as somebody does who knows a synonym for each."""
+    """Replace words by words of other texts."""
     return _each_word(text, share, tools, lambda _: tools.words(1)[0])
 
 
@@ -135,12 +134,12 @@ def look_alike(text: str, share: float, tools: Tools) -> str:
 
 
 def unseen(text: str, share: float, tools: Tools) -> str:
-    """Put characters that cannot be seen behind letters."""
+    """Insert invisible characters after letters."""
     return _each_letter(text, share, tools, lambda letter: letter + tools.chance.choice(glyphs.UNSEEN))
 
 
 def accents(text: str, share: float, tools: Tools) -> str:
-    """Put accents on vowels."""
+    """Add accents to vowels."""
     return _each_letter(text, share, tools, lambda letter: glyphs.with_accent(letter) if letter in _VOWELS else letter)
 
 
@@ -155,12 +154,12 @@ def capitals(text: str, share: float, tools: Tools) -> str:
 
 
 def no_punctuation(text: str, _share: float, _: Tools) -> str:
-    """Leave out all punctuation, so that what it parted is one word."""
+    """Drop all punctuation, so that separated parts become one word."""
     return _PUNCTUATION.sub("", text)
 
 
 def commas(text: str, share: float, tools: Tools) -> str:
-    """Put commas behind words."""
+    """Insert commas after words."""
     return _each_word(text, share, tools, lambda word: f"{word},")
 
 
@@ -181,7 +180,7 @@ def _shares(*shares: float) -> tuple[tuple[str, float], ...]:
 #: Every edit, in the order of the tables.
 EDITS = (
     Edit("end cut off", _shares(0.1, 0.2, 0.3, 0.4, 0.5), cut_end),
-    Edit("words of others in front", _shares(0.1, 0.25, 0.5, 1.0), put_in_front),
+    Edit("words of others in front", _shares(0.1, 0.25, 0.5, 1.0), prepend),
     Edit("part quoted in as many words of others", _shares(0.25, 0.5, 1.0), quote),
     Edit("sentences reordered", (("two swapped", 0), ("all", 1)), reorder),
     Edit("words replaced", _shares(0.01, 0.02, 0.05, 0.1, 0.2), replace_words),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments import constructed, source
-from experiments.findings import Findings, Scale, Table, table
+from experiments.findings import Results, Scale, Table, table
 from experiments.plots import SERIES, Picture
 from streamdedup.similarity.minhash import HashFamily, standard_error
 
@@ -18,7 +18,7 @@ from streamdedup.similarity.minhash import HashFamily, standard_error
 FUNCTIONS = tuple(2**power for power in range(3, 11))
 #: Similarities of the constructed pairs.
 SIMILARITIES = (0.2, 0.5, 0.8, 0.95)
-#: Those that are drawn: an error is the same for J and 1 - J.
+#: Similarities in the picture: an error is the same for J and 1 - J.
 DRAWN = (0.5, 0.8, 0.95)
 #: Distinct shingles that the source's family is made for: as many as Reuters has 3-shingles.
 DISTINCT = 1_354_267
@@ -40,10 +40,10 @@ class Errors(NamedTuple):
         return standard_error(self.similarity, self.functions)
 
 
-def run(scale: Scale) -> Findings:
+def run(scale: Scale) -> Results:
     """Measure both families."""
     measured = list(measure(scale.trials))
-    return Findings("estimates", {"errors": errors_table(measured)}, {"estimate-error": draw(measured)})
+    return Results("estimates", {"errors": errors_table(measured)}, {"estimate-error": draw(measured)})
 
 
 def measure(trials: int) -> Iterator[Errors]:
@@ -75,8 +75,8 @@ def errors_table(measured: Sequence[Errors]) -> Table:
     for similarity in SIMILARITIES:
         for functions in FUNCTIONS:
             own, other = (by_place[similarity, functions, family] for family in ("product", "source"))
-            figures = (own.theory, own.error, other.error, own.bias, other.bias)
-            rows.append((f"{similarity:g}", functions, *(f"{one:.4f}" for one in figures)))
+            cells = (own.theory, own.error, other.error, own.bias, other.bias)
+            rows.append((f"{similarity:g}", functions, *(f"{one:.4f}" for one in cells)))
     names = ("theory", "product", "source", "mean error, product", "mean error, source")
     return table(("J", "K", *names), rows)
 

@@ -1,4 +1,4 @@
-"""What every experiment is told and what it finds: tables, and pictures as SVG."""
+"""Scale and results of an experiment: tables, and pictures as SVG."""
 
 import json
 from collections.abc import Sequence
@@ -7,17 +7,17 @@ from pathlib import Path
 
 from benchmarks.report import Table
 
-__all__ = ["Findings", "Scale", "Table", "percent", "table"]
+__all__ = ["Results", "Scale", "Table", "percent", "table"]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large an experiment is.
+    """Size of an experiment.
 
     Attributes:
         data: Folder of the texts.
         trials: Constructed pairs of each similarity, and texts of each set that edits are tried on.
-        seeds: Families of hash functions that averages are taken over.
+        seeds: Families of hash functions for averages.
         sizes: Shingle sizes of the Reuters experiment.
     """
 
@@ -28,12 +28,12 @@ class Scale:
 
 
 @dataclass
-class Findings:
-    """What an experiment found.
+class Results:
+    """Results of an experiment.
 
     Attributes:
-        name: Its name, and that of its file.
-        tables: The figures, by the name under which a page shows them.
+        name: Name of the experiment and of its file.
+        tables: Tables, by the name that pages use.
         pictures: SVG, by the name of their file without its ending.
     """
 

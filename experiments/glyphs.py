@@ -1,4 +1,4 @@
-"""Letters that look like others, and characters that are not to be seen.
+"""Letters that look like others, and invisible characters.
 
 A small part of what Unicode lists as confusable (UTS 39, confusables.txt): the Cyrillic and Greek letters that most
 typefaces draw like Latin ones.
@@ -10,16 +10,16 @@ import unicodedata
 _CYRILLIC = dict(zip("aceijopqsxyABCEHIJKMOPSTXY", "асеіјорԛѕхуАВСЕНІЈКМОРЅТХУ", strict=True))  # noqa: RUF001  the point
 _GREEK = dict(zip("ovABEHIKMNOPTXYZ", "ονΑΒΕΗΙΚΜΝΟΡΤΧΥΖ", strict=True))  # noqa: RUF001  the same
 
-#: Latin letter -> what looks like it in Cyrillic; this is what a copier types.
+#: Latin letter -> Cyrillic letter that looks like it.
 LOOK_ALIKES = _CYRILLIC
-#: What looks like a Latin letter -> that letter.
+#: Letter that looks like a Latin one -> the Latin letter.
 LATIN = {**{other: latin for latin, other in _CYRILLIC.items()}, **{other: latin for latin, other in _GREEK.items()}}
 #: Zero-width space, non-joiner and joiner, word joiner, byte order mark, soft hyphen.
 UNSEEN = "\u200b\u200c\u200d\u2060\ufeff\u00ad"
 
 _FOLD = str.maketrans(LATIN)
-#: Those that look like the same Latin letter in both cases: only they may be folded in a word that is Cyrillic or Greek
-#: as a whole, which must stay the same word in capitals.
+#: Letters that look like the same Latin letter in both cases: only they may be folded in a word that is Cyrillic or
+#: Greek as a whole, which must stay the same word in capitals.
 _FOLD_BOTH = str.maketrans(
     {other: latin for other, latin in LATIN.items() if LATIN.get(other.swapcase()) == latin.swapcase()}
 )
@@ -33,7 +33,7 @@ def fold_mixed(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Return a text with look-alikes replaced in those words, and in all others what is alike in both cases."""
+    """Return a text with look-alikes replaced in those words, and in other words letters alike in both cases."""
     return fold_mixed(text).translate(_FOLD_BOTH)
 
 

@@ -1,8 +1,8 @@
-"""Write the tables and pictures of the pages anew from what the experiments have left in build/experiments.
+"""Rewrite the tables and pictures of the pages from the results in build/experiments.
 
     python -m experiments.page
 
-A table stands between `<!-- experiment: NAME.TABLE -->` and `<!-- end of experiment -->`; a picture is shown as
+A table is between `<!-- experiment: NAME.TABLE -->` and `<!-- end of experiment -->`; a picture is shown as
 `images/NAME.svg` and copied beside the page.
 """
 
@@ -24,11 +24,11 @@ PICTURE = re.compile(r"\]\(images/([\w-]+\.svg)\)")
 
 
 def render(page: str, tables_of: Callable[[str], Mapping[str, Any]]) -> str:
-    """Return a page with every table written anew.
+    """Return a page with every table rewritten.
 
     Args:
         page: The page.
-        tables_of: Gives the tables of an experiment by its name.
+        tables_of: Returns the tables of an experiment by its name.
 
     Raises:
         KeyError: A block names a table that the experiment does not have.
@@ -41,7 +41,7 @@ def render(page: str, tables_of: Callable[[str], Mapping[str, Any]]) -> str:
 
 
 def main(results: Path = RESULTS) -> None:
-    """Write the pages anew."""
+    """Rewrite the pages."""
 
     def tables_of(name: str) -> Mapping[str, Any]:
         tables: Mapping[str, Any] = json.loads((results / f"{name}.json").read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""Where the experiments find the texts of others, and where they leave what they find."""
+"""Folders of open sets and of results."""
 
 import os
 from collections.abc import Iterator
@@ -8,18 +8,18 @@ from typing import NamedTuple
 from streamdedup.corpora import CorpusReader
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-#: Where each experiment leaves its figures and pictures.
+#: Results and pictures of the experiments.
 RESULTS = REPOSITORY / "build" / "experiments"
-#: Where the pages and their pictures are.
+#: Pages and their pictures.
 DOCS = REPOSITORY / "docs"
-#: Names another folder of texts.
+#: Environment variable with another folder of texts.
 VARIABLE = "EXPERIMENTS_DATA"
-#: What a set may be called on disk, by its name.
+#: File names of a set.
 _FORMS = ("{}.jsonl.gz", "{}.jsonl", "{}.tar.gz", "{}")
 
 
 class Absent(Exception):
-    """A set of texts is not there."""
+    """A set of texts is missing."""
 
 
 class Text(NamedTuple):
@@ -35,7 +35,7 @@ def data_folder() -> Path:
 
 
 def find(data: Path, name: str) -> Path:
-    """Return where a set is.
+    """Return the path of a set.
 
     Raises:
         Absent: It is not there.

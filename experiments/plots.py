@@ -1,6 +1,6 @@
-"""Pictures as SVG: the same octets for the same figures, on a white ground, so that they read on any page.
+"""Pictures as SVG: the same octets for the same numbers, on a white ground for any page.
 
-Lines are theory, points are measured; each colour has a marker of its own, for those who see no difference of colours.
+Lines are theory, points are measured; each colour has a different marker, for readers who do not tell colours apart.
 """
 
 import io
@@ -40,12 +40,12 @@ _STYLE: Any = {
 
 
 class Picture:
-    """One plot; what is drawn into `axes` is in the project's style.
+    """One plot, in the style of the project.
 
     Args:
-        title: What is to be seen, for readers and for those who are read to.
-        x: What the horizontal axis shows.
-        y: What the vertical axis shows.
+        title: Title, also for screen readers.
+        x: Label of the horizontal axis.
+        y: Label of the vertical axis.
         height: In inches; it is 8 wide.
     """
 
@@ -58,7 +58,7 @@ class Picture:
             self.axes.set_title(title, loc="left", fontsize=12)
 
     def legend(self, place: str) -> None:
-        """Say which line is what, in a corner such as "upper left" or, in two columns, "below" the plot."""
+        """Add a legend in a corner such as "upper left" or, in two columns, "below" the plot."""
         with mpl.rc_context(_STYLE):
             if place == "below":
                 self.figure.legend(fontsize=10, loc="outside lower center", ncols=2)
@@ -66,7 +66,7 @@ class Picture:
                 self.axes.legend(fontsize=10, loc=place)  # type: ignore[call-overload]
 
     def band(self, x: Sequence[float], low: Sequence[float], high: Sequence[float], colour: str) -> None:
-        """Shade what chance alone may do."""
+        """Shade the interval of chance."""
         self.axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
 
     def svg(self) -> str:

@@ -13,7 +13,7 @@ def profile(kind: str, **settings: object) -> Profile:
 
     Args:
         kind: "articles" (words) or "reviews" (characters).
-        settings: What is to differ from the default.
+        settings: Settings that differ from the default.
     """
     given = {
         "kafka.bootstrap_servers": "localhost:9092",

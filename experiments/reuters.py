@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments import source
-from experiments.exact import Pairs, all_pairs
-from experiments.findings import Findings, Scale, Table, percent, table
+from experiments.exact import Pairs, all_pairs, as_set
+from experiments.findings import Results, Scale, Table, percent, table
 from experiments.places import read
 from streamdedup.similarity.lsh import Banding
 
 #: The set.
 NAME = "reuters21578"
-#: Fewest words of an article that takes part.
+#: Fewest words of an article.
 MIN_WORDS = 8
 #: Functions of the signatures, and the shingle size where bands are varied.
 FUNCTIONS, SIZE = 100, 3
@@ -29,12 +29,12 @@ BANDINGS = (Banding(25, 4), BANDING, Banding(16, 6), Banding(12, 8), Banding(10,
 NEAR, RELATED = 0.8, 0.5
 #: Neighbours asked for.
 TOP = 5
-#: What the functions are drawn by.
+#: Seed of the functions.
 SEED = 21578
 
 
 class Cleaned(NamedTuple):
-    """The articles that take part: ids, words, and how many there were at each step."""
+    """The articles: ids, words, and their number at each step."""
 
     ids: list[str]
     words: list[list[str]]
@@ -61,7 +61,7 @@ class Signed(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """Candidates and what they are worth: how many bands each shares, and its similarities, in one order."""
+    """Candidates with the number of shared bands and both similarities, in one order."""
 
     pairs: list[source.Pair]
     shared: NDArray[np.int64]
@@ -69,14 +69,14 @@ class Verified(NamedTuple):
     by_original: NDArray[np.float64]
 
 
-def run(scale: Scale) -> Findings:
+def run(scale: Scale) -> Results:
     """Run it.
 
     Raises:
         Absent: The collection is not there.
     """
     cleaned = clean(scale)
-    found = Findings("reuters", {"articles": counts(cleaned)})
+    found = Results("reuters", {"articles": counts(cleaned)})
     by_size = []
     for size in scale.sizes:
         signed = prepare(cleaned.words, size)
@@ -106,7 +106,7 @@ def clean(scale: Scale) -> Cleaned:
 
 
 def counts(cleaned: Cleaned) -> Table:
-    """Return how many articles there are at each step, beside the known numbers."""
+    """Return the number of articles at each step, beside the known numbers."""
     left = len(cleaned.ids)
     rows = [
         ("articles", cleaned.articles, 21_578),
@@ -146,8 +146,8 @@ def _size_row(size: int, signed: Signed, candidates: Verified) -> list[object]:
         signed.distinct,
         signed.family.c,
         f"{mean:.1f}",
-        len(signed.truth.first),
-        len(signed.truth.at_least(NEAR).first),
+        len(signed.truth.left),
+        int(np.sum(signed.truth.similarities >= NEAR)),
         len(candidates.pairs),
         int(np.sum(candidates.by_signature >= NEAR)),
         int(np.sum(candidates.by_original >= NEAR)),
@@ -158,21 +158,22 @@ def _size_row(size: int, signed: Signed, candidates: Verified) -> list[object]:
 
 def recall(truth: Pairs, candidates: Verified, threshold: float, least_shared: int = 1) -> str:
     """Return the share of the true pairs from a similarity on that share enough bands."""
-    wanted = truth.at_least(threshold).as_set()
+    wanted = as_set(truth.where(truth.similarities >= threshold))
     chosen = (candidates.shared >= least_shared) & (candidates.by_original >= threshold)
-    met = {pair for pair, one in zip(candidates.pairs, chosen.tolist(), strict=True) if one}
-    return percent(len(wanted & met) / len(wanted) if wanted else None)
+    found = {pair for pair, one in zip(candidates.pairs, chosen.tolist(), strict=True) if one}
+    return percent(len(wanted & found) / len(wanted) if wanted else None)
 
 
 def over_bandings(signed: Signed) -> Table:
-    """Return what one and two shared bands bring, for each banding."""
+    """Return recall and candidates with one and two shared bands, for each banding."""
     rows = []
     for banding in BANDINGS:
         candidates = verify(signed, banding)
         for least in (1, 2):
             enough = candidates.shared >= least
             near = candidates.by_original[enough] >= NEAR
-            expected = [banding.probability(one, least) for one in signed.truth.at_least(NEAR).similarity.tolist()]
+            true = signed.truth.similarities[signed.truth.similarities >= NEAR]
+            expected = [banding.probability(one, least) for one in true.tolist()]
             rows.append(
                 [
                     f"{banding.bands} x {banding.rows}",
@@ -224,7 +225,7 @@ def neighbours_table(ids: Sequence[str], candidates: Verified) -> Table:
 
 
 def forms(signed: Signed) -> Table:
-    """Return what bands hashed as text and as octets have in common."""
+    """Compare bands hashed as text with bands hashed as octets."""
     text = source.band_keys(signed.signatures, BANDING.bands, BANDING.rows)
     octets = BANDING.band_keys(signed.signatures.astype(np.uint32)).astype(np.int64)
     by_text, by_octets = source.shared_bands(text), source.shared_bands(octets)

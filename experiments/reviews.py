@@ -1,7 +1,7 @@
 """Characters against words, sets against bags, with white space and without: on reviews in three languages.
 
-For each way of making shingles all pairs from the threshold on are found by comparing everybody with everybody, and put
-beside those of the default profile for reviews.
+For each way of making shingles all pairs from the threshold on are found by an exact join, beside those of
+the default profile for reviews.
 """
 
 import itertools
@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.exact import Pairs, all_pairs
-from experiments.findings import Findings, Scale, percent, table
+from experiments.exact import Pairs, all_pairs, as_set
+from experiments.findings import Results, Scale, percent, table
 from experiments.places import read
 from experiments.profiles import profile
 from streamdedup.similarity.lsh import shared_bands
@@ -30,7 +30,7 @@ WAYS = {
     "words 3, bag": ShingleOptions(size=3, bag=True),
     "words 2": ShingleOptions(size=2),
 }
-#: Ways that are compared by what each finds alone: the default against every other one.
+#: Ways compared by the pairs that only one finds: the default against every other one.
 DEFAULT = "characters 5"
 
 
@@ -41,13 +41,13 @@ class Way(NamedTuple):
     pairs: Pairs
 
 
-def run(scale: Scale) -> Findings:
+def run(scale: Scale) -> Results:
     """Compare the ways on all sets.
 
     Raises:
         Absent: A set is not there.
     """
-    found = Findings("reviews")
+    found = Results("reviews")
     for name in SETS:
         texts = [entry.text for entry in read(scale.data, name) if entry.text]
         rows, default = [], None
@@ -62,15 +62,15 @@ def run(scale: Scale) -> Findings:
 
 
 def row_of(title: str, options: ShingleOptions, way: Way, default: Way) -> list[object]:
-    """Return the figures of one way, beside the default."""
-    own, others = way.pairs.as_set(), default.pairs.as_set()
+    """Return the row of one way, beside the default."""
+    own, others = as_set(way.pairs), as_set(default.pairs)
     counts = np.diff(way.batch.offsets)
     return [
         title,
         f"{counts.mean():.1f}",
         percent(float(np.mean(way.batch.element_counts <= options.size))),
         len(own),
-        int(np.sum(way.pairs.similarity < 1)),
+        int(np.sum(way.pairs.similarities < 1)),
         percent(recall(way)),
         len(own - others),
         len(others - own),
@@ -80,12 +80,12 @@ def row_of(title: str, options: ShingleOptions, way: Way, default: Way) -> list[
 def recall(way: Way) -> float | None:
     """Return the share of the pairs that share a band of the default banding."""
     banding = profile("reviews").banding()
-    if not way.pairs.first.size:
+    if not way.pairs.left.size:
         return None
     keys = banding.band_keys(HashFamily(banding.permutations).sign(way.batch.hashes, way.batch.offsets))
-    return float(np.mean(shared_bands(keys[way.pairs.first], keys[way.pairs.second]) > 0))
+    return float(np.mean(shared_bands(keys[way.pairs.left], keys[way.pairs.right]) > 0))
 
 
 def made(scale: Scale) -> Sequence[str]:
-    """Return which sets are there; the others are named when they are read."""
+    """Return the sets that exist; the others are reported when they are read."""
     return list(itertools.filterfalse(lambda name: not scale.data.joinpath(name).exists(), SETS))

@@ -1,4 +1,4 @@
-"""Edits that copiers make: how similar a copy still is, and whether it is found, by both default profiles."""
+"""Similarity of edited copies, and the share of them that both default profiles find."""
 
 import math
 import random
@@ -9,14 +9,14 @@ import numpy as np
 
 from experiments import spinning
 from experiments.edits import EDITS, Edit, Tools
-from experiments.findings import Findings, Scale, Table, percent, table
+from experiments.findings import Results, Scale, Table, percent, table
 from experiments.places import Absent, read, sample
 from experiments.plots import SERIES, Picture
 from experiments.trials import Judge, long_enough
 
 #: The project's sample: its articles and its reviews, each by both profiles.
 SAMPLES = (("articles", "articles"), ("articles", "reviews"), ("reviews", "reviews"), ("reviews", "articles"))
-#: Open sets, each by the profile that suits it.
+#: Open sets, each with its profile.
 SETS = (
     ("reuters21578", "articles"),
     ("bbc_news", "articles"),
@@ -33,13 +33,13 @@ DRAWN = ("end cut off", "words replaced", "a typo in words", "Cyrillic look-alik
 DRAWN_STRENGTHS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12, 0.15, 0.18, 0.2, 0.22, 0.25, 0.3)
 #: Texts tried of each set are the pairs of a scale divided by this.
 TRIALS_A_TEXT = 8
-#: An edit that changes a smaller share of the texts of a set says nothing about it.
+#: Least share of the texts of a set that an edit must change.
 LEAST_CHANGED = 0.1
 _SEED = 20
 
 
 class Outcome(NamedTuple):
-    """What becomes of copies: their mean similarity, and the share that is found."""
+    """Mean similarity of copies, and the share of them that is found."""
 
     similarity: float
     found: float
@@ -56,8 +56,8 @@ class Column(NamedTuple):
     judge: Judge
 
 
-def run(scale: Scale) -> Findings:
-    """Try all edits on the sample, and on those open sets that are there.
+def run(scale: Scale) -> Results:
+    """Try all edits on the sample, and on the open sets that exist.
 
     Raises:
         Absent: None of the open sets is there.
@@ -73,17 +73,17 @@ def run(scale: Scale) -> Findings:
         if column.title.startswith(SPACELESS):
             separating = [edit for edit in EDITS if edit.name in SEPARATING]
             tables["spaceless"] = edits_table(spaceless(column.texts), separating)
-    return Findings("robustness", tables, {"edits": draw(own[:2])})
+    return Results("robustness", tables, {"edits": draw(own[:2])})
 
 
 def unit(kind: str) -> str:
-    """Return what the shingles of a profile are made of."""
+    """Return the unit of the shingles of a profile."""
     chosen = Judge(kind).profile
     return f"{'words' if chosen.shingle_unit == 'word' else 'characters'} {chosen.shingle_size}"
 
 
 def open_sets(scale: Scale, trials: int) -> tuple[list[Column], str]:
-    """Return the open sets that are there, and the reason why the last other one is not."""
+    """Return the open sets that exist, and the reason why the last other one is missing."""
     found, absent = [], ""
     for name, kind in SETS:
         try:
@@ -115,7 +115,7 @@ def edits_table(columns: Sequence[Column], edits: Sequence[Edit] = EDITS) -> Tab
 
 
 def tried(column: Column, edit: Callable[[str, float, Tools], str], strength: float) -> Outcome | None:
-    """Return what becomes of copies, of the texts that the edit changes; None where it changes too few."""
+    """Return the result for copies of the texts that the edit changes; None if it changes too few."""
     tools = Tools(random.Random(_SEED), column.texts)
     copies = [edit(text, strength, tools) for text in column.texts]
     changed = [(text, copy) for text, copy in zip(column.texts, copies, strict=True) if text != copy]
@@ -125,19 +125,19 @@ def tried(column: Column, edit: Callable[[str, float, Tools], str], strength: fl
 
 
 def outcome(judge: Judge, originals: Sequence[str], copies: Sequence[str]) -> Outcome:
-    """Return what becomes of copies[i] of originals[i] for all i together."""
+    """Return the result for copies[i] of originals[i], all i together."""
     verdicts = judge.judge(originals, copies)
     return Outcome(float(np.mean(verdicts.similarities)), float(np.mean(verdicts.found)))
 
 
 def spun_table(trials: int) -> Table:
-    """Return what becomes of two texts of one template, by how much of it is drawn anew."""
+    """Return the result for two texts of one pattern, by the share of slots drawn again."""
     rows = []
     for share in (0.1, 0.25, 0.5, 1.0):
         row: list[object] = [percent(share, 0)]
-        for template in spinning.TEMPLATES.values():
+        for pattern in spinning.PATTERNS.values():
             chance = random.Random(_SEED)
-            one, other = ([spinning.spin(template, share, chance) for _ in range(trials)] for _ in range(2))
+            one, other = ([spinning.spin(pattern, share, chance) for _ in range(trials)] for _ in range(2))
             row += [outcome(Judge(judge), one, other) for judge in ("articles", "reviews")]
         rows.append(row)
     columns = [f"{text}, {unit(judge)}" for text in ("notice", "review") for judge in ("articles", "reviews")]

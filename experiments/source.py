@@ -5,13 +5,12 @@ minimum of each of K functions
 
     h(x) = ((a mod c)(x mod c) mod c + b mod c) mod c
 
-with a and b drawn without replacement from 1 .. N, N the number of distinct shingles, and c the first prime above N.
-Computed like this no product exceeds c^2, and 64 bits hold that of any c below 3 * 10^9. The bands of a signature,
-written as "15_355_89_2", are hashed by CRC-32 again; who shares one is a candidate, and is verified by signature and by
+with a and b drawn without replacement from 1 .. N, N the number of distinct shingles, and c the first prime above N. In
+this order no product exceeds c^2, and 64 bits hold that of any c below 3 * 10^9. The bands of a signature, written as
+"15_355_89_2", are hashed by CRC-32 again; a pair that shares one is a candidate, and is verified by signature and by
 the original sets.
 
-Nothing here is used by the product. Its own hash family, band keys and comparison are in
-`streamdedup.similarity.minhash`,
+The product uses nothing of this. Its hash family, band keys and comparison are in `streamdedup.similarity.minhash`,
 `streamdedup.similarity.lsh` and `streamdedup.similarity.sketch`.
 """
 
@@ -44,7 +43,7 @@ class Family(NamedTuple):
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text of which only letters are kept."""
+    """Return the words of a text, letters only."""
     return _LETTERS.findall(text.lower())
 
 
@@ -77,7 +76,7 @@ def draw_family(functions: int, distinct: int, seed: int) -> Family:
     Args:
         functions: Their number K, at most `distinct`.
         distinct: Number N of distinct shingles.
-        seed: What they are drawn by.
+        seed: Seed of the functions.
     """
     source = random.Random(seed)
     a = source.sample(range(1, distinct + 1), functions)
@@ -103,7 +102,7 @@ def sign(family: Family, hashes: NDArray[np.int64], offsets: NDArray[np.int64]) 
 
 
 def band_text(values: Iterable[int]) -> str:
-    """Return a band as it is written before it is hashed."""
+    """Return the text form of a band, which is hashed."""
     return "_".join(map(str, values))
 
 
@@ -115,7 +114,7 @@ def band_keys(signatures: NDArray[np.int64], bands: int, rows: int) -> NDArray[n
 
 
 def shared_bands(keys: NDArray[np.int64]) -> dict[Pair, int]:
-    """Return how many band keys each pair has in common that has any."""
+    """Return the number of common band keys of each pair that has any."""
     found: dict[Pair, int] = defaultdict(int)
     for column in keys.T.tolist():
         buckets: dict[int, list[int]] = defaultdict(list)

@@ -1,6 +1,6 @@
-"""Texts spun from a template: [this|that] stands for one of its alternatives, drawn anew for each text.
+"""Texts spun from a pattern: each slot [this|that] becomes one of its alternatives, drawn for each text.
 
-Also a list of synonyms, for what a copier's tool does to a text that was no template. Written for the project.
+Also a list of synonyms, to imitate tools that replace words of any text. Written for the project.
 """
 
 import random
@@ -10,7 +10,7 @@ _SLOT = re.compile(r"\[([^\]]+)\]")
 _WORD = re.compile(r"[A-Za-z]+")
 
 #: A notice of 112 words and a review of 43.
-TEMPLATES = {
+PATTERNS = {
     "articles": """
 The [council|town council|assembly] of Marrowby has [decided|voted|agreed] to [close|shut|give up] the old swimming
 bath on Mill Lane at the end of [summer|August|the season]. [Repairs|Mending the roof|New pumps] would have cost
@@ -45,24 +45,24 @@ SYNONYMS = {
 }
 
 
-def spin(template: str, share: float, chance: random.Random) -> str:
-    """Return a text of a template.
+def spin(pattern: str, share: float, chance: random.Random) -> str:
+    """Return a text of a pattern.
 
     Args:
-        template: With slots.
-        share: Of the slots so many are drawn; the others have their first alternative.
-        chance: What decides.
+        pattern: Text with slots.
+        share: Share of the slots that are drawn; the others have their first alternative.
+        chance: Source of chance.
     """
 
     def choose(slot: re.Match[str]) -> str:
         alternatives = slot[1].split("|")
         return chance.choice(alternatives) if chance.random() < share else alternatives[0]
 
-    return _SLOT.sub(choose, template).strip()
+    return _SLOT.sub(choose, pattern).strip()
 
 
 def with_synonyms(text: str, share: float, chance: random.Random) -> str:
-    """Return a text with this share of the words that the list knows replaced."""
+    """Return a text with this share of the words of the list replaced."""
 
     def change(word: re.Match[str]) -> str:
         other = SYNONYMS.get(word[0].lower())

@@ -1,7 +1,7 @@
-"""Whether copies are found: what the daemon would do with pairs of texts, without the others of an index.
+"""Judges whether the daemon would find pairs of texts, without other documents in the index.
 
-A pair is found when it shares a band of the profile's and its sketches are as similar as the threshold: that is what
-`detector.Detector` reports, whatever else is in the index, below the caps.
+A pair is found when it shares a band of the profile and the similarity of its sketches reaches the threshold:
+`detector.Detector` reports the same, with any other documents in the index, below the caps.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import Sketch, Sketcher
 from streamdedup.text.shingles import Shingler
 
-#: Fewest words of a text that is tried: a shorter one has too few shingles to be edited a little.
+#: Fewest words of a tried text: a shorter one has too few shingles to be edited a little.
 MIN_WORDS = 8
 
 
 class Verdicts(NamedTuple):
-    """Pairs judged: how similar each is, and which are found; float64 and bool, shape (n,)."""
+    """Judged pairs: their similarities, and which are found; float64 and bool, shape (n,)."""
 
     similarities: NDArray[np.float64]
     found: NDArray[np.bool_]
@@ -34,7 +34,7 @@ class Judge:
 
     Args:
         kind: Name of the profile.
-        settings: What is to differ from the default.
+        settings: Settings that differ from the default.
     """
 
     def __init__(self, kind: str, **settings: object) -> None:
@@ -49,8 +49,8 @@ class Judge:
         left, left_keys = self._prepare(originals)
         right, right_keys = self._prepare(copies)
         similarities = self._sketcher.similarities(left, right).values
-        met = shared_bands(left_keys, right_keys) >= self.profile.min_shared_bands
-        return Verdicts(similarities, met & (similarities >= self.profile.threshold))
+        shared = shared_bands(left_keys, right_keys) >= self.profile.min_shared_bands
+        return Verdicts(similarities, shared & (similarities >= self.profile.threshold))
 
     def _prepare(self, texts: Sequence[str]) -> tuple[list[Sketch], NDArray[np.uint32]]:
         batch = self._shingler.shingle(texts)

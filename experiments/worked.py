@@ -9,7 +9,7 @@ from zlib import crc32
 import numpy as np
 
 from experiments import source
-from experiments.findings import Findings, Scale, table
+from experiments.findings import Results, Scale, table
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.measures import MEASURES, intersection_size
 from streamdedup.similarity.minhash import estimate, merge
@@ -21,7 +21,7 @@ FUNCTIONS: tuple[Callable[[int], int], ...] = (lambda row: (row + 1) % 5, lambda
 ROWS = 5
 
 
-def run(_: Scale) -> Findings:
+def run(_: Scale) -> Results:
     """Compute all of them.
 
     Raises:
@@ -30,7 +30,7 @@ def run(_: Scale) -> Findings:
     rows = [*shingles(), *bags(), *minhash(), *bands(), *arithmetic()]
     if wrong := [what for what, computed, known in rows if computed != known]:
         raise ArithmeticError(f"not the known answer: {', '.join(wrong)}")
-    return Findings("worked", {"examples": table(("what", "computed", "known answer"), rows)})
+    return Results("worked", {"examples": table(("what", "computed", "known answer"), rows)})
 
 
 def windows(parts: Sequence[str], size: int, joint: str) -> list[str]:
