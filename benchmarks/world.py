@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,7 @@ class OtherDaemon(DaemonProcess):
     """
 
     def __init__(self, checkout: Path, directory: Path, settings: str) -> None:
-        super().__init__(directory, settings, nullcontext)
+        super().__init__(directory, settings)
         self._checkout = checkout.resolve()
 
     def command(self) -> list[str]:
@@ -226,9 +226,7 @@ class World:
             profile_keys=_toml(profile or {}),
         )
         directory = self.folder / fresh_name("daemon")
-        return (
-            DaemonProcess(directory, text, nullcontext) if checkout is None else OtherDaemon(checkout, directory, text)
-        )
+        return DaemonProcess(directory, text) if checkout is None else OtherDaemon(checkout, directory, text)
 
     def consumer(self, job: Job, kind: str, *more: str) -> Consumer:
         """Return a consumer of `benchmarks.consumers`."""

@@ -1,4 +1,4 @@
-"""``streamdedup check``: verify everything that live servers can tell before the first start."""
+"""``streamdedup check``: verify settings and live servers before the first start."""
 
 import json
 import shutil
@@ -6,6 +6,8 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,12 +18,12 @@ from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_OK, EXIT_USAGE, Fat
 from streamdedup.findings import Finding, Level
 from streamdedup.settings.units import counted
 
-#: Columns of the level and of the space after it.
+#: Width of the level with the space after it, in columns.
 _LEVEL_WIDTH = 9
-#: Least width of the text beside it, in characters; a narrower terminal breaks lines by itself.
+#: Least width of the text, in columns; a narrower terminal wraps the lines.
 _LEAST_WIDTH = 40
 _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.FAILED: "red"}
-#: What the daemon would do, by exit code.
+#: Consequence for the daemon, by exit code.
 _VERDICTS = {
     EXIT_OK: "the daemon can start",
     EXIT_FAILED: "the daemon would wait for the server that does not answer",
@@ -37,14 +39,13 @@ def check(
 ) -> None:
     """Verify settings, Kafka, Redis, rights, topics and indexes before the first start.
 
-    Nothing is written anywhere. A line for each check: ok, warning or failed, with the cure; one failure hides none of
-    the others. Exit code 0 when nothing failed, 1 when a server does not answer, 2 when the settings are wrong, 78 when
-    something must be mended.
+    Read-only. Prints a line for each check: ok, warning or failed, with the cure; a failure does not stop the others.
+    Exit code 0: nothing failed; 1: a server does not answer; 2: the settings are wrong; 78: an operator must help.
 
     Example:  streamdedup check --config streamdedup.toml
     """
     findings: list[Finding] = []
-    for finding in _settled(config, assignments):
+    for finding in _findings(config, assignments):
         findings.append(finding)
         if not as_json:
             for line in render(finding, _terminal_width()):
@@ -57,8 +58,8 @@ def check(
     raise typer.Exit(code)
 
 
-def _settled(config: Any, assignments: list[str] | None) -> Iterator[Finding]:
-    """Yield all findings; mistakes in the settings are findings too, and the only ones."""
+def _findings(config: Path | None, assignments: list[str] | None) -> Iterator[Finding]:
+    """Yield all findings; with wrong settings, their mistakes alone."""
     try:
         settings = load_settings(config, assignments)
     except SettingsError as error:
@@ -69,7 +70,7 @@ def _settled(config: Any, assignments: list[str] | None) -> Iterator[Finding]:
 
 
 def exit_code_of(findings: Iterable[Finding]) -> int:
-    """Return the exit code: that of the failure that needs the operator most."""
+    """Return the exit code of the most severe failure."""
     errors = [finding.error for finding in findings if finding.error is not None]
     if not errors:
         return EXIT_OK
@@ -79,30 +80,13 @@ def exit_code_of(findings: Iterable[Finding]) -> int:
 
 
 def as_object(findings: Iterable[Finding], code: int) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
-    return {
-        "exit_code": code,
-        "checks": [
-            {
-                "check": finding.check,
-                "subject": finding.subject,
-                "level": str(finding.level),
-                "text": finding.text,
-                "command": finding.command,
-                "error": None if finding.error is None else finding.error.__name__,
-            }
-            for finding in findings
-        ],
-    }
+    """Return the JSON object of ``--json``."""
+    checks = [asdict(finding) | {"error": finding.error and finding.error.__name__} for finding in findings]
+    return {"exit_code": code, "checks": checks}
 
 
 def render(finding: Finding, width: int | None) -> Iterator[str]:
-    """Yield the lines of a finding.
-
-    Args:
-        finding: What to show.
-        width: Columns of the terminal; None for anything else, which gets one line without colours.
-    """
+    """Yield the lines of a finding, wrapped to ``width``; without a terminal (None), one line without colours."""
     level = f"{finding.level:<{_LEVEL_WIDTH}}"
     if width is None:
         yield level + " ".join(finding.sentence.split())
@@ -113,7 +97,7 @@ def render(finding: Finding, width: int | None) -> Iterator[str]:
     yield typer.style(level, fg=_COLOURS[finding.level]) + lines[0]
     yield from (indent + line for line in lines[1:])
     if finding.command is not None:
-        # In one line, however long, so that it can be pasted.
+        # Never wrapped, so that it can be pasted into a shell.
         yield indent + typer.style(finding.command, bold=True)
 
 

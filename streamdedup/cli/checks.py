@@ -1,11 +1,11 @@
-"""The checks of live servers, as ``run`` and ``check`` call them: the only place that says what the daemon needs.
+"""Checks of live servers for ``run`` and ``check``: the requirements of the daemon in one place.
 
-Nothing here writes to a server, and no finding holds a secret.
+Checks are read-only, and no finding holds a secret.
 """
 
 import socket
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from streamdedup.cli.assembly import (
     connect_store,
@@ -31,14 +31,14 @@ from streamdedup.kafka import TopicNeed, check_kafka, committed_quietly
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 
-#: Seconds that one attempt to find out by which protocol a port answers may take.
+#: Time limit of one probe of a port, in seconds.
 _PROTOCOL_S = 1.0
-#: Ways to see that a plain port has answered: with a reply of Redis, or an error.
+#: First bytes of a plain reply of Redis: a status or an error.
 _REPLIES = (b"+", b"-")
 
 
 def topic_needs(settings: Settings) -> list[TopicNeed]:
-    """Return what the daemon needs of each topic."""
+    """Return the requirements on each topic."""
     kafka = settings.kafka
     inputs = [
         TopicNeed(name=topic, operation="READ", kept_ms=lifetime_ms(profile))
@@ -62,17 +62,17 @@ def topic_needs(settings: Settings) -> list[TopicNeed]:
 
 
 def duplicates_kept_ms(settings: Settings) -> int:
-    """Return how long a rebuild needs alerts, in milliseconds: the longest lifetime of all profiles."""
+    """Return the time for which a rebuild needs alerts, in milliseconds: the longest lifetime of all profiles."""
     return max(lifetime_ms(profile) for profile in settings.profiles.values())
 
 
 def kafka_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield the results of all checks of Kafka."""
+    """Yield the findings about Kafka."""
     return check_kafka(kafka_options(settings), topic_needs(settings))
 
 
 def redis_findings(settings: Settings, servers: Servers) -> Iterator[Finding]:
-    """Yield the results of all checks of the store."""
+    """Yield the findings about Redis."""
     keys = [keys.guard(slot) for keys in redis_keys(settings) for slot in range(keys.slots_count)]
     prefix = settings.redis.key_prefix
     need = RightsNeed(
@@ -88,10 +88,10 @@ def redis_findings(settings: Settings, servers: Servers) -> Iterator[Finding]:
 
 
 def _protocol_mismatch(settings: Settings) -> str | None:
-    """Return what is wrong when a server answers with TLS where the settings have none, or without where they have it.
+    """Return an error text if a server expects TLS and the settings have none, or the reverse.
 
-    Neither shows in the client's error: a Redis without TLS waits for the end of a handshake's first message, and one
-    with TLS ends a connection that begins otherwise.
+    The errors of the client do not tell: a Redis without TLS waits for the end of the first message of the handshake,
+    and one with TLS closes a connection that begins otherwise.
     """
     redis = settings.redis
     for host, port in redis.tcp_addresses:
@@ -105,7 +105,7 @@ def _protocol_mismatch(settings: Settings) -> str | None:
 
 
 def _answers_plainly(host: str, port: int) -> bool:
-    """Tell whether a port answers a command of Redis without TLS, be it by a refusal."""
+    """Return whether a port answers a command of Redis without TLS, with a status or an error."""
     try:
         with socket.create_connection((host, port), _PROTOCOL_S) as connection:
             connection.sendall(b"PING\r\n")
@@ -115,7 +115,7 @@ def _answers_plainly(host: str, port: int) -> bool:
 
 
 def _answers_tls(host: str, port: int) -> bool:
-    """Tell whether a port answers a TLS handshake, be it by an alert; its certificate does not matter."""
+    """Return whether a port answers a TLS handshake, with any certificate or an alert."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # nothing is sent after the handshake
@@ -132,7 +132,7 @@ def _answers_tls(host: str, port: int) -> bool:
 
 
 def _committed(settings: Settings) -> dict[Partition, int] | None:
-    """Return the committed offsets of the group; None when Kafka does not tell, which the checks of Kafka explain."""
+    """Return the committed offsets of the group; None if Kafka does not answer."""
     try:
         return committed_quietly(kafka_options(settings))
     except (BrokerUnavailable, BrokerMisconfigured):
@@ -142,12 +142,12 @@ def _committed(settings: Settings) -> dict[Partition, int] | None:
 def index_findings(
     settings: Settings, servers: Servers, committed: Mapping[Partition, int] | None
 ) -> Iterator[Finding]:
-    """Yield what the index of each profile is: absent, fitting, different, half deleted, being rebuilt, or lost.
+    """Yield the state of each index: absent, fitting, different, half deleted, being rebuilt, or lost.
 
     Args:
-        settings: The settings.
-        servers: The store.
-        committed: Committed offsets of the group; None when they are not known.
+        settings: Settings.
+        servers: Connection to the store.
+        committed: Committed offsets of the group; None if unknown.
     """
     for name in settings.profiles:
         try:
@@ -169,16 +169,16 @@ def _index(settings: Settings, name: str, servers: Servers, committed: Mapping[P
         return Finding.warning("index", subject, text)
     stored = upkeep.fingerprint()
     if stored is not None:
-        ours = redis_store(settings, name, servers).stored_fingerprint(profile.fingerprint())
-        opening = compare_fingerprints(stored, ours)
+        configured = redis_store(settings, name, servers).stored_fingerprint(profile.fingerprint())
+        opening = compare_fingerprints(stored, configured)
         if opening.advisories:
             return Finding.warning("index", subject, f"index of {name}: fits, but {'; '.join(opening.advisories)}")
         return Finding.ok("index", subject, f"index of {name}: fits the settings")
-    there = sorted(partition for partition in committed or () if partition.topic in profile.topics)
-    if there:
+    orphaned = sorted(partition for partition in committed or () if partition.topic in profile.topics)
+    if orphaned:
         raise IndexLost(
-            f"lost: the group {settings.kafka.group_id} has committed offsets of {', '.join(map(str, there[:3]))}"
-            f"{' ...' if len(there) > 3 else ''}, and there is no index at {settings.redis.shown_url} under "
+            f"lost: the group {settings.kafka.group_id} has committed offsets of {', '.join(map(str, orphaned[:3]))}"
+            f"{' ...' if len(orphaned) > 3 else ''}, and there is no index at {settings.redis.shown_url} under "
             f"{settings.redis.key_prefix}:{name}; mend redis.url or redis.key_prefix if they have changed, else: "
             "streamdedup index rebuild"
         )
@@ -187,37 +187,19 @@ def _index(settings: Settings, name: str, servers: Servers, committed: Mapping[P
 
 
 def every_finding(settings: Settings) -> Iterator[Finding]:
-    """Yield the results of all checks; a server that does not answer hides none of the others'."""
+    """Yield the findings of all checks; those that need a server are skipped if it does not answer."""
     yield Finding.ok("settings", "settings", f"settings are valid: profiles {', '.join(sorted(settings.profiles))}")
     for hint in settings.hints():
         yield Finding.warning("settings", "settings", hint)
-    answers = _Answers("kafka")
-    yield from answers.watch(kafka_findings(settings))
+    answers = False
+    for finding in kafka_findings(settings):
+        answers = finding.level is Level.OK if finding.check == "kafka" else answers
+        yield finding
     committed = _committed(settings) if answers else None
     with connect_store(settings) as servers:
-        answers = _Answers("redis")
-        yield from answers.watch(redis_findings(settings, servers))
+        answers = False
+        for finding in redis_findings(settings, servers):
+            answers = finding.level is Level.OK if finding.check == "redis" else answers
+            yield finding
         if answers:
             yield from index_findings(settings, servers, committed)
-
-
-class _Answers:
-    """Remembers whether a server has answered to its last check.
-
-    Args:
-        check: Name of the check of the connection, which fails as soon as the server does not answer.
-    """
-
-    def __init__(self, check: str) -> None:
-        self._check = check
-        self._last: Level | None = None
-
-    def watch(self, findings: Iterable[Finding]) -> Iterator[Finding]:
-        """Pass findings on."""
-        for finding in findings:
-            if finding.check == self._check:
-                self._last = finding.level
-            yield finding
-
-    def __bool__(self) -> bool:
-        return self._last is Level.OK

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from streamdedup.cli.demo_run import DemoOptions, DemoRun
-from streamdedup.cli.demo_servers import PROFILES, DemoServers, EndingSignals
+from streamdedup.cli.demo_servers import PROFILES, DemoServers, ending_signals
 from streamdedup.cli.options import FormatOption, IdColumnOption, TextColumnOption
 from streamdedup.cli.output import output_to
 from streamdedup.cli.rendering.differences import GAP
@@ -105,25 +105,18 @@ def _file(reader: CorpusReader, profile: str, changes: Mapping[str, Any]) -> dic
 
 
 def run_demo(options: DemoOptions, pairs: str | None, console: Console) -> None:
-    """Start the servers, run the demo, and end the servers.
-
-    Args:
-        options: Options of the demo.
-        pairs: File for the pairs.
-        console: Output.
-
-    Raises:
-        StreamdedupError: A server did not start or has ended, or the account does not balance.
-    """
-    with EndingSignals() as signals, ExitStack() as stack:
+    """Start the servers, run the demo, write the file ``pairs``, and end the servers."""
+    with ending_signals() as ignore_signals, ExitStack() as stack:
         try:
             # Opened first, so that an unwritable file is reported at once.
             output = None if pairs is None else stack.enter_context(output_to(pairs))
             console.print(
                 Text("Starting a private Redis, a Kafka broker and the daemon; Ctrl-C ends all of them.", "bold")
             )
-            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="streamdedup-demo-"))
-            servers = stack.enter_context(DemoServers(Path(directory), options.profiles, signals.held))
+            directory = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="streamdedup-demo-", ignore_cleanup_errors=True)
+            )
+            servers = stack.enter_context(DemoServers(Path(directory), options.profiles))
             run = DemoRun(options, console, servers, stack)
             _introduce(options, console, servers)
             with _progress_bar(console) as progress:
@@ -134,7 +127,7 @@ def run_demo(options: DemoOptions, pairs: str | None, console: Console) -> None:
             if options.keep:
                 _wait_for_user(console, servers)
         finally:
-            signals.ignore()
+            ignore_signals()
 
 
 def _introduce(options: DemoOptions, console: Console, servers: DemoServers) -> None:
@@ -167,11 +160,7 @@ def _progress_bar(console: Console) -> Progress:
 
 
 def _wait_for_user(console: Console, servers: DemoServers) -> None:
-    """Wait for Enter or Ctrl-C; after the end of standard input, for Ctrl-C.
-
-    Raises:
-        ServerError: A server has ended.
-    """
+    """Wait for Enter or Ctrl-C; after the end of standard input, for Ctrl-C."""
     console.print(
         Text(
             f"\nStill running. Look at {servers.daemon.metrics_url} or, from elsewhere,\n"

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 
 from streamdedup.cli.assembly import kafka_options
-from streamdedup.cli.dead_letters import DeadLetter
+from streamdedup.cli.dead_letters import DeadLetterRecord
 from streamdedup.cli.demo_servers import DEAD_LETTER_TOPIC, DUPLICATES_TOPIC, DemoServers
 from streamdedup.cli.pace import Pace
 from streamdedup.cli.rendering.dead_letters import dead_letter_notice
@@ -121,10 +121,6 @@ def listed(counts: Counter[str]) -> str:
 class DocumentFeed:
     """Sends the corpora of all profiles alternately, at a pace and never too far ahead of the daemon.
 
-    Args:
-        feeder: Sends records.
-        options: Corpora and pace.
-
     Attributes:
         sent_count: Records sent.
         too_large_count: Records left out, because the broker of the demo does not keep their size.
@@ -157,13 +153,7 @@ class DocumentFeed:
             self._ahead_bytes -= self._ahead_sizes.popleft()
 
     def send_due(self) -> None:
-        """Send at most 250 of the records that are due.
-
-        Raises:
-            CorpusError: The corpus cannot be read.
-            BrokerUnavailable: A record could not be delivered.
-            FatalError: The same, and an operator has to resolve the reason.
-        """
+        """Send at most 250 of the records that are due."""
         for _ in range(_SEND_RECORDS):
             if self.is_finished or not self.has_room or self.wait_s > 0:
                 return
@@ -200,11 +190,7 @@ def _alternating(readers: Mapping[str, CorpusReader]) -> Iterator[tuple[str, Ent
 
 
 class OutputView:
-    """Shows alerts and dead letters, and collects the pairs.
-
-    Args:
-        console: Output.
-        texts: Fetches texts to show side by side; None prints lines only.
+    """Shows alerts and dead letters, with both texts of each pair if ``texts`` is given, and collects the pairs.
 
     Attributes:
         pairs: Similarity of each pair, by the sorted ids.
@@ -220,18 +206,14 @@ class OutputView:
         self.dead_letters_count = 0
 
     def show(self, batch: Batch) -> None:
-        """Show records of both output topics.
-
-        Raises:
-            StreamdedupError: A record cannot be read, or is not an alert.
-        """
+        """Show records of both output topics; one that is unreadable or not an alert raises ``StreamdedupError``."""
         for unreadable in batch.unreadable:
             raise StreamdedupError(f"{unreadable.position} cannot be read: {unreadable.reason}")
         for record in batch.records:
             if record.position.topic == DUPLICATES_TOPIC:
                 self._show_alert(record.value or b"")
             else:
-                self._console.print(dead_letter_notice(DeadLetter(record)), soft_wrap=True)
+                self._console.print(dead_letter_notice(DeadLetterRecord(record)), soft_wrap=True)
                 self.dead_letters_count += 1
 
     def _show_alert(self, value: bytes) -> None:
@@ -247,17 +229,7 @@ class OutputView:
 
 
 class DemoRun:
-    """One run of the demo.
-
-    Args:
-        options: Options of the demo.
-        console: Output.
-        servers: The running servers.
-        stack: Closes the clients of this run.
-
-    Raises:
-        BrokerUnavailable: The broker does not answer.
-    """
+    """One run of the demo on running servers; ``stack`` closes its clients."""
 
     def __init__(self, options: DemoOptions, console: Console, servers: DemoServers, stack: ExitStack) -> None:
         self._options = options

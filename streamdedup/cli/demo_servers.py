@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from types import TracebackType
@@ -13,9 +13,6 @@ from typing import Any, Self
 
 from streamdedup.embedded import MOCK_API_VERSION, ManagedProcess, MockBroker, RedisServer, ServerError, free_ports
 from streamdedup.settings.schema import PREFIX
-
-#: Opens a context in which signals are deferred.
-Hold = Callable[[], AbstractContextManager[None]]
 
 _HOST = "127.0.0.1"
 #: Time limit of a request for metrics, in seconds.
@@ -49,53 +46,31 @@ metrics_port = {{port}}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class EndingSignals:
-    """Raises KeyboardInterrupt or SystemExit in the main thread at the first signal; further signals are ignored.
+@contextmanager
+def ending_signals() -> Iterator[Callable[[], None]]:
+    """Raise KeyboardInterrupt or SystemExit in the main thread at the first signal that asks to end; ignore others.
 
-    The servers need about a second to end, and a second Ctrl-C must not leave one behind. A context manager for the
-    main thread.
+    The servers need about a second to end, and a second Ctrl-C must not leave one behind. A signal in the middle of the
+    start of a process leaves nothing behind either: the keeper of the process ends it as soon as its pipe closes.
+
+    Yields:
+        Ignores signals from now on.
     """
 
-    def __init__(self) -> None:
-        self._previous: dict[signal.Signals, Any] = {}
-        self._holds = 0
-        self._received: int | None = None
+    def ignore() -> None:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
 
-    def __enter__(self) -> Self:
-        self._previous = {number: signal.signal(number, self._handle) for number in _SIGNALS}
-        return self
+    def end(number: int, _: object) -> None:
+        ignore()
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        for number, handler in self._previous.items():
+    previous = {number: signal.signal(number, end) for number in _SIGNALS}
+    try:
+        yield ignore
+    finally:
+        for number, handler in previous.items():
             signal.signal(number, handler)
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Defer signals to the end of this context, so that a process is started completely or not at all."""
-        self._holds += 1
-        try:
-            yield
-        finally:
-            self._holds -= 1
-        self._end()
-
-    def ignore(self) -> None:
-        """Ignore signals from now on."""
-        self._holds += 1
-
-    def _handle(self, number: int, _frame: object) -> None:
-        if self._received is None:
-            self._received = number
-            self._end()
-
-    def _end(self) -> None:
-        if self._received is None or self._holds:
-            return
-        if self._received == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(128 + self._received)
 
 
 class DaemonProcess(ManagedProcess):
@@ -104,13 +79,11 @@ class DaemonProcess(ManagedProcess):
     Args:
         directory: Directory of settings and log.
         settings: Text of the settings file, with ``{port}`` for the metrics port.
-        held: Opens a context in which signals are deferred.
     """
 
-    def __init__(self, directory: Path, settings: str, held: Hold) -> None:
+    def __init__(self, directory: Path, settings: str) -> None:
         super().__init__("daemon", directory)
         self._settings = settings
-        self._held = held
         self._port = 0
 
     @property
@@ -128,15 +101,6 @@ class DaemonProcess(ManagedProcess):
         (self._port,) = free_ports()
         self.config_path.write_text(self._settings.replace("{port}", str(self._port)), encoding="utf-8")
 
-    def spawn(self) -> None:
-        """Start the process with signals deferred; the wait until it answers can be interrupted.
-
-        Raises:
-            ServerError: The program cannot be started.
-        """
-        with self._held():
-            super().spawn()
-
     def command(self) -> list[str]:
         """Return the command line."""
         return [sys.executable, "-m", "streamdedup", "run", "--config", str(self.config_path)]
@@ -149,11 +113,7 @@ class DaemonProcess(ManagedProcess):
             return False
 
     def metrics(self) -> str:
-        """Return the metrics in Prometheus' text format.
-
-        Raises:
-            ServerError: The daemon does not answer.
-        """
+        """Return the metrics in Prometheus' text format; raise ``ServerError`` without an answer."""
         try:
             return self._get("/metrics")[1]
         except (OSError, HTTPException) as error:
@@ -176,7 +136,6 @@ class DemoServers:
     Args:
         directory: Directory of settings and logs; must exist longer than the servers.
         profiles: Settings of each profile by name, which is also its input topic.
-        held: Opens a context in which signals are deferred.
 
     Raises:
         MissingToolError: A server program is not installed.
@@ -184,32 +143,23 @@ class DemoServers:
 
     daemon: DaemonProcess
 
-    def __init__(self, directory: Path, profiles: Mapping[str, Mapping[str, Any]], held: Hold) -> None:
+    def __init__(self, directory: Path, profiles: Mapping[str, Mapping[str, Any]]) -> None:
         topics = dict.fromkeys([*profiles, DUPLICATES_TOPIC], _PARTITIONS) | {DEAD_LETTER_TOPIC: 1}
         # Both are constructed before the first start, so that a missing program is reported at once.
         self.redis = RedisServer(directory=directory / "redis")
         self.broker = MockBroker(topics, directory / "kafka")
         self._directory = directory
         self._profiles = profiles
-        self._held = held
         self._stack = ExitStack()
 
     def check(self) -> None:
-        """Verify that all servers run.
-
-        Raises:
-            ServerError: One has ended; the error contains the end of its log.
-        """
+        """Raise ``ServerError`` with the end of the log if a server has ended."""
         for process in (self.daemon, self.broker, self.redis):
             if not process.is_running():
                 raise ServerError(f"{process.name} ended with code {process.exit_code}{process.log_tail()}")
 
     def metrics(self) -> str:
-        """Return the metrics of the daemon in Prometheus' text format.
-
-        Raises:
-            ServerError: A server has ended, or the daemon does not answer.
-        """
+        """Return the metrics of the daemon; raise ``ServerError`` if a server has ended."""
         self.check()
         try:
             return self.daemon.metrics()
@@ -222,10 +172,9 @@ class DemoServers:
     def __enter__(self) -> Self:
         forget_settings()
         with ExitStack() as stack:
-            for server in (self.redis, self.broker):
-                with self._held():
-                    stack.enter_context(server)
-            self.daemon = stack.enter_context(DaemonProcess(self._directory / "daemon", self._settings(), self._held))
+            stack.enter_context(self.redis)
+            stack.enter_context(self.broker)
+            self.daemon = stack.enter_context(DaemonProcess(self._directory / "daemon", self._settings()))
             self._stack = stack.pop_all()
         return self
 

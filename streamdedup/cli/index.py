@@ -158,22 +158,9 @@ def rebuild(
 def _rebuild(
     settings: Settings, names: Sequence[str], servers: Servers, on_keys: Callable[[int], None], progress: Progress
 ) -> dict[str, int]:
-    """Build the indexes of profiles anew up to the committed offsets.
+    """Build the indexes of profiles anew up to the committed offsets; return the number of records of each profile.
 
-    Args:
-        settings: Settings.
-        names: Names of the profiles.
-        servers: Connection to the store.
-        on_keys: Called with the number of keys of the old index deleted since the last call.
-        progress: Called with the progress.
-
-    Returns:
-        Number of replayed records of each profile.
-
-    Raises:
-        StoreUnavailable: The store does not answer, or another process rebuilds an index.
-        BrokerUnavailable: Kafka does not answer.
-        FatalError: One of them refuses permanently.
+    ``on_keys`` gets the number of keys of the old index deleted since its last call.
     """
     builder = rebuilder(settings, servers, on_keys)
     try:

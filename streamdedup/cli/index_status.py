@@ -124,25 +124,25 @@ def _partitions(
             "mark": facts.mark,
             "committed": offset,
             "generation": facts.generation,
-            "state": _mark_state(facts, offset, topic_id, is_running=is_running),
+            "state": _partition_state(facts, offset, topic_id, is_running=is_running),
         }
 
 
-def _mark_state(facts: PartitionFacts, committed: int | None, topic_id: str, *, is_running: bool) -> str | None:
-    """Return the unusual state of a high-water mark, or None.
+def _partition_state(facts: PartitionFacts, committed: int | None, topic_id: str, *, is_running: bool) -> str | None:
+    """Return the unusual state of a partition, or None.
 
     While daemons run, high-water mark and committed offset change between the two requests.
     """
-    mark = facts.mark
-    if mark is not None and is_recreated(mark, facts.topic_id, LogState(topic_id)):
+    high_water = facts.mark
+    if high_water is not None and is_recreated(high_water, facts.topic_id, LogState(topic_id)):
         return "recreated"
     if committed is None:
         return None
-    if mark is None:
+    if high_water is None:
         return "lost"
-    if mark == committed or is_running:
+    if high_water == committed or is_running:
         return None
-    return "behind" if mark < committed else "ahead"
+    return "behind" if high_water < committed else "ahead"
 
 
 def is_lost(found: Mapping[str, Any]) -> bool:

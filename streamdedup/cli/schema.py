@@ -1,4 +1,4 @@
-"""``streamdedup schema``: the contracts of the messages, for validators and code generators."""
+"""``streamdedup schema``: JSON Schemas of the messages, for validators and code generators."""
 
 from typing import Annotated, Literal
 
@@ -8,7 +8,7 @@ from streamdedup import wire
 
 
 def schema(
-    name: Annotated[Literal["document", "alert", "dead-letter"], typer.Argument(help="Which message.")],
+    name: Annotated[Literal["document", "alert", "dead-letter"], typer.Argument(help="Kind of message.")],
 ) -> None:
     """Print the JSON Schema of a message.
 
@@ -18,5 +18,5 @@ def schema(
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command("schema")(schema)
+    """Add the command."""
+    app.command()(schema)

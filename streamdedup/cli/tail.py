@@ -31,7 +31,7 @@ def tail(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write each alert as one line of JSON.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Fetch both texts and show the differences.")] = False,
-    from_beginning: Annotated[bool, typer.Option(help="Start at the oldest alert instead of the newest.")] = False,
+    from_beginning: Annotated[bool, typer.Option(help="Start at the oldest alert; default: new alerts only.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many alerts.")] = None,
 ) -> None:
     """Follow the duplicates topic: lines, JSON, or both texts side by side.

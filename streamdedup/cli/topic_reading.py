@@ -43,12 +43,7 @@ def decoders_of(settings: Settings) -> dict[str, Decoder]:
 
 
 class KafkaTexts:
-    """Fetches the texts behind alerts from Kafka.
-
-    Args:
-        fetcher: Fetches records.
-        decoders: Decoder of each input topic; other topics use the default field names.
-    """
+    """Fetches the texts behind alerts; topics without a decoder use the default field names."""
 
     def __init__(self, fetcher: RecordFetcher, decoders: Mapping[str, Decoder]) -> None:
         self._fetcher = fetcher
@@ -56,12 +51,7 @@ class KafkaTexts:
         self._default = Decoder()
 
     def side(self, document_id: str, digest: str, position: Position) -> Side:
-        """Return a document with its text, or without if Kafka no longer has the text of that digest.
-
-        Raises:
-            BrokerUnavailable: Kafka did not answer.
-            FatalError: The broker refuses permanently.
-        """
+        """Return a document with its text, or without if Kafka no longer has the text of that digest."""
         text = self._text(position)
         # A topic that was deleted and created again has other records at the same offsets.
         if text is not None and content_digest(text).hex() != digest:

@@ -1,4 +1,4 @@
-"""``streamdedup topics``: the topics that the daemon needs."""
+"""``streamdedup topics``: create the topics of the daemon."""
 
 from typing import Annotated
 
@@ -11,10 +11,10 @@ from streamdedup.kafka import BROKERS_DEFAULT, CreatedTopics, create_topics
 from streamdedup.settings import Settings
 from streamdedup.settings.units import counted
 
-#: Settings of the dead-letter topic. Dead letters keep the time of their records, so a retention would remove those of
-#: old records at once; compaction would refuse those without a key.
+#: Settings of the dead-letter topic. A dead letter has the time of its record: a retention would remove those of
+#: old records at once; a compacted topic refuses records without a key.
 DEAD_LETTER_CONFIG = {"retention.ms": "-1", "cleanup.policy": "delete"}
-#: Kafka's own default for ``max.message.bytes``; new output topics take at least that.
+#: Kafka's default of ``max.message.bytes``, the least value for new output topics.
 DEFAULT_LIMIT_BYTES = 1_048_588
 
 topics = typer.Typer(no_args_is_help=True, help="Create the topics that the daemon needs.")
@@ -22,7 +22,7 @@ topics = typer.Typer(no_args_is_help=True, help="Create the topics that the daem
 
 @topics.callback()
 def _group() -> None:
-    """Make a group of the single command, so that it is called by its name."""
+    """Make a group of the single command."""
 
 
 @topics.command()
@@ -32,15 +32,17 @@ def create(
     partitions: Annotated[int, typer.Option(min=1, help="Partitions of each topic.")] = 4,
     replication: Annotated[
         int | None,
-        typer.Option(min=1, show_default="the broker's", help="Copies of each partition; 3 where nothing may be lost."),
+        typer.Option(
+            min=1, show_default="the broker's", help="Replicas of each partition; 3 for data that must not be lost."
+        ),
     ] = None,
 ) -> None:
-    """Create the input topics, the duplicates topic and the dead-letter topic, as far as they are missing.
+    """Create the missing ones of the input topics, the duplicates topic and the dead-letter topic.
 
-    Topics that exist are left as they are. A new duplicates topic keeps alerts as long as a rebuild of the index needs
-    them (retention and retention_slack, the longest of all profiles), an input topic its records as long as those of
-    its profile unless the broker keeps them longer, a dead-letter topic for ever. Topics that are written to take
-    messages of kafka.max_message_bytes. The rest are the broker's defaults.
+    Existing topics are not changed. The duplicates topic keeps alerts as long as a rebuild of the index needs them
+    (retention plus retention_slack, the longest of all profiles); an input topic keeps records as long as its profile
+    needs them, or longer by the broker's default; the dead-letter topic keeps dead letters without limit. The two
+    output topics accept messages of kafka.max_message_bytes. Other settings are the broker's defaults.
 
     Example:  streamdedup topics create --config streamdedup.toml --partitions 6 --replication 3
     """
@@ -55,11 +57,11 @@ def create(
         {topic: lifetime_ms(profile) for profile in settings.profiles.values() for topic in profile.topics},
     )
     for name in names:
-        typer.echo(f"{name}: {_what_became_of(name, outcome, partitions)}")
+        typer.echo(f"{name}: {_outcome_text(name, outcome, partitions)}")
 
 
 def output_configs(settings: Settings) -> dict[str, dict[str, str]]:
-    """Return the settings with which the topics that are written to are created, by topic."""
+    """Return the topic settings of the output topics."""
     limit = {"max.message.bytes": str(max(DEFAULT_LIMIT_BYTES, settings.kafka.max_message_bytes))}
     kept = {"cleanup.policy": "delete", "retention.ms": str(duplicates_kept_ms(settings)), "retention.bytes": "-1"}
     return {
@@ -68,7 +70,7 @@ def output_configs(settings: Settings) -> dict[str, dict[str, str]]:
     }
 
 
-def _what_became_of(name: str, outcome: CreatedTopics, partitions: int) -> str:
+def _outcome_text(name: str, outcome: CreatedTopics, partitions: int) -> str:
     if name in outcome.created:
         return f"created, with {counted(partitions, 'partition')}"
     count = outcome.partition_counts.get(name)

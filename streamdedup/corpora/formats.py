@@ -29,7 +29,7 @@ class FileFormat:
         parse: Parser of a file.
         title: Name in help texts; empty for a variant of another format.
         suffixes: File name suffixes that select the format, in lower case.
-        starts: First bytes that select the format whatever the file name, in lower case.
+        starts: First bytes that select the format before the file name does, in lower case.
         is_table: Whether the file names its columns.
     """
 

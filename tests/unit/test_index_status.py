@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamdedup.cli.index_status import _mark_state, is_lost, render_status
+from streamdedup.cli.index_status import _partition_state, is_lost, render_status
 from streamdedup.index.redis.admin import KINDS, OTHER_KIND, PartitionFacts
 
 
@@ -114,7 +114,7 @@ def test_an_index_is_lost_when_it_does_not_know_a_partition_with_offsets(state, 
      (9, True, None), (11, True, None), (None, True, "lost")],
 )  # fmt: skip
 def test_a_mark_is_compared_with_what_is_committed_unless_both_are_moving(mark, at_work, state):
-    assert _mark_state(PartitionFacts(mark, 1, "5f2d"), 10, "5f2d", is_running=at_work) == state
+    assert _partition_state(PartitionFacts(mark, 1, "5f2d"), 10, "5f2d", is_running=at_work) == state
 
 
 @pytest.mark.parametrize(("noted", "present", "state"), [
@@ -122,4 +122,4 @@ def test_a_mark_is_compared_with_what_is_committed_unless_both_are_moving(mark, 
 ])  # fmt: skip
 @pytest.mark.parametrize("committed", [None, 10])
 def test_a_topic_of_another_id_was_created_again_whatever_is_committed(noted, present, state, committed):
-    assert _mark_state(PartitionFacts(10, 1, noted), committed, present, is_running=False) == state
+    assert _partition_state(PartitionFacts(10, 1, noted), committed, present, is_running=False) == state

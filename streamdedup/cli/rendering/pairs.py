@@ -20,15 +20,15 @@ from streamdedup.position import Position
 from streamdedup.wire import Alert, Match
 
 
-class _Mark(NamedTuple):
-    """Mark of text that only one side has: brackets without colours, else a style."""
+class _Highlight(NamedTuple):
+    """Highlight of text that only one side has: brackets without colours, else a style."""
 
     opening: str
     closing: str
     style: str
 
 
-_NEW, _OLD = _Mark("{+", "+}", "bold green"), _Mark("[-", "-]", "bold red")
+_NEW, _OLD = _Highlight("{+", "+}", "bold green"), _Highlight("[-", "-]", "bold red")
 
 
 class Pair(NamedTuple):
@@ -67,14 +67,7 @@ class Texts(Protocol):
 
 
 class AlertView:
-    """Prints alerts.
-
-    Args:
-        console: Output.
-        texts: Fetches both texts of each pair to show them side by side; None prints lines only.
-        time_format: Format of times.
-        max_pairs: Pairs of one alert to print; None for all.
-    """
+    """Prints alerts: at most ``max_pairs`` lines each, with both texts side by side if ``texts`` is given."""
 
     def __init__(
         self,
@@ -89,12 +82,7 @@ class AlertView:
         self._max_pairs = max_pairs
 
     def show(self, alert: Alert) -> None:
-        """Print each pair of an alert.
-
-        Raises:
-            BrokerUnavailable: Kafka did not answer.
-            FatalError: The broker refuses permanently.
-        """
+        """Print each pair of an alert."""
         new = self._texts.side(alert.document_id, alert.digest, alert.position) if self._texts else None
         for match in alert.matches[: self._max_pairs]:
             self._console.print(match_line(alert, match, self._time_format), soft_wrap=True)
@@ -158,13 +146,15 @@ def _same_words(comparison: Comparison) -> str:
     return "(the same words" + (", also where left out)" if has_gap else ")")
 
 
-def _marked(pieces: Iterable[Piece], mark: _Mark, *, coloured: bool) -> Text:
+def _marked(pieces: Iterable[Piece], highlight: _Highlight, *, coloured: bool) -> Text:
     text = Text()
     for piece in pieces:
         if piece.kind == "gap":
             text.append(GAP, "dim")
         elif piece.kind == "changed":
-            text.append(piece.text if coloured else f"{mark.opening}{piece.text}{mark.closing}", mark.style)
+            text.append(
+                piece.text if coloured else f"{highlight.opening}{piece.text}{highlight.closing}", highlight.style
+            )
         else:
             text.append(piece.text)
         text.append(piece.space)
