@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from streamdedup.cli.demo_run import DemoOptions, DemoRun
-from streamdedup.cli.demo_servers import PROFILES, DemoServers, ending_signals
+from streamdedup.cli.demo_servers import PROFILES, DemoServers, ignore_signals, raise_on_signals
 from streamdedup.cli.options import FormatOption, IdColumnOption, TextColumnOption
 from streamdedup.cli.output import output_to
 from streamdedup.cli.rendering.differences import GAP
@@ -106,7 +106,8 @@ def _file(reader: CorpusReader, profile: str, changes: Mapping[str, Any]) -> dic
 
 def run_demo(options: DemoOptions, pairs: str | None, console: Console) -> None:
     """Start the servers, run the demo, write the file ``pairs``, and end the servers."""
-    with ending_signals() as ignore_signals, ExitStack() as stack:
+    raise_on_signals()
+    with ExitStack() as stack:
         try:
             # Opened first, so that an unwritable file is reported at once.
             output = None if pairs is None else stack.enter_context(output_to(pairs))

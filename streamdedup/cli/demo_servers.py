@@ -4,8 +4,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from types import TracebackType
@@ -46,31 +46,25 @@ metrics_port = {{port}}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-@contextmanager
-def ending_signals() -> Iterator[Callable[[], None]]:
+def raise_on_signals() -> None:
     """Raise KeyboardInterrupt or SystemExit in the main thread at the first signal that asks to end; ignore others.
 
     The servers need about a second to end, and a second Ctrl-C must not leave one behind. A signal in the middle of the
     start of a process leaves nothing behind either: the keeper of the process ends it as soon as its pipe closes.
-
-    Yields:
-        Ignores signals from now on.
     """
 
-    def ignore() -> None:
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-
     def end(number: int, _: object) -> None:
-        ignore()
+        ignore_signals()
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
-    previous = {number: signal.signal(number, end) for number in _SIGNALS}
-    try:
-        yield ignore
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    for number in _SIGNALS:
+        signal.signal(number, end)
+
+
+def ignore_signals() -> None:
+    """Ignore signals until the process ends."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class DaemonProcess(ManagedProcess):

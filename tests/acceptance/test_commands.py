@@ -77,11 +77,11 @@ class TestScan:
         assert "pairs with similarity of at least 0.8" in done.stderr
         assert "left out: no documents" in done.stderr
 
-    def test_what_is_left_out_is_told_only_when_there_is_some(self):
+    def test_left_out_lines_are_reported_only_if_there_are_some(self):
         done = streamdedup("scan", "-", "--skip-unreadable", text='{"id": "a", "text": "all readable"}\n')
         assert (done.returncode, "left out" in done.stderr) == (0, False)
 
-    def test_an_unreadable_line_is_named_and_ends_it_unless_told_otherwise(self):
+    def test_a_malformed_line_is_named_and_ends_the_command_by_default(self):
         done = streamdedup("scan", SAMPLE / "articles.jsonl")
         assert done.returncode == 1
         assert "articles.jsonl:" in done.stderr

@@ -70,7 +70,7 @@ def test_names_of_the_settings_file_are_offered(completed, monkeypatch):
 
 @pytest.mark.usefixtures("_folder")
 @pytest.mark.parametrize("name", ["wrong.toml", "nowhere.toml"])
-def test_without_a_settings_file_or_with_a_wrong_one_nothing_is_offered_and_nothing_said(completed, name):
+def test_without_valid_settings_nothing_is_completed_and_no_error_is_printed(completed, name):
     assert completed(f"streamdedup produce -c {name} --topic ") == []
 
 

@@ -210,7 +210,7 @@ def test_tail_ends_with_130_on_ctrl_c(kept):
     assert (process.returncode, out, errors) == (130, "", "")
 
 
-def test_a_corpus_of_ones_own_gives_the_pairs_that_scan_finds(start, tmp_path):
+def test_the_demo_on_a_file_gives_the_pairs_that_scan_finds(start, tmp_path):
     corpus = tmp_path / "corpus.csv"
     words = [f"word{number}" for number in range(40)]
     variants = [[*words[:at], "changed", *words[at + 1 :]] for at in range(0, 40, 4)]
@@ -271,7 +271,7 @@ def test_kill_9_leaves_no_process(start):
     demo.assert_nothing_left(folders=False)
 
 
-def test_the_end_of_the_daemon_is_said_with_its_log(start):
+def test_the_end_of_the_daemon_is_reported_with_its_log(start):
     demo = start("--pace", "20")
     demo.wait_line(" ~ art-")
 
@@ -287,7 +287,7 @@ def test_the_end_of_the_daemon_is_said_with_its_log(start):
     demo.assert_nothing_left()
 
 
-def test_without_the_extra_the_demo_says_what_to_install():
+def test_without_the_extra_the_demo_names_the_package_to_install():
     script = "import sys; sys.modules['confluent_kafka'] = None; from streamdedup.cli.main import main; main(['demo'])"
 
     done = subprocess.run(

@@ -58,7 +58,7 @@ def without_a_reader(command: list[str]) -> subprocess.CompletedProcess[str]:
         os.close(writing)
 
 
-def test_a_full_disk_is_said_in_a_line(command):
+def test_a_full_disk_is_reported_in_one_line(command):
     done = into_a_full_disk(command)
     assert done.returncode == EXIT_FAILED
     assert done.stderr.splitlines()[-1].endswith(": No space left on device")
@@ -66,7 +66,7 @@ def test_a_full_disk_is_said_in_a_line(command):
     assert "Exception ignored" not in done.stderr
 
 
-def test_a_reader_that_has_gone_ends_a_command_in_silence(command):
+def test_a_closed_pipe_ends_a_command_without_a_message(command):
     done = without_a_reader(command)
     assert done.returncode == EXIT_PIPE
     assert done.stderr == ""
@@ -102,7 +102,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path, arguments, reason):
 
 
 @pytest.mark.parametrize("form", ["lines", "--json"])
-def test_tail_whose_output_goes_nowhere_ends(kafka, new_topic, form):
+def test_tail_ends_when_its_output_cannot_be_written(kafka, new_topic, form):
     topic = new_topic("duplicates")
     (alert,) = re.findall(r"```json alert\n(.*?)```", README, re.DOTALL)
     servers.produce(kafka, topic, [alert.encode()])

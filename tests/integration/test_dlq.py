@@ -113,7 +113,7 @@ def world(tmp_path, kafka, new_topic, new_group):
     return World(kafka, names["articles"], names["reviews"], f"{duplicates}.dlq", str(path))
 
 
-def test_inspect_shows_what_is_asked_for(world):
+def test_inspect_shows_the_letters_that_the_filter_accepts(world):
     world.fill("not_json", "too_large", "not_json", "unreadable")
     world.fill("too_large", topic=world.reviews, partition=1, first=4)
     assert sorted(world.numbers()) == [0, 1, 2, 3, 4]
@@ -125,7 +125,7 @@ def test_inspect_shows_what_is_asked_for(world):
     assert "5 dead letters" in world.run("inspect", "--summary")
 
 
-def test_the_last_ones_come_in_order_of_time_whatever_their_partition(world, monkeypatch):
+def test_the_last_letters_of_all_partitions_are_in_order_of_time(world, monkeypatch):
     for number in range(12):
         world.fill("not_json" if number % 3 else "too_large", partition=number % 2, first=number)
     assert world.numbers("--last", "4") == [8, 9, 10, 11]
@@ -175,7 +175,7 @@ def test_replay_sends_each_letter_to_the_partition_that_its_record_came_from(wor
         assert headers[f"{PREFIX}attempts"] == b"1"
 
 
-def test_replay_leaves_out_what_cannot_be_sent_and_says_so(world):
+def test_replay_leaves_out_letters_that_cannot_be_sent_with_the_reason(world):
     world.fill("not_json", "unreadable")
     world.fill("not_json", topic="elsewhere", first=2)
     servers.produce(world.kafka, world.dead, [b"somebody else's"])
@@ -301,7 +301,7 @@ def test_a_missing_dead_letter_topic_is_named(world, command):
         (["replay", "--topic", "elsewhere"], "no profile has this topic"),
     ],
 )
-def test_wrong_use_is_answered_before_anything_is_asked_of_kafka(world, arguments, text):
+def test_wrong_use_is_an_error_before_any_request_to_kafka(world, arguments, text):
     with pytest.raises(SettingsError, match=text):
         world.run(*arguments, "--set", "kafka.bootstrap_servers=127.0.0.1:9")
 

@@ -99,7 +99,7 @@ def test_bad_lines_are_left_out_on_request_and_counted(world):
     assert "bad.jsonl:2: the value is not JSON" in said
 
 
-def test_a_record_beyond_our_own_limit_names_our_setting_not_the_topics(world):
+def test_a_record_beyond_the_limit_of_the_settings_names_the_setting(world):
     long = world.file("long.txt", "word " * 20_000)
     with pytest.raises(BrokerMisconfigured, match=r"kafka\.max_message_bytes"):
         world.produce(long, "--set", "kafka.max_message_bytes=64KiB")

@@ -65,7 +65,7 @@ class TestWarnings:
         with pytest.raises(StoreUnavailable, match="nobody there"):
             warnings_of([FINE, AWAY])
 
-    def test_what_no_waiting_cures_is_not_waited_for_and_all_of_it_is_said(self):
+    def test_run_raises_permanent_failures_before_transient_ones_and_lists_all(self):
         other = Finding.failure("topic_size", "topic u", BrokerMisconfigured("topic u is too small"))
         with pytest.raises(BrokerMisconfigured) as caught:
             warnings_of([AWAY, REFUSED, WARNED, other])
@@ -124,7 +124,7 @@ class TestCommand:
         ]
         assert said["checks"][1]["command"] == WARNED.command
 
-    def test_the_last_line_counts_and_says_what_the_daemon_would_do(self, config, monkeypatch):
+    def test_the_last_line_has_counts_and_the_consequence_for_the_daemon(self, config, monkeypatch):
         monkeypatch.setattr("streamdedup.cli.check.every_finding", lambda _settings: [FINE, WARNED])
         assert invoke("--config", str(config)).output.endswith("\n1 ok, 1 warning, 0 failed: the daemon can start\n")
 
@@ -158,14 +158,14 @@ class TestAll:
 
         return look
 
-    def test_a_kafka_that_is_away_is_asked_nothing_more_and_redis_is(self, found):
+    def test_without_kafka_its_other_checks_are_skipped_and_those_of_redis_run(self, found):
         away = Finding.failure("kafka", "Kafka", BrokerUnavailable("no Kafka"))
         fine = Finding.ok("redis", "Redis", "Redis answers")
         texts, asked = found([away], [fine])
         assert texts == ["no Kafka", "Redis answers", "beside None"]
         assert asked == []
 
-    def test_a_redis_that_goes_away_is_asked_for_no_index(self, found):
+    def test_without_redis_the_indexes_are_not_checked(self, found):
         fine = Finding.ok("redis", "Redis", "Redis answers")
         texts, asked = found([FINE], [fine, AWAY])
         assert texts == ["Kafka answers", "Redis answers", "nobody there"]

@@ -110,7 +110,7 @@ def test_every_example_of_the_help_calls_a_command_that_exists():
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_every_command_of_the_table_exists_and_says_what_the_table_says(name):
+def test_every_command_of_the_table_exists_with_the_help_of_the_table(name):
     command = cli.load_command(name)
     assert command.help.splitlines()[0] == cli.COMMANDS[name]
 
@@ -138,7 +138,7 @@ def test_the_version_is_printed(run):
     assert run("--version") == (errors.EXIT_OK, f"streamdedup {__version__}\n", "")
 
 
-def test_a_misspelt_command_is_answered_by_the_one_meant(run):
+def test_a_misspelt_command_is_answered_by_the_nearest(run):
     code, _, err = run("conifg")
     assert code == errors.EXIT_USAGE
     assert "Did you mean 'config'?" in err
@@ -154,7 +154,7 @@ def test_a_misspelt_command_is_answered_by_the_one_meant(run):
         (errors.ProducerFenced(), errors.EXIT_FATAL),
     ],
 )
-def test_an_error_of_ours_is_a_message_a_line_and_its_exit_code(run, monkeypatch, error, code):
+def test_an_error_of_the_project_prints_its_lines_and_sets_the_exit_code(run, monkeypatch, error, code):
     def fail(_name):
         raise error
 
@@ -231,7 +231,7 @@ def test_brokers_of_the_command_line_may_be_several():
 # config
 
 
-def test_check_says_what_was_found(run, config):
+def test_check_lists_the_profiles(run, config):
     code, out, err = run("config", "check", "--config", config)
     assert (code, err) == (errors.EXIT_OK, "")
     assert out.splitlines()[:2] == [
@@ -301,7 +301,7 @@ def test_an_assignment_may_hold_an_equals_sign_and_a_url_without_password():
     assert parse_assignments(["a.b=c=d", "redis.url=redis://h/0"]) == (parsed, [])
 
 
-def test_beside_a_secret_all_other_mistakes_of_the_command_line_and_the_environment_are_told(run, config, monkeypatch):
+def test_beside_a_secret_all_other_mistakes_of_command_line_and_environment_are_listed(run, config, monkeypatch):
     monkeypatch.setenv("STREAMDEDUP_KAFKA__BATCH_RECORDS", "many")
     monkeypatch.setenv("STREAMDEDUP_KAFKA__BATCH_RECORD", CANARY)
     assignments = [

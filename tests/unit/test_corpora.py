@@ -128,7 +128,7 @@ def test_an_unreadable_line_is_an_error_that_names_file_and_line_but_no_text(tmp
     assert "secret" not in message
 
 
-def test_unreadable_lines_are_passed_on_untouched_when_asked_for(tmp_path):
+def test_malformed_lines_are_passed_on_unchanged_on_request(tmp_path):
     lines = [b'{"text": "ok"}', b"[1]", b'{"text": 1}', b'{"id": "x"}', b'{"text": "\xff"}', b"  {", b'{"text": ""}']
     entries = list(CorpusReader(write(tmp_path, "d.jsonl", b"\n".join(lines)), on_bad="pass"))
     assert [entry.value() for entry in entries] == lines
@@ -270,7 +270,7 @@ def test_links_and_devices_in_an_archive_are_passed_over(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["d.jsonl", "d.jsonl.gz", "d"])
-def test_gzip_is_known_by_its_first_bytes_whatever_the_name(tmp_path, name):
+def test_gzip_is_detected_by_its_first_bytes_and_not_by_the_name(tmp_path, name):
     packed = write(tmp_path, name, gzip.compress(LINES[:28]) + gzip.compress(LINES[28:]))
     compressed = [(e.id, e.text, e.line, e.raw) for e in CorpusReader(packed)]
     plain = write(tmp_path, name, LINES)
@@ -313,7 +313,7 @@ class Trickle(io.RawIOBase):
 
 
 @pytest.mark.parametrize("content", [LINES, gzip.compress(LINES), tar({"r.sgm": SGML}, compress=False)])
-def test_a_slow_stream_is_told_apart_as_well_as_a_fast_one(monkeypatch, content):
+def test_the_format_of_a_slow_stream_is_detected(monkeypatch, content):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Trickle(content))))
     assert len(list(CorpusReader("-"))) in {3, 4}
 

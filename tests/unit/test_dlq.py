@@ -97,7 +97,7 @@ def test_a_line_names_time_code_place_reason_and_the_beginning_of_the_value():
     assert shown(letter()) == (f'{time}  missing_text  articles:2:1042  no text: `text` missing or null  {{"id": "k"}}')
 
 
-def test_a_line_says_how_often_it_failed_what_is_null_empty_or_unread():
+def test_a_line_has_the_number_of_failures_and_marks_null_empty_and_unread_values():
     assert "(failed 3 times)" in shown(letter(number=3))
     assert shown(letter(value=None)).endswith("(null)")
     assert shown(letter(value=b"")).endswith("(empty)")
@@ -163,11 +163,11 @@ def test_a_summary_of_endless_kinds_stays_small(monkeypatch):
         (DeadLetterFilter(since_s=TIME_MS / 1000 + 0.001), False),
     ],
 )
-def test_all_that_is_asked_for_must_be_true_of_a_letter(wanted, taken):
+def test_a_filter_accepts_a_letter_for_which_all_conditions_hold(wanted, taken):
     assert wanted.accepts(letter()) is taken
 
 
-def test_a_letter_of_unknown_origin_has_no_place_to_be_asked_for():
+def test_a_filter_by_position_rejects_a_letter_of_unknown_origin():
     assert DeadLetterFilter().accepts(foreign())
     assert not DeadLetterFilter(partition=0).accepts(foreign())
     assert not DeadLetterFilter(offsets=(0, 9)).accepts(foreign())
@@ -289,7 +289,7 @@ def replayed_by(run, stored, wanted, stop_at):
 
 
 @given(st.lists(KINDS, max_size=25), st.lists(st.tuples(FILTERS, st.integers(0, 25), st.integers(0, 25)), max_size=6))
-def test_whatever_was_filtered_and_cut_short_each_letter_is_replayed_once(kinds, runs):
+def test_each_letter_is_replayed_once_over_filtered_and_interrupted_runs(kinds, runs):
     topic = [letter(code, origin=Position(of, 0, at), offset=at) for at, (of, code) in enumerate(kinds)]
     memory, seen = ReplayProgress(), []
     for wanted, present, stop_at in [*runs, (DeadLetterFilter(), len(topic), len(topic))]:
@@ -312,14 +312,14 @@ def test_metadata_of_another_program_is_ignored(metadata):
     assert ReplayProgress.read(7, metadata) == ReplayProgress(7)
 
 
-def test_more_kinds_than_a_broker_keeps_are_said_to_be_too_many():
+def test_more_kinds_than_offset_metadata_can_hold_are_an_error():
     kinds = {(f"{'t' * 240}{number}", "not_json"): 10 for number in range(20)}
     with pytest.raises(StreamdedupError, match="without --code and --topic"):
         ReplayProgress(0, kinds).metadata()
     assert len(ReplayProgress(0, dict(list(kinds.items())[:14])).metadata()) <= dlq_replay.MAX_METADATA_BYTES
 
 
-def test_a_tally_says_what_was_replayed_and_what_was_left_out_and_why():
+def test_a_tally_lists_the_replayed_topics_and_the_reasons_of_the_others():
     tally = Tally()
     for verdict in (Verdict.REPLAY, Verdict.TRUNCATED, Verdict.EXHAUSTED, Verdict.TRUNCATED):
         tally.add(verdict, letter())
@@ -330,7 +330,7 @@ def test_a_tally_says_what_was_replayed_and_what_was_left_out_and_why():
     ]
 
 
-def test_a_tally_counts_none_of_those_that_earlier_runs_dealt_with_and_says_how_to_have_them():
+def test_a_tally_names_the_option_for_letters_of_earlier_runs_without_a_count():
     tally = Tally()
     for verdict in (Verdict.NOT_WANTED, Verdict.BEFORE, Verdict.BEFORE):
         tally.add(verdict, letter())

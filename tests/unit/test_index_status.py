@@ -97,7 +97,7 @@ class TestProfile:
         (line,) = [line for line in rendered(a_profile(partitions=rows)) if "more is committed" in line]
         assert line.startswith("  articles:0, articles:1: ")
 
-    def test_without_kafka_nothing_is_said_of_what_is_committed(self):
+    def test_without_kafka_committed_offsets_are_unknown(self):
         lines = rendered(a_profile(partitions=[a_partition(committed=None)]), problem="no answer")
         assert "  articles:0              10             ?             3" in lines
 
@@ -121,5 +121,5 @@ def test_a_mark_is_compared_with_what_is_committed_unless_both_are_moving(mark, 
     ("5f2d", "9c41", "recreated"), ("5f2d", "5f2d", None), ("", "9c41", None), ("5f2d", "", None),
 ])  # fmt: skip
 @pytest.mark.parametrize("committed", [None, 10])
-def test_a_topic_of_another_id_was_created_again_whatever_is_committed(noted, present, state, committed):
+def test_a_topic_with_another_id_was_created_again_independent_of_committed_offsets(noted, present, state, committed):
     assert _partition_state(PartitionFacts(10, 1, noted), committed, present, is_running=False) == state

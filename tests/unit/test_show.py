@@ -94,7 +94,7 @@ def test_two_equal_texts_show_their_beginning():
     assert written(comparison.left).endswith(GAP)
 
 
-def test_what_is_too_long_to_compare_is_said_to_be_cut_off():
+def test_text_beyond_the_limit_is_replaced_by_a_gap():
     long = "a " * differences.MAX_CHARS
 
     assert compare(long, "a").left[-1].kind == "gap"
@@ -185,7 +185,7 @@ def test_with_colours_there_are_no_brackets():
     assert "{+" not in rendered(side_by_side(new, old, coloured=True))
 
 
-def test_a_text_that_is_gone_is_said_to_be_gone():
+def test_a_missing_text_is_explained():
     shown = rendered(side_by_side(Side("n", PLACE, "one two"), Side("o", PLACE, None), coloured=False))
 
     assert "one two" in shown

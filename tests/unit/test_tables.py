@@ -72,7 +72,7 @@ def test_tables_are_known_by_their_names(tmp_path, name, content):
     assert (entry.id, entry.text) == ("1", "one")
 
 
-def test_a_table_from_standard_input_is_read_when_it_is_said_to_be_one(monkeypatch):
+def test_a_table_from_standard_input_is_read_with_a_format_option(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(TABLE))))
     assert [entry.id for entry in CorpusReader("-", format="csv")] == ["a1", "a2", "stdin:6", "a4"]
 
@@ -124,7 +124,7 @@ def test_a_header_that_does_not_do_is_an_error_that_lists_the_columns(tmp_path, 
     assert reason in failure(path)
 
 
-def test_a_column_that_was_asked_for_must_be_there(tmp_path):
+def test_a_named_column_must_exist(tmp_path):
     path = write(tmp_path, "t.csv", "id,text\n1,one\n")
     for columns in (Columns(id="nr"), Columns(text=("text", "nr")), Columns(source="nr"), Columns(published_at="nr")):
         assert "there is no column `nr`; the columns are `id`, `text`" in failure(path, columns=columns)
@@ -136,7 +136,7 @@ def test_naming_columns_of_what_is_no_table_is_an_error(tmp_path):
     assert texts(path, columns=Columns(id="nr", tables_only=False)) == ["x"]
 
 
-def test_the_list_of_columns_is_short_whatever_the_first_row_holds(tmp_path):
+def test_the_list_of_columns_in_an_error_is_short(tmp_path):
     message = failure(write(tmp_path, "t.csv", ",".join(["secret " * 50] * 100) + "\n"))
     assert len(message) < 2_000
     assert "and 80 more" in message
@@ -166,14 +166,14 @@ def test_a_bad_row_is_named_by_file_and_line_and_the_rest_is_read(tmp_path, row,
     assert bad.code is not None
 
 
-def test_a_row_that_cannot_be_taken_apart_is_passed_on_as_it_stands(tmp_path):
+def test_a_malformed_row_is_passed_on_unchanged(tmp_path):
     path = write(tmp_path, "t.csv", b'id,text\n2,"t\xfco\nlines"\n')
     assert list(CorpusReader(path, on_bad="pass")) == [
         Entry("t.csv:2", "", str(path), 2, b'2,"t\xfco\nlines"', problem="not UTF-8", code="not_utf8")
     ]
 
 
-def test_a_quotation_mark_that_is_never_closed_spoils_the_rows_behind_it_and_is_named_by_its_own_line(tmp_path):
+def test_an_unclosed_quotation_mark_invalidates_the_following_rows_and_its_line_is_named(tmp_path):
     path = write(tmp_path, "t.csv", 'id,text\n1,one\n2,"two\n' + "3,three\n" * 1_000)
     entries = list(CorpusReader(path, on_bad="pass"))
     assert [entry.line for entry in entries] == [2, 3]
