@@ -45,7 +45,7 @@ COMMANDS = {
     "tail": "Follow the duplicates topic: lines, JSON, or both texts side by side.",
     "scan": "Find all near-duplicate pairs of files; needs no server.",
     "neighbours": "Find the documents of files that are nearest to one of them.",
-    "evaluate": "Measure what a profile finds in files: recall, precision, what was missed and why.",
+    "evaluate": "Measure a profile on files: recall, precision, missed pairs and the reasons.",
     "stop-shingles": "Learn from a sample which shingles are only a frame that many texts share.",
     "tune": "Try settings on a sample: what they find, miss and cost, and which to take.",
     "produce": "Send a corpus into an input topic, each document keyed by its id.",
