@@ -17,8 +17,8 @@ PACKAGE = ROOT / "streamdedup"
 
 #: Folders and top-level modules of the package without retired words. A folder enters when it is clean and stays.
 CLEAN = (
-    *("__init__.py", "__main__.py", "errors.py", "findings.py", "position.py", "similarity", "text"),
-    *("detection", "evaluation", "tuning", "wire"),
+    *("__init__.py", "__main__.py", "errors.py", "findings.py", "position.py", "repeats.py", "similarity", "text"),
+    *("detection", "embedded", "evaluation", "kafka", "settings", "testing", "tuning", "wire"),
 )
 
 #: Retired in prose: pattern, and the words to use instead.

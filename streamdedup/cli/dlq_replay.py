@@ -16,9 +16,9 @@ from streamdedup.cli.dead_letters import DeadLetterFilter, DeadLetterRecord
 from streamdedup.cli.pace import Pace
 from streamdedup.errors import MessageError, StreamdedupError
 from streamdedup.kafka import KafkaOptions
-from streamdedup.kafka.group import Bookmarks
+from streamdedup.kafka.group import GroupOffsets
 from streamdedup.kafka.producer import Feeder
-from streamdedup.kafka.protocols import Bookmark, Message, Record
+from streamdedup.kafka.protocols import CommittedOffset, Message, Record
 from streamdedup.kafka.reader import RecordFetcher, SpanReader
 from streamdedup.position import Partition, Position
 from streamdedup.settings.units import counted
@@ -243,7 +243,7 @@ class DeadLetterReplay:
         self.is_recreated = False
         with ExitStack() as stack:
             self._reader = stack.enter_context(SpanReader(options))
-            self._bookmarks = stack.enter_context(Bookmarks(options, group_of(options.group_id)))
+            self._offsets = stack.enter_context(GroupOffsets(options, group_of(options.group_id)))
             self._progress = self._stored_progress()
             self._stack = stack.pop_all()
 
@@ -335,18 +335,18 @@ class DeadLetterReplay:
 
     def _stored_progress(self) -> dict[Partition, ReplayProgress]:
         progress = {partition: ReplayProgress() for partition in self._reader.ends}
-        for partition, stored in self._bookmarks.read(self._reader.ends).items():
+        for partition, stored in self._offsets.read(self._reader.ends).items():
             if stored.offset > self._reader.ends[partition]:
                 self.is_recreated = True
             else:
-                progress[partition] = ReplayProgress.read(stored.offset, stored.note)
+                progress[partition] = ReplayProgress.read(stored.offset, stored.metadata)
         return progress
 
     def _commit(self, feeder: Feeder) -> None:
         feeder.flush()
         if self._choice.uses_progress:
-            self._bookmarks.write(
-                {partition: Bookmark(one.offset, one.metadata()) for partition, one in self._progress.items()}
+            self._offsets.write(
+                {partition: CommittedOffset(one.offset, one.metadata()) for partition, one in self._progress.items()}
             )
 
 

@@ -180,7 +180,7 @@ class Loop:
             self._recovery.check_connections()
         # 5. Publish and commit.
         with self._statistics.timed("publish"), self.readiness.asking_kafka():
-            sink.publish(publication.messages, replace(batch, note=attempt_id))
+            sink.publish(publication.messages, replace(batch, metadata=attempt_id))
         self._ownership.committed(batch.ends(), attempt_id)
         self._reader.committed(batch)
         self._backlog_expiry.committed(result)

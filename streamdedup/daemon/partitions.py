@@ -28,7 +28,7 @@ from streamdedup.errors import (
 )
 from streamdedup.index.contract import PartitionStore
 from streamdedup.index.values import Fence, LogState, PartitionState
-from streamdedup.kafka.protocols import Batch, Bookmark, Source
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Source
 from streamdedup.position import Partition
 
 #: Form of an attempt id. Committed metadata of any other form was written by another program.
@@ -50,7 +50,7 @@ class Loss(NamedTuple):
     """
 
     partition: Partition
-    committed: Bookmark
+    committed: CommittedOffset
     reason: str
 
 
@@ -68,9 +68,9 @@ class _Refusals(NamedTuple):
     last_s: float
 
 
-def announced_attempt(committed: Bookmark | None) -> str:
+def announced_attempt(committed: CommittedOffset | None) -> str:
     """Return the attempt id that is committed with an offset; empty if another program committed the offset."""
-    return committed.note if committed is not None and _ATTEMPT_ID.fullmatch(committed.note) else ""
+    return committed.metadata if committed is not None and _ATTEMPT_ID.fullmatch(committed.metadata) else ""
 
 
 class PartitionOwnership:
@@ -313,7 +313,7 @@ class PartitionOwnership:
                 index.announce(attempt_id, [fence])
 
 
-def _loss(partition: Partition, committed: Bookmark, known: PartitionState) -> str | None:
+def _loss(partition: Partition, committed: CommittedOffset, known: PartitionState) -> str | None:
     """Describe how the index shows that it lacks a committed offset; None if it does not."""
     if not committed.offset:
         return None  # set by an operator, before anything was read

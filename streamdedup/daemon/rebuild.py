@@ -23,7 +23,7 @@ from streamdedup.detection.model import document_number, published_pair_key
 from streamdedup.errors import DecodeError, StoreUnavailable
 from streamdedup.index.staging import StagingIndex
 from streamdedup.index.values import Fence
-from streamdedup.kafka.protocols import Batch, Bookmark, History, ReadProgress, Source
+from streamdedup.kafka.protocols import Batch, CommittedOffset, History, ReadProgress, Source
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Alert, decode_alert
 
@@ -173,7 +173,7 @@ class Rebuilder:
     def rebuild(
         self,
         name: str,
-        committed: Mapping[Partition, Bookmark],
+        committed: Mapping[Partition, CommittedOffset],
         generation: int,
         tick: Callable[[], None],
         progress: Progress = lambda _topics, _done, _total: None,
@@ -255,7 +255,7 @@ class _Rebuild:
         self,
         target: RebuildTarget,
         history: History,
-        committed: Mapping[Partition, Bookmark],
+        committed: Mapping[Partition, CommittedOffset],
         generation: int,
         tick: Callable[[], None],
         progress: Progress,

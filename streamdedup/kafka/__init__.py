@@ -24,16 +24,16 @@ from streamdedup.kafka.admin import (
     create_topics,
 )
 from streamdedup.kafka.consumer import KafkaSource
-from streamdedup.kafka.group import Bookmarks, GroupState, committed_quietly, describe_group
+from streamdedup.kafka.group import GroupOffsets, GroupState, committed_quietly, describe_group
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import Feeder, KafkaTransport, PlainSink, TransactionalSink
 from streamdedup.kafka.reader import KafkaHistory, RecordFetcher, SpanReader, TopicReader
 
 __all__ = [
     "BROKERS_DEFAULT",
-    "Bookmarks",
     "CreatedTopics",
     "Feeder",
+    "GroupOffsets",
     "GroupState",
     "KafkaHistory",
     "KafkaOptions",

@@ -169,7 +169,7 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
     Unreadable are an unknown codec, a wrong checksum, a header name that is not UTF-8, a batch above the limit of
     ``bound_decompression``. The client parses whole record batches, so the first unreadable record also hides the
     records behind it in the same record batch. The client raises an error that names no offset, keeps the exhausted
-    parser, and then polls this parser for ever, whatever the timeout.
+    parser, and then polls this parser for ever, with any timeout.
 
     Test: ``TestT8T9RecordsThatTheClientCannotParse``.
 

@@ -19,7 +19,7 @@ from streamdedup.kafka.compat import UnreadableRange
 from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, translated
 from streamdedup.kafka.group import FencingWatch, SilenceWatch, TopicIds, fetch_committed, offsets_of
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.protocols import Batch, Bookmark, Record, SourceStats, Unreadable
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, SourceStats, Unreadable
 from streamdedup.position import Partition, Position
 from streamdedup.repeats import RepeatLimit
 
@@ -175,11 +175,11 @@ class KafkaSource:
             compat.finish_rebalance(self._consumer)
             self._seek({Partition(*partition): records[0].offset for partition, records in polled.items() if records})
 
-    def committed(self, partition: Partition) -> Bookmark | None:
+    def committed(self, partition: Partition) -> CommittedOffset | None:
         """Return the committed offset of the group, or None; see ``Source.committed``."""
         return fetch_committed(self._consumer, self._options, self._topic_ids.known(), [partition])[0].get(partition)
 
-    def all_committed(self) -> dict[Partition, Bookmark]:
+    def all_committed(self) -> dict[Partition, CommittedOffset]:
         """Return the committed offset of every partition of the topics that has one."""
         return fetch_committed(self._consumer, self._options, self._topic_ids.known())[0]
 

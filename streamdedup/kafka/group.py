@@ -17,7 +17,7 @@ from streamdedup.kafka import compat
 from streamdedup.kafka.admin import admin_client
 from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, translated
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.protocols import Batch, Bookmark
+from streamdedup.kafka.protocols import Batch, CommittedOffset
 from streamdedup.position import Partition
 
 Answer = TypeVar("Answer")
@@ -33,8 +33,8 @@ ANSWER_S = 1.0
 #: time to read the answers that have arrived. A waiting loop checks more often.
 LONGEST_CHECK_S = 3.0
 
-#: Metadata of a committed offset: a note, then the id of the topic.
-_METADATA = re.compile(r"(?P<note>.*?) ?(?P<topic_id>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+#: Metadata of a committed offset: a text, then the id of the topic.
+_METADATA = re.compile(r"(?P<text>.*?) ?(?P<topic_id>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 #: Topic id in the metadata of a topic that does not exist.
 _NO_ID = str(UUID(int=0))
 #: Number of an error in a text of the client.
@@ -189,7 +189,7 @@ def topic_id_of(told: UUID | str | None) -> str:
 
 def fetch_committed(
     consumer: Any, options: KafkaOptions, topic_ids: Mapping[str, str], partitions: Sequence[Partition] | None = None
-) -> tuple[dict[Partition, Bookmark], frozenset[Partition]]:
+) -> tuple[dict[Partition, CommittedOffset], frozenset[Partition]]:
     """Return the committed offsets of the group, and the partitions whose offset belongs to an earlier topic.
 
     Kafka deletes the offsets of a deleted topic, but a group coordinator may do so late, and a batch that was polled
@@ -217,32 +217,32 @@ def fetch_committed(
     except CLIENT_ERRORS as error:
         where = partitions[0] if len(partitions) == 1 else "all partitions"
         raise translated(error, f"read the committed offset of {where}", options.secrets()) from error
-    bookmarks, earlier = {}, set()
+    offsets, earlier = {}, set()
     for place, committed in found.items():
         partition = Partition(*place)
-        note, topic_id = _parse_metadata(committed.metadata or "")
+        text, topic_id = _parse_metadata(committed.metadata or "")
         present = topic_ids.get(partition.topic, "")
         if topic_id and present and topic_id != present:
             earlier.add(partition)
         else:
-            bookmarks[partition] = Bookmark(committed.offset, note)
-    return bookmarks, frozenset(earlier)
+            offsets[partition] = CommittedOffset(committed.offset, text)
+    return offsets, frozenset(earlier)
 
 
 def offsets_of(batch: Batch) -> dict[Any, Any]:
     """Return the offsets to commit for ``batch``, as the client takes them."""
     return {
         TopicPartition(*partition): OffsetAndMetadata(
-            offset, f"{batch.note} {batch.topic_ids.get(partition.topic, '')}".strip(), -1
+            offset, f"{batch.metadata} {batch.topic_ids.get(partition.topic, '')}".strip(), -1
         )
         for partition, offset in batch.ends().items()
     }
 
 
 def _parse_metadata(metadata: str) -> tuple[str, str]:
-    """Return note and topic id from the metadata of a committed offset; each empty if absent."""
+    """Return text and topic id from the metadata of a committed offset; each empty if absent."""
     match = _METADATA.fullmatch(metadata)
-    return (metadata, "") if match is None else (match["note"], match["topic_id"])
+    return (metadata, "") if match is None else (match["text"], match["topic_id"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +324,7 @@ def _raise_error(text: str | None) -> None:
         raise kind(text)
 
 
-class Bookmarks:
+class GroupOffsets:
     """Offsets of a consumer group without members. Used from one thread; a context manager.
 
     Args:
@@ -341,7 +341,7 @@ class Bookmarks:
         self._group = group
         self._admin = compat.build(KafkaAdminClient, options.admin(), options)
 
-    def read(self, partitions: Iterable[Partition]) -> dict[Partition, Bookmark]:
+    def read(self, partitions: Iterable[Partition]) -> dict[Partition, CommittedOffset]:
         """Return the committed offset of each partition that has one.
 
         Raises:
@@ -355,12 +355,12 @@ class Bookmarks:
             lambda: self._admin.list_group_offsets({self._group: wanted})[self._group],
         )
         return {
-            Partition(*partition): Bookmark(place.offset, place.metadata or "")
+            Partition(*partition): CommittedOffset(place.offset, place.metadata or "")
             for partition, place in found.items()
             if place.offset >= 0
         }
 
-    def write(self, bookmarks: Mapping[Partition, Bookmark]) -> None:
+    def write(self, offsets: Mapping[Partition, CommittedOffset]) -> None:
         """Commit offsets; those of other partitions stay.
 
         Raises:
@@ -368,8 +368,8 @@ class Bookmarks:
             FatalError: The broker refuses the client permanently.
         """
         wanted = {
-            TopicPartition(*partition): OffsetAndMetadata(bookmark.offset, bookmark.note, -1)
-            for partition, bookmark in bookmarks.items()
+            TopicPartition(*partition): OffsetAndMetadata(committed.offset, committed.metadata, -1)
+            for partition, committed in offsets.items()
         }
 
         def write() -> None:

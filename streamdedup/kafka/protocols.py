@@ -65,16 +65,16 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True)
-class Bookmark:
+class CommittedOffset:
     """A committed offset of a partition.
 
     Attributes:
         offset: Next offset to read.
-        note: Text committed with the offset; at most 4,096 bytes, the usual limit of brokers.
+        metadata: Text committed with the offset; at most 4,096 bytes, the usual limit of brokers.
     """
 
     offset: int
-    note: str = ""
+    metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Batch:
         unreadable: Unreadable records, in order within each partition.
         generation: Generation of the consumer group at the poll; never negative.
         membership: Membership for the commit; opaque to the loop.
-        note: Text to commit with each offset.
+        metadata: Text to commit with each offset.
         topic_ids: Kafka's id of each topic at the poll, as far as known; committed with the offsets too.
     """
 
@@ -96,7 +96,7 @@ class Batch:
     unreadable: tuple[Unreadable, ...] = ()
     generation: int = 0
     membership: Any = None
-    note: str = ""
+    metadata: str = ""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -194,7 +194,7 @@ class Source(Protocol):
             BrokerUnavailable: This source is unusable; close it and open a new one.
         """
 
-    def committed(self, partition: Partition) -> Bookmark | None:
+    def committed(self, partition: Partition) -> CommittedOffset | None:
         """Return the committed offset of the group for ``partition``, or None if there is none.
 
         An offset that was committed for an earlier incarnation of the topic does not count, neither here nor as the
@@ -204,7 +204,7 @@ class Source(Protocol):
             BrokerUnavailable: Kafka did not answer in time.
         """
 
-    def all_committed(self) -> dict[Partition, Bookmark]:
+    def all_committed(self) -> dict[Partition, CommittedOffset]:
         """Return the committed offset of every partition of the topics that has one, assigned or not.
 
         Raises:

@@ -21,7 +21,7 @@ from itertools import count, cycle
 from typing import Literal
 
 from streamdedup.errors import BrokerUnavailable, ProducerFenced
-from streamdedup.kafka.protocols import Batch, Bookmark, Message, Record
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, Record
 from streamdedup.position import Partition, Position
 
 #: When a publish fails: before or after it takes effect.
@@ -63,7 +63,7 @@ class Group:
         members: Numbers of the members, in order of joining.
         owners: Member of each partition.
         committed: Committed offset, by partition.
-        notes: Metadata committed with the offset.
+        metadata: Metadata committed with the offset.
         topic_ids: Id of the topic committed with the offset; empty if another program committed it.
     """
 
@@ -72,7 +72,7 @@ class Group:
     members: list[int] = field(default_factory=list)
     owners: dict[Partition, int] = field(default_factory=dict)
     committed: dict[Partition, int] = field(default_factory=dict)
-    notes: dict[Partition, str] = field(default_factory=dict)
+    metadata: dict[Partition, str] = field(default_factory=dict)
     topic_ids: dict[Partition, str] = field(default_factory=dict)
 
 
@@ -150,7 +150,7 @@ class MemoryBroker:
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Set offsets, as an operator can while the group is stopped."""
         self.groups[group].committed.update(offsets)
-        self.groups[group].notes.update(dict.fromkeys(offsets, ""))
+        self.groups[group].metadata.update(dict.fromkeys(offsets, ""))
         for partition in offsets:
             self.groups[group].topic_ids.pop(partition, None)
 
@@ -181,7 +181,7 @@ class MemoryBroker:
     def delete_offsets(self, topic: str) -> None:
         """Delete the committed offsets of a topic."""
         for state in self.groups.values():
-            for of_group in (state.committed, state.notes, state.topic_ids):
+            for of_group in (state.committed, state.metadata, state.topic_ids):
                 for partition in [each for each in of_group if each.topic == topic]:
                     del of_group[partition]
 
@@ -189,18 +189,18 @@ class MemoryBroker:
         """Ids of topics."""
         return {topic: self._topic_ids[topic] for topic in topics if self.tells_topic_ids}
 
-    def bookmark(self, group: str, partition: Partition) -> Bookmark | None:
+    def committed_offset(self, group: str, partition: Partition) -> CommittedOffset | None:
         """Offset that a group has committed for a partition in the present incarnation of its topic."""
         state = self.groups[group]
         if state.topic_ids.get(partition, "") not in {"", self._topic_ids[partition.topic]}:
             return None
         offset = state.committed.get(partition)
-        return None if offset is None else Bookmark(offset, state.notes.get(partition, ""))
+        return None if offset is None else CommittedOffset(offset, state.metadata.get(partition, ""))
 
     def start(self, group: str, partition: Partition) -> int:
         """Offset at which a member of a group starts to read a partition."""
-        bookmark = self.bookmark(group, partition)
-        return 0 if bookmark is None or bookmark.offset > self.end_of(partition) else bookmark.offset
+        committed = self.committed_offset(group, partition)
+        return 0 if committed is None or committed.offset > self.end_of(partition) else committed.offset
 
     def rebalance(self, group: str) -> None:
         """Assign each partition to another member, if there are several; members notice at their next poll."""
@@ -292,7 +292,7 @@ class MemoryBroker:
         if membership.generation != state.generation or membership.member not in state.members:
             raise BrokerUnavailable("the group moved on while the batch was processed")
         state.committed.update(batch.ends())
-        state.notes.update(dict.fromkeys(batch.ends(), batch.note))
+        state.metadata.update(dict.fromkeys(batch.ends(), batch.metadata))
         state.topic_ids.update({each: batch.topic_ids[each.topic] for each in batch.ends() if batch.topic_ids})
 
     def partitions(self, topic: str) -> list[Partition]:

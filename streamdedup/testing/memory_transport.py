@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from streamdedup.errors import BrokerSilent, BrokerUnavailable, Rejoin
-from streamdedup.kafka.protocols import Batch, Bookmark, Message, ReadProgress, Record, SourceStats, Unreadable
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, ReadProgress, Record, SourceStats, Unreadable
 from streamdedup.position import Partition
 from streamdedup.testing.memory_broker import FailurePoint, Group, Membership, MemoryBroker, Transaction
 
@@ -113,24 +113,24 @@ class MemorySource:
             self._catch_up()
         self._broker.on_idle(timeout_s)
 
-    def committed(self, partition: Partition) -> Bookmark | None:
+    def committed(self, partition: Partition) -> CommittedOffset | None:
         """Return the committed offset, or None.
 
         Raises:
             BrokerUnavailable: The broker is away.
         """
         self._broker.refuse_if_away()
-        return self._broker.bookmark(self._name, partition)
+        return self._broker.committed_offset(self._name, partition)
 
-    def all_committed(self) -> dict[Partition, Bookmark]:
+    def all_committed(self) -> dict[Partition, CommittedOffset]:
         """Return all committed offsets.
 
         Raises:
             BrokerUnavailable: The broker is away.
         """
         self._broker.refuse_if_away()
-        found = ((partition, self._broker.bookmark(self._name, partition)) for partition in self._group.committed)
-        return {partition: bookmark for partition, bookmark in found if bookmark is not None}
+        found = {each: self._broker.committed_offset(self._name, each) for each in self._group.committed}
+        return {partition: committed for partition, committed in found.items() if committed is not None}
 
     def end(self, partition: Partition) -> int | None:
         """Return the offset behind the last record."""

@@ -20,7 +20,7 @@ from streamdedup.daemon.loop import Loop
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.detection.detector import Detector
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.kafka.protocols import Batch, Bookmark, Message, Record, SourceStats
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, Record, SourceStats
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.wire import ErrorCode, decode_alert
@@ -104,10 +104,10 @@ class _Ends:
     def hold(self, timeout_s: float) -> None:
         raise AssertionError(f"the loop waits for {timeout_s} s")
 
-    def committed(self, partition: Partition) -> Bookmark | None:
+    def committed(self, partition: Partition) -> CommittedOffset | None:
         return None
 
-    def all_committed(self) -> dict[Partition, Bookmark]:
+    def all_committed(self) -> dict[Partition, CommittedOffset]:
         return {}
 
     def generation(self) -> int | None:

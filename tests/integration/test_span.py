@@ -7,9 +7,9 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.kafka import KafkaHistory, KafkaOptions
-from streamdedup.kafka.group import Bookmarks
+from streamdedup.kafka.group import GroupOffsets
 from streamdedup.kafka.producer import Feeder
-from streamdedup.kafka.protocols import Bookmark
+from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.kafka.reader import SpanReader
 from streamdedup.position import Partition
 from tests.raw_batches import RawRecord, record_batch, send_batch
@@ -131,7 +131,7 @@ def test_a_missing_topic_is_named(kafka):
         SpanReader(options_for(kafka, "nowhere"))
 
 
-@pytest.mark.parametrize("make", [SpanReader, lambda options: Bookmarks(options, "group")])
+@pytest.mark.parametrize("make", [SpanReader, lambda options: GroupOffsets(options, "group")])
 def test_without_a_broker_nothing_can_be_made(make):
     with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9"):
         make(options_for("127.0.0.1:9", "articles", connect_timeout_s=0.5))
@@ -141,14 +141,14 @@ def test_bookmarks_are_found_again_with_their_notes(kafka, new_topic, new_group)
     topic, group = new_topic(partitions=3), new_group()
     partitions = [Partition(topic, number) for number in range(3)]
 
-    with Bookmarks(options_for(kafka, topic), group) as bookmarks:
-        assert bookmarks.read(partitions) == {}
-        bookmarks.write({partitions[0]: Bookmark(7, '{"a":1}'), partitions[2]: Bookmark(0)})
-        bookmarks.write({partitions[2]: Bookmark(9, "x" * 4_096)})
-    with Bookmarks(options_for(kafka, topic), group) as bookmarks:
-        assert bookmarks.read(partitions) == {
-            partitions[0]: Bookmark(7, '{"a":1}'),
-            partitions[2]: Bookmark(9, "x" * 4_096),
+    with GroupOffsets(options_for(kafka, topic), group) as offsets:
+        assert offsets.read(partitions) == {}
+        offsets.write({partitions[0]: CommittedOffset(7, '{"a":1}'), partitions[2]: CommittedOffset(0)})
+        offsets.write({partitions[2]: CommittedOffset(9, "x" * 4_096)})
+    with GroupOffsets(options_for(kafka, topic), group) as offsets:
+        assert offsets.read(partitions) == {
+            partitions[0]: CommittedOffset(7, '{"a":1}'),
+            partitions[2]: CommittedOffset(9, "x" * 4_096),
         }
 
 
@@ -156,8 +156,8 @@ def test_bookmarks_of_a_group_with_members_cannot_be_moved(kafka, new_topic, new
     topic, group = new_topic(), new_group()
     with contextlib.closing(KafkaConsumer(topic, bootstrap_servers=kafka, group_id=group)) as member:
         wait_until(lambda: member.poll(timeout_ms=100) is not None and member.assignment(), what="membership")
-        with Bookmarks(options_for(kafka, topic), group) as bookmarks, pytest.raises(BrokerUnavailable, match=group):
-            bookmarks.write({Partition(topic, 0): Bookmark(1)})
+        with GroupOffsets(options_for(kafka, topic), group) as offsets, pytest.raises(BrokerUnavailable, match=group):
+            offsets.write({Partition(topic, 0): CommittedOffset(1)})
 
 
 def test_a_feeder_sends_headers_and_to_the_partition_that_it_is_told(kafka, new_topic):

@@ -396,10 +396,10 @@ class World:
 
     @property
     def done(self) -> bool:
-        bookmarks = {partition: self.broker.bookmark(GROUP, partition) for partition in self.ends}
+        offsets = {partition: self.broker.committed_offset(GROUP, partition) for partition in self.ends}
         # What is committed beyond the end is that of a topic since deleted.
         return all(
-            (mark := bookmarks[partition]) is not None and end <= mark.offset <= self.broker.end_of(partition)
+            (mark := offsets[partition]) is not None and end <= mark.offset <= self.broker.end_of(partition)
             for partition, end in self.ends.items()
         )
 

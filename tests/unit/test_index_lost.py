@@ -14,7 +14,7 @@ from streamdedup.daemon.recovery import Recovery
 from streamdedup.errors import BatchRefused, IndexLost, Rejoin, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.memory_staging import MemoryStagingIndex
-from streamdedup.kafka.protocols import Batch, Bookmark
+from streamdedup.kafka.protocols import Batch, CommittedOffset
 from streamdedup.position import Partition
 from streamdedup.testing.memory_transport import MemoryHistory
 from streamdedup.wire import decode_alert
@@ -372,7 +372,7 @@ def test_an_index_that_waits_to_be_built_stays_reserved_while_another_one_is_beg
     several.rebuilder.begin("a", tick=several.step)
     begun_at = several.now_s
     assert several.kept_at["b"] == [begun_at]
-    committed = {partition: Bookmark(end) for partition, end in several.world.ends.items()}
+    committed = {partition: CommittedOffset(end) for partition, end in several.world.ends.items()}
     assert several.rebuilder.rebuild("a", committed, 1, several.step) == len(BEFORE)
     kept_at = [begun_at, *several.kept_at["b"][1:], several.now_s]
     assert max(later - earlier for earlier, later in itertools.pairwise(kept_at)) <= 40
@@ -396,7 +396,7 @@ def test_an_index_that_was_begun_beside_one_that_could_not_be_is_not_built_befor
 
     index = SimpleNamespace(open=lambda *_, **__: None, connections_count=lambda: 0)
     pipelines = {n: SimpleNamespace(name=n, index=index, fingerprint={}) for n in lost}
-    ownership = SimpleNamespace(losses=lambda _: [Loss(Partition(n, 0), Bookmark(1), "lost") for n in lost])
+    ownership = SimpleNamespace(losses=lambda _: [Loss(Partition(n, 0), CommittedOffset(1), "lost") for n in lost])
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
     recovery = Recovery(pipelines, ownership, "rebuild", Rebuilds())
     with pytest.raises(StoreUnavailable):
@@ -433,7 +433,7 @@ def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatc
     several = DraftsOfSeveral(monkeypatch)
     several.rebuilder.begin("a")
     store = several.rebuilder._targets["a"].pipeline.index
-    committed = {partition: Bookmark(end) for partition, end in several.world.ends.items()}
+    committed = {partition: CommittedOffset(end) for partition, end in several.world.ends.items()}
     progress = []
 
     def lose(_what, done, _total):
@@ -451,7 +451,7 @@ def test_an_index_that_somebody_else_builds_by_now_is_left_alone(monkeypatch):
     target = several.rebuilder._targets["a"]
     target.staging.abandon()
     with pytest.raises(BatchRefused, match="somebody else"):
-        several.rebuilder.rebuild("a", {Partition(INPUT, 0): Bookmark(1)}, 1, several.step)
+        several.rebuilder.rebuild("a", {Partition(INPUT, 0): CommittedOffset(1)}, 1, several.step)
     assert target.pipeline.index.partition_states([Partition(INPUT, 0)])[Partition(INPUT, 0)].high_water_mark is None
 
 
@@ -469,11 +469,11 @@ def test_attempt_ids_ascend_with_the_generation_and_with_time():
     ownership = PartitionOwnership({}, "g", BatchLimits(1))
     attempt_ids = [ownership.announce(generation, {}) for generation in (1, 1, 2, 9, 10, 10, 1_000_000)]
     assert attempt_ids == sorted(set(attempt_ids))
-    assert all(announced_attempt(Bookmark(7, attempt_id)) == attempt_id for attempt_id in attempt_ids)
+    assert all(announced_attempt(CommittedOffset(7, attempt_id)) == attempt_id for attempt_id in attempt_ids)
 
 
 @pytest.mark.parametrize("note", ["", "consumer-1", "1.2", "0000000001.00000000000000001 "])
 def test_metadata_of_other_programs_is_no_attempt_id(note):
-    assert announced_attempt(Bookmark(7, note)) == ""
+    assert announced_attempt(CommittedOffset(7, note)) == ""
     assert announced_attempt(None) == ""
     assert Partition(INPUT, 0)

@@ -9,7 +9,7 @@ from streamdedup.cli import guards
 from streamdedup.errors import BrokerUnavailable, StreamdedupError
 from streamdedup.kafka.group import GroupState, _named, fetch_committed
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.protocols import Bookmark
+from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 
@@ -30,7 +30,7 @@ def a_consumer(partitions: dict[str, set[int]]) -> SimpleNamespace:
 
 def test_committed_offsets_are_fetched_for_all_partitions_of_all_topics():
     consumer = a_consumer({"a": {0, 1}, "b": {0}})
-    assert fetch_committed(consumer, OPTIONS, {}) == ({Partition("a", 1): Bookmark(7, "note")}, frozenset())
+    assert fetch_committed(consumer, OPTIONS, {}) == ({Partition("a", 1): CommittedOffset(7, "note")}, frozenset())
 
 
 def test_a_topic_whose_partitions_the_client_does_not_know_is_not_taken_for_one_without_commits():
