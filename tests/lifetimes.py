@@ -18,8 +18,9 @@ from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.index.contract import Index
 from streamdedup.index.documents import IndexEntry, PendingMatches
-from streamdedup.index.redis import claims as claims_module
+from streamdedup.index.redis import pairs as pairs_module
 from streamdedup.index.redis import scripts
+from streamdedup.index.redis.entries import RedisEntries
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import Fence
 from streamdedup.position import Partition, Position
@@ -184,16 +185,16 @@ Variant = Callable[[pytest.MonkeyPatch], None]
 
 
 def _entries_live_half(patch: pytest.MonkeyPatch) -> None:
-    store_records = RedisIndex._store_records
+    store_records = RedisEntries._store
 
     def halved(self: Any, script: str, lifetimes: Any, records: Any, fences: Any) -> Any:
         return store_records(self, script, [b"%d" % (int(each) // 2) for each in lifetimes], records, fences)
 
-    patch.setattr(RedisIndex, "_store_records", halved)
+    patch.setattr(RedisEntries, "_store", halved)
 
 
 def _claims_live_a_quarter(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(claims_module, "claim_lifetime", lambda lifetime_ms: lifetime_ms // 2)
+    patch.setattr(pairs_module, "claim_lifetime", lambda lifetime_ms: lifetime_ms // 2)
 
 
 def _claims_are_not_extended(patch: pytest.MonkeyPatch) -> None:
@@ -207,8 +208,8 @@ def _pending_matches_live_a_quarter(patch: pytest.MonkeyPatch) -> None:
 
 
 def _replaced_entries_keep_their_lifetime(patch: pytest.MonkeyPatch) -> None:
-    _rewrite(patch, "_records", "redis.call('SET', key, record, 'PX', lifetime)",
-             "redis.call('SET', key, record, 'KEEPTTL')")  # fmt: skip
+    _rewrite(patch, "replace_entries", "redis.call('SET', key, entry, 'PX', lifetime)",
+             "redis.call('SET', key, entry, 'KEEPTTL')")  # fmt: skip
 
 
 def _lifetimes_without_slack(patch: pytest.MonkeyPatch) -> None:
@@ -228,7 +229,7 @@ def _claims_in_process_memory(patch: pytest.MonkeyPatch) -> None:
 
 
 def _tombstones_leave_members(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lifecycle.Changes, "withdraw", lambda *_arguments: None)
+    patch.setattr(lifecycle.Lifecycle, "_remove_from_buckets", lambda *_arguments: None)
 
 
 def _rewrite(patch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:

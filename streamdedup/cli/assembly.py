@@ -75,7 +75,7 @@ def connect_store(settings: Settings) -> Servers:
     return connect(url, security=redis.security(), **times)
 
 
-def redis_store(settings: Settings, name: str, servers: Servers, *, draft: bool = False) -> RedisIndex:
+def redis_store(settings: Settings, name: str, servers: Servers, *, in_staging: bool = False) -> RedisIndex:
     """Return the index of a profile, or its staging index."""
     profile = settings.profiles[name]
     return RedisIndex(
@@ -86,7 +86,7 @@ def redis_store(settings: Settings, name: str, servers: Servers, *, draft: bool 
         lifetime_ms=lifetime_ms(profile),
         bucket_cap=profile.bucket_cap,
         bucket_layout=LAYOUTS[settings.redis.bucket_layout],
-        draft=draft,
+        in_staging=in_staging,
     )
 
 
@@ -171,7 +171,7 @@ def rebuilder(settings: Settings, servers: Servers, on_keys: Callable[[int], Non
 
     def open_target(name: str) -> RebuildTarget:
         profile = settings.profiles[name]
-        store = redis_store(settings, name, servers, draft=True)
+        store = redis_store(settings, name, servers, in_staging=True)
         kept_s = profile.retention_s + profile.retention_slack_s
         return RebuildTarget(
             staging=RedisStagingIndex(servers, _namespace(settings, name), store, on_keys),

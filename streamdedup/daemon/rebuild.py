@@ -214,7 +214,7 @@ class Rebuilder:
             tick()
             if time.monotonic() - kept_at > _KEEP_EVERY_S:
                 for target in self._targets.values():
-                    target.staging.keep()
+                    target.staging.extend_lease()
                 kept_at = time.monotonic()
 
         return step
@@ -272,7 +272,7 @@ class _Rebuild:
 
     def run(self, duplicates_topic: str, now_ms: int) -> int:
         # Before the first write: another process may have taken the rebuild over.
-        self._staging.keep()
+        self._staging.extend_lease()
         # 3. Take over and replay.
         fences = {
             partition: self._staging.take_over(partition, self._generation, mark.offset)
@@ -286,7 +286,9 @@ class _Rebuild:
             held = list(fences.values())
             self._seed(duplicates_topic, window, held)
             # 5. Announce and complete.
-            self._staging.settle({each: announced_attempt(mark) for each, mark in self._committed.items()}, held)
+            self._staging.restore_attempts(
+                {each: announced_attempt(mark) for each, mark in self._committed.items()}, held
+            )
         self._check_connections()
         self._staging.complete(self._pipeline.fingerprint)
         return count
@@ -316,7 +318,7 @@ class _Rebuild:
             self._progress(names, 0, span.total_count)
             for batch in span.batches():
                 self._tick()
-                self._staging.keep()
+                self._staging.extend_lease()
                 self._check_connections()
                 yield batch
                 self._progress(names, span.done_count(), span.total_count)

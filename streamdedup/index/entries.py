@@ -277,18 +277,26 @@ def decode_watermarks(fields: Mapping[bytes, bytes]) -> dict[Partition, int]:
     return watermarks
 
 
-def decode_mark(stored: bytes) -> tuple[int, str]:
-    """Return the offset of a high-water mark (``lua/raise_mark.lua``) and the id of the topic, empty when unknown."""
+def claims_in(catalogue: bytes) -> int:
+    """Return the number of claims in the pages of a catalogue (``redis/lua/_claims.lua``)."""
+    return sum(int(generation.split()[2]) for generation in catalogue.split(b","))
+
+
+def decode_high_water_mark(stored: bytes) -> tuple[int, str]:
+    """Return offset and topic id of a high-water mark (``redis/lua/raise_high_water_mark.lua``).
+
+    The topic id is empty when unknown.
+    """
     offset, _, rest = stored.decode().partition(" ")
     ids = rest.partition(" ")[2]
     return int(offset), ids.partition(" ")[0]
 
 
-def holding(generation: int, store: bytes) -> str:
-    """Return the value of a fence: the generation, and the store that has set it."""
+def encode_fence(generation: int, store: bytes) -> str:
+    """Return the value of a fence: the generation, and the store that sets it."""
     return f"{generation}:{store.hex()}"
 
 
-def generation_of(fence: bytes) -> int:
-    """Return the generation under which a fence was set."""
+def decode_generation(fence: bytes) -> int:
+    """Return the generation that has set a fence."""
     return int(fence.partition(b":")[0])

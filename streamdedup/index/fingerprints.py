@@ -13,7 +13,7 @@ ADVISORY_PARAMETERS = frozenset({"unicode"})
 VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "claim_layout", "entry_layout"})
 #: Version parameters of earlier versions.
 _FORMER_PARAMETERS = frozenset({"content_format"})
-#: How claims are stored in Redis: `lua/_claims.lua`. An index without a number has a string for each.
+#: Layout of claims in Redis: `redis/lua/_claims.lua`. An index without this parameter has a string for each claim.
 _CLAIM_LAYOUT = 2
 
 

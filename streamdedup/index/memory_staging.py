@@ -1,4 +1,4 @@
-"""An index in memory while it is built anew: the specification that the draft in Redis is tested against."""
+"""The staging index in memory: the specification of the staging index in Redis."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,7 +12,7 @@ class MemoryStagingIndex:
     """A ``StagingIndex`` of an index in this process's memory.
 
     Args:
-        index: The index that it is to become.
+        index: The index that the staging index replaces.
     """
 
     def __init__(self, index: MemoryIndex) -> None:
@@ -43,20 +43,20 @@ class MemoryStagingIndex:
         """See ``StagingIndex.take_over``."""
         return self.store.fence(partition, generation, committed)
 
-    def settle(self, notes: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
-        """See ``StagingIndex.settle``; this draft is never a part of what goes back in time."""
+    def restore_attempts(self, attempts: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
+        """See ``StagingIndex.restore_attempts``; memory never goes back to an earlier time."""
         for fence in fences:
-            if notes.get(fence.partition):
-                self.store.announce(notes[fence.partition], [fence])
+            if attempts.get(fence.partition):
+                self.store.announce(attempts[fence.partition], [fence])
 
-    def keep(self) -> None:
-        """See ``StagingIndex.keep``."""
+    def extend_lease(self) -> None:
+        """See ``StagingIndex.extend_lease``."""
         if self._index.builder is not self:
             raise BatchRefused("the rebuilding of the index was taken over by somebody else")
 
     def complete(self, fingerprint: Fingerprint) -> None:
         """See ``StagingIndex.complete``."""
-        self.keep()
+        self.extend_lease()
         self._index.become(self.store)
         self._index.drop_fingerprint()
         self._index.open(fingerprint)

@@ -1,4 +1,4 @@
-"""An index while it is built anew: the contract of what takes its place only when it is whole."""
+"""The staging index: an index during a rebuild, which replaces the index only when it is complete."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -9,12 +9,12 @@ from streamdedup.position import Partition
 
 
 class StagingIndex(Protocol):
-    """An index of a profile that is being built, and takes its place only when it is whole.
+    """A staging index of one profile, built by the process that has the lease on it.
 
-    As long as it is not, there is no index: ``open`` says that somebody builds one, and ``fence`` refuses.
+    Until it is complete there is no index: ``open`` says that the index is being rebuilt, and ``fence`` refuses.
 
     Attributes:
-        store: The index that is being built; only for whoever builds it, and never opened.
+        store: The index that is built; only for the process that builds it, and never opened.
     """
 
     @property
@@ -22,61 +22,61 @@ class StagingIndex(Protocol):
         """See the attributes."""
 
     def begin(self, is_lost: Callable[[], bool], tick: Callable[[], None] = lambda: None) -> bool:
-        """Delete what is there of the index, and begin the new one.
+        """Take the lease, delete the old index, and begin the new one.
 
         Args:
-            is_lost: Asked once nobody else can begin, whether it is still needed: somebody may have been done just
-                before.
-            tick: Called at every step. When it or anything else raises, the draft is given up.
+            is_lost: Called when no other process can begin; tells whether the rebuild is still needed, because another
+                process may have completed one just before.
+            tick: Called at every step. When it or anything else raises, the lease is given up.
 
         Returns:
-            Whether it is needed and was begun.
+            Whether the rebuild is needed and was begun.
 
         Raises:
-            StoreUnavailable: Somebody else builds it, or did so a minute ago and was cut short.
+            StoreUnavailable: Another process has the lease, or had it a minute ago and was interrupted.
         """
 
     def take_over(self, partition: Partition, generation: int, committed: int) -> Fence:
-        """Fence a partition in the draft, and announce the draft in the place of any batch, below any of them.
+        """Fence a partition in the staging index, and announce an attempt that is earlier than any attempt at a batch.
 
         Args:
             partition: The partition.
-            generation: Our generation.
-            committed: Offset that the group has committed; the mark is raised to it.
+            generation: Generation of the caller.
+            committed: Committed offset of the group; the high-water mark is raised to it.
 
         Raises:
-            BatchRefused: A later generation has fenced it already.
-            IndexLost: The draft is gone.
+            BatchRefused: A later generation has fenced the partition.
+            IndexLost: The staging index is gone.
         """
 
-    def settle(self, notes: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
-        """Put the announcement that is committed for each partition in the place of the draft's.
+    def restore_attempts(self, attempts: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
+        """Replace the attempt that the staging index has announced by the committed attempt of each partition.
 
         Args:
-            notes: Announcement by partition; empty where none is committed.
-            fences: Rights to write, for all of these partitions.
+            attempts: Committed attempt by partition; empty where there is none.
+            fences: Fences of all these partitions.
 
         Raises:
-            IndexLost: The draft's announcement is not there: the store has gone back to an earlier time, and is not to
-                look as if it had not.
+            IndexLost: The announced attempt is not that of the staging index: the store has gone back to an earlier
+                time, which the committed attempts would hide.
         """
 
-    def keep(self) -> None:
-        """Show that the work goes on; to be called at least once a minute.
+    def extend_lease(self) -> None:
+        """Extend the lease; to be called at least once a minute.
 
         Raises:
-            BatchRefused: Somebody else has taken it over.
+            BatchRefused: Another process has the lease.
         """
 
     def complete(self, fingerprint: Fingerprint) -> None:
-        """Make it the index.
+        """Make the staging index the index.
 
         Args:
-            fingerprint: What it was built with.
+            fingerprint: Parameters that it was built with.
 
         Raises:
-            BatchRefused: Somebody else has taken the work over.
+            BatchRefused: Another process has the lease.
         """
 
     def abandon(self) -> None:
-        """Let somebody else begin again; never raises."""
+        """Give up the lease; never raises."""

@@ -29,7 +29,7 @@ from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.index.contract import Index
 from streamdedup.index.redis.buckets import LAYOUTS
-from streamdedup.index.redis.claims import CLAIM_LIFETIMES
+from streamdedup.index.redis.pairs import CLAIM_LIFETIMES
 from streamdedup.index.values import Fence
 from streamdedup.position import Partition, Position
 from streamdedup.text.shingles import ShingleOptions

@@ -1136,7 +1136,8 @@ class TestDrafts:
         """The index and two drafts of it, on a server."""
         connections = [connect(redis_url) for _ in range(3)]
         stores = [
-            RedisIndex(each, namespace="sd:articles", bands=BANDS, draft=at > 0) for at, each in enumerate(connections)
+            RedisIndex(each, namespace="sd:articles", bands=BANDS, in_staging=at > 0)
+            for at, each in enumerate(connections)
         ]
         stores[0].open(FINGERPRINT)
         yield (
@@ -1158,7 +1159,7 @@ class TestDrafts:
             store.open(FINGERPRINT)
         fence = draft.take_over(PARTITION, 2, 3)
         draft.store.insert_entries([a_record()], [fence])
-        draft.settle({PARTITION: LATER}, [fence])
+        draft.restore_attempts({PARTITION: LATER}, [fence])
         draft.complete(FINGERPRINT)
         assert store.open(FINGERPRINT) == Opening(created=False)
         assert store.fence(PARTITION, 3, 3, LATER) == Fence(PARTITION, 3, 3, LATER)
@@ -1173,7 +1174,7 @@ class TestDrafts:
             other.begin(lambda: True)
         draft.abandon()
         assert other.begin(lambda: True)
-        for late in (draft.keep, lambda: draft.complete(FINGERPRINT)):
+        for late in (draft.extend_lease, lambda: draft.complete(FINGERPRINT)):
             with pytest.raises(BatchRefused):
                 late()
         other.complete(FINGERPRINT)
@@ -1237,7 +1238,7 @@ class TestDrafts:
         for key, value in before.items():
             redis_client.restore(key, 0, value)
         with pytest.raises((BatchRefused, IndexLost, StoreUnavailable)):
-            draft.settle({PARTITION: LATER}, [fence])
+            draft.restore_attempts({PARTITION: LATER}, [fence])
         assert store.partition_states([PARTITION])[PARTITION].announced == EARLIER
 
     def test_a_write_that_the_server_forgot_is_noticed_by_the_next(self, store_of_server, redis_client):

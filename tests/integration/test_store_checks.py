@@ -238,7 +238,7 @@ class TestIndex:
 
     def test_one_that_is_half_deleted_or_being_rebuilt_is_told(self, settings, redis_client):
         keys = Keys("sd:articles", 1)
-        redis_client.set(keys.draft, b"somebody")
+        redis_client.set(keys.staging, b"somebody")
         assert self.look(settings).level is Level.WARNING
         redis_client.set(keys.dropping, b"1")
         dropped = self.look(settings)

@@ -68,7 +68,7 @@ def test_a_damaged_index_entry_is_a_fatal_error(opened, damage):
     fence = store.fence(PARTITION, 1, 0)
     entry = IndexEntry(7, "doc-7", b"d" * 16, Position(*PARTITION, 1), 1000, 7, content_of())
     store.insert_entries([entry], [fence])
-    client.set(keys.record(7), damage(client.get(keys.record(7))))
+    client.set(keys.entry(7), damage(client.get(keys.entry(7))))
     for read in (lambda: store.get_entries([7]), lambda: store.read_entries([7], 1)):
         with pytest.raises(
             StoreMisconfigured, match=r"index entry 7 is damaged: .*; another program writes to the keys"

@@ -242,7 +242,7 @@ class Daemon:
 
     def _open_target(self, name: str) -> RebuildTarget:
         inner = MemoryStagingIndex(self.world.index)
-        staging = Watched(inner, self, ["begin", "keep", "complete"])
+        staging = Watched(inner, self, ["begin", "extend_lease", "complete"])
         index = Watched(inner.store, self, STORE_METHODS)
         return RebuildTarget(staging, a_pipeline(name, self.world.make_detector, index), [INPUT], self.world.kept_ms)
 

@@ -355,13 +355,13 @@ class DraftsOfSeveral:
 
     def open_target(self, name):
         staging = MemoryStagingIndex(MemoryIndex())
-        keep = staging.keep
+        extend_lease = staging.extend_lease
 
-        def note_and_keep():
+        def note_and_extend():
             self.kept_at[name].append(self.now_s)
-            keep()
+            extend_lease()
 
-        staging.keep = note_and_keep
+        staging.extend_lease = note_and_extend
         pipeline = a_pipeline(name, self.world.make_detector, staging.store)
         return rebuild.RebuildTarget(staging, pipeline, [INPUT], None)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamdedup.index.entries import decode_mark, generation_of
+from streamdedup.index.entries import decode_generation, decode_high_water_mark
 from streamdedup.index.fingerprints import decode_fingerprint
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.servers import Command, Servers
@@ -110,7 +110,7 @@ class IndexUpkeep:
         """
         every = {Partition(topic, number) for topic in topics for number in range(_PARTITIONS_COUNT)} | set(also)
         places = sorted(every)
-        marks = self._values([self._keys.mark(partition) for partition in places])
+        marks = self._values([self._keys.high_water_mark(partition) for partition in places])
         fences = self._values([self._keys.fence(0, partition) for partition in places])
         return {
             partition: _facts(mark, fence)
@@ -156,7 +156,7 @@ class IndexUpkeep:
 
     def is_staging(self) -> bool:
         """Tell whether the index is being rebuilt."""
-        return bool(self._servers.ask(self._keys.draft, "EXISTS", self._keys.draft))
+        return bool(self._servers.ask(self._keys.staging, "EXISTS", self._keys.staging))
 
     def drop(self, on_keys: Callable[[int], None] = lambda _count: None, keep: bytes | None = None) -> int:
         """Delete the index, in small steps; daemons that still write to it end.
@@ -203,8 +203,8 @@ class IndexUpkeep:
 
 def _facts(mark: bytes | None, fence: bytes | None) -> PartitionFacts:
     """Return what a stored mark and a stored fence say."""
-    offset, topic_id = (None, "") if mark is None else decode_mark(mark)
-    return PartitionFacts(offset, None if fence is None else generation_of(fence), topic_id)
+    offset, topic_id = (None, "") if mark is None else decode_high_water_mark(mark)
+    return PartitionFacts(offset, None if fence is None else decode_generation(fence), topic_id)
 
 
 def _keep_some(sample: list[bytes], key: bytes, met_count: int) -> None:

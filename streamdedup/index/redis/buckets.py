@@ -1,28 +1,30 @@
-"""The buckets of an index in Redis, in one of two layouts behind the same two calls.
+"""The buckets of an index in Redis: those of the bands, in one of two layouts, and those of exact copies.
 
 ``sets``
     One Redis set per band and band key (CRC-32), members are document numbers. An insertion takes the same commands
     at any size of the index, and ``SMEMBERS`` shows a bucket to an operator. A bucket of one document takes about 150
-    bytes, because every key of Redis does.
+    bytes, as every key of Redis does.
 ``packed``
     Bucket pages: a hash holds about a hundred buckets as fields. A bucket of one document takes about 18 bytes; an
-    insertion looks at some pages more. For indexes whose size decides (``lua/_pages.lua``).
+    insertion reads some pages more. For indexes whose size decides (``lua/_pages.lua``).
 
 Both return the same members: all that were inserted during the last lifetime and not removed, perhaps older ones too.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.index.redis.keys import Keys
+from streamdedup.index.redis.keys import Keys, by_slot
 from streamdedup.index.redis.partitions import RedisPartitions
-from streamdedup.index.redis.runner import Call, ScriptRunner
-from streamdedup.index.values import SHOWN_OF_FULL, Fence, Hits
+from streamdedup.index.redis.scripts import Call, ScriptRunner
+from streamdedup.index.redis.servers import Command, Servers
+from streamdedup.index.values import COPIES_CAP, SHOWN_OF_FULL, Fence, FoundNearCapacity, Hits
 
 #: Documents of one script call, which keeps the server busy for some 3 ms.
 _CALL_DOCUMENTS: Final = 1_000
@@ -47,13 +49,13 @@ def _of_packed(members: bytes) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class BucketLayout:
-    """Scripts of a layout and the form in which they take and return document numbers.
+    """Scripts of a layout, and the form of document numbers in their arguments and replies.
 
     Attributes:
         name: Value of the setting ``redis.bucket_layout``; the scripts are ``insert_NAME`` and ``remove_NAME``.
         encode: Returns document numbers, int64 (n,), as one argument.
         decode: Returns the document numbers of a reply.
-        lifetimes: For how many lifetimes a member is stored in the steady state, mean.
+        lifetimes: Number of lifetimes for which a member is stored in the steady state, mean.
     """
 
     name: str
@@ -74,15 +76,15 @@ LAYOUTS: Final = {
 
 
 class RedisBuckets:
-    """Inserts documents into buckets and removes them.
+    """The buckets of the bands: one for each band and band key.
 
     Args:
-        layout: How the buckets are stored.
-        keys: Names of keys.
+        layout: Layout of the buckets.
+        keys: Keys of the index.
         runner: Calls the scripts.
-        partitions: Puts the fences in front of a call.
-        lifetime_ms: How long a member is found after its insertion, milliseconds; None for ever.
-        bucket_cap: Most members of a bucket; None for no limit.
+        partitions: Makes calls under fences.
+        lifetime_ms: Time to live of a member after its insertion, in milliseconds; None for ever.
+        bucket_cap: Largest number of members of a bucket; None for no limit.
     """
 
     def __init__(
@@ -98,9 +100,9 @@ class RedisBuckets:
         self._layout = layout
         self._keys = keys
         self._runner = runner
-        self._partitions = partitions
+        self._fenced_call = partitions.fenced_call
         self._lifetime = b"%d" % (lifetime_ms or 0)
-        self._cap = b"%d" % (bucket_cap or 0)
+        self._cap = bucket_cap or 0
 
     def insert(
         self,
@@ -109,34 +111,33 @@ class RedisBuckets:
         fences: Sequence[Fence],
         also: Sequence[Call] = (),
     ) -> Hits:
-        """See ``Index.insert_and_look_up``; ``also`` are calls to send along."""
-        options = [self._cap, b"%d" % SHOWN_OF_FULL]
+        """See ``BucketStore.insert_and_look_up``; ``also`` are calls for the same round trip."""
+        options = [b"%d" % self._cap, b"%d" % SHOWN_OF_FULL]
         calls, rows_of_call = self._calls("insert", numbers, band_keys, fences, options)
         candidates: list[dict[int, int]] = [{} for _ in numbers]
         full: Counter[int] = Counter()
         near_capacity: set[int] = set()
-        cap = int(self._cap)
         replies = self._runner.run([*calls, *also])[: len(calls)]
         for rows, found in zip(rows_of_call, replies, strict=True):
-            for place, members in zip(found[::2], found[1::2], strict=True):
-                row = int(rows[abs(place) - 1])
-                if place < 0:
+            for index, members in zip(found[::2], found[1::2], strict=True):
+                row = int(rows[abs(index) - 1])
+                if index < 0:
                     full[row] += 1
                 others_count = _count(candidates[row], self._layout.decode(members), numbers[row])
-                if 0 < cap <= 2 * others_count:
+                if 0 < self._cap <= 2 * others_count:
                     near_capacity.add(row)
         return Hits(candidates, full.total(), frozenset(full), frozenset(near_capacity | full.keys()))
 
     def remove(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> None:
-        """See ``Index.remove_from_buckets``."""
+        """See ``BucketStore.remove_from_buckets``."""
         self._runner.run(self._calls("remove", numbers, band_keys, fences, [])[0])
 
-    def removing_none(self, slots: Iterable[int], fences: Sequence[Fence]) -> None:
-        """Call the script of removal without a document, for its checks alone."""
+    def check_slots(self, slots: Iterable[int], fences: Sequence[Fence]) -> None:
+        """Make the checks of ``lua/_fence.lua`` in slots, by calls of the script of removal without a document."""
         name = f"remove_{self._layout.name}"
         self._runner.run(
             [
-                self._partitions.fenced_call(name, slot, fences, [self._keys.buckets(slot), self._lifetime, b"", b""])
+                self._fenced_call(name, slot, fences, [self._keys.buckets(slot), self._lifetime, b"", b""])
                 for slot in slots
             ]
         )
@@ -149,7 +150,7 @@ class RedisBuckets:
         fences: Sequence[Fence],
         options: Sequence[bytes],
     ) -> tuple[list[Call], list[NDArray[np.intp]]]:
-        """Return a call for each slot and chunk of documents, and the rows that it concerns."""
+        """Return a call for each slot and chunk of documents, and the rows of each call."""
         calls, rows_of_call = [], []
         numbers_array = np.array(numbers, np.int64)
         big_endian = band_keys.astype(">u4")
@@ -160,7 +161,7 @@ class RedisBuckets:
                 keys = big_endian[rows, self._keys.band_of(slot)].tobytes()
                 encoded = of_all if len(rows) == len(numbers) else self._layout.encode(numbers_array[rows])
                 arguments = [self._keys.buckets(slot), self._lifetime, *options, keys, encoded]
-                call = self._partitions.fenced_call(f"{verb}_{self._layout.name}", slot, fences, arguments)
+                call = self._fenced_call(f"{verb}_{self._layout.name}", slot, fences, arguments)
                 calls.append(call._replace(documents_count=len(rows)))
                 rows_of_call.append(rows)
         return calls, rows_of_call
@@ -172,3 +173,63 @@ def _count(candidates: dict[int, int], members: Sequence[int], own: int) -> int:
         if number != own:
             candidates[number] = candidates.get(number, 0) + 1
     return len(members) - (own in members)
+
+
+class RedisCopies:
+    """The buckets of exact copies: one for each content digest.
+
+    Args:
+        servers: Servers of the index.
+        keys: Keys of the index.
+        runner: Calls the scripts.
+        partitions: Makes calls under fences.
+        lifetime_ms: Time to live of a bucket after the last insertion, in milliseconds; None for ever.
+    """
+
+    def __init__(
+        self, servers: Servers, keys: Keys, runner: ScriptRunner, partitions: RedisPartitions, lifetime_ms: int | None
+    ) -> None:
+        self._servers = servers
+        self._keys = keys
+        self._runner = runner
+        self._fenced_call = partitions.fenced_call
+        self._lifetime_ms = lifetime_ms or 0
+
+    def remove(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.remove_copies``."""
+        calls: list[Call] = []
+        for slot, members in by_slot(self._keys.copies_slot(digest) for _, digest in documents).items():
+            arguments = [self._keys.copies(slot), self._keys.copy_removals(slot)]
+            pairs = chain.from_iterable((documents[index][1], documents[index][0]) for index in members)
+            calls.append(self._fenced_call("remove_copies", slot, fences, [*arguments, *pairs]))
+        self._runner.run(calls)
+
+    def count_removals(self) -> dict[int, int]:
+        """See ``BucketStore.copy_removals``."""
+        keys = [self._keys.copy_removals(slot) for slot in range(self._keys.slots_count)]
+        counts = self._servers.ask_all([Command(key, ("HGET", key, "count")) for key in keys])
+        return {slot: int(count or 0) for slot, count in enumerate(counts)}
+
+    def insert(
+        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], found: FoundNearCapacity | None
+    ) -> list[list[int]]:
+        """See ``BucketStore.insert_copies``."""
+        others = found.documents if found is not None else ()
+        removals: Mapping[int, int] = found.removals if found is not None else {}
+        groups = by_slot(self._keys.copies_slot(digest) for _, digest in documents)
+        groups_of_others = by_slot(self._keys.copies_slot(digest) for _, digest in others)
+        calls: list[Call] = []
+        own_of_call: list[list[int]] = []
+        for slot in dict.fromkeys([*groups_of_others, *groups]):
+            own, of_others = groups.get(slot, []), groups_of_others.get(slot, [])
+            head = [self._keys.copies(slot), self._keys.copy_removals(slot), self._lifetime_ms, COPIES_CAP]
+            inserted = [*(others[index] for index in of_others), *(documents[index] for index in own)]
+            pairs = chain.from_iterable((digest, number) for number, digest in inserted)
+            arguments = [*head, removals.get(slot, 0), len(of_others), *pairs]
+            calls.append(self._fenced_call("insert_copies", slot, fences, arguments))
+            own_of_call.append(own)
+        copies: list[list[int]] = [[] for _ in documents]
+        for own, reply in zip(own_of_call, self._runner.run(calls), strict=True):
+            for index, members in zip(own, reply, strict=True):
+                copies[index] = [int(member) for member in members]
+        return copies

@@ -11,7 +11,7 @@ from redis.exceptions import NoPermissionError
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.findings import Finding
 from streamdedup.index.redis.connection import check_policy, read_facts, store_name
-from streamdedup.index.redis.scripts import load_probe
+from streamdedup.index.redis.scripts import load_permission_check
 from streamdedup.index.redis.servers import Command, Servers
 
 #: One call of each command that the daemon needs a right for; "@" stands for a key of the index. The checks themselves
@@ -170,7 +170,7 @@ def _clocks(servers: Servers) -> Iterator[Finding]:
 def _rights(servers: Servers, need: RightsNeed) -> Iterator[Finding]:
     subject = "rights on Redis"
     probes = (*PROBES, *(REBUILD_PROBES if need.rebuilds else ()))
-    script = load_probe()
+    script = load_permission_check()
     try:
         servers.on_masters("SCRIPT LOAD", script.source)
         replies = servers.ask_all([Command(key, ("EVALSHA", script.sha, 1, key, *probes)) for key in need.keys])

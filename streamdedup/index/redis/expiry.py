@@ -1,9 +1,8 @@
-"""Backlog expiry in Redis: lists of what was inserted late, and the event-time watermarks of the partitions.
+"""Backlog expiry in Redis: lists of documents and claims that were inserted late, and event-time watermarks.
 
-Two lists for each partition, in the slot of its pending matches: documents, and the claims that they asked for. A list
-is cut into slices of time, one key each (``index.expiry_lists``). Layout of the list entries: ``index.entries``.
-
-And one hash for all partitions: their event-time watermarks.
+Each partition has two lists, in the slot of its pending matches: documents, and the claims that they asked for. A list
+is cut into slices of time, one key each (``index.expiry_lists``). Layout of the list entries: ``index.entries``. One
+hash holds the event-time watermarks of all partitions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,37 +19,37 @@ from streamdedup.index.entries import (
     listed_time,
 )
 from streamdedup.index.expiry_lists import readable_slices, slice_at
-from streamdedup.index.redis.claims import RedisClaims
 from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.keys import Keys, by_slot
+from streamdedup.index.redis.pairs import RedisPairs
 from streamdedup.index.redis.partitions import RedisPartitions
-from streamdedup.index.redis.runner import Call, ScriptRunner, pairs_of
+from streamdedup.index.redis.scripts import Call, ScriptRunner, fields_of
 from streamdedup.index.redis.servers import Command, Servers
 from streamdedup.index.values import Fence, Listed, by_log, is_late
 from streamdedup.position import Log, Partition
 
-#: Names the key of a list: log, slice of time.
+#: Returns the key of a list: log, slice of time.
 _KeyOf = Callable[[Log, int], bytes]
 
 
 class RedisBacklog:
-    """Backlog expiry of one index; its methods are those of ``Index``.
+    """A ``BacklogStore`` in Redis.
 
     Args:
-        servers: Where the index is.
-        keys: Names of its keys.
-        claims: The claims of the index.
-        runner: Calls its scripts.
+        servers: Servers of the index.
+        keys: Keys of the index.
+        pairs: The claims of the index.
+        runner: Calls the scripts.
         partitions: Makes calls under fences.
-        lifetime_ms: Time to live of index entries, from the insertion; None for ever.
-        now_ms: The clock, in milliseconds.
+        lifetime_ms: Time to live of index entries after the last write, in milliseconds; None for ever.
+        now_ms: Clock, in milliseconds since the epoch.
     """
 
     def __init__(
         self,
         servers: Servers,
         keys: Keys,
-        claims: RedisClaims,
+        pairs: RedisPairs,
         runner: ScriptRunner,
         partitions: RedisPartitions,
         lifetime_ms: int | None,
@@ -58,7 +57,7 @@ class RedisBacklog:
     ) -> None:
         self._servers = servers
         self._keys = keys
-        self._claims = claims
+        self._pairs = pairs
         self._runner = runner
         self._fenced_call = partitions.fenced_call
         self._lifetime_ms = lifetime_ms
@@ -89,7 +88,7 @@ class RedisBacklog:
 
     def watermarks(self) -> dict[Partition, int]:
         """See ``BacklogStore.watermarks``."""
-        return decode_watermarks(pairs_of(self._servers.ask(self._keys.watermarks, "HGETALL", self._keys.watermarks)))
+        return decode_watermarks(fields_of(self._servers.ask(self._keys.watermarks, "HGETALL", self._keys.watermarks)))
 
     def set_watermarks(
         self, watermarks: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
@@ -99,7 +98,7 @@ class RedisBacklog:
         for partition, time_ms in watermarks.items():
             arguments += (str(partition), time_ms)
         (reply,) = self._runner.run([self._fenced_call("set_watermarks", 0, fences, arguments)])
-        return decode_watermarks(pairs_of(reply))
+        return decode_watermarks(fields_of(reply))
 
     def expired(self, logs: Sequence[Log], watermark_ms: int, count: int) -> list[Listed]:
         """See ``BacklogStore.expired``."""
@@ -117,13 +116,13 @@ class RedisBacklog:
             ]
 
     def _older(self, key_of: _KeyOf, logs: Sequence[Log], limit_ms: int, count: int) -> list[list[bytes]]:
-        """Return the first entries of each log's oldest slice, each up to the first that is not older."""
+        """Return the first entries of the oldest slice of each log, up to the first that is not older than a time."""
         older: list[list[bytes]] = [[] for _ in logs]
-        # Most calls find nothing that is too old, so that heads are asked for first.
+        # Most calls find nothing that is old enough, so the first entries are read first.
         slices = [self._slices(key_of, log) for log in logs]
         guards = [self._keys.guard(self._keys.log_slot(log)) for log in logs]
         heads = self._runner.run(
-            [Call("oldest_slice", [guard, *keys], []) for guard, keys in zip(guards, slices, strict=True)]
+            [Call("find_oldest_slice", [guard, *keys], []) for guard, keys in zip(guards, slices, strict=True)]
         )
         due = [(at, slices[at][head[0]]) for at, head in enumerate(heads) if head and listed_time(head[1]) < limit_ms]
         if due:
@@ -138,25 +137,25 @@ class RedisBacklog:
     def evict(self, listed: Listed, fence: Fence) -> None:
         """See ``BacklogStore.evict``."""
         calls = []
-        for slot, members in by_slot(self._keys.record_slot(each.number) for each in listed.documents).items():
-            arguments: list[object] = [self._keys.records(slot)]
+        for slot, members in by_slot(self._keys.entry_slot(each.number) for each in listed.documents).items():
+            arguments: list[object] = [self._keys.entries(slot)]
             for index in members:
                 number, position, time_ms = listed.documents[index]
                 arguments += (encode_number(number), encode_number(time_ms) + encode_place(position))
-            calls.append(self._fenced_call("drop_entries", slot, [fence], arguments))
-        calls += self._claims.drop_calls(listed.claims, fence)
+            calls.append(self._fenced_call("evict_entries", slot, [fence], arguments))
+        calls += self._pairs.evict_calls(listed.claims, fence)
         self._runner.run(calls)
-        # Only now: an entry of a list that names nothing does no harm, an index entry that no list names stays.
+        # In this order: a listed entry without an index entry does no harm, an unlisted index entry is never evicted.
+        documents = [encode_listed_document(each) for each in listed.documents]
+        claims = [encode_listed_claim(each) for each in listed.claims]
         self._runner.run(
             [
-                self._unlist(
-                    fence, self._keys.documents_listed, [encode_listed_document(each) for each in listed.documents]
-                ),
-                self._unlist(fence, self._keys.claims_listed, [encode_listed_claim(each) for each in listed.claims]),
+                self._remove_call(fence, self._keys.documents_listed, documents),
+                self._remove_call(fence, self._keys.claims_listed, claims),
             ]
         )
 
-    def _unlist(self, fence: Fence, key_of: _KeyOf, entries: Sequence[bytes]) -> Call:
+    def _remove_call(self, fence: Fence, key_of: _KeyOf, entries: Sequence[bytes]) -> Call:
         slices = self._slices(key_of, fence.log)
         arguments = [len(slices), *slices, *entries]
-        return self._fenced_call("unlist", self._keys.log_slot(fence.log), [fence], arguments)
+        return self._fenced_call("remove_listed", self._keys.log_slot(fence.log), [fence], arguments)

@@ -1,33 +1,36 @@
-"""The Lua scripts of the Redis store: one file an operation, its keys and arguments explained on top."""
+"""The Lua scripts of the index: one file for each operation in ``lua/``, called many at a time.
 
+A script names the files that are included in front of it in a line ``-- include: _fence _pages``. Its own arguments
+follow those of ``_fence.lua``.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from importlib import resources
+from typing import Any, NamedTuple
 
-#: Scripts in front of which the fence is checked.
-_FENCED = (
-    "announce",
-    "drop_entries",
-    "insert_copies",
-    "remove_copies",
-    "insert_sets",
-    "save_read_start",
-    "list_expiring",
-    "set_watermarks",
-    "raise_mark",
-    "remove_sets",
-    "save_pending_matches",
-    "set_clusters",
-    "settle",
-    "unlist",
-)
-#: Those in front of which position order is explained besides.
-_OF_RECORDS = ("insert_entries", "replace_entries")
-#: Those in front of which the pages of claims are explained besides.
-_OF_CLAIMS = ("claim_pairs", "drop_claims")
-#: Those in front of which bucket pages are explained besides.
-_OF_PAGES = ("insert_packed", "remove_packed")
-_UNFENCED = ("count_documents", "hold_staging", "oldest_slice", "read_entries", "set_fence")
+from redis.exceptions import NoScriptError, ResponseError
+
+from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
+from streamdedup.index.redis.errors import check_reply, shown_key, wrong_type
+from streamdedup.index.redis.servers import Command, Servers
+
+#: Arguments of one round trip: 20 bands of 1,000 documents, some tens of milliseconds of the server's time.
+_ROUND_TRIP_ARGUMENTS = 20_000
+#: Pairs of one call that saves or claims them; a storm of copies may find hundreds of thousands in a batch.
+_CALL_PAIRS = 2_000
+
+_FOLDER = resources.files("streamdedup.index.redis").joinpath("lua")
+#: Finds the commands that the user may not call; for ``checks`` only.
+_PERMISSIONS = "check_permissions"
+_INCLUDE = re.compile(rb"^-- include: (.*)$", re.MULTILINE)
+
+#: Beginning of the server's reply to a command for a key with a value of another type.
+_WRONG_TYPE = "WRONGTYPE"
+#: The same reply from ``lua/_key_in_error.lua``, with the key.
+_NAMED_KEY = re.compile(r'WRONGTYPE key "(.*)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,8 @@ class Script:
     """One script.
 
     Attributes:
-        source: Its text, the check of the fence included.
-        sha: The name by which the server calls it: the SHA-1 of its text, as hexadecimal digits.
+        source: Its text, with the included files.
+        sha: SHA-1 of the text as hexadecimal digits, by which the server calls it.
     """
 
     source: bytes
@@ -44,28 +47,177 @@ class Script:
 
 
 def _read(name: str) -> bytes:
-    return resources.files("streamdedup.index.redis").joinpath("lua", f"{name}.lua").read_bytes()
+    return _FOLDER.joinpath(f"{name}.lua").read_bytes()
 
 
 def _script(source: bytes) -> Script:
     return Script(source, sha1(source, usedforsecurity=False).hexdigest())
 
 
-def load_probe() -> Script:
-    """Read the script that finds out which rights the user lacks."""
-    return _script(_read("try_rights"))
-
-
-def load_naming(script: Script) -> Script:
-    """Return a script that does the same, and names the key when a command meets a value of another type."""
-    return _script(_read("_naming") + script.source)
+def load_permission_check() -> Script:
+    """Read the script that finds the commands that the user may not call."""
+    return _script(_read(_PERMISSIONS))
 
 
 def load_scripts() -> dict[str, Script]:
-    """Read all scripts, by name."""
-    fence, order, pages = _read("_fence"), _read("_records"), _read("_pages")
-    fenced = {name: _script(fence + _read(name)) for name in _FENCED}
-    fenced |= {name: _script(fence + order + _read(name)) for name in _OF_RECORDS}
-    fenced |= {name: _script(fence + _read("_claims") + _read(name)) for name in _OF_CLAIMS}
-    fenced |= {name: _script(fence + pages + _read(name)) for name in _OF_PAGES}
-    return fenced | {name: _script(_read(name)) for name in _UNFENCED}
+    """Read the scripts of the index, by name."""
+    scripts = {}
+    for path in _FOLDER.iterdir():
+        name = path.name.removesuffix(".lua")
+        if name.startswith("_") or name == _PERMISSIONS:
+            continue
+        source = _read(name)
+        included = _INCLUDE.search(source)
+        names = included[1].decode().split() if included else []
+        scripts[name] = _script(b"".join([*map(_read, names), source]))
+    return scripts
+
+
+class Call(NamedTuple):
+    """A call of a script.
+
+    Attributes:
+        name: Name of the script.
+        keys: Keys; the first one decides on the server.
+        arguments: Arguments.
+        documents_count: Number of documents, where one argument holds several.
+    """
+
+    name: str
+    keys: list[bytes]
+    arguments: list[Any]
+    documents_count: int = 0
+
+
+class ScriptRunner:
+    """Calls the scripts of one index.
+
+    Args:
+        servers: Servers of the index.
+        fingerprint_key: Key that exists as long as the index does.
+
+    Attributes:
+        number: Number of the next run; all calls of a run carry it.
+        failures_count: Number of runs that have failed, in whole or in part.
+    """
+
+    def __init__(self, servers: Servers, fingerprint_key: bytes) -> None:
+        self._servers = servers
+        self._fingerprint_key = fingerprint_key
+        self._scripts = load_scripts()
+        self.number = 1
+        self.failures_count = 0
+
+    def run(self, calls: Sequence[Call]) -> list[Any]:
+        """Call scripts, in as few round trips as do not keep a server busy for long.
+
+        Args:
+            calls: The calls; those of one slot are executed in order.
+
+        Returns:
+            The reply to each call.
+
+        Raises:
+            StoreUnavailable: A server did not answer; some of the calls may have taken effect.
+            StoreMisconfigured: A server refuses the client for good.
+            BatchRefused: A later generation owns a partition, or a fence is missing.
+            IndexLost: The index is gone.
+        """
+        self.number += 1
+        try:
+            return self._run(calls)
+        except BaseException:
+            self.failures_count += 1
+            raise
+
+    def _run(self, calls: Sequence[Call]) -> list[Any]:
+        replies: list[Any] = []
+        round_trip: list[Call] = []
+        size = 0
+        for call in calls:
+            round_trip.append(call)
+            size += len(call.arguments) + call.documents_count
+            if size >= _ROUND_TRIP_ARGUMENTS:
+                replies += self._send(round_trip)
+                round_trip, size = [], 0
+        return replies + self._send(round_trip)
+
+    def _send(self, calls: Sequence[Call]) -> list[Any]:
+        """Call scripts in one round trip; load them and call again when a server does not know one."""
+        commands = [
+            Command(keys[0], ("EVALSHA", self._scripts[name].sha, len(keys), *keys, *arguments))
+            for name, keys, arguments, _ in calls
+        ]
+        replies = self._servers.send(commands)
+        if any(isinstance(reply, NoScriptError) for reply in replies):
+            self.load()
+            replies = self._servers.send(commands)
+        for call, reply in zip(calls, replies, strict=True):
+            if isinstance(reply, ResponseError):
+                self._check_fences(str(reply))
+                self._check_types(call, reply)
+        for command, reply in zip(commands, replies, strict=True):
+            check_reply(reply, command.key)
+        return replies
+
+    def load(self) -> None:
+        """Load all scripts into every server."""
+        for script in self._scripts.values():
+            self._servers.on_masters("SCRIPT LOAD", script.source)
+
+    def _check_types(self, call: Call, reply: ResponseError) -> None:
+        """Raise for a value of another type, with the name of the key, which a second call finds out."""
+        if not str(reply).startswith(_WRONG_TYPE):
+            return
+        name, keys, arguments, _ = call
+        script = _script(_read("_key_in_error") + self._scripts[name].source)
+        self._servers.on_masters("SCRIPT LOAD", script.source)
+        again = self._servers.send([Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *arguments))])
+        named = _NAMED_KEY.match(str(again[0]))
+        raise wrong_type(named[1] if named else shown_key(keys[0].partition(b"}")[0]) + "}...") from reply
+
+    def _check_fences(self, text: str) -> None:
+        """Raise for the errors of ``lua/_fence.lua`` and of the scripts that write fences, marks and attempts."""
+        if text.startswith("FENCED"):
+            stored, own = (fence.partition(":")[0] for fence in text.split()[1:3])
+            if stored == own:
+                raise BatchRefused("a partition of the batch is fenced by another process with our place in the group")
+            raise BatchRefused(f"a partition of the batch is fenced by generation {stored}, ours is {own}")
+        if text.startswith("RECREATED"):
+            raise BatchRefused("a partition of the batch was polled before its topic was deleted and created again")
+        if text.startswith("LATE"):
+            raise BatchRefused("a later call of this daemon has overtaken one of the batch's")
+        if text.startswith("FORGOTTEN"):
+            raise StoreUnavailable("the store has forgotten a write that it had acknowledged; the batch is done again")
+        if text.startswith("BACK"):
+            raise IndexLost("the index has gone back to an earlier time while the daemon was at work")
+        if text.startswith("UNFENCED"):
+            if self._servers.ask(self._fingerprint_key, "EXISTS", self._fingerprint_key):
+                raise BatchRefused("a partition of the batch is not fenced")
+            raise IndexLost("the index is gone from the server")
+
+
+def cut_by_pairs(members: Sequence[int], pairs_counts: Sequence[int]) -> Iterable[list[int]]:
+    """Cut a list into the parts that one call each can take.
+
+    Args:
+        members: The list.
+        pairs_counts: Number of pairs of each member.
+    """
+    part: list[int] = []
+    total = 0
+    for member, count in zip(members, pairs_counts, strict=True):
+        part.append(member)
+        total += count
+        if total >= _CALL_PAIRS:
+            yield part
+            part, total = [], 0
+    if part:
+        yield part
+
+
+def fields_of(reply: Any) -> dict[bytes, bytes]:
+    """Read the reply for a hash: a flat list in version 2 of the protocol, a mapping in version 3."""
+    if isinstance(reply, dict):
+        return reply
+    return dict(zip(reply[::2], reply[1::2], strict=True))

@@ -1,4 +1,4 @@
-"""An index in Redis while it is built anew: under its own keys, but without the fingerprint that others look for."""
+"""The staging index in Redis: it has the keys of the index, and a lease instead of the fingerprint."""
 
 import logging
 import secrets
@@ -9,13 +9,13 @@ import msgspec
 from streamdedup.errors import BatchRefused, StoreUnavailable, TransientError
 from streamdedup.index.redis.admin import IndexUpkeep
 from streamdedup.index.redis.keys import Keys
-from streamdedup.index.redis.runner import Call, ScriptRunner
+from streamdedup.index.redis.scripts import Call, ScriptRunner
 from streamdedup.index.redis.servers import Servers
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import Fence, Fingerprint
 from streamdedup.position import Partition
 
-#: How long a draft stands without a sign of whoever builds it.
+#: Length of the lease on a staging index, in milliseconds.
 LEASE_MS = 60_000
 
 logger = logging.getLogger(__name__)
@@ -25,9 +25,9 @@ class RedisStagingIndex:
     """A ``StagingIndex`` in Redis.
 
     Args:
-        servers: Where the index is.
+        servers: Servers of the index.
         namespace: Prefix and profile, joined by a colon.
-        store: The index, made with ``draft=True``.
+        store: The index, made with ``in_staging=True``.
         on_keys: Called with the number of keys deleted since the last call.
     """
 
@@ -44,26 +44,27 @@ class RedisStagingIndex:
         self._keys = Keys(namespace, 1)
         self._on_keys = on_keys
         self._name = secrets.token_hex(8).encode()
-        # As of a generation that no group has: where the server has gone back and this is all that is announced, it
-        # must not look as if what is committed had been.
-        self._note = f"{0:010d}.{secrets.randbelow(10**17):017d}"
-        self._runner = ScriptRunner(servers, self._keys.draft)
+        # An attempt of generation 0, which no group has. If a server goes back and this is the announced attempt, it is
+        # earlier than the committed one, so the loss is noticed.
+        self._attempt_id = f"{0:010d}.{secrets.randbelow(10**17):017d}"
+        self._runner = ScriptRunner(servers, self._keys.staging)
 
     def begin(self, is_lost: Callable[[], bool], tick: Callable[[], None] = lambda: None) -> bool:
         """See ``StagingIndex.begin``."""
-        draft = self._keys.draft
-        if not self._servers.ask(draft, "SET", draft, self._name, "NX", "PX", LEASE_MS):
-            self._keep_if_ours(f"the index of {self._namespace} is being rebuilt by somebody else")
+        key = self._keys.staging
+        has_lease = self._servers.ask(key, "SET", key, self._name, "NX", "PX", LEASE_MS) or self._has_lease()
+        if not has_lease:
+            raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt by somebody else")
 
         def deleted(count: int) -> None:
-            self.keep()
+            self.extend_lease()
             self._on_keys(count)
             tick()
 
         try:
             needed = is_lost()
             if needed:
-                IndexUpkeep(self._servers, self._namespace).drop(deleted, keep=draft)
+                IndexUpkeep(self._servers, self._namespace).drop(deleted, keep=key)
         except BaseException:
             self.abandon()
             raise
@@ -71,42 +72,38 @@ class RedisStagingIndex:
             self.abandon()
         return needed
 
-    def _keep_if_ours(self, otherwise: str) -> None:
-        if not self._hold(b""):
-            raise StoreUnavailable(otherwise)
-
-    def _hold(self, fingerprint: bytes) -> bool:
-        """Prolong our hold, or end it by making the draft the index; return False when it is not ours."""
-        keys = [self._keys.guard(0), self._keys.draft, self._keys.fingerprint]
-        (held,) = self._runner.run([Call("hold_staging", keys, [self._name, LEASE_MS, fingerprint])])
-        return bool(held)
+    def _has_lease(self, fingerprint: bytes = b"") -> bool:
+        """Extend the lease, or complete the index with a fingerprint; return False when this process has no lease."""
+        keys = [self._keys.guard(0), self._keys.staging, self._keys.fingerprint]
+        (has_lease,) = self._runner.run([Call("extend_staging_lease", keys, [self._name, LEASE_MS, fingerprint])])
+        return bool(has_lease)
 
     def take_over(self, partition: Partition, generation: int, committed: int) -> Fence:
         """See ``StagingIndex.take_over``."""
         fence = self.store.fence(partition, generation, committed)
-        self.store.announce(self._note, [fence])
+        self.store.announce(self._attempt_id, [fence])
         return fence
 
-    def settle(self, notes: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
-        """See ``StagingIndex.settle``."""
-        self.store.settle(self._note, notes, fences)
+    def restore_attempts(self, attempts: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
+        """See ``StagingIndex.restore_attempts``."""
+        self.store.restore_attempts(self._attempt_id, attempts, fences)
 
-    def keep(self) -> None:
-        """See ``StagingIndex.keep``."""
-        if not self._hold(b""):
+    def extend_lease(self) -> None:
+        """See ``StagingIndex.extend_lease``."""
+        if not self._has_lease():
             raise BatchRefused("the rebuilding of the index was taken over by somebody else")
 
     def complete(self, fingerprint: Fingerprint) -> None:
         """See ``StagingIndex.complete``."""
         # As RedisIndex.open writes it.
-        if not self._hold(msgspec.json.encode(self.store.stored_fingerprint(fingerprint))):
+        if not self._has_lease(msgspec.json.encode(self.store.stored_fingerprint(fingerprint))):
             raise BatchRefused("the rebuilding of the index was taken over by somebody else")
 
     def abandon(self) -> None:
         """See ``StagingIndex.abandon``."""
         try:
-            if self._hold(b""):
-                self._servers.ask(self._keys.draft, "UNLINK", self._keys.draft)
+            if self._has_lease():
+                self._servers.ask(self._keys.staging, "UNLINK", self._keys.staging)
         except TransientError as error:
-            # It ends by itself after a minute.
-            logger.info("A draft of an index was left", extra={"event": "draft_left", "error": repr(error)})
+            # The lease ends after a minute.
+            logger.info("The lease on a staging index was left", extra={"event": "draft_left", "error": repr(error)})

@@ -1,24 +1,24 @@
--- The pages that hold the claims of one slot. Put in front of the scripts that know claims.
+-- The pages that hold the claims of one slot (rule 5 of index/contract.py). Included in the scripts that read or write claims.
 --
 -- A key of its own costs a claim 180 bytes (Redis 7). So claims share pages: hashes of up to some hundred fields, which the server keeps
--- as listpacks. A field is the last 12 bytes of the pair key, its value 12 bytes: the token of the position that owns the pair, and
+-- as listpacks. A field is the last 12 bytes of the pair key. Its value has 12 bytes: the token of the position that owns the pair, and
 -- the first 4 bytes of the token of the position that has asked last. A token is a digest of a position (index/entries.py).
 --
--- Which page: linear hashing (W. Litwin, 1980). With n pages and the largest b = 2^i <= n, a claim is on page (hash mod b), or
--- (hash mod 2b) where that is below n. When a page is added, the fields of one other page are divided.
+-- Page of a claim: linear hashing (W. Litwin, 1980). With n pages and the largest b = 2^i <= n, a claim is on page (hash mod 2b) if
+-- that page exists, else on page (hash mod b). A new page takes its fields from one other page.
 --
--- Pages expire as wholes, so they belong to generations: a generation takes claims for half of their lifetime, and its pages live
--- until a lifetime after that. A claim is looked up in all generations that are alive, at most three in steady operation, and moved
--- into the newest when it is asked for. Another generation is begun when the newest has lasted for half a lifetime, when the clock
--- has gone back by more than that, and when the lifetime has become longer.
+-- Pages expire as wholes, so they belong to generations: a generation takes claims for half of their time to live, and its pages
+-- expire one time to live after that. A claim is looked up in all generations, at most three in steady operation, and moved to the
+-- newest one when it is asked for. A new generation begins when the newest has taken claims for half a time to live, when the clock has
+-- gone back by more than that, and when the time to live has become longer.
 --
--- The catalogue, a string, holds for each generation: its number, its pages, its claims, the lifetime of its claims ('0' for ever),
--- when it was begun and when it was ended ('0' while it is the newest). Times are in milliseconds, since the epoch.
+-- The catalogue, a string, holds six numbers for each generation: its number, its pages, its claims, the time to live of its claims
+-- ('0' for ever), when it began, and when it ended ('0' for the newest). Times are in milliseconds, since the epoch.
 --
--- Claims for each page with which another one is added: 64 for the fullest pages, in the mean, so that all stay below 128
+-- Claims for each page before another one is added: the fullest pages then have 64 in the mean, so that all stay below 128
 -- fields. docs/redis.md asks for a limit of at least 256 fields in a listpack (hash-max-listpack-entries; servers come with 512).
 local FULL_PAGE = 32
--- Generations that are looked up, at most: daemons with different settings must not begin them without end.
+-- Largest number of generations: daemons with different settings must not begin new ones without end.
 local MOST_GENERATIONS = 8
 local byte, format, sub, floor, max, min = string.byte, string.format, string.sub, math.floor, math.max, math.min
 
@@ -43,12 +43,12 @@ local function generation_of(prefix, number, pages, claims, lifetime, begun, end
   return generation
 end
 
--- How long a generation takes claims, milliseconds; lifetime: of the claims of this call.
+-- How long a generation takes claims, in milliseconds; lifetime is that of the claims of this call.
 local function span_of(generation, lifetime)
   return math.ceil((generation.lifetime > 0 and generation.lifetime or lifetime) / 2)
 end
 
--- The generations of a slot that are alive, oldest first.
+-- The generations of a slot that have not expired, oldest first.
 local function read_generations(key, prefix, now)
   local generations = {}
   local numbers = '(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)'
@@ -79,7 +79,7 @@ local function write_generations(key, generations, now)
   end
 end
 
--- Whether the newest generation takes claims of a lifetime now.
+-- Whether the newest generation takes claims of this time to live now.
 local function is_open(newest, lifetime, now)
   if newest.lifetime ~= lifetime and newest.lifetime > 0 and (lifetime == 0 or lifetime > newest.lifetime) then
     return false
@@ -88,8 +88,8 @@ local function is_open(newest, lifetime, now)
   return span == 0 or (now < newest.begun + span and now >= newest.begun - span)
 end
 
--- The generation that claims enter now, which may be a new one.
-local function generation_to_enter(generations, prefix, lifetime, now)
+-- The generation that takes claims now: the newest, or a new one.
+local function open_generation(generations, prefix, lifetime, now)
   local newest = generations[#generations]
   if newest and is_open(newest, lifetime, now) then
     return newest
@@ -97,7 +97,7 @@ local function generation_to_enter(generations, prefix, lifetime, now)
   local pages = 1
   if newest then
     newest.ended = max(now, 1)
-    -- As many as the one before needed, less what a quieter time may not need.
+    -- Half of the pages that the generation before needed.
     pages = max(1, floor(newest.claims / FULL_PAGE / 2))
   end
   local begun = generation_of(prefix, newest and newest.number + 1 or 1, pages, 0, lifetime, now, 0)
@@ -130,7 +130,7 @@ local function remove(generation, field)
   generation.claims = generation.claims - redis.call('HDEL', page_key(generation, page_of(generation, field)), field)
 end
 
--- Add a page: divide the fields of the page that has held its fields so far.
+-- Add a page: move its fields from the page that has held them so far.
 local function add_page(generation)
   local from, to = page_key(generation, generation.pages - generation.base), generation.pages
   set_pages(generation, generation.pages + 1)
@@ -147,8 +147,8 @@ local function add_page(generation)
   end
 end
 
--- Enter a claim into the newest generation.
-local function enter(generation, field, value)
+-- Insert a claim in the newest generation.
+local function insert(generation, field, value)
   local number = page_of(generation, field)
   generation.claims = generation.claims + redis.call('HSET', page_key(generation, number), field, value)
   generation.touched[number] = true
@@ -157,7 +157,7 @@ local function enter(generation, field, value)
   end
 end
 
--- Let the pages that were written live until a lifetime after the generation takes no more claims.
+-- Set the time to live of the pages that were written: one time to live of claims after the generation's last.
 local function expire_pages(generation, now)
   if generation.lifetime == 0 then
     return

@@ -1,15 +1,15 @@
--- Put in front of every script that writes: refuse when somebody else owns one of the partitions concerned by now, when a later
--- call of the same store has been here already, or when an earlier one has been forgotten.
+-- Check the fences of a call, and that no call of its store is late or forgotten (rules 7 and 10 of index/contract.py).
+-- Included in front of every script that writes.
 --
--- KEYS[1]       a key that is never there, in the slot that the script works on: see index/redis/keys.py
--- KEYS[2..n+1]  the fences of those partitions, in the same slot
--- KEYS[n+2]     number of the store's last call in this slot
--- ARGV[1..n]    what we have set for each of them: generation and store
+-- KEYS[1]       guard of the slot: a key that never exists (index/redis/keys.py)
+-- KEYS[2..n+1]  fences of the partitions of the call, in this slot
+-- KEYS[n+2]     number of the last call of this store in this slot
+-- ARGV[1..n]    expected value of each fence: '<generation>:<store>'
 -- ARGV[n+1]     number of this call
--- ARGV[n+2]     number of the store's last call here that was acknowledged; 0 when that is not known
--- Leaves behind: `at`, the index of the last argument used up.
+-- ARGV[n+2]     number of the last acknowledged call of this store in this slot; 0 when unknown
+-- Sets the local `at` to the number of arguments used up: the script's own begin at ARGV[at+1].
 --
--- An absent fence is refused too: we have set it, so the index was lost since.
+-- A missing fence is refused too: the caller has set it, so the index was lost since.
 for i = 2, #KEYS - 1 do
   local stored = redis.call('GET', KEYS[i])
   if not stored then
@@ -21,16 +21,16 @@ for i = 2, #KEYS - 1 do
 end
 local at = #KEYS
 do
-  local order = KEYS[#KEYS]
+  local last_call = KEYS[#KEYS]
   local number, acknowledged = ARGV[at - 1], ARGV[at]
-  local last = redis.call('GET', order)
+  local last = redis.call('GET', last_call)
   if last and tonumber(last) > tonumber(number) then
     return redis.error_reply('LATE ' .. last .. ' ' .. number)
   end
   if tonumber(last or 0) < tonumber(acknowledged) then
     return redis.error_reply('FORGOTTEN ' .. acknowledged)
   end
-  -- For an hour: what a network has held back for so long is lost.
-  redis.call('SET', order, number, 'EX', 3600)
+  -- For an hour: a request that a network has held back for longer is lost.
+  redis.call('SET', last_call, number, 'EX', 3600)
 end
 

@@ -1,29 +1,28 @@
--- Bucket pages of one slot. Put in front of the scripts of the layout "packed".
+-- Bucket pages of one slot. Included in the scripts of the layout "packed".
 --
 -- A page is a hash of many buckets: field = band key (4 bytes), value = document numbers (8 bytes each, joined). The server keeps a
--- small hash as a list, so a bucket of one document takes some 18 bytes. The list ends at values of more than 64 bytes: the members
+-- small hash as a listpack, so a bucket of one document takes some 18 bytes. Listpacks end at values of more than 64 bytes: the members
 -- of a larger bucket are a string of their own, and its field is empty.
 --
 -- A page generation holds what is inserted during one lifetime and expires one lifetime after its end. Documents are looked up in the
--- present one, in the one before and, after the clock went back, in the next; a member is in one of them only.
---
--- Linear hashing (W. Litwin, 1980): with n pages and the largest power of two b <= n, a band key is on page key mod 2b, or key mod b
--- where that page does not exist yet. A new page takes its buckets from one other page.
+-- present generation, in the one before and, after the clock went back, in the next; a member is in only one of them.
+-- Linear hashing (W. Litwin, 1980): with n pages and the largest power of two b <= n, a band key is on page (key mod 2b), or on page
+-- (key mod b) where the first does not exist yet. A new page takes its buckets from one other page.
 --
 -- Keys: prefix .. generation ('<pages> <buckets>'), this .. ':' .. page (a hash), this .. ':=' .. band key (a larger bucket).
--- After the fences: ARGV  prefix, lifetime in milliseconds ('0' for ever: there is one generation).
+-- ARGV[at+1], ARGV[at+2]: prefix of the keys, lifetime in milliseconds ('0' for ever: there is one generation).
 local FEWEST, FULL_PAGE, LARGEST_VALUE = 256, 64, 64
 local call, format, sub, unpack_key = redis.call, string.format, string.sub, struct.unpack
 local prefix, lifetime = ARGV[at + 1], tonumber(ARGV[at + 2])
 local time = call('TIME')
 local present_number = lifetime > 0 and math.floor((time[1] * 1000 + time[2] / 1000) / lifetime) or 0
--- Those that exist, and the present one in the first place.
+-- The existing generations, the present one first.
 local generations = {}
 for _, number in ipairs({present_number, present_number - 1, present_number + 1}) do
-  local pages, buckets = string.match(call('GET', prefix .. number) or '', '^(%d+) (%d+)$')
+  local key = prefix .. number
+  local pages, buckets = string.match(call('GET', key) or '', '^(%d+) (%d+)$')
   if pages or number == present_number then
-    local generation = {number = number, key = prefix .. number, pages = tonumber(pages or FEWEST), buckets = tonumber(buckets or 0)}
-    generations[#generations + 1] = generation
+    generations[#generations + 1] = {number = number, key = key, pages = tonumber(pages or FEWEST), buckets = tonumber(buckets or 0)}
   end
 end
 
@@ -47,7 +46,7 @@ local function page_of(generation, band_key)
   return format('%s:%d', generation.key, number < generation.pages and number or hash % 2 ^ (exponent - 1))
 end
 
--- The members of a bucket, joined; '' where there are none.
+-- The members of a bucket, joined; '' for none.
 local function read(generation, band_key)
   local members = call('HGET', page_of(generation, band_key), band_key)
   return members == '' and call('GET', generation.key .. ':=' .. band_key) or members or ''
@@ -70,19 +69,19 @@ local function write(generation, band_key, before, members)
   end
 end
 
--- Where a document number begins in members; nil where it is not among them.
-local function place_of(number, members)
-  local place = string.find(members, number, 1, true)
-  while place and place % 8 ~= 1 do
-    place = string.find(members, number, place + 1, true)
+-- The index of a document number in joined members; nil when it is not a member.
+local function index_of(number, members)
+  local index = string.find(members, number, 1, true)
+  while index and index % 8 ~= 1 do
+    index = string.find(members, number, index + 1, true)
   end
-  return place
+  return index
 end
 
 local function remove(generation, band_key, number)
   local members = read(generation, band_key)
-  local place = place_of(number, members)
-  if place then
-    write(generation, band_key, members, sub(members, 1, place - 1) .. sub(members, place + 8))
+  local index = index_of(number, members)
+  if index then
+    write(generation, band_key, members, sub(members, 1, index - 1) .. sub(members, index + 8))
   end
 end

@@ -1,14 +1,18 @@
--- Claim pairs of one slot: a pair belongs to the position that asks first. Every question extends the claim.
+-- Claim pairs of one slot: a pair belongs to the position that asks first, and every question extends the claim (rule 5).
+-- include: _fence _claims
 --
--- After the fences: ARGV  prefix of the pages, key of their catalogue, lifetime of claims in milliseconds ('0' for ever), how many
---   pairs are asked for, then for each of these and for each pair whose claim is only extended the last 12 bytes of its key and the
---   token of the position (8 bytes).
--- Returns for each pair that is asked for 1 when it belongs to that position, else 0.
+-- ARGV[at+1]    prefix of the pages
+-- ARGV[at+2]    key of their catalogue
+-- ARGV[at+3]    time to live of claims in milliseconds ('0' for ever)
+-- ARGV[at+4]    number n of pairs that are asked for
+-- ARGV[at+5..]  for each of the n pairs, then for each pair whose claim is only extended: the last 12 bytes of the pair key, token
+--               of the position (8 bytes)
+-- Returns for each of the n pairs 1 when it belongs to the position, else 0.
 local prefix, catalogue, lifetime, asked = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
 at = at + 4
 local now = present()
 local generations = read_generations(catalogue, prefix, now)
-local newest = generation_to_enter(generations, prefix, lifetime, now)
+local newest = open_generation(generations, prefix, lifetime, now)
 local result = {}
 for i = 1, (#ARGV - at) / 2 do
   local field, token = ARGV[at + 2 * i - 1], ARGV[at + 2 * i]
@@ -22,7 +26,7 @@ for i = 1, (#ARGV - at) / 2 do
       remove(generation, field)
     end
     if generation ~= newest or value ~= stored then
-      enter(newest, field, value)
+      insert(newest, field, value)
     end
   end
 end

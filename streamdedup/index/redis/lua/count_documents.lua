@@ -1,7 +1,7 @@
--- Count documents in a HyperLogLog.
+-- Add documents to a HyperLogLog, which estimates how many there are.
 --
 -- KEYS[1]  the HyperLogLog
--- ARGV[1]  its lifetime in milliseconds ('0' for ever)
+-- ARGV[1]  its time to live in milliseconds ('0' for ever)
 -- ARGV[2]  document numbers (8 bytes each, joined)
 local numbers, elements = ARGV[2], {}
 for i = 1, #numbers / 8 do

@@ -1,15 +1,20 @@
--- Documents enter the buckets of their contents and learn which others are there; adding and reading are one atomic step.
+-- Insert documents in the buckets of their contents and return the other members; one atomic step (rules 2 and 9).
+-- include: _fence
 --
--- After the fences: ARGV  prefix of the keys, key of the departures, lifetime in milliseconds ('0' for ever), most members, how
---   many departures were known before the first m documents were met, m, then for each document its content digest (16 bytes)
---   and its number as a decimal text. The first m are inserted on behalf of others, where no document of their cell of contents
---   has departed since: it could be one of them.
--- Returns {members, members, ...}: the others of each document but the first m.
-local prefix, departures, lifetime, cap = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4])
-local known, met = tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
+-- ARGV[at+1]    prefix of the buckets; the content digest follows
+-- ARGV[at+2]    key of the removals (remove_copies.lua)
+-- ARGV[at+3]    time to live in milliseconds ('0' for ever)
+-- ARGV[at+4]    cap of a bucket
+-- ARGV[at+5]    number of removals before the first m documents were found
+-- ARGV[at+6]    m: documents that another one inserts, each unless a document of its cell of contents was removed since, which
+--               could be the document itself
+-- ARGV[at+7..]  for each document: content digest (16 bytes), number as decimal text
+-- Returns {members, members, ...}: the other members for each document after the first m.
+local prefix, removals, lifetime, cap = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4])
+local known, found = tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
 at = at + 6
 
-local function enter(key, number)
+local function insert(key, number)
   redis.call('SADD', key, number)
   local others = {}
   for _, member in ipairs(redis.call('SMEMBERS', key)) do
@@ -18,7 +23,7 @@ local function enter(key, number)
     end
   end
   if #others >= cap then
-    -- Any of them may go: all have the same content, and members are hints.
+    -- Any member may be removed: all have the same content, and members are hints.
     redis.call('SREM', key, others[#others])
   end
   if lifetime ~= '0' then
@@ -30,10 +35,10 @@ end
 local result = {}
 for i = 1, (#ARGV - at) / 2 do
   local digest, number = ARGV[at + 2 * i - 1], ARGV[at + 2 * i]
-  if i > met then
-    result[i - met] = enter(prefix .. digest, number)
-  elseif tonumber(redis.call('HGET', departures, string.sub(digest, 5, 5)) or 0) <= known then
-    enter(prefix .. digest, number)
+  if i > found then
+    result[i - found] = insert(prefix .. digest, number)
+  elseif tonumber(redis.call('HGET', removals, string.sub(digest, 5, 5)) or 0) <= known then
+    insert(prefix .. digest, number)
   end
 end
 return result

@@ -1,9 +1,13 @@
--- Store index entries of one slot where there is none yet.
+-- Store index entries of documents of one slot that have none yet (rules 1 and 3 of index/contract.py).
+-- include: _fence _entries
 --
--- After the fences: ARGV  prefix of the entries' keys, lifetime in milliseconds ('0' for ever), document numbers (8 bytes for each of n
---   documents, joined), lengths of the entries (4 bytes each, joined), the entries (layout: index/entries.py), joined.
--- Returns {states, i, entry, i, entry, ...}: n states of one byte each, joined, then for each document that is neither CREATED nor
---   SUPERSEDED its index among the n and the entry that is stored. An entry to be REPLACED is still stored.
+-- ARGV[at+1]  prefix of the keys of entries; the document number (8 bytes) follows
+-- ARGV[at+2]  time to live in milliseconds ('0' for ever)
+-- ARGV[at+3]  numbers of n documents (8 bytes each, joined)
+-- ARGV[at+4]  lengths of the n entries (4 bytes each, joined)
+-- ARGV[at+5]  the n entries, joined
+-- Returns {states, i, entry, i, entry, ...}: n states of one byte each, joined; then for each document that is neither CREATED nor
+--   SUPERSEDED its index among the n and the stored entry. An entry to be REPLACED is still stored.
 local prefix, lifetime = ARGV[at + 1], ARGV[at + 2]
 local states, result = {}, {''}
 for i, number, entry in entries(ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]) do

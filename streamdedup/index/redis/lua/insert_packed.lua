@@ -1,30 +1,29 @@
--- Insert documents into their buckets of one slot, which are fields of bucket pages. Purpose, further arguments and reply are those of
--- insert_sets, but document numbers and members are 8 bytes each, joined.
+-- Insert documents in their buckets of one slot and return the other members, as insert_sets does; buckets are fields of pages.
+-- include: _fence _pages
+-- ARGV[at+3..6] and the reply are those of insert_sets, but document numbers and members are 8 bytes each, joined.
 local cap, shown, band_keys, numbers = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4]), ARGV[at + 5], ARGV[at + 6]
 local present, result = generations[1], {}
-for _, generation in ipairs(generations) do
-  -- A generation begins with the pages that another one needs.
-  if present.buckets == 0 then
-    present.pages = math.max(present.pages, math.ceil(generation.buckets / FULL_PAGE))
-  end
+-- A generation begins with the number of pages that another one needs.
+for g = 2, present.buckets == 0 and #generations or 1 do
+  present.pages = math.max(present.pages, math.ceil(generations[g].buckets / FULL_PAGE))
 end
 
 local function add_page()
   local _, exponent = math.frexp(present.pages)
   local new, modulus = present.pages, 2 ^ exponent
   local from, to = format('%s:%d', present.key, new - modulus / 2), format('%s:%d', present.key, new)
-  local buckets, moved, left = call('HGETALL', from), {}, {}
+  local buckets, moved, fields = call('HGETALL', from), {}, {}
   for i = 1, #buckets, 2 do
     if unpack_key('>I4', buckets[i]) % modulus == new then
-      left[#left + 1] = buckets[i]
+      fields[#fields + 1] = buckets[i]
       moved[#moved + 1], moved[#moved + 2] = buckets[i], buckets[i + 1]
     end
   end
   -- The stack of Lua bounds the arguments of one command.
-  for first = 1, #left, 1000 do
-    local last = math.min(first + 999, #left)
+  for first = 1, #fields, 1000 do
+    local last = math.min(first + 999, #fields)
     call('HSET', to, unpack(moved, 2 * first - 1, 2 * last))
-    call('HDEL', from, unpack(left, first, last))
+    call('HDEL', from, unpack(fields, first, last))
   end
   expire(present, to)
   present.pages = new + 1
@@ -32,8 +31,8 @@ end
 
 for i = 1, #numbers / 8 do
   local band_key, number, others = sub(band_keys, 4 * i - 3, 4 * i), sub(numbers, 8 * i - 7, 8 * i), ''
-  for at_generation = 2, #generations do
-    others = others .. read(generations[at_generation], band_key)
+  for g = 2, #generations do
+    others = others .. read(generations[g], band_key)
   end
   local page = page_of(present, band_key)
   if others == '' and call('HSETNX', page, band_key, number) == 1 then
@@ -44,14 +43,14 @@ for i = 1, #numbers / 8 do
   else
     local own = read(present, band_key)
     local members = own .. others
-    local is_member, index = place_of(number, members), i
+    local is_member, index = index_of(number, members), i
     if cap > 0 and #members >= 8 * cap and not is_member then
       index = -i
-      local first = struct.unpack('>I2', number, 7) % math.max(1, #members / 8 - shown + 1)
+      local first = unpack_key('>I2', number, 7) % math.max(1, #members / 8 - shown + 1)
       members = sub(members, 8 * first + 1, 8 * (first + shown))
-    elseif not place_of(number, own) then
-      for at_generation = 2, is_member and #generations or 1 do
-        remove(generations[at_generation], band_key, number)
+    elseif not index_of(number, own) then
+      for g = 2, is_member and #generations or 1 do
+        remove(generations[g], band_key, number)
       end
       write(present, band_key, own, own .. number)
     end

@@ -1,10 +1,11 @@
--- Insert documents into their buckets of one slot and return the other members. Each bucket is a set of document numbers. Insertion
--- and reading are one atomic step, so of two documents that race at least one sees the other.
---
--- After the fences: ARGV  prefix of the buckets, lifetime in milliseconds ('0' for ever), cap ('0' for none), how many members of a
---   full bucket to return, band keys (4 bytes for each of n documents, joined), document numbers as decimal texts, joined by spaces.
--- Returns {i, members, i, members, ...}: each document whose bucket was there before, and its members, the document perhaps among
---   them; -i where the bucket is full, so that the document is not inserted.
+-- Insert documents in their buckets of one slot, each a set of document numbers, and return the other members. Insertion and reading
+-- are one atomic step, so of two documents that are inserted at the same time at least one finds the other (rule 2).
+-- include: _fence
+-- ARGV[at+1], ARGV[at+2]  prefix of the buckets, time to live in milliseconds ('0' for ever)
+-- ARGV[at+3], ARGV[at+4]  cap of a bucket ('0' for none), number of members of a full bucket to return
+-- ARGV[at+5], ARGV[at+6]  band keys (4 bytes for each of n documents, joined), n document numbers as decimal texts, joined by spaces
+-- Returns {i, members, i, members, ...}: each document whose bucket existed, and its members, the document perhaps among them; -i
+--   where the bucket is full, so that the document is not inserted.
 local prefix, lifetime, cap, shown = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), ARGV[at + 4]
 local call, band_keys, i, result = redis.call, ARGV[at + 5], 0, {}
 local time = call('TIME')
@@ -13,7 +14,7 @@ for number in string.gmatch(ARGV[at + 6], '%S+') do
   i = i + 1
   local key = prefix .. string.sub(band_keys, 4 * i - 3, 4 * i)
   local added = call('SADD', key, number)
-  -- All buckets but a new one have a time to live, so that most insertions need no more than these two commands.
+  -- All buckets but a new one have a time to live, so most insertions need only these two commands.
   local is_new = lifetime > 0 and call('PEXPIREAT', key, expiry, 'NX') == 1
   local count = is_new and 1 or call('SCARD', key)
   if cap > 0 and added == 1 and count > cap then

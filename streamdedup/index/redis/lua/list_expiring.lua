@@ -1,8 +1,10 @@
--- List documents that were placed late and the claims that they made, for backlog expiry.
+-- List documents that were inserted late and the claims that they asked for, for backlog expiry (rule 12 of index/contract.py).
+-- include: _fence
 --
--- After the fences: ARGV  lifetime in milliseconds ('0' for ever), then for each list its key, the number of entries n, and n
---   entries (layout: index/redis/expiry.py). All lists are in this slot; a key names a partition and a slice of time
---   (index/expiry_lists.py). Entries that the list ends with already were listed by an earlier attempt and are not repeated.
+-- ARGV[at+1]    time to live in milliseconds ('0' for ever)
+-- ARGV[at+2..]  for each list: its key, number n of entries, n entries (index/entries.py). All lists are in this slot; a key names
+--               a partition and a slice of time (index/expiry_lists.py).
+-- If a list ends with the given entries already, an earlier attempt has appended them, and they are not repeated.
 local lifetime = ARGV[at + 1]
 at = at + 2
 

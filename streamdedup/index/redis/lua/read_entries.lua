@@ -1,13 +1,13 @@
--- Read index entries of one slot until they weigh a limit.
+-- Read index entries of one slot until they reach a size.
 --
 -- KEYS     the entries
--- ARGV[1]  limit in bytes
--- Returns the entries that were read, in order, without those behind the one that reaches the limit.
-local limit, weight, result = tonumber(ARGV[1]), 0, {}
+-- ARGV[1]  size in bytes
+-- Returns the entries that were read, in order, up to the one that reaches the size.
+local limit, size, result = tonumber(ARGV[1]), 0, {}
 for i = 1, #KEYS do
   result[i] = redis.call('GET', KEYS[i])
-  weight = weight + (result[i] and #result[i] or 0)
-  if weight >= limit then
+  size = size + (result[i] and #result[i] or 0)
+  if size >= limit then
     break
   end
 end

@@ -1,16 +1,18 @@
--- Take documents out of the buckets of their contents, and count the departure.
+-- Remove documents from the buckets of their contents, and count the removal (rule 9 of index/contract.py).
+-- include: _fence
 --
--- After the fences: ARGV  prefix of the keys, key of the departures, then for each document its content digest (16 bytes) and
---   its number as a decimal text.
--- The departures: field 'count' how many calls there were, and for each cell of contents, named by one byte of the digest, the
---   number of the last that took one of them out. A call that is repeated counts twice, which does no harm.
-local prefix, departures = ARGV[at + 1], ARGV[at + 2]
+-- ARGV[at+1]    prefix of the buckets; the content digest follows
+-- ARGV[at+2]    key of the removals: a hash with the number of calls so far ('count') and, for each cell of contents (one byte of
+--               the digest), the number of the last call that removed a document of the cell. A repeated call counts twice, which
+--               does no harm.
+-- ARGV[at+3..]  for each document: content digest (16 bytes), number as decimal text
+local prefix, removals = ARGV[at + 1], ARGV[at + 2]
 at = at + 2
-local count = string.format('%d', (redis.call('HGET', departures, 'count') or 0) + 1)
-redis.call('HSET', departures, 'count', count)
+local count = string.format('%d', (redis.call('HGET', removals, 'count') or 0) + 1)
+redis.call('HSET', removals, 'count', count)
 for i = 1, (#ARGV - at) / 2 do
   local digest = ARGV[at + 2 * i - 1]
   redis.call('SREM', prefix .. digest, ARGV[at + 2 * i])
-  redis.call('HSET', departures, string.sub(digest, 5, 5), count)
+  redis.call('HSET', removals, string.sub(digest, 5, 5), count)
 end
 return 1

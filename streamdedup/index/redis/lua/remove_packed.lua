@@ -1,4 +1,5 @@
--- Remove documents from their buckets of one slot, which are fields of bucket pages. Further ARGV: the last two of insert_packed.
+-- Remove documents from their buckets of one slot, which are fields of pages. ARGV[at+3], ARGV[at+4]: the last two of insert_packed.
+-- include: _fence _pages
 local band_keys, numbers = ARGV[at + 3], ARGV[at + 4]
 for i = 1, #numbers / 8 do
   for _, generation in ipairs(generations) do

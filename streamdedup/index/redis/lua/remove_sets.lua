@@ -1,6 +1,6 @@
 -- Remove documents from their buckets of one slot, each a set of document numbers.
---
--- After the fences: ARGV  prefix of the buckets, lifetime (not used), then band keys and document numbers as for insert_sets.
+-- include: _fence
+-- ARGV[at+1] prefix of the buckets, ARGV[at+3] and ARGV[at+4] band keys and document numbers as for insert_sets
 local prefix, band_keys, i = ARGV[at + 1], ARGV[at + 3], 0
 for number in string.gmatch(ARGV[at + 4], '%S+') do
   i = i + 1

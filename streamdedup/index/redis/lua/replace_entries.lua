@@ -1,14 +1,22 @@
--- Store index entries and markers of one slot, each where there is nothing or an earlier position.
+-- Store index entries and deletion markers of one slot, each where nothing or an earlier position is stored (rule 3).
+-- include: _fence _entries
 --
--- After the fences: ARGV  prefix of the entries' keys, lifetimes of entries and of markers in milliseconds ('0' for ever), then as
---   for insert_entries: document numbers, lengths of the entries, the entries.
+-- ARGV[at+1]     prefix of the keys of entries; the document number (8 bytes) follows
+-- ARGV[at+2]     time to live of entries in milliseconds ('0' for ever)
+-- ARGV[at+3]     time to live of deletion markers in milliseconds
+-- ARGV[at+4..6]  numbers, lengths and entries, as for insert_entries
 local prefix, entry_lifetime, marker_lifetime = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
 for _, number, entry in entries(ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]) do
   local key = prefix .. number
   local stored, new = redis.call('GET', key), parse(entry)
   local state = stored and decide(parse(stored), new) or CREATED
   if state == CREATED or state == REPLACED then
-    store(key, entry, new.id == '' and marker_lifetime or entry_lifetime)
+    local lifetime = new.id == '' and marker_lifetime or entry_lifetime
+    if lifetime == '0' then
+      redis.call('SET', key, entry)
+    else
+      redis.call('SET', key, entry, 'PX', lifetime)
+    end
   end
 end
 return 1

@@ -1,21 +1,23 @@
--- Save the verified partners of positions of one slot; what was saved first for a pair stays.
+-- Save the pending matches of positions of one slot; a field that was saved first is kept (rule 4 of index/contract.py).
+-- include: _fence
 --
--- After the fences: ARGV  prefix of partner keys, lifetime in milliseconds ('0' for ever), then for each position
---   its text, the number of pairs m, and m times pair key and match.
--- Returns for each position {pair key, match, pair key, match, ...}: all that is saved for it.
+-- ARGV[at+1]    prefix of the keys; the text of the position follows
+-- ARGV[at+2]    time to live in milliseconds ('0' for ever)
+-- ARGV[at+3..]  for each position: its text, number m of fields, m times field and value (index/entries.py)
+-- Returns for each position {field, value, field, value, ...}: everything that is saved for it.
 local prefix, lifetime = ARGV[at + 1], ARGV[at + 2]
 at = at + 3
 local result = {}
 while at <= #ARGV do
   local key = prefix .. ARGV[at]
-  local pairs_count = tonumber(ARGV[at + 1])
-  for i = 1, pairs_count do
+  local fields_count = tonumber(ARGV[at + 1])
+  for i = 1, fields_count do
     redis.call('HSETNX', key, ARGV[at + 2 * i], ARGV[at + 2 * i + 1])
   end
-  if pairs_count > 0 and lifetime ~= '0' then
+  if fields_count > 0 and lifetime ~= '0' then
     redis.call('PEXPIRE', key, lifetime)
   end
   result[#result + 1] = redis.call('HGETALL', key)
-  at = at + 2 + 2 * pairs_count
+  at = at + 2 + 2 * fields_count
 end
 return result

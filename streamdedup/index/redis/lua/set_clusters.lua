@@ -1,8 +1,11 @@
--- Set the cluster of documents of one slot, where the index entry is still the version meant.
+-- Set the clusters of documents of one slot, each if the index entry is still the version of a position.
+-- include: _fence
 --
--- After the fences: ARGV  prefix of the entries' keys, then for each document its number (8 bytes), bytes 25 to the end of the
---   partition of its entry (offset, length, partition: the position), and the cluster (8 bytes).
+-- ARGV[at+1]    prefix of the keys of entries; the document number (8 bytes) follows
+-- ARGV[at+2..]  for each document: number (8 bytes), bytes 25 to the end of the partition of its entry (offset, length, partition;
+--               index/entries.py), cluster (8 bytes)
 local prefix = ARGV[at + 1]
+-- First bytes of an entry without a cluster and with one.
 local ALONE, IN_CLUSTER = '\48', '\49'
 at = at + 1
 for i = 1, (#ARGV - at) / 3 do

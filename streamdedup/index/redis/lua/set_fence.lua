@@ -1,13 +1,14 @@
--- Take over a partition in one slot; return the last attempt announced for it there ('' when there was none).
+-- Take over a partition in one slot and return its announced attempt (rules 7 and 11 of index/contract.py).
 --
--- KEYS[1]  a key that is never there, in the slot: see index/redis/keys.py
+-- KEYS[1]  guard of the slot: a key that never exists (index/redis/keys.py)
 -- KEYS[2]  the fence
--- ARGV[1]  our generation and store, '<generation>:<store>'. A static member that comes back finds the generation
---          unchanged, so the generation alone would not tell it from the process before.
--- ARGV[2]  time to live in milliseconds: a deleted consumer group counts from one again
--- ARGV[3]  key of the partition's announcement
--- ARGV[4]  '0' when nothing is known of the committed offset's announcement: where no fence stands either, the group was made
---   anew, and what was announced before counts no more
+-- ARGV[1]  value of the fence: '<generation>:<store>'. A static member that comes back has the generation of the process before,
+--          so the generation alone would not distinguish the two.
+-- ARGV[2]  time to live in milliseconds: a deleted consumer group counts its generations from one again
+-- ARGV[3]  key of the announced attempt
+-- ARGV[4]  '0' when no attempt is known to be committed. If the partition has no fence either, the consumer group is new, and the
+--          announced attempt is deleted.
+-- Returns the id of the announced attempt ('' for none).
 local stored = redis.call('GET', KEYS[2])
 local function generation(fence)
   return tonumber(string.match(fence, '^%d+'))

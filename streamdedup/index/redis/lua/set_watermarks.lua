@@ -1,8 +1,10 @@
--- Set the event-time watermarks of partitions.
+-- Set the event-time watermarks of partitions and return those of all partitions (rule 12 of index/contract.py).
+-- include: _fence
 --
--- After the fences: ARGV  key of the watermarks, lifetime in milliseconds ('0' to leave it unchanged, and to set nothing where
---   there are no watermarks), then for each partition its name and its watermark.
--- Returns {partition, watermark, ...}: those of all partitions.
+-- ARGV[at+1]    key of the watermarks
+-- ARGV[at+2]    time to live in milliseconds ('0' to keep it, and to set nothing where there are no watermarks)
+-- ARGV[at+3..]  for each partition: its name, its watermark
+-- Returns {partition, watermark, ...}.
 local key, lifetime = ARGV[at + 1], ARGV[at + 2]
 at = at + 2
 if lifetime == '0' and redis.call('EXISTS', key) == 0 then

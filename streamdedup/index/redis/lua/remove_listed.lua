@@ -1,6 +1,8 @@
--- Remove entries from the head of a partition's list, up to the first that is not there.
+-- Remove entries from the head of a partition's list, up to the first that is not there (rule 12 of index/contract.py).
+-- include: _fence
 --
--- After the fences: ARGV  number of slices n, keys of the n slices from the oldest on, then the entries, in order.
+-- ARGV[at+1]    number n of slices
+-- ARGV[at+2..]  keys of the n slices, oldest first, then the entries in order
 local slices_count = tonumber(ARGV[at + 1])
 local entry = at + 2 + slices_count
 for slice = at + 2, at + 1 + slices_count do

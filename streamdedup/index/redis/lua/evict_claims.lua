@@ -1,7 +1,9 @@
--- Drop claims of one slot, each where a position was the last to ask for it.
+-- Evict claims of one slot, each if the position was the last to ask for it (rule 12 of index/contract.py).
+-- include: _fence _claims
 --
--- After the fences: ARGV  prefix of the pages, key of their catalogue, then for each pair the last 12 bytes of its key and the token
---   of the position (8 bytes).
+-- ARGV[at+1]    prefix of the pages
+-- ARGV[at+2]    key of their catalogue
+-- ARGV[at+3..]  for each pair: the last 12 bytes of the pair key, token of the position (8 bytes)
 local prefix, catalogue = ARGV[at + 1], ARGV[at + 2]
 at = at + 2
 local now = present()

@@ -1,9 +1,10 @@
 #!lua flags=no-writes
--- Which commands the user may not call. The server checks rights before it refuses a command that writes for the flag above,
--- so nothing is written, whatever the user may do.
+-- Find the commands that the user may not call, without writing: the server checks permissions before it refuses a command that
+-- writes for the flag above.
 --
--- KEYS[1]: a key that is never there. ARGV: commands, their words separated by blanks; '@' stands for the key.
--- Returns the server's refusals, one for each command that lacks a right.
+-- KEYS[1]  guard of the slot: a key that never exists (index/redis/keys.py)
+-- ARGV     commands, their words separated by blanks; '@' is replaced by KEYS[1]
+-- Returns one refusal of the server for each command that lacks a permission.
 local refusals = {}
 for _, text in ipairs(ARGV) do
   local words = {}

@@ -1,5 +1,5 @@
--- Put in front of a script that has failed: the key of a command that meets a value of another type becomes part of the error,
--- with escapes for what is not printable.
+-- Name the key in the error when a command meets a value of another type, with escapes for bytes that are not printable.
+-- Included in front of a script that has failed with WRONGTYPE, in a second call.
 local server = redis
 local redis = setmetatable({
   call = function(...)

@@ -1,0 +1,34 @@
+-- Raise the high-water mark of a partition; lower it only where the topic was created again (rule 6, index.values.is_recreated).
+-- include: _fence
+--
+-- ARGV[at+1]  key of the high-water mark: '<offset> <incarnation> <id of the topic> <ids that it had before, latest first>'
+-- ARGV[at+2]  key of the event-time watermarks
+-- ARGV[at+3]  field of the partition among them
+-- ARGV[at+4]  committed offset
+-- ARGV[at+5]  id of the topic ('' when unknown)
+-- ARGV[at+6]  offset after the last record of the partition ('' when unknown)
+-- Returns {high-water mark before (-1 for none), high-water mark, incarnation, 1 when this call began the incarnation}.
+-- Error RECREATED: the caller has polled before the topic was deleted.
+local key, watermarks, field, offset = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4])
+local topic_id, log_end = ARGV[at + 5], tonumber(ARGV[at + 6])
+local pattern = '^(%d+) ?(%d*) ?(%S*) ?(.*)$'
+local before, incarnation, known_id, earlier = string.match(redis.call('GET', key) or '', pattern)
+before, incarnation, known_id, earlier = tonumber(before or -1), tonumber(incarnation or 0), known_id or '', earlier or ''
+if topic_id ~= '' and string.find(' ' .. earlier .. ' ', ' ' .. topic_id .. ' ', 1, true) then
+  return redis.error_reply('RECREATED ' .. known_id .. ' ' .. topic_id)
+end
+local is_other = known_id ~= '' and topic_id ~= '' and known_id ~= topic_id
+local recreated = before >= 0 and (is_other or (log_end ~= nil and log_end < before))
+local high_water_mark = math.max(before, offset)
+if recreated then
+  if is_other then
+    earlier = known_id .. ' ' .. earlier
+  end
+  high_water_mark, incarnation, known_id = offset, incarnation + 1, is_other and topic_id or known_id
+  redis.call('HDEL', watermarks, field)
+end
+if topic_id ~= '' then
+  known_id = topic_id
+end
+redis.call('SET', key, string.format('%.0f %d %s %s', high_water_mark, incarnation, known_id, earlier))
+return {before, high_water_mark, incarnation, recreated and 1 or 0}

@@ -1,0 +1,125 @@
+"""Pairs in Redis: pending matches, a hash for each position, and claims, in pages of many (``lua/_claims.lua``)."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, Final
+
+from streamdedup.index.documents import PendingMatches
+from streamdedup.index.entries import claims_in, decode_pending, encode_pending, position_token
+from streamdedup.index.redis.errors import damage_translated
+from streamdedup.index.redis.keys import Keys, by_slot
+from streamdedup.index.redis.partitions import RedisPartitions
+from streamdedup.index.redis.scripts import Call, ScriptRunner, cut_by_pairs, fields_of
+from streamdedup.index.redis.servers import Command, Servers
+from streamdedup.index.values import Fence, ListedClaim, claim_lifetime
+from streamdedup.position import Position
+
+#: Bytes of a pair key that name the claim in its page; with the four before, which decide on the slot, all 16 count.
+_FIELD_BYTES = 12
+#: Number of lifetimes of an index entry for which a claim is stored in the steady state, mean: the two generations
+#: before as wholes, and half of the present one.
+CLAIM_LIFETIMES: Final = 2.5
+
+
+class RedisPairs:
+    """A ``PairStore`` in Redis.
+
+    Args:
+        servers: Servers of the index.
+        keys: Keys of the index.
+        runner: Calls the scripts.
+        partitions: Makes calls under fences.
+        lifetime_ms: Time to live of index entries after the last write, in milliseconds; None for ever.
+    """
+
+    def __init__(
+        self, servers: Servers, keys: Keys, runner: ScriptRunner, partitions: RedisPartitions, lifetime_ms: int | None
+    ) -> None:
+        self._servers = servers
+        self._keys = keys
+        self._runner = runner
+        self._fenced_call = partitions.fenced_call
+        self._lifetime_ms = lifetime_ms or 0
+        self._claim_lifetime_ms = claim_lifetime(lifetime_ms) or 0
+
+    def save_pending_matches(
+        self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
+    ) -> list[PendingMatches]:
+        """See ``PairStore.save_pending_matches``."""
+        encoded = [encode_pending(new) for _, new in pending]
+        groups = [
+            (slot, part)
+            for slot, members in by_slot(self._keys.log_slot(position.log) for position, _ in pending).items()
+            for part in cut_by_pairs(members, [len(encoded[index]) for index in members])
+        ]
+        calls = []
+        for slot, members in groups:
+            arguments: list[Any] = [self._keys.all_pending_matches(slot), self._lifetime_ms]
+            for index in members:
+                arguments += (pending[index][0].key, len(encoded[index]), *chain.from_iterable(encoded[index].items()))
+            calls.append(self._fenced_call("save_pending_matches", slot, fences, arguments))
+        replies = self._runner.run(calls)
+        saved = [new for _, new in pending]
+        with damage_translated():
+            for (_, members), reply in zip(groups, replies, strict=True):
+                for index, flat in zip(members, reply, strict=True):
+                    fields = fields_of(flat)
+                    # Decoded only where an earlier attempt has saved something else.
+                    if fields != encoded[index]:
+                        saved[index] = decode_pending(fields)
+        return saved
+
+    def claim_pairs(
+        self,
+        claims: Sequence[tuple[bytes, Position]],
+        fences: Sequence[Fence],
+        extended: Sequence[tuple[bytes, Position]] = (),
+    ) -> list[bool]:
+        """See ``PairStore.claim_pairs``."""
+        every = [*claims, *extended]
+        groups = [
+            (slot, part)
+            for slot, members in by_slot(self._keys.claim_slot(pair_key) for pair_key, _ in every).items()
+            for part in cut_by_pairs(members, [1] * len(members))
+        ]
+        calls = []
+        for slot, members in groups:
+            # Members are in order, so the claims come before the pairs that are only extended.
+            claims_count = sum(index < len(claims) for index in members)
+            arguments: list[Any] = [*self._pages(slot), self._claim_lifetime_ms, claims_count]
+            for index in members:
+                arguments += _field_and_token(*every[index])
+            calls.append(self._fenced_call("claim_pairs", slot, fences, arguments))
+        owned = [False] * len(claims)
+        for (_, members), reply in zip(groups, self._runner.run(calls), strict=True):
+            for index, is_owned in zip(members, reply, strict=False):
+                owned[index] = is_owned == 1
+        return owned
+
+    def evict_calls(self, claims: Sequence[ListedClaim], fence: Fence) -> list[Call]:
+        """Return the calls that evict claims, each if the listed position was the last to ask for it.
+
+        Args:
+            claims: Claims in the list of a partition.
+            fence: Fence of the partition.
+        """
+        calls = []
+        for slot, members in by_slot(self._keys.claim_slot(each.pair_key) for each in claims).items():
+            arguments: list[Any] = [*self._pages(slot)]
+            for index in members:
+                arguments += _field_and_token(claims[index].pair_key, claims[index].position)
+            calls.append(self._fenced_call("evict_claims", slot, [fence], arguments))
+        return calls
+
+    def count_claims(self) -> int:
+        """See ``StoreHealth.count_claims``."""
+        keys = [self._keys.claim_catalogue(slot) for slot in range(self._keys.slots_count)]
+        catalogues = self._servers.ask_all([Command(key, ("GET", key)) for key in keys])
+        return sum(claims_in(catalogue) for catalogue in catalogues if catalogue)
+
+    def _pages(self, slot: int) -> tuple[bytes, bytes]:
+        return self._keys.claims(slot), self._keys.claim_catalogue(slot)
+
+
+def _field_and_token(pair_key: bytes, position: Position) -> tuple[bytes, bytes]:
+    return pair_key[-_FIELD_BYTES:], position_token(position)
