@@ -20,7 +20,7 @@ from benchmarks.quality_tables import Limited, Measured
 from benchmarks.world import World
 from streamdedup.cli.assembly import detector_options
 from streamdedup.cli.collection import scan_profile, temporary_store
-from streamdedup.cli.evaluate import all_pairs, evaluate_documents
+from streamdedup.cli.evaluate import evaluate_documents
 from streamdedup.evaluation.trial import document_at
 from streamdedup.settings import Profile
 from streamdedup.wire import decode_alert
@@ -108,7 +108,7 @@ def _evaluated(one: Set, name: str, threshold: float, **keys: object) -> Measure
     documents = (document_at(place, *document) for place, document in enumerate(one.documents))
     with temporary_store(None, profile, profile.bucket_cap) as store:
         options = detector_options(name, profile)
-        return Measured(one.name, name, threshold, evaluate_documents(documents, options, store, all_pairs(threshold)))
+        return Measured(one.name, name, threshold, evaluate_documents(documents, options, store))
 
 
 def _with_daemon(world: World, one: Set, found: Measured) -> Measured:

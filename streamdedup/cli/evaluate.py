@@ -2,9 +2,9 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -20,25 +20,12 @@ from streamdedup.evaluation.scores import Truth, score
 from streamdedup.evaluation.trial import Trial, document_at
 from streamdedup.evaluation.truth import ShingleSets, concatenated, gathered, join, shingle_sets
 from streamdedup.index.contract import Index
-from streamdedup.similarity.measures import MEASURES, Measure
 from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document
 
 
-class GivenTruth(NamedTuple):
-    """A truth, its origin in words, and the number of its pairs with a document that is in no file."""
-
-    truth: Truth
-    origin: str
-    unknown_count: int = 0
-
-
-#: Returns the truth for the shingles and the ids of all documents.
-MakeTruth = Callable[[ShingleSets, list[str]], GivenTruth]
-
-
 def evaluate_documents(
-    documents: Iterable[Document], options: DetectorOptions, store: Index, make_truth: MakeTruth
+    documents: Iterable[Document], options: DetectorOptions, store: Index, truth_file: Path | None = None
 ) -> Evaluation:
     """Run documents through the detector, and score its findings.
 
@@ -46,10 +33,10 @@ def evaluate_documents(
         documents: Made by ``document_at``, with different ids.
         options: Options of the detector.
         store: An empty index, open.
-        make_truth: Called when all documents have been read.
+        truth_file: File with the true pairs; None for all pairs from the threshold on, by an exact join.
 
     Raises:
-        CorpusError: The documents or their truth cannot be read.
+        CorpusError: The documents or the true pairs cannot be read, or these name none of the documents.
         StoreUnavailable: The server of the store does not answer.
     """
     trial, shingler = Trial(options, store), Shingler(options.shingles)
@@ -60,43 +47,28 @@ def evaluate_documents(
         parts.append(shingle_sets(shingler, [document.text for document in batch]))
         ids += [document.id for document in batch]
     findings, sets = trial.findings(), concatenated(parts)
-    started = time.perf_counter()
-    given = make_truth(sets, ids)
+    started, unknown_count = time.perf_counter(), 0
+    if truth_file is None:
+        with steps("comparing all pairs", len(ids)) as progress:
+            pairs = gathered(join(sets.hashes, sets.offsets, options.threshold, progress, options.measure))
+        origin = "all pairs, by an exact join"
+    else:
+        pairs, has_similarities, unknown_count = read_pairs(truth_file, {name: at for at, name in enumerate(ids)})
+        if unknown_count and not len(pairs.left):
+            raise CorpusError(f"{truth_file}: names none of the documents by their ids")
+        used = "those with at least the threshold's similarity" if has_similarities else "all of its pairs"
+        origin = f"{truth_file}, {used}"
     truth_seconds = time.perf_counter() - started
     return Evaluation(
         options=options,
         ids=ids,
         findings=findings,
-        truth=given.origin,
+        truth=origin,
         truth_seconds=truth_seconds,
-        unknown_count=given.unknown_count,
+        unknown_count=unknown_count,
         shingle_counts=sets.sizes,
-        scores=score(given.truth, findings, options, sets, ids),
+        scores=score(Truth(pairs, computed=truth_file is None), findings, options, sets, ids),
     )
-
-
-def all_pairs(threshold: float, measure: Measure = MEASURES["set"]) -> MakeTruth:
-    """Return a function that finds all pairs from a threshold on, with a progress bar on standard error."""
-
-    def make(sets: ShingleSets, _ids: list[str]) -> GivenTruth:
-        with steps("comparing all pairs", len(sets.sizes)) as progress:
-            pairs = gathered(join(sets.hashes, sets.offsets, threshold, progress, measure))
-        return GivenTruth(Truth(pairs, computed=True), "all pairs, by an exact join")
-
-    return make
-
-
-def _pairs_of(file: Path) -> MakeTruth:
-    """Return a function that reads the true pairs from a file."""
-
-    def make(_sets: ShingleSets, ids: list[str]) -> GivenTruth:
-        judged = read_pairs(file, {document_id: number for number, document_id in enumerate(ids)})
-        if judged.unknown_count and not len(judged.pairs.left):
-            raise CorpusError(f"{file}: names none of the documents by their ids")
-        what = "those with at least the threshold's similarity" if judged.has_similarities else "all of its pairs"
-        return GivenTruth(Truth(judged.pairs, computed=False), f"{file}, {what}", judged.unknown_count)
-
-    return make
 
 
 def evaluate(
@@ -123,10 +95,9 @@ def evaluate(
     chosen = chosen_profile(options)
     collection = options.collection(chosen, "evaluate")
     documents = (document_at(at, entry.id, entry.text) for at, entry in enumerate(collection.first_versions()))
-    make_truth = all_pairs(chosen.threshold, MEASURES[chosen.similarity]) if truth is None else _pairs_of(truth)
     with output_to(output) as target:
         with temporary_store(redis, chosen, chosen.bucket_cap) as store:
-            result = evaluate_documents(documents, detector_options("evaluate", chosen), store, make_truth)
+            result = evaluate_documents(documents, detector_options("evaluate", chosen), store, truth)
         lines = [json.dumps(as_object(result), ensure_ascii=False)] if as_json else as_lines(result)
         target.write("".join(f"{line}\n" for line in lines))
 

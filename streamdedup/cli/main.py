@@ -46,7 +46,7 @@ COMMANDS = {
     "scan": "Find all near-duplicate pairs of files; needs no server.",
     "neighbours": "Find the documents of files that are nearest to one of them.",
     "evaluate": "Measure a profile on files: recall, precision, missed pairs and the reasons.",
-    "stop-shingles": "Learn from a sample which shingles are only a frame that many texts share.",
+    "stop-shingles": "Learn from a sample which shingles are boilerplate that many texts share.",
     "tune": "Try settings on a sample: what they find, miss and cost, and which to take.",
     "produce": "Send a corpus into an input topic, each document keyed by its id.",
     "dlq": "Inspect the dead-letter topic, and replay dead letters.",

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -11,7 +11,7 @@ from streamdedup.cli.options import CorpusOptions, ShingleSettings, TextSettings
 from streamdedup.cli.output import batches, output_to
 from streamdedup.cli.rendering.terminal import printable
 from streamdedup.errors import CorpusError
-from streamdedup.evaluation.nearest import NearestDocuments, Neighbour
+from streamdedup.evaluation.nearest import NearestDocuments
 from streamdedup.evaluation.truth import ShingleSets, shingle_sets
 from streamdedup.settings.units import counted
 from streamdedup.text.shingles import ShingleOptions, Shingler
@@ -22,27 +22,9 @@ class NeighbourOptions(TextSettings, ShingleSettings, CorpusOptions):
     """Options of documents and shingles."""
 
 
-class Neighbourhood(NamedTuple):
-    """The neighbours of a document.
-
-    Attributes:
-        id: The document.
-        shingles_count: Its shingles.
-        near_count: Documents that reach the threshold.
-        nearest: The nearest of them, at most as many as asked for.
-        compared_count: Documents that it was compared with.
-    """
-
-    id: str
-    shingles_count: int
-    near_count: int
-    nearest: list[Neighbour]
-    compared_count: int
-
-
 def find_neighbours(
     collection: Collection, options: ShingleOptions, document_id: str, top: int, threshold: float
-) -> Neighbourhood:
+) -> NearestDocuments:
     """Compare one document with all others, in one reading of the files; no text is kept.
 
     Args:
@@ -58,38 +40,37 @@ def find_neighbours(
     shingler = Shingler(options)
     before: list[tuple[list[str], ShingleSets]] = []
     nearest: NearestDocuments | None = None
-    shingles_count = compared_count = 0
     for batch in batches(collection.first_versions(), BATCH_DOCUMENTS):
         others = [entry for entry in batch if entry.id != document_id]
-        compared_count += len(others)
         if len(others) < len(batch):
-            target = shingle_sets(shingler, [entry.text for entry in batch if entry.id == document_id]).hashes
-            shingles_count = len(target)
-            nearest = NearestDocuments(target, top, threshold)
+            target = shingle_sets(shingler, [entry.text for entry in batch if entry.id == document_id])
+            nearest = NearestDocuments(target.hashes, top, threshold)
         before.append(([entry.id for entry in others], shingle_sets(shingler, [entry.text for entry in others])))
         if nearest is not None:
             for ids, sets in before:
                 nearest.compare(ids, sets)
             before.clear()
     if nearest is None:
-        raise CorpusError(f"--id {printable(document_id)}: none of {counted(compared_count, 'document')} has this id")
-    return Neighbourhood(document_id, shingles_count, nearest.near_count, nearest.nearest, compared_count)
+        count = sum(len(ids) for ids, _ in before)
+        raise CorpusError(f"--id {printable(document_id)}: none of {counted(count, 'document')} has this id")
+    return nearest
 
 
-def describe(found: Neighbourhood, top: int, threshold: float) -> str:
+def describe(found: NearestDocuments, document_id: str, top: int, threshold: float) -> str:
     """Return a sentence with the number of neighbours, and of those listed."""
     what = f"with a similarity of at least {threshold:g}" if threshold else "that shares a shingle"
     among = f"among {counted(found.compared_count, 'document')}"
-    if not found.shingles_count:
-        return f"{printable(found.id)}: none, because its text has no shingle"
+    name = printable(document_id)
+    if not found.target.size:
+        return f"{name}: none, because its text has no shingle"
     if not found.near_count:
-        return f"{printable(found.id)}: none {what}, {among}"
+        return f"{name}: none {what}, {among}"
     what = what.replace("shares", "share") if found.near_count > 1 else what
     if found.near_count == 1:
-        return f"{printable(found.id)}: one {what}, {among}" + ("" if top == 1 else f"; {top:,} were asked for")
+        return f"{name}: one {what}, {among}" + ("" if top == 1 else f"; {top:,} were asked for")
     if found.near_count < top:
-        return f"{printable(found.id)}: {found.near_count:,} {what}, {among}; fewer than the {top:,} asked for"
-    return f"{printable(found.id)}: the nearest {top:,} of {found.near_count:,} {what}, {among}"
+        return f"{name}: {found.near_count:,} {what}, {among}; fewer than the {top:,} asked for"
+    return f"{name}: the nearest {top:,} of {found.near_count:,} {what}, {among}"
 
 
 def neighbours(
@@ -117,7 +98,7 @@ def neighbours(
         found = find_neighbours(collection, chosen.shingle_options(), document_id, top, threshold)
         if as_json:
             shown = {
-                "id": found.id,
+                "id": document_id,
                 "asked_for": top,
                 "threshold": threshold,
                 "near": found.near_count,
@@ -127,7 +108,7 @@ def neighbours(
             target.write(json.dumps(shown, ensure_ascii=False) + "\n")
         else:
             target.write("".join(f"{one.id}\t{one.similarity:.6f}\n" for one in found.nearest))
-    typer.echo(describe(found, top, threshold), err=True)
+    typer.echo(describe(found, document_id, top, threshold), err=True)
 
 
 def register(app: typer.Typer) -> None:

@@ -26,7 +26,7 @@ def stop_shingles(
         float, typer.Option(help="Least share of the documents that a stop shingle stands in, above 0 up to 1.")
     ] = DEFAULT_SHARE,
 ) -> None:
-    """Learn from a sample which shingles are only a frame that many texts share.
+    """Learn from a sample which shingles are boilerplate that many texts share.
 
     Writes a file for the key stop_shingles of a profile. A summary goes to standard error.
 

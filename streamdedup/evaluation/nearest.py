@@ -25,23 +25,27 @@ class NearestDocuments:
         threshold: Least similarity; a neighbour shares at least one shingle in any case.
 
     Attributes:
+        target: The same.
         nearest: The nearest documents so far, the most similar first, equally similar ones by id.
         near_count: Documents so far that reach the threshold.
+        compared_count: Documents so far.
     """
 
     def __init__(self, target: NDArray[np.uint32], most: int, threshold: float) -> None:
-        self._target = target
+        self.target = target
         self._most = most
         self._threshold = threshold
         self.nearest: list[Neighbour] = []
         self.near_count = 0
+        self.compared_count = 0
 
     def compare(self, ids: Sequence[str], sets: ShingleSets) -> None:
         """Compare with a batch of other documents."""
-        shared = np.append(0, np.cumsum(np.isin(sets.hashes, self._target)))[sets.offsets]
+        shared = np.append(0, np.cumsum(np.isin(sets.hashes, self.target)))[sets.offsets]
         common = np.diff(shared)
-        similarities = common / np.maximum(len(self._target) + sets.sizes - common, 1)
+        similarities = common / np.maximum(len(self.target) + sets.sizes - common, 1)
         near = np.flatnonzero((similarities >= self._threshold) & (common > 0))
         self.near_count += len(near)
+        self.compared_count += len(ids)
         found = [Neighbour(ids[at], float(similarities[at])) for at in near.tolist()]
         self.nearest = sorted([*self.nearest, *found], key=lambda one: (-one.similarity, one.id))[: self._most]
