@@ -75,7 +75,7 @@ def rows(text):
 
 
 def named(cell):
-    """Return what stands between backquotes."""
+    """Return the names in backquotes."""
     return re.findall(r"`([^`]+)`", cell)
 
 
@@ -230,7 +230,7 @@ class TestSettings:
         ]
 
     @pytest.mark.parametrize("page", ["docs/settings.md", "docs/storage.md"])
-    def test_what_a_document_in_a_storm_is_compared_with_is_said_alike(self, page):
+    def test_the_number_of_candidates_in_a_storm_is_that_of_the_code(self, page):
         number = {3: "three"}[STORM_CANDIDATES]
         assert f"compared with {number} candidates only" in PAGES[page]
 
@@ -291,6 +291,11 @@ class TestLinks:
         targets = {target.partition("#")[0] for target in LINK.findall(README)}
         assert set(PAGES) - {"README.md"} <= targets
 
+    def test_the_contents_page_lists_every_page_once(self):
+        targets = [target for target in LINK.findall(PAGES["docs/README.md"]) if not target.startswith("..")]
+        pages = {page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")} - {"README.md"}
+        assert sorted(targets) == sorted(pages)
+
     @pytest.mark.parametrize("page", PAGES)
     def test_every_file_named_exists(self, page):
         named_files = re.findall(r"`((?:docs|tests|streamdedup|\.ci)/[\w./-]+|constraints\.txt|Makefile)`", PAGES[page])
@@ -335,7 +340,7 @@ class TestCode:
 
 
 def exists(name):
-    """Tell whether a name of the pages stands for something: a script, a module, or an object in one."""
+    """Tell whether a name of the pages is that of a script, a module, or an object in one."""
     if name.endswith(".lua") or "/" in name:
         return bool(list(PACKAGE.glob(f"**/{name}")))
     if name.split(".")[0] in {"Index", "Detector"}:

@@ -74,10 +74,10 @@ def test_the_layers_are_those_of_the_import_contracts():
     contracts = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     layers = re.search(r"layers = \[\n(.*?)\n\]", contracts, re.DOTALL)[1]
     declared = [re.findall(r"\w+", line) for line in layers.splitlines() if "__main__" not in line]
-    told = re.search(r"Imports go downwards:\*\* (.*?)\. The contracts", PAGE, re.DOTALL)[1]
+    shown = re.search(r"Imports go downwards:\*\* (.*?)\. The contracts", PAGE, re.DOTALL)[1]
     # The modules at the top level are one layer on the page.
     merged = [*declared[:-2], [*declared[-2], *declared[-1]]]
-    assert [set(named(layer)) for layer in told.split("->")] == [set(layer) for layer in merged]
+    assert [set(named(layer)) for layer in shown.split("->")] == [set(layer) for layer in merged]
 
 
 def test_a_term_of_the_vocabulary_has_one_row():

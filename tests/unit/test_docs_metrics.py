@@ -21,11 +21,11 @@ PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 RULES = yaml.safe_load((ROOT / "deploy/prometheus/rules/streamdedup.yml").read_text(encoding="utf-8"))
 #: The alert rules by name.
 ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule}
-#: What stands in the rules for the address of the user's copy of docs/.
+#: Placeholder in the rules for the address of the user's copy of docs/.
 RUNBOOKS = "https://docs.example.com/streamdedup"
-#: Tables of our own metrics.
+#: Tables of the metrics of the daemon.
 SECTIONS = ("Records and documents", "Findings", "Time", "Kafka", "The store", "Health")
-#: A metric of ours in a query.
+#: A metric of the daemon in a query.
 METRIC = re.compile(r"streamdedup_[a-z_]+")
 #: Units by the ending of a name.
 ENDINGS = {"_bytes": "bytes", "_timestamp_seconds": "seconds since the epoch", "_seconds": "seconds"}

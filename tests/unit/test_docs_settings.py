@@ -70,10 +70,10 @@ def test_every_key_in_the_table_of_contradictions_exists(page):
 
 def test_the_rights_on_kafka_are_those_with_which_the_daemon_is_tried_out(page):
     table = page.split("### Rights on Kafka\n")[1].split("\n#")[0]
-    told = Counter(re.findall(r"^\|[^|]*\| `(\w+)` \|", table, re.MULTILINE))
-    # Two topics stand in one row.
+    listed = Counter(re.findall(r"^\|[^|]*\| `(\w+)` \|", table, re.MULTILINE))
+    # Two topics are in one row.
     needed = Counter({operation.name: len(names) for operation, names in grouped(rights_of("whole")).items()})
-    assert told == needed
+    assert listed == needed
 
 
 def grouped(rights):
