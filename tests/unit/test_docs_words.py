@@ -24,6 +24,10 @@ def test_docstrings_of_a_finished_folder_have_no_retired_phrase(folder):
     assert not words.in_docstrings(folder)
 
 
+def test_every_class_of_the_package_has_a_name_of_its_own():
+    assert [name for name, count in words.class_names().items() if count > 1] == []
+
+
 def test_finished_folders_exist():
     assert set(words.CLEAN) <= set(words.folders())
 
