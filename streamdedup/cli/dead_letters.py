@@ -17,7 +17,7 @@ UNKNOWN = "?"
 
 
 @dataclass(frozen=True)
-class DeadLetterRecord:
+class DeadLetter:
     """A record of the dead-letter topic; one that the daemon did not write has an unknown code and origin."""
 
     record: Record
@@ -86,7 +86,7 @@ class DeadLetterFilter:
     offsets: tuple[int, int] | None = None
     since_s: float | None = None
 
-    def accepts(self, letter: DeadLetterRecord) -> bool:
+    def accepts(self, letter: DeadLetter) -> bool:
         """Return whether all conditions hold for a dead letter."""
         if (self.codes and letter.code not in self.codes) or (self.topics and letter.topic not in self.topics):
             return False

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 
 from streamdedup.cli.assembly import kafka_options
-from streamdedup.cli.dead_letters import DeadLetterRecord
+from streamdedup.cli.dead_letters import DeadLetter
 from streamdedup.cli.demo_servers import DEAD_LETTER_TOPIC, DUPLICATES_TOPIC, DemoServers
 from streamdedup.cli.pace import Pace
 from streamdedup.cli.rendering.dead_letters import dead_letter_notice
@@ -213,7 +213,7 @@ class OutputView:
             if record.position.topic == DUPLICATES_TOPIC:
                 self._show_alert(record.value or b"")
             else:
-                self._console.print(dead_letter_notice(DeadLetterRecord(record)), soft_wrap=True)
+                self._console.print(dead_letter_notice(DeadLetter(record)), soft_wrap=True)
                 self.dead_letters_count += 1
 
     def _show_alert(self, value: bytes) -> None:

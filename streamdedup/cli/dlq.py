@@ -11,7 +11,7 @@ import typer
 from rich.progress import BarColumn, TextColumn
 
 from streamdedup.cli.assembly import kafka_options
-from streamdedup.cli.dead_letters import DeadLetterFilter, DeadLetterRecord, parse_offsets, parse_since
+from streamdedup.cli.dead_letters import DeadLetter, DeadLetterFilter, parse_offsets, parse_since
 from streamdedup.cli.dlq_replay import DeadLetterReplay, ReplayOptions, Tally, group_of
 from streamdedup.cli.guards import YesOption, confirm, require_confirmable
 from streamdedup.cli.output import progress_bar, say
@@ -171,12 +171,12 @@ def _filter(
     )
 
 
-def _read(batches: Iterable[Batch], wanted: DeadLetterFilter) -> Iterator[DeadLetterRecord]:
+def _read(batches: Iterable[Batch], wanted: DeadLetterFilter) -> Iterator[DeadLetter]:
     """Yield the accepted dead letters; report unreadable records."""
     for batch in batches:
         for unreadable in batch.unreadable:
             say(f"passed over {unreadable.position}: {unreadable.reason}")
-        yield from filter(wanted.accepts, map(DeadLetterRecord, batch.records))
+        yield from filter(wanted.accepts, map(DeadLetter, batch.records))
 
 
 def _new_batches(reader: SpanReader) -> Iterator[Batch]:
@@ -186,9 +186,7 @@ def _new_batches(reader: SpanReader) -> Iterator[Batch]:
         yield reader.poll(_POLL_S)
 
 
-def _read_last(
-    reader: SpanReader, options: KafkaOptions, wanted: DeadLetterFilter, count: int
-) -> Iterator[DeadLetterRecord]:
+def _read_last(reader: SpanReader, options: KafkaOptions, wanted: DeadLetterFilter, count: int) -> Iterator[DeadLetter]:
     """Yield the last accepted dead letters in order of time.
 
     Searches the offsets before the ends, and more of them until enough are found. Memory holds only positions, so that
@@ -209,10 +207,10 @@ def _read_last(
         for _, position in sorted(heapq.nlargest(count, chain.from_iterable(found.values()))):
             record = fetcher.fetch(position)
             if record is not None:  # else it has expired
-                yield DeadLetterRecord(record)
+                yield DeadLetter(record)
 
 
-def _show(letters: Iterable[DeadLetterRecord], *, as_json: bool) -> None:
+def _show(letters: Iterable[DeadLetter], *, as_json: bool) -> None:
     console, letter = make_console(), None
     for letter in letters:
         if as_json:

@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from msgspec import structs
 
-from streamdedup.cli.dead_letters import DeadLetterFilter, DeadLetterRecord
+from streamdedup.cli.dead_letters import DeadLetter, DeadLetterFilter
 from streamdedup.cli.pace import Pace
 from streamdedup.errors import MessageError, StreamdedupError
 from streamdedup.kafka import KafkaOptions
@@ -91,11 +91,11 @@ class ReplayProgress:
             )
         return text
 
-    def covers(self, letter: DeadLetterRecord) -> bool:
+    def covers(self, letter: DeadLetter) -> bool:
         """Return whether an earlier run replayed the dead letter."""
         return letter.record.position.offset < max(self.offset, self.kinds.get((letter.topic, letter.code), 0))
 
-    def add(self, letter: DeadLetterRecord, *, wanted: bool) -> None:
+    def add(self, letter: DeadLetter, *, wanted: bool) -> None:
         """Add the next dead letter in offset order: completed if wanted, else left for another run."""
         kind, offset = (letter.topic, letter.code), letter.record.position.offset
         if wanted:
@@ -135,7 +135,7 @@ class ReplayOptions:
         """Whether stored progress is used and updated: not if the filter names positions."""
         return not self.wanted.names_positions
 
-    def verdict(self, letter: DeadLetterRecord, progress: ReplayProgress | None) -> Verdict:
+    def verdict(self, letter: DeadLetter, progress: ReplayProgress | None) -> Verdict:
         """Decide about a dead letter; ``progress`` is that of earlier runs, None to ignore them."""
         if not self.wanted.accepts(letter):
             return Verdict.NOT_WANTED
@@ -152,7 +152,7 @@ class ReplayOptions:
         return Verdict.EXHAUSTED if letter.attempts >= self.max_attempts else Verdict.REPLAY
 
 
-def message_of(letter: DeadLetterRecord, origin: Position) -> Message:
+def message_of(letter: DeadLetter, origin: Position) -> Message:
     """Return the record to send to the original topic.
 
     It keeps key, value, record time and all headers; those of the dead letter continue its count of attempts.
@@ -163,7 +163,7 @@ def message_of(letter: DeadLetterRecord, origin: Position) -> Message:
     return Message(origin.topic, record.key, record.value, headers, timestamp_ms)
 
 
-def message_of_fetched(letter: DeadLetterRecord, origin: Position, record: Record) -> Message | None:
+def message_of_fetched(letter: DeadLetter, origin: Position, record: Record) -> Message | None:
     """Return the record to send for a dead letter without bytes, or None if it has neither key nor value.
 
     Args:
@@ -175,7 +175,7 @@ def message_of_fetched(letter: DeadLetterRecord, origin: Position, record: Recor
         return None
     own = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
     facts = [(name, value) for name, value in letter.record.headers if name != f"{PREFIX}unread"]
-    return message_of(DeadLetterRecord(structs.replace(record, headers=(*own, *facts))), origin)
+    return message_of(DeadLetter(structs.replace(record, headers=(*own, *facts))), origin)
 
 
 @dataclass(slots=True)
@@ -189,7 +189,7 @@ class Tally:
     topics: Counter[str] = field(default_factory=Counter)
     has_earlier: bool = False
 
-    def add(self, verdict: Verdict, letter: DeadLetterRecord) -> None:
+    def add(self, verdict: Verdict, letter: DeadLetter) -> None:
         """Count one dead letter."""
         self.has_earlier |= verdict is Verdict.BEFORE
         self.verdicts[verdict] += 1
@@ -296,7 +296,7 @@ class DeadLetterReplay:
             self._commit(feeder)
         yield tally
 
-    def _decided(self, tally: Tally) -> Iterator[tuple[DeadLetterRecord, Verdict, Message | None]]:
+    def _decided(self, tally: Tally) -> Iterator[tuple[DeadLetter, Verdict, Message | None]]:
         """Yield each dead letter with its verdict and the record to send, up to the limit; count unreadable ones."""
         skips_earlier, replayed_count = self._choice.uses_progress and not self._choice.again, 0
         starts = {partition: progress.offset for partition, progress in self._progress.items()}
@@ -306,7 +306,7 @@ class DeadLetterReplay:
         self._reader.start_at(starts if skips_earlier else {})
         for batch in self._reader.batches():
             tally.verdicts[Verdict.UNREADABLE] += len(batch.unreadable)
-            for letter in map(DeadLetterRecord, batch.records):
+            for letter in map(DeadLetter, batch.records):
                 progress = self._progress[letter.record.position.of] if skips_earlier else None
                 verdict = self._choice.verdict(letter, progress)
                 message = None
@@ -317,7 +317,7 @@ class DeadLetterReplay:
                 if replayed_count == self._choice.limit:
                     return
 
-    def _message(self, letter: DeadLetterRecord) -> tuple[Verdict, Message | None]:
+    def _message(self, letter: DeadLetter) -> tuple[Verdict, Message | None]:
         """Return the record to send; for a dead letter without bytes it is fetched from its topic."""
         origin = _origin(letter)
         if not letter.is_unread:
@@ -355,7 +355,7 @@ def group_of(group_id: str) -> str:
     return f"{group_id}.dlq-replay"
 
 
-def _origin(letter: DeadLetterRecord) -> Position:
+def _origin(letter: DeadLetter) -> Position:
     assert letter.origin is not None, "a dead letter of unknown origin is never replayed"
     return letter.origin
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from streamdedup.cli import dead_letters, dlq_replay
-from streamdedup.cli.dead_letters import DeadLetterFilter, DeadLetterRecord, parse_offsets, parse_since
+from streamdedup.cli.dead_letters import DeadLetter, DeadLetterFilter, parse_offsets, parse_since
 from streamdedup.cli.dlq_replay import (
     ReplayOptions,
     ReplayProgress,
@@ -45,14 +45,14 @@ def letter(code="missing_text", *, offset=0, origin=ORIGIN, number=1, **fields):
         record = structs.replace(record, position=origin._replace(offset=origin.offset - number_before))
         made = dead_letter(record, failure, DAEMON, time_ms=TIME_MS, **options)
         record = Record(origin, made.timestamp_ms or 0, made.key, made.value, made.headers)
-    return DeadLetterRecord(
+    return DeadLetter(
         Record(Position("duplicates.dlq", 0, offset), record.timestamp_ms, record.key, record.value, record.headers)
     )
 
 
 def foreign(value=b"value", headers=()):
     """A record of the dead-letter topic that no daemon has written."""
-    return DeadLetterRecord(Record(Position("duplicates.dlq", 0, 0), TIME_MS, None, value, headers))
+    return DeadLetter(Record(Position("duplicates.dlq", 0, 0), TIME_MS, None, value, headers))
 
 
 def shown(one):
@@ -261,7 +261,7 @@ def test_a_fetched_record_with_neither_key_nor_value_cannot_be_sent():
 
 def test_a_record_without_a_time_is_sent_without_one():
     one = letter()
-    bare = DeadLetterRecord(Record(one.record.position, -1, b"k", b"v", one.record.headers))
+    bare = DeadLetter(Record(one.record.position, -1, b"k", b"v", one.record.headers))
     assert message_of(bare, one.origin).timestamp_ms is None
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from prometheus_client.exposition import generate_latest
 from rich.console import Console
 
-from streamdedup.cli.dead_letters import DeadLetterRecord
+from streamdedup.cli.dead_letters import DeadLetter
 from streamdedup.cli.demo_run import DaemonCounters, listed
 from streamdedup.cli.rendering import differences
 from streamdedup.cli.rendering.dead_letters import dead_letter_notice
@@ -162,12 +162,12 @@ def test_a_dead_letter_is_one_line():
     headers |= {"error.message": "the value is not JSON\nat all", "time": "2026-03-02T06:24:00.000Z"}
     record = Record(PLACE, 0, None, b"", tuple((f"streamdedup.dlq.{k}", v.encode()) for k, v in headers.items()))
 
-    line = dead_letter_notice(DeadLetterRecord(record)).plain
+    line = dead_letter_notice(DeadLetter(record)).plain
     assert line.endswith("dead letter  articles:2:15  not_json  the value is not JSON\\nat all")
 
 
 def test_a_dead_letter_without_headers_is_shown_all_the_same():
-    assert "dead letter  ?  ?  " in dead_letter_notice(DeadLetterRecord(Record(PLACE, 0, None, b""))).plain
+    assert "dead letter  ?  ?  " in dead_letter_notice(DeadLetter(Record(PLACE, 0, None, b""))).plain
 
 
 def test_without_colours_differences_stand_in_brackets():

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from streamdedup.cli.dead_letters import UNKNOWN, DeadLetterRecord
+from streamdedup.cli.dead_letters import UNKNOWN, DeadLetter
 from streamdedup.cli.rendering.terminal import CLOCK_FORMAT, TIME_FORMAT, escaped, local_time
 from streamdedup.position import Position
 from streamdedup.settings.units import counted
@@ -22,7 +22,7 @@ _PART_CHARS = 300
 MAX_COUNTED = 1_000
 
 
-def dead_letter_line(letter: DeadLetterRecord) -> Text:
+def dead_letter_line(letter: DeadLetter) -> Text:
     """Return a dead letter as one line: time, code, position, attempts, reason, beginning of the value."""
     attempts = f"  (failed {letter.attempts} times)" if letter.attempts > 1 else ""
     return Text.assemble(
@@ -34,7 +34,7 @@ def dead_letter_line(letter: DeadLetterRecord) -> Text:
     )
 
 
-def dead_letter_notice(letter: DeadLetterRecord) -> Text:
+def dead_letter_notice(letter: DeadLetter) -> Text:
     """Return a dead letter as one line among alerts: time, "dead letter", position, code, reason."""
     return Text.assemble(
         (local_time(letter.time_s, CLOCK_FORMAT), "dim"),
@@ -46,22 +46,22 @@ def dead_letter_notice(letter: DeadLetterRecord) -> Text:
     )
 
 
-def _position(letter: DeadLetterRecord) -> str:
+def _position(letter: DeadLetter) -> str:
     return UNKNOWN if letter.origin is None else escaped(str(letter.origin), _PART_CHARS)
 
 
-def _reason(letter: DeadLetterRecord) -> str:
+def _reason(letter: DeadLetter) -> str:
     return escaped(letter.facts.get("error.message", ""), _PART_CHARS)
 
 
-def _preview(letter: DeadLetterRecord) -> str:
+def _preview(letter: DeadLetter) -> str:
     if letter.is_unread:
         return "(unread)"
     value = letter.record.value
     return "(null)" if value is None else "(empty)" if not value else escaped(value, PREVIEW_CHARS)
 
 
-def dead_letter_json(letter: DeadLetterRecord) -> str:
+def dead_letter_json(letter: DeadLetter) -> str:
     """Return a dead letter as one line of JSON in ASCII."""
     record, facts = letter.record, letter.facts
     fields: dict[str, Any] = {
@@ -96,7 +96,7 @@ def _content_json(name: str, content: bytes | None) -> dict[str, str | None]:
 class Summary:
     """Counts dead letters by code, topic of the failed record, and local hour of the failure; memory is bounded."""
 
-    def __init__(self, letters: Iterable[DeadLetterRecord]) -> None:
+    def __init__(self, letters: Iterable[DeadLetter]) -> None:
         self.total = 0
         self.codes, self.topics, self.hours = Counter[str](), Counter[str](), Counter[str]()
         for letter in letters:
