@@ -25,6 +25,7 @@ CLEAN = (
     "errors.py",
     "evaluation",
     "findings.py",
+    "kafka",
     "position.py",
     "repeats.py",
     "settings",
