@@ -40,7 +40,7 @@ def test_a_backlog_of_ten_windows_read_at_full_speed_takes_no_more_than_two(tmp_
 
 
 @pytest.mark.long
-def test_a_stream_that_is_always_late_beside_an_empty_partition_lists_at_most_twice_what_lives(
+def test_a_stream_that_is_always_late_beside_an_empty_partition_lists_at_most_twice_the_live_documents(
     tmp_path, kafka, redis_url, redis_client
 ):
     lifetime_s, rate = 8.0, 50

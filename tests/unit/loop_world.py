@@ -1,8 +1,8 @@
-"""A small world for the loop: a broker, an index and daemons that are stepped one after the other, and what can happen.
+"""A small world for the loop: a broker, an index, and daemons that are stepped one after the other under faults.
 
-Every effect of a daemon on the index or on Kafka has a moment before it and one after it. A plan decides for each
-moment what happens there: a failure, the end of the process, a rebalance, or that other daemons work on while this one
-stands still. Nothing here knows how the loop or the detector work; what is expected comes from ``reference_pairs``.
+Every effect of a daemon on the index or on Kafka has a moment before it and one after it. A plan decides the event of
+each moment: a failure, the end of the process, a rebalance, or steps of other daemons while this one is frozen. The
+world does not know the loop or the detector; the expected pairs come from ``reference_pairs``.
 """
 
 import itertools
@@ -88,7 +88,7 @@ FENCED_METHODS = frozenset(STORE_METHODS) - {
 KAFKA_CALLS = frozenset(
     {"open_clients", "poll", "poll_ahead", "committed", "all_committed", "confirm", "publish", "commit"}
 )
-#: Steps after which a run that has not come to its end never will.
+#: Steps after which a run is stuck.
 PATIENCE_STEPS = 3_000
 
 #: A document and its content, as alerts name it.
@@ -126,7 +126,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Sent:
-    """One record to produce, and what must become of it."""
+    """One record to produce, and its expected dead-letter code."""
 
     id: str
     text: str | None
@@ -152,7 +152,7 @@ Act = Callable[["World", Moment], None]
 
 
 class Watched:
-    """Stands before an object and tells the world about every call of the named methods."""
+    """Delegates to an object, and reports every call of the named methods to the world."""
 
     def __init__(self, inner: Any, daemon: "Daemon", methods: Iterable[str]) -> None:
         self.inner = inner
@@ -174,7 +174,7 @@ class Watched:
 
 
 class WatchedBroker(MemoryBroker):
-    """Has a moment between what is sent and the commit, and members that hear of a rebalance at once.
+    """A broker with a moment between sending and commit, whose members learn of a rebalance at once.
 
     A real client hears of it on a thread of its own, in the middle of a batch: a partition that comes back after it
     went has lost its position, and is read from the committed offset.
@@ -259,7 +259,7 @@ class Daemon:
         if self.source is not None:
             self.source.leave()
 
-    def figure(self, name: str, **labels: str) -> float:
+    def metric(self, name: str, **labels: str) -> float:
         """Sum the samples of a metric that have these labels."""
         samples = (sample for family in self.metrics.registry.collect() for sample in family.samples)
         return sum(s.value for s in samples if s.name == f"streamdedup_{name}" and labels.items() <= s.labels.items())
@@ -270,7 +270,7 @@ class World:
     """Everything outside the daemons.
 
     Attributes:
-        records: What is produced, in this order.
+        records: Records to produce, in this order.
         partitions: Number of partitions of the input topic.
         names: Daemons at the start.
         batch_size: Most records in a batch.
@@ -283,7 +283,7 @@ class World:
         now_ms: The present, as a rebuild sees it.
         make_index: Makes the one index that all daemons share.
         make_detector: Makes a daemon's detector.
-        plan: Asked at every moment what happens there.
+        plan: Returns the event of each moment.
         joined: Whether the daemons have joined the group before the first record arrives.
         breaker: When daemons halt because of dead letters.
     """
@@ -348,10 +348,10 @@ class World:
             readable=sent.code != "unreadable",
         )
 
-    # What happens
+    # Events
 
     def moment(self, moment: Moment) -> None:
-        """Let the plan decide what happens at this moment."""
+        """Run the event that the plan has for this moment."""
         number = len(self.trace)
         self.trace.append(moment)
         act = self.plan(number)
@@ -359,7 +359,7 @@ class World:
             act(self, moment)
 
     def time_passes(self, timeout_s: float) -> None:
-        """Called wherever a daemon would wait; what was away for a while may come back."""
+        """Advance the clock where a daemon would wait; an outage may end."""
         CLOCK.now_s += timeout_s
         if self.outages:
             self.outages.pop(0)()
@@ -387,7 +387,7 @@ class World:
         return [daemon for daemon in self.daemons if daemon not in self.active]
 
     def others_work(self, turns: int) -> None:
-        """Let all that are free take turns; without any, somebody new comes."""
+        """Step all daemons that are not in a turn; without any, start a new one."""
         if not self.idle_daemons():
             self.start(f"extra{len(self.everyone)}")
         for daemon, _ in zip(itertools.cycle(self.idle_daemons()), range(turns), strict=False):
@@ -397,7 +397,7 @@ class World:
     @property
     def done(self) -> bool:
         offsets = {partition: self.broker.committed_offset(GROUP, partition) for partition in self.ends}
-        # What is committed beyond the end is that of a topic since deleted.
+        # A committed offset beyond the end belongs to a deleted topic.
         return all(
             (mark := offsets[partition]) is not None and end <= mark.offset <= self.broker.end_of(partition)
             for partition, end in self.ends.items()
@@ -410,10 +410,10 @@ class World:
                 break
             self.turn(self.daemons[step % len(self.daemons)])
         assert self.done, "the daemons make no progress"
-        for daemon in list(self.daemons):  # what is open is settled, what is committed noticed
+        for daemon in list(self.daemons):  # settle open transactions, and notice commits
             if daemon in self.daemons:
                 self.turn(daemon)
-        # What a daemon that never came back left open hides all that follows it from readers, until its time is over.
+        # An open transaction of a daemon that never returned hides later records until it times out.
         self.broker.time_out_transactions()
         return self
 
@@ -431,7 +431,7 @@ class World:
         self.everyone.append(daemon)
         return daemon
 
-    # What comes out
+    # Output
 
     def published(self) -> Counter[VersionPair]:
         """Pairs of versions that a reader of the duplicates topic sees."""
@@ -448,9 +448,9 @@ class World:
         return sorted((h["partition"], int(h["offset"]), h["error.code"]) for h in headers)
 
     def wrong(self) -> list[str]:
-        """Say what a reader of the outputs, or of the metrics, would complain about."""
+        """Return the mistakes in the outputs and metrics."""
         must, may = pairs_to_expect(self.records)
-        expected, lives = histories(self.records)
+        expected, incarnations = histories(self.records)
         published: Counter[VersionPair] = Counter()
         complaints = []
         for pair, count in self.published().items():
@@ -459,8 +459,8 @@ class World:
                 continue
             published[_pair(*(expected[state] for state in pair))] += count
         complaints += [f"lost {pair}" for pair in sorted(must - published.keys())]
-        # Placed anew after a deletion, a document is another one.
-        allowed = {pair: math.prod(lives[document] for document, _ in pair) for pair in published}
+        # A document inserted again after a deletion has a new version.
+        allowed = {pair: math.prod(incarnations[document] for document, _ in pair) for pair in published}
         complaints += [f"doubled {pair}" for pair, count in sorted(published.items()) if count > allowed[pair]]
         poison = sorted(
             (str(position.partition), position.offset, sent.code)
@@ -474,9 +474,9 @@ class World:
 
 def unbalanced(daemon: Daemon) -> list[str]:
     """Check that every record consumed was indexed, skipped or dead-lettered, by a daemon's own metrics."""
-    consumed = daemon.figure("records_total")
+    consumed = daemon.metric("records_total")
     names = ("documents_indexed_total", "documents_deleted_total", "skipped_total", "dead_letters_total")
-    parts = {name: daemon.figure(name) for name in names}
+    parts = {name: daemon.metric(name) for name in names}
     return [] if consumed == sum(parts.values()) else [f"{daemon.name} consumed {consumed}, but {parts}"]
 
 
@@ -486,13 +486,13 @@ def _pair(a: Version, b: Version) -> VersionPair:
 
 @dataclass(frozen=True)
 class State:
-    """A document as it stands after one of its records.
+    """State of a document after one of its records.
 
     Attributes:
-        id: Its id.
-        digest: Of its content, as alerts name it.
-        version: Digest of the content under which it was placed: what is appended makes no new version.
-        text: The whole of it.
+        id: Id of the document.
+        digest: Digest of the content, as in alerts.
+        version: Digest of the upserted text, which an append keeps.
+        text: The whole text.
     """
 
     id: str
@@ -527,7 +527,7 @@ def states_of(records: Sequence[Sent]) -> tuple[list[State], dict[str, State | N
 
 
 def histories(records: Sequence[Sent]) -> tuple[dict[Version, Version], Counter[str]]:
-    """Return the version that each state belongs to, and how often each document was placed anew."""
+    """Return the version of each state, and how often each document was inserted again."""
     every, _, lives = states_of(records)
     return {(state.id, state.digest): (state.id, state.version) for state in every}, lives
 
@@ -575,14 +575,14 @@ def edited(rng: random.Random, text: str) -> str:
 def some_records(
     seed: int, count: int, *, partitions: int = 2, changes: float = 0.0, ends: float = 0.0, poison: bool = True
 ) -> list[Sent]:
-    """Documents of which many resemble each other, sent again now and then, with what cannot be processed between.
+    """Return documents, many of them similar, with some redeliveries and invalid records.
 
     Args:
         seed: Of the choice.
         count: Documents.
         partitions: All records of one id go to one of so many partitions.
         changes: How often a document gets a further version, of which some return to an earlier one.
-        ends: How often it is continued instead, or deleted, and perhaps placed again.
+        ends: Probability of an append or a deletion, perhaps with a new insertion.
         poison: Whether records that cannot be processed are among them.
     """
     rng = random.Random(seed)
@@ -648,12 +648,12 @@ def rebalanced(world: World, _moment: Moment) -> None:
 
 
 def slow(turns: int) -> Act:
-    """This daemon stands still, but is a member all the time, while others take ``turns``."""
+    """This daemon is frozen, but stays a member, while others take ``turns``."""
     return lambda world, _moment: world.others_work(turns)
 
 
 def frozen(turns: int) -> Act:
-    """This daemon stands still beyond its session; others take over and take ``turns``; then it wakes up."""
+    """This daemon is frozen beyond its session; others take over and take ``turns``; then it continues."""
 
     def act(world: World, moment: Moment) -> None:
         moment.daemon.leave_group()
@@ -663,13 +663,13 @@ def frozen(turns: int) -> Act:
 
 
 class Fate:
-    """Draws what happens, from a seed.
+    """Draws events from a seed.
 
     Each seed has a few kinds of events of its own and rate: where everything happens at once, faults heal each other.
 
     Args:
         seed: Of the choice.
-        events: After so many nothing happens any more, so that every run comes to its end.
+        events: Number of events, after which a run ends without faults.
     """
 
     def __init__(self, seed: int, events: int = 20) -> None:
@@ -702,7 +702,7 @@ def a_random_run(seed: int, *, changes: float | None = None, ends: float = 0.0, 
     Args:
         seed: Of all choices.
         changes: How often documents get further versions; drawn, if not given.
-        ends: How often they are continued or deleted.
+        ends: Probability of appends and deletions.
         options: Of the world.
     """
     rng = random.Random(seed)

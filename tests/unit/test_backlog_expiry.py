@@ -1,4 +1,4 @@
-"""A backlog: what is too old for all partitions goes, and nothing that is to be met goes before."""
+"""A backlog: documents too old for all partitions are evicted, and no document that may still match."""
 
 import itertools
 import json
@@ -92,7 +92,7 @@ def expected(records: list[Sent]) -> Counter[tuple[str, str]]:
 
 
 def left(world: World) -> set[str]:
-    """Ids of the documents that stand in the index; members of buckets stand there too, and no others."""
+    """Ids of the documents in the index; the buckets have the same members."""
     index = world.index
     buckets = [index._buckets.get(key) or {} for key in index._buckets.all_keys()]
     numbers = set(index._records.all_keys())
@@ -101,7 +101,7 @@ def left(world: World) -> set[str]:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_whatever_happens_the_pairs_of_a_backlog_are_alerted_once_and_it_leaves_nothing(seed):
+def test_at_any_fault_the_pairs_of_a_backlog_are_alerted_once_and_the_backlog_leaves_nothing(seed):
     rng = random.Random(seed)
     partitions = rng.randint(1, 3)
     records = a_backlog(seed, rng.randint(10, 60), partitions)
@@ -148,7 +148,7 @@ def test_a_partition_that_is_not_read_keeps_everything_it_may_be_compared_with()
     for _ in range(30):
         CLOCK.now_s += 2
         world.turn(other)
-    assert other.figure("documents_outdated_total") == 0
+    assert other.metric("documents_outdated_total") == 0
     for _ in range(10):
         CLOCK.now_s += 2
         world.turn(owner)
@@ -169,7 +169,7 @@ def test_documents_that_come_in_no_order_of_time_live_for_their_whole_time(batch
     assert len(left(world)) == len(records)
 
 
-def test_who_takes_a_partition_over_knows_how_far_it_has_come():
+def test_the_new_owner_of_a_partition_knows_its_watermark():
     # A backlog, then the present, in which nothing is listed.
     first, new = Sent("first", TEXTS[1], time_ms=0), Sent("new", f"{WORDS[3]} alone", time_ms=NOW_MS)
     world = a_world([first, new], partitions=1, batch_size=1)
@@ -191,7 +191,7 @@ def test_a_batch_of_several_documents_is_in_order_or_nothing_of_it_is_listed():
     assert len(left(world)) == len(records) + 1
 
 
-def test_a_partition_without_a_record_holds_back_what_others_have():
+def test_a_partition_without_a_record_stops_evictions_of_others():
     records = a_backlog(4, 30, 1)
     world = a_world(records, partitions=2)
     settle(world)
@@ -199,7 +199,7 @@ def test_a_partition_without_a_record_holds_back_what_others_have():
     assert len(left(world)) == len(records)
 
 
-def test_a_stream_that_is_always_late_beside_an_empty_partition_lists_at_most_twice_what_lives():
+def test_a_stream_that_is_always_late_beside_an_empty_partition_lists_at_most_twice_the_live_documents():
     now = [float(NOW_MS)]
     world = a_world([], now, partitions=2, batch_size=12)
     claims, documents, step_ms = world.index._claims, world.index._records, LIFETIME_MS // 48
@@ -237,7 +237,7 @@ def test_a_partition_whose_times_go_back_holds_others_back_for_a_lifetime_and_no
         return {f"{partition}:{time_ms}" for time_ms in range(first_ms, end_ms, 100)}
 
     assert not names(0, 0, 2_000) & read(0, 5_000, 0, 1)
-    # One document goes back by three lifetimes. What the other partition has is not evicted, however far it comes.
+    # One document goes back by three lifetimes; the documents of the other partition stay.
     read(1_300, 1_400, 1)
     assert names(0, 5_000, 8_000) <= read(5_000, 8_000, 0)
     # The second partition comes in order until a lifetime beyond the latest of all: then watermarks move again.
@@ -268,7 +268,7 @@ def test_a_record_without_a_time_is_none_that_others_are_measured_by():
         assert pairs_of(world) == {("x", "y"): 1}
 
 
-def test_more_than_a_portion_of_what_is_too_old_goes_before_the_next_batch(monkeypatch):
+def test_more_than_one_chunk_of_expired_documents_is_evicted_before_the_next_batch(monkeypatch):
     monkeypatch.setattr(backlog_expiry, "_CHUNK", 7)
     records = a_backlog(5, 400, 1)
     world = a_world(records, partitions=1, batch_size=60)
@@ -296,7 +296,7 @@ def test_without_the_promise_of_order_nothing_is_listed():
     assert not any(moment.effect in {"list_expiring", "set_watermarks", "expired"} for moment in world.trace)
 
 
-def test_where_records_are_new_nothing_is_listed_or_noted():
+def test_where_records_are_new_nothing_is_listed():
     world = World(a_backlog(2, 20, 2), make_index=lambda _world: MemoryIndex(lifetime_ms=10**15))
     world.run()
     settle(world)

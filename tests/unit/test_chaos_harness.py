@@ -106,7 +106,7 @@ class TestReport:
         assert not report.good
         assert any("PROVES NOTHING about: kill in commit" in line for line in report.lines())
 
-    def test_a_fault_that_nobody_felt_counts_for_nothing(self):
+    def test_a_fault_without_effect_does_not_count(self):
         strikes = [struck("redis-cut", stage) for stage in ("index", "sending")]
         assert self.report(*strikes, struck("redis-cut", "commit", effects=())).unproven() == ["redis-cut in commit"]
 
@@ -128,7 +128,7 @@ def frame(kind, body):
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 6, 7, 100, 1000])
-def test_requests_are_told_apart_however_they_are_cut(size):
+def test_requests_are_recognised_in_chunks_of_any_size(size):
     data = frame(3, b"x" * 40) + frame(0, b"") + frame(26, b"y" * 300)
     requests = _Requests()
     found = set()

@@ -112,7 +112,7 @@ HALF, REST = ONE.rpartition(" zeta")[0], "zeta eta theta iota kappa"
 WHOLE_DIGEST = blake2b(content_digest(HALF) + content_digest(REST), digest_size=16).hexdigest()
 
 
-def test_what_is_continued_is_compared_as_the_whole_and_stays_the_version_that_was_placed():
+def test_an_appended_document_is_compared_as_a_whole_and_keeps_its_version():
     grown = [record(0, "a", HALF), record(1, "b", TWO), operation(2, "a", "append", REST)]
     whole = alert(2, "a", None, (1, "b", TWO), digest=WHOLE_DIGEST)
     assert judge(grown, [whole], []).good
@@ -126,7 +126,7 @@ def test_what_is_continued_is_compared_as_the_whole_and_stays_the_version_that_w
 
 
 @pytest.mark.parametrize("gone", [tombstone(1, "a"), operation(1, "a", "delete")])
-def test_whoever_comes_after_a_deletion_makes_no_pair_with_what_was_deleted(gone):
+def test_a_document_after_a_deletion_makes_no_pair_with_the_deleted_one(gone):
     deleted = [record(0, "a", ONE), gone, record(2, "b", TWO)]
     assert judge(deleted, [], []).good
     assert judge(deleted, [alert(2, "b", TWO, (0, "a", ONE))], []).invented_count == 1
@@ -143,7 +143,7 @@ def test_a_return_from_a_change_may_be_alerted_by_the_place_that_it_returned_to(
     assert judge(returned, [alert(2, "b", TWO, (1, "a", ONE))], []).invented_count == 1
 
 
-def test_who_is_placed_again_after_a_deletion_is_another_one():
+def test_a_document_inserted_again_after_a_deletion_has_a_new_version():
     again = [*PLAIN, tombstone(3, "a"), record(4, "a", ONE)]
     anew = alert(4, "a", ONE, (1, "b", TWO))
     assert judge(again, [PAIR, anew], []).good
@@ -151,7 +151,7 @@ def test_who_is_placed_again_after_a_deletion_is_another_one():
     assert judge(again, [PAIR, anew, anew], []).doubled_count == 1
 
 
-def test_what_continues_nothing_is_poison():
+def test_an_append_to_no_document_is_poison():
     value = operation(3, "nobody", "append", ONE)
     told = letter(3, value.value)
     told.key = b"nobody"

@@ -1,4 +1,4 @@
-"""What is built before the daemon is ready, so that no document waits for it."""
+"""Work before the daemon is ready, so that no document waits for it."""
 
 import gc
 import subprocess

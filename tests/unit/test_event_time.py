@@ -75,7 +75,7 @@ def test_as_long_as_times_go_back_again_and_again_it_does_not_end(event_time):
         assert event_time.watermark_ms == 1_000
 
 
-def test_what_lives_for_ever_holds_for_ever():
+def test_disorder_without_a_lifetime_never_ends():
     event_time = EventTime(5_000, SLACK_MS, None)
     follow(event_time, [3_000], [10**15], now_s=10.0**9)
     assert event_time.watermark_ms == 3_000

@@ -17,7 +17,7 @@ PATIENCE_S = 10.0
 
 
 class Checks:
-    """What is wrong, for each of the two checks."""
+    """Problem of each of the two checks."""
 
     live: str | None = None
     ready: str | None = None
@@ -67,7 +67,7 @@ def test_a_check_that_finds_nothing_wrong_answers_ok(server, path):
     assert (status, body) == (200, b"ok\n")
 
 
-def test_a_daemon_that_waits_is_not_ready_says_why_and_is_alive(server, checks):
+def test_a_waiting_daemon_is_not_ready_gives_the_reason_and_is_alive(server, checks):
     checks.ready = "waiting for the store"
     assert ask(server, "/readyz")[::2] == (503, b"waiting for the store\n")
     assert ask(server, "/livez")[0] == 200
@@ -75,7 +75,7 @@ def test_a_daemon_that_waits_is_not_ready_says_why_and_is_alive(server, checks):
     assert ask(server, "/readyz")[0] == 200
 
 
-def test_a_loop_that_stands_still_is_not_alive_and_says_why(server, checks):
+def test_a_stuck_loop_is_not_alive_and_gives_the_reason(server, checks):
     checks.live = "the loop has made no step for 61 s"
     assert ask(server, "/livez")[::2] == (503, b"the loop has made no step for 61 s\n")
 
@@ -111,7 +111,7 @@ def test_an_answer_tells_nothing_of_the_software_underneath(server):
     assert headers["Server"].strip() == "streamdedup"
 
 
-def test_it_listens_where_it_was_told_and_nowhere_else(server):
+def test_it_listens_on_the_configured_address_only(server):
     assert server._server.server_address == (LOOPBACK, server.port)
     # Every address of 127.0.0.0/8 is ours: what listens on all interfaces answers here too.
     with pytest.raises(ConnectionRefusedError):
@@ -130,7 +130,7 @@ def test_many_requests_at_once_are_all_answered(server):
     assert statuses == [200, 200, 200, 404] * 25
 
 
-def test_a_client_that_says_nothing_keeps_nobody_waiting(server):
+def test_an_idle_connection_delays_no_other_client(server):
     with socket.create_connection((LOOPBACK, server.port), timeout=PATIENCE_S):
         assert ask(server, "/livez")[0] == 200
 

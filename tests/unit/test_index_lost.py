@@ -1,4 +1,4 @@
-"""An index that is gone or has gone back in time: noticed, passed over when asked for, or built anew."""
+"""An index that is gone or has gone back in time: detected, accepted by policy, or rebuilt."""
 
 import copy
 import itertools
@@ -25,7 +25,7 @@ BEFORE = [Sent("a", TEXT, 0), Sent("b", TEXT, 1), Sent("c", OTHER_TEXT, 0)]
 
 
 def snapshot(world: World) -> dict:
-    """What a backup of the index holds."""
+    """Content of a backup of the index."""
     return copy.deepcopy(world.index.__dict__)
 
 
@@ -46,7 +46,7 @@ def send(world: World, *records: Sent) -> None:
 
 
 def a_world_that_went_back(**options) -> World:
-    """All records but one are in the backup that was put back while nobody was at work."""
+    """All records but one are in the backup that was restored while no daemon was running."""
     world = World(BEFORE, **options).run()
     kept = snapshot(world)
     send(world, Sent("d", OTHER_TEXT, 1))
@@ -63,7 +63,7 @@ def test_an_index_from_before_the_last_commit_is_noticed_at_the_start_and_ends_t
         world.turn(world.daemons[0])
 
 
-def test_it_is_noticed_by_whoever_holds_any_partition():
+def test_the_owner_of_any_partition_notices_it():
     world = a_world_that_went_back()
     world.start("one")
     world.start("two")
@@ -132,7 +132,7 @@ def test_a_mark_that_a_crash_left_behind_is_no_loss():
     assert world.broker.committed(GROUP) == world.ends
 
 
-def test_offsets_that_somebody_set_by_hand_say_nothing_about_the_index():
+def test_offsets_set_by_an_operator_prove_nothing_about_the_index():
     world = World(BEFORE).run()
     world.stop_all()
     world.broker.commit(GROUP, dict.fromkeys(world.ends, 1))
@@ -150,7 +150,7 @@ def test_the_first_offset_set_by_hand_in_a_partition_of_which_nothing_ever_came_
 
 
 @pytest.mark.parametrize("lose", [flush, lambda world: go_back(world, world.kept)], ids=["flushed", "gone back"])
-def test_what_goes_on_without_the_index_is_told_once_also_for_partitions_of_which_nothing_comes(lose):
+def test_a_loss_that_is_accepted_is_logged_once_also_for_partitions_without_records(lose):
     world = World(BEFORE, on_index_lost="continue").run()
     world.kept = snapshot(world)
     send(world, Sent("d", OTHER_TEXT, 1))
@@ -166,9 +166,9 @@ def test_what_goes_on_without_the_index_is_told_once_also_for_partitions_of_whic
     assert world.run().done
 
 
-def test_a_loss_is_shown_until_the_index_is_built_anew():
+def test_a_loss_is_shown_until_the_index_is_rebuilt():
     world = World(BEFORE).run()
-    assert world.daemons[0].figure("index_lost_timestamp_seconds") == 0
+    assert world.daemons[0].metric("index_lost_timestamp_seconds") == 0
     world.stop_all()
     flush(world)
     world.on_index_lost = "continue"
@@ -177,17 +177,17 @@ def test_a_loss_is_shown_until_the_index_is_built_anew():
     world.run()
     for _ in range(3):
         world.turn(without)
-    assert without.figure("index_lost_timestamp_seconds", profile="articles") > 0
+    assert without.metric("index_lost_timestamp_seconds", profile="articles") > 0
     world.stop_all()
     flush(world)
     world.on_index_lost = "rebuild"
     anew = world.start("anew")
     shown = set()
-    world.plan = lambda _number: lambda *_: shown.add(anew.figure("index_lost_timestamp_seconds") > 0)
+    world.plan = lambda _number: lambda *_: shown.add(anew.metric("index_lost_timestamp_seconds") > 0)
     send(world, Sent("e", OTHER_TEXT, 0))
     world.run()
     assert shown == {False, True}
-    assert anew.figure("index_lost_timestamp_seconds") == 0
+    assert anew.metric("index_lost_timestamp_seconds") == 0
 
 
 def test_a_loss_is_shown_although_nothing_is_committed_yet():
@@ -203,7 +203,7 @@ def test_a_loss_is_shown_although_nothing_is_committed_yet():
         world.plan = lambda number, at=moment, lose=lose: lose if number == at else None
         world.run()
         if any(early):
-            shown.append(world.daemons[0].figure("index_lost_timestamp_seconds", profile="articles") > 0)
+            shown.append(world.daemons[0].metric("index_lost_timestamp_seconds", profile="articles") > 0)
     assert len(shown) > 20
     assert all(shown)
 
@@ -214,11 +214,11 @@ def test_a_loss_that_another_daemon_has_made_good_is_not_shown_any_more():
     send(world, Sent("d", OTHER_TEXT, 0), Sent("e", OTHER_TEXT, 1))
     seen = set()
     world.plan = lambda _number: (
-        lambda *_: seen.update(daemon.name for daemon in world.daemons if daemon.figure("index_lost_timestamp_seconds"))
+        lambda *_: seen.update(daemon.name for daemon in world.daemons if daemon.metric("index_lost_timestamp_seconds"))
     )
     world.run()
     assert seen
-    assert [daemon.figure("index_lost_timestamp_seconds") for daemon in world.daemons] == [0, 0]
+    assert [daemon.metric("index_lost_timestamp_seconds") for daemon in world.daemons] == [0, 0]
 
 
 def test_an_empty_store_is_left_as_it_is_by_a_daemon_that_ends():
@@ -231,7 +231,7 @@ def test_an_empty_store_is_left_as_it_is_by_a_daemon_that_ends():
     assert world.index.open({"bands": 6}, create=False) is None
 
 
-# Building it anew
+# Rebuilds
 
 CORPUS = [
     Sent("a", TEXT, 0),
@@ -277,7 +277,7 @@ def not_lost(_world: World) -> None:
 
 @pytest.mark.parametrize("at_work", [False, True], ids=["at the start", "at work"])
 @pytest.mark.parametrize("names", [("a",), ("a", "b")], ids=["one", "two"])
-def test_an_index_built_anew_is_like_one_that_was_never_lost(names, at_work):
+def test_a_rebuilt_index_is_like_one_that_was_never_lost(names, at_work):
     never_lost = a_world_that_loses_its_index(not_lost, names=("a",)).run()
     rebuilt = a_world_that_loses_its_index(flush, names=names, at_work=at_work).run()
     assert rebuilt.wrong() == []
@@ -318,7 +318,7 @@ def test_a_rebuild_that_is_cut_short_anywhere_is_done_again(names):
             return fails(Killed) if n == at else None
 
         world.plan = plan
-        draft_expires_with_its_builder(world)
+        staging_expires_with_its_process(world)
         assert world.run().wrong() == [], f"killed at moment {number}"
 
 
@@ -379,8 +379,8 @@ def test_an_index_that_waits_to_be_built_stays_reserved_while_another_one_is_beg
     assert several.now_s > begun_at + 60
 
 
-def test_an_index_that_was_begun_beside_one_that_could_not_be_is_not_built_before_the_group_is_joined_anew():
-    """The index of ``a`` is begun, that of ``b`` is somebody else's work and whole in the next turn."""
+def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group_is_joined_anew():
+    """The rebuild of ``a`` has begun; another process rebuilds ``b`` and completes it before the next turn."""
     lost = ["a", "b"]
     begun = set()
 
@@ -391,7 +391,7 @@ def test_an_index_that_was_begun_beside_one_that_could_not_be_is_not_built_befor
         def begin(self, name, _is_lost, _tick):
             if name == "b":
                 lost.remove("b")
-                raise StoreUnavailable("rebuilt by somebody else")
+                raise StoreUnavailable("rebuilt by another process")
             return name not in begun and not begun.add(name)
 
     index = SimpleNamespace(open=lambda *_, **__: None, connections_count=lambda: 0)
@@ -405,7 +405,7 @@ def test_an_index_that_was_begun_beside_one_that_could_not_be_is_not_built_befor
         recovery.recovered(source, Batch())
 
 
-def test_an_index_that_was_begun_and_that_somebody_else_has_built_meanwhile_is_used():
+def test_an_index_whose_rebuild_another_daemon_has_completed_is_used():
     records = [Sent(f"d{at}", TEXT, at % 2) for at in range(4)]
     world = World(records, partitions=2, names="a", on_index_lost="rebuild").run()
     world.index.become(world.index.emptied())
@@ -413,7 +413,7 @@ def test_an_index_that_was_begun_and_that_somebody_else_has_built_meanwhile_is_u
     slow = world.restart(world.daemons[0])
     while not slow.rebuilder.has_begun("articles"):
         world.turn(slow)
-    # It is away for longer than the draft is held for it.
+    # The daemon is away for longer than its rebuild is reserved.
     world.index.builder = None
     slow.leave_group()
     other = world.start("b")
@@ -445,7 +445,7 @@ def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatc
     assert progress == [0]
 
 
-def test_an_index_that_somebody_else_builds_by_now_is_left_alone(monkeypatch):
+def test_a_rebuild_that_another_process_has_taken_over_is_left_alone(monkeypatch):
     several = DraftsOfSeveral(monkeypatch)
     several.rebuilder.begin("a")
     target = several.rebuilder._targets["a"]
@@ -455,7 +455,7 @@ def test_an_index_that_somebody_else_builds_by_now_is_left_alone(monkeypatch):
     assert target.pipeline.index.partition_states([Partition(INPUT, 0)])[Partition(INPUT, 0)].high_water_mark is None
 
 
-def draft_expires_with_its_builder(world: World) -> None:
+def staging_expires_with_its_process(world: World) -> None:
     restart = world.restart
 
     def restarted(daemon):

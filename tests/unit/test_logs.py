@@ -84,7 +84,7 @@ def test_the_console_format_elsewhere_has_no_colours():
     assert stream.getvalue().split(maxsplit=1)[1] == "[info     ] batch_committed [x] records=500\n"
 
 
-def test_standard_error_is_where_logs_go_unless_told(capsys):
+def test_logs_go_to_standard_error_by_default(capsys):
     logs.configure("info", "json")
     structlog.get_logger("x").info("started")
     captured = capsys.readouterr()
@@ -115,7 +115,7 @@ def test_a_second_call_replaces_the_first():
 
 @pytest.mark.parametrize("client", ["kafka", "kafka.net.connection", "redis", "redis.asyncio.connection"])
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_the_clients_never_log_what_they_send(client, log_format):
+def test_the_clients_never_log_their_requests(client, log_format):
     stream = io.StringIO()
     logging.getLogger(client).setLevel(logging.DEBUG)
     logs.configure("debug", log_format, stream)
@@ -150,7 +150,7 @@ def test_a_client_that_repeats_itself_is_heard_once_a_minute_with_the_number_lef
     assert said("Connection failed: %s", "refused") == 1
 
 
-def test_what_is_not_a_clients_is_never_left_out():
+def test_lines_of_other_loggers_are_never_left_out():
     stream = io.StringIO()
     logs.configure("info", "json", stream)
     for _ in range(3):
@@ -161,7 +161,7 @@ def test_what_is_not_a_clients_is_never_left_out():
     assert Counter(names) == {"kafka.cluster": 1, "kafkaesque": 3, "streamdedup.loop": 3}
 
 
-def test_what_a_client_may_say_fills_no_memory():
+def test_different_lines_of_a_client_fill_no_memory():
     repeats = ClientRepeats()
     for number in range(5000):
         letters = "".join(chr(ord("a") + int(digit)) for digit in str(number))

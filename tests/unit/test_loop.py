@@ -1,4 +1,4 @@
-"""The loop over broker and store in memory: no pair lost, none doubled, whatever fails and whoever sleeps.
+"""The loop over broker and index in memory: no pair is lost or doubled under any fault.
 
 ``loop_world`` holds the world in which the daemons are stepped. The tests under "rules" switch one rule of
 ``index.contract`` off and show that the same world then sees pairs lost or doubled: it would notice.
@@ -106,7 +106,7 @@ def test_a_subscriber_sees_every_expected_pair_once_and_all_poison_is_a_dead_let
     assert world.wrong() == []
     assert len(world.published()) > 10
     assert len(world.dead_letters()) == 3
-    assert sum(daemon.figure("records_total") for daemon in world.everyone) == len(world.records)
+    assert sum(daemon.metric("records_total") for daemon in world.everyone) == len(world.records)
 
 
 def test_a_record_that_kafka_cannot_parse_becomes_a_dead_letter_of_its_place_alone():
@@ -120,7 +120,7 @@ def test_of_a_document_sent_in_two_versions_pairs_of_the_last_are_published():
     assert world.wrong() == []
 
 
-def test_what_continues_a_document_that_is_not_there_becomes_a_dead_letter():
+def test_an_append_to_an_unknown_document_becomes_a_dead_letter():
     never, gone = Sent("a", TEXT, op="append", code="unknown_document"), Sent("b", TEXT)
     deleted = [gone, Sent("b", "", op="delete"), Sent("b", TEXT, op="append", code="unknown_document")]
     assert World([never, *deleted], partitions=1, batch_size=1).run().wrong() == []
@@ -128,7 +128,7 @@ def test_what_continues_a_document_that_is_not_there_becomes_a_dead_letter():
 
 
 @pytest.mark.parametrize("batch_size", [1, 500])
-def test_who_is_placed_again_after_a_deletion_is_alerted_anew_and_once(batch_size):
+def test_a_document_inserted_again_after_a_deletion_is_alerted_again_and_once(batch_size):
     other, far = "knoll lagoon jetty inlet heath", "ember fjord amber cedar grove"
     records = [
         Sent("a", TEXT), Sent("b", TEXT), Sent("a", "", op="delete"),
@@ -141,7 +141,7 @@ def test_who_is_placed_again_after_a_deletion_is_alerted_anew_and_once(batch_siz
 
 @pytest.mark.parametrize("names", ["a", "ab"])
 @pytest.mark.parametrize("batch_size", [1, 4, 500])
-def test_documents_that_are_continued_changed_and_deleted_are_compared_as_they_stand(names, batch_size):
+def test_documents_with_appends_changes_and_deletions_are_compared_in_their_present_state(names, batch_size):
     for seed in range(8):
         world = World(some_records(seed, 14, changes=0.3, ends=0.5), names=names, batch_size=batch_size).run()
         assert world.wrong() == []
@@ -150,12 +150,12 @@ def test_documents_that_are_continued_changed_and_deleted_are_compared_as_they_s
 @pytest.mark.parametrize(
     "seeds", [range(30), pytest.param(range(30, 300), marks=pytest.mark.long)], ids=["few", "many"]
 )
-def test_no_schedule_of_faults_harms_documents_that_are_continued_changed_and_deleted(seeds):
+def test_no_schedule_of_faults_harms_documents_with_appends_changes_and_deletions(seeds):
     for seed in seeds:
         assert a_random_run(seed, ends=0.5).wrong() == [], seed
 
 
-def test_whatever_fails_an_addition_to_nothing_stays_one_when_the_document_comes_in_the_same_batch():
+def test_at_any_failure_an_append_to_no_document_stays_one_when_the_document_is_in_the_same_batch():
     records = [
         Sent("a", TEXT, op="append", code="unknown_document"),
         Sent("a", TEXT),
@@ -187,8 +187,8 @@ def test_a_topic_that_turns_bad_halts_the_daemon_which_keeps_its_partitions():
         "halted: 10 of the last 10 records of articles would be dead letters"
     )
     assert "4 not_json" in daemon.loop.readiness.problem()
-    assert daemon.figure("halted") == 1
-    assert daemon.figure("ready") == 0
+    assert daemon.metric("halted") == 1
+    assert daemon.metric("ready") == 0
     world.start("b")
     for _ in range(10):
         world.turn(daemon)
@@ -201,7 +201,7 @@ def test_a_daemon_that_has_halted_keeps_on_through_an_outage_of_kafka_and_goes_o
     (daemon,) = world.daemons
     for _ in range(5):
         world.turn(daemon)
-    assert daemon.figure("halted") == 1
+    assert daemon.metric("halted") == 1
     world.plan = plan_once("open_clients", broker_fails)
     daemon.leave_group()
     daemon.loop._close_clients()
@@ -245,7 +245,7 @@ class FailsTogether(Detector):
         return super().prepare(documents)
 
 
-def test_a_mistake_that_no_single_document_brings_about_ends_the_daemon():
+def test_a_defect_that_no_single_document_triggers_ends_the_daemon():
     world = World([Sent("a", OTHER_TEXT), Sent("b", OTHER_TEXT)], partitions=1, make_detector=FailsTogether)
     with pytest.raises(ZeroDivisionError):
         world.run()
@@ -265,7 +265,7 @@ def test_too_little_memory_is_no_documents_fault():
 # One fault at every moment
 
 
-#: What happens, and to which daemons.
+#: Event and names of the daemons.
 EVENTS = {
     "the store fails": (store_fails, "a"),
     "the batch is refused": (batch_refused, "a"),
@@ -294,7 +294,7 @@ def test_one_event_at_any_moment_loses_and_doubles_nothing(act, names, step):
 
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.long)], ids=["some", "every"])
 @pytest.mark.parametrize("act", [killed, broker_fails, rebalanced])
-def test_at_least_once_nothing_is_lost_and_only_what_was_sent_without_its_commit_is_doubled(act, step):
+def test_at_least_once_nothing_is_lost_and_only_messages_without_their_commit_are_doubled(act, step):
     moments = len(World(RECORDS, exactly_once=False).run().trace)
     for number in range(0, moments, step):
         world = World(RECORDS, exactly_once=False, plan=plan({number: act})).run()
@@ -315,7 +315,7 @@ def test_no_schedule_of_faults_loses_or_doubles_a_pair(seed):
 
 
 def test_a_rebalance_brings_nothing_back_that_another_has_committed_meanwhile():
-    """Daemon a stands still, loses its partition and gets it back, and puts its batch back behind the commit."""
+    """Daemon a is frozen, loses its partition and gets it back, and rewinds its batch below the committed offset."""
 
     def go_and_come_back(world: World, moment: Moment) -> None:
         a, b = world.daemons
@@ -357,7 +357,7 @@ def test_offsets_set_back_are_indexed_again_in_silence():
     later = world.start("later")
     world.run()
     assert world.published() == before
-    assert later.figure("documents_silent_total") == later.figure("documents_indexed_total") > 0
+    assert later.metric("documents_silent_total") == later.metric("documents_indexed_total") > 0
     assert world.wrong() == []
 
 
@@ -390,7 +390,7 @@ def test_an_index_lost_while_the_daemon_was_stopped_ends_it_with_advice():
         world.run()
 
 
-def test_an_index_that_a_neighbour_has_begun_anew_is_still_a_lost_one():
+def test_an_index_that_another_daemon_has_created_again_is_still_a_lost_one():
     world = a_world_with_a_lost_index()
     world.index.open(FINGERPRINT)
     world.broker.rebalance(GROUP)
@@ -432,7 +432,7 @@ def test_another_index_ends_the_daemon():
         world.run()
 
 
-def test_two_refusals_of_an_idle_daemon_with_hours_between_them_are_no_fence_that_stays(monkeypatch):
+def test_two_refusals_of_an_idle_daemon_hours_apart_are_no_stale_fence(monkeypatch):
     (daemon,) = World(TWINS).run().daemons
     recovered = daemon.loop._recovery.recovered
 
@@ -449,7 +449,7 @@ def test_two_refusals_of_an_idle_daemon_with_hours_between_them_are_no_fence_tha
         CLOCK.now_s += 3_600
 
 
-def test_a_fence_that_stays_above_us_ends_the_daemon_with_advice():
+def test_a_fence_of_a_later_generation_that_stays_ends_the_daemon_with_advice():
     world = World(TWINS)
     world.index._fences = dict.fromkeys(world.ends, 10**6)
     with pytest.raises(StaleFence, match="streamdedup index unfence"):
@@ -464,7 +464,7 @@ def test_refusals_of_two_rebalances_far_apart_are_no_stale_fence():
     CLOCK.now_s += 3_600
     world.plan = plan_once("fence", batch_refused)
     assert world.run().wrong() == []
-    assert daemon.figure("batches_refused_total") == 2
+    assert daemon.metric("batches_refused_total") == 2
 
 
 def test_a_fenced_producer_is_rebuilt_once_and_reports_a_twin_within_a_minute():
@@ -494,7 +494,7 @@ def test_a_producer_fenced_again_much_later_is_rebuilt_again():
 
 
 @pytest.mark.parametrize("failure", ["fenced", "publication", "connection"])
-def test_one_whose_place_another_has_by_now_ends_instead_of_taking_it_back(failure):
+def test_a_daemon_whose_membership_another_process_holds_ends_instead_of_evicting_it(failure):
     world = World(TWINS)
     (daemon,) = world.daemons
     world.turn(daemon)
@@ -518,7 +518,7 @@ def test_one_whose_place_another_has_by_now_ends_instead_of_taking_it_back(failu
         world.turn(daemon)
 
 
-def test_a_place_that_nobody_can_tell_of_is_given_up():
+def test_a_membership_that_cannot_be_confirmed_is_given_up():
     world = World(TWINS, plan=plan_once("confirm", broker_fails))
     (daemon,) = world.daemons
     world.broker.register("a")
@@ -529,26 +529,26 @@ def test_a_place_that_nobody_can_tell_of_is_given_up():
 # Servers that are away
 
 
-def test_while_the_store_is_away_the_daemon_says_so_keeps_its_membership_and_then_goes_on():
+def test_while_the_store_is_away_the_daemon_reports_it_keeps_its_membership_and_then_continues():
     world = World(TWINS)
     (daemon,) = world.daemons
-    assert (daemon.loop.readiness.problem(), daemon.figure("ready")) == (None, 1)
+    assert (daemon.loop.readiness.problem(), daemon.metric("ready")) == (None, 1)
     generation, seen = world.broker.groups[GROUP].generation, []
 
     def away(_number: int) -> Act | None:
         return store_fails if len(seen) < 5 else None
 
     world.plan = away
-    world.outages = [lambda: seen.append((daemon.loop.readiness.problem(), daemon.figure("ready")))] * 5
+    world.outages = [lambda: seen.append((daemon.loop.readiness.problem(), daemon.metric("ready")))] * 5
     world.run()
     assert seen == [("waiting for the store", 0)] * 5
-    assert (daemon.loop.readiness.problem(), daemon.figure("ready")) == (None, 1)
-    assert daemon.figure("store_errors_total") == 1
+    assert (daemon.loop.readiness.problem(), daemon.metric("ready")) == (None, 1)
+    assert daemon.metric("store_errors_total") == 1
     assert world.broker.groups[GROUP].generation == generation
     assert world.wrong() == []
 
 
-def test_what_is_awaited_at_the_start_is_named_server_by_server():
+def test_the_awaited_servers_at_the_start_are_named_one_by_one():
     world = World(TWINS, joined=False)
     (daemon,) = world.daemons
     said = []
@@ -560,7 +560,7 @@ def test_what_is_awaited_at_the_start_is_named_server_by_server():
     assert daemon.loop.readiness.problem() is None
 
 
-def test_waiting_is_told_once_for_each_outage_also_for_one_at_the_start(monkeypatch):
+def test_waiting_is_logged_once_for_each_outage_also_for_one_at_the_start(monkeypatch):
     told: list[str] = []
     log = SimpleNamespace(info=lambda *_, **__: None, warning=lambda event, **fields: told.append(fields["what"]))
     monkeypatch.setattr(health, "log", log)
@@ -576,7 +576,7 @@ def test_waiting_is_told_once_for_each_outage_also_for_one_at_the_start(monkeypa
     assert told == ["the store", "the store"]
 
 
-def test_while_kafka_is_away_the_daemon_says_so_and_then_goes_on():
+def test_while_kafka_is_away_the_daemon_reports_it_and_then_continues():
     world = World(TWINS)
     (daemon,) = world.daemons
     world.broker.publish_failures = ["before commit"]
@@ -585,19 +585,19 @@ def test_while_kafka_is_away_the_daemon_says_so_and_then_goes_on():
     seen = []
 
     def come_back() -> None:
-        seen.append((daemon.loop.readiness.problem(), daemon.figure("ready")))
+        seen.append((daemon.loop.readiness.problem(), daemon.metric("ready")))
         world.broker.away = len(seen) < 4
 
     world.outages = [come_back] * 4
     world.run()
     assert seen == [("waiting for Kafka", 0)] * 4
-    assert (daemon.loop.readiness.problem(), daemon.figure("ready")) == (None, 1)
-    assert daemon.figure("broker_errors_total") == 5
+    assert (daemon.loop.readiness.problem(), daemon.metric("ready")) == (None, 1)
+    assert daemon.metric("broker_errors_total") == 5
     assert world.wrong() == []
 
 
 @pytest.mark.parametrize("effect", ["publish", "committed"])
-def test_while_kafka_does_not_answer_a_request_of_a_batch_the_daemon_says_so(effect):
+def test_while_kafka_does_not_answer_a_request_of_a_batch_the_daemon_reports_it(effect):
     world = World(TWINS)
     (daemon,) = world.daemons
     seen = []
@@ -606,13 +606,13 @@ def test_while_kafka_does_not_answer_a_request_of_a_batch_the_daemon_says_so(eff
         if not seen and moment.effect == effect:
             CLOCK.now_s += 9
             seen.append(
-                (daemon.loop.readiness.problem(), daemon.figure("ready"), daemon.figure("waiting", what="kafka"))
+                (daemon.loop.readiness.problem(), daemon.metric("ready"), daemon.metric("waiting", what="kafka"))
             )
 
     world.plan = lambda _number: time_passes
     world.run()
     assert seen == [("waiting for Kafka", 0, 1)]
-    assert (daemon.loop.readiness.problem(), daemon.figure("ready")) == (None, 1)
+    assert (daemon.loop.readiness.problem(), daemon.metric("ready")) == (None, 1)
 
 
 @pytest.mark.parametrize("effect", ["insert_entries", "insert_and_look_up", "fence"])
@@ -747,12 +747,12 @@ def test_the_same_process_reads_whole_batches_after_outages():
 
 
 def lags(daemon: Daemon) -> dict[str, float]:
-    """The lag of each partition, as far as it is told."""
+    """The lag of each partition, if it is shown."""
     samples = next(iter(daemon.metrics.lag_records.collect())).samples
     return {sample.labels["partition"]: sample.value for sample in samples}
 
 
-def test_an_idle_daemon_says_that_kafka_is_away_forgets_the_lag_and_goes_on_with_the_clients_it_has():
+def test_an_idle_daemon_reports_that_kafka_is_away_removes_the_lag_and_keeps_its_clients():
     world = World(TWINS).run()
     (daemon,) = world.daemons
     assert lags(daemon) == {"0": 0, "1": 0}
@@ -760,21 +760,21 @@ def test_an_idle_daemon_says_that_kafka_is_away_forgets_the_lag_and_goes_on_with
     world.broker.away = True
     for _ in range(3):
         world.turn(daemon)
-        assert (daemon.loop.readiness.problem(), daemon.figure("ready"), lags(daemon)) == ("waiting for Kafka", 0, {})
+        assert (daemon.loop.readiness.problem(), daemon.metric("ready"), lags(daemon)) == ("waiting for Kafka", 0, {})
     world.broker.away = False
     world.turn(daemon)
-    assert (daemon.loop.readiness.problem(), daemon.figure("ready"), lags(daemon)) == (None, 1, {"0": 0, "1": 0})
-    assert daemon.figure("rebuilds_total") == 0
+    assert (daemon.loop.readiness.problem(), daemon.metric("ready"), lags(daemon)) == (None, 1, {"0": 0, "1": 0})
+    assert daemon.metric("rebuilds_total") == 0
     assert world.broker.groups[GROUP].generation == generation
 
 
-def test_a_daemon_without_partitions_stands_by_and_is_ready():
+def test_a_daemon_without_partitions_is_ready():
     world = World(TWINS, partitions=1, names=("a", "b")).run()
     problems = [daemon.loop.readiness.problem() for daemon in world.daemons]
     assert problems == [None, None]
 
 
-def test_waits_grow_up_to_a_limit_and_start_anew_after_success():
+def test_delays_grow_up_to_a_limit_and_start_again_after_success():
     world = World(TWINS)
     (daemon,) = world.daemons
     times: list[float] = []
@@ -798,7 +798,7 @@ def test_asked_to_stop_the_daemon_leaves_the_group_and_aborts_nothing_committed(
     world.stop_all()
     assert world.broker.groups[GROUP].members == []
     assert len(world.broker.records(DUPLICATES)) == 1
-    assert daemon.figure("rebuilds_total") == 1
+    assert daemon.metric("rebuilds_total") == 1
 
 
 def test_a_wait_for_the_store_ends_with_a_request_to_stop():
@@ -891,7 +891,7 @@ def fates(seeds: int, **options) -> Iterator[World]:
 
 
 RETURNING = (Sent("y", TEXT, 1), Sent("x", TEXT, 0), Sent("y", OTHER_TEXT, 1), Sent("y", TEXT, 1))
-#: Rule -> the schedules to search, the world without the rule, and what is seen then.
+#: Rule -> the schedules to search, the world without the rule, and the expected mistake.
 RULES = {
     "fence": (
         lambda **o: pauses(TWINS, frozen(2), failing=True, **o),

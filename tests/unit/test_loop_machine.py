@@ -1,4 +1,4 @@
-"""The loop as a state machine: hypothesis chooses what is sent, who works, what fails and when.
+"""The loop as a state machine: hypothesis chooses records, steps of daemons and faults.
 
 The world is that of ``loop_world``: the real loop and detector over the broker in memory, which models the traps of the
 real one, and the index in memory. Where ``test_loop`` draws whole runs by seed, here every step depends on the ones
@@ -46,7 +46,7 @@ from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.index.memory import MemoryIndex
 
 PARTITIONS = 2
-#: Daemons at most: one more than there are partitions stands by.
+#: Largest number of daemons: one more than there are partitions.
 MOST_DAEMONS = 3
 #: Texts that documents have: some resemble each other, and two are the same.
 _RNG = random.Random(11)
@@ -79,7 +79,7 @@ def _no_log() -> Iterator[None]:
 
 
 class LoopMachine(RuleBasedStateMachine):
-    """A topic, daemons that come, work, fail and go, and whoever reads what they publish."""
+    """A topic, daemons that join, work, fail and leave, and a reader of their output."""
 
     make_index: Callable[[World], MemoryIndex] = staticmethod(lambda _world: MemoryIndex())
     sent = Bundle("sent")
@@ -97,7 +97,7 @@ class LoopMachine(RuleBasedStateMachine):
         )
         self.placed: set[str] = set()
 
-    # What comes in
+    # Input
 
     def _send(self, *records: Sent) -> None:
         world = self.world
@@ -110,7 +110,7 @@ class LoopMachine(RuleBasedStateMachine):
     @rule(
         target=sent, documents=st.lists(st.tuples(st.sampled_from(IDS), st.sampled_from(TEXTS)), min_size=1, max_size=4)
     )
-    def documents_are_placed_or_changed(self, documents):
+    def documents_are_inserted_or_changed(self, documents):
         records = [Sent(identity, text, IDS.index(identity)) for identity, text in documents]
         self.placed.update(record.id for record in records)
         self._send(*records)
@@ -118,13 +118,13 @@ class LoopMachine(RuleBasedStateMachine):
 
     @rule(record=sent)
     def a_document_is_sent_again(self, record):
-        """By a producer that retries, or as a return to what it was."""
+        """As by a producer that retries, or as a return to an earlier text."""
         self.placed.add(record.id)
         self._send(record)
 
     @precondition(lambda self: self.placed)
     @rule(data=st.data(), addition=st.sampled_from(ADDITIONS))
-    def a_document_is_continued(self, data, addition):
+    def a_document_is_appended_to(self, data, addition):
         identity = data.draw(st.sampled_from(sorted(self.placed)))
         self._send(Sent(identity, addition, IDS.index(identity), op="append"))
 
@@ -137,7 +137,7 @@ class LoopMachine(RuleBasedStateMachine):
     def a_record_comes_that_is_no_document(self, code, partition):
         self._send(Sent("x", None if code == "null_without_key" else "", partition, code))
 
-    # Who works
+    # Steps
 
     def _daemon(self, number: int) -> Daemon:
         return self.world.daemons[number % len(self.world.daemons)]
@@ -179,7 +179,7 @@ class LoopMachine(RuleBasedStateMachine):
         daemon.leave_group()
         self.world.restart(daemon)
 
-    # What happens around them
+    # Faults
 
     @rule()
     def the_group_rebalances(self):
@@ -202,7 +202,7 @@ class LoopMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def an_operator_stops_all_and_sets_offsets_back(self, data):
-        """As one may when everything is committed and known to be: then what was published stays as it is."""
+        """As an operator may when the index knows all commits: the published pairs stay the same."""
         self.everything_is_worked_through()
         self.world.stop_all()
         if self.world.index._marks == self.world.broker.committed(GROUP) and not self._poisoned():
@@ -213,7 +213,7 @@ class LoopMachine(RuleBasedStateMachine):
     def _poisoned(self) -> bool:
         return any(record.code is not None for record in self.world.records)
 
-    # What must be so
+    # Invariants
 
     @rule()
     def everything_is_worked_through(self):
@@ -256,9 +256,9 @@ class WithoutClaims(LoopMachine):
 
 
 def a_story(machine: LoopMachine, after: int) -> None:
-    """Tell one by the rules: a daemon is killed at some moment, the other goes on, and its successor begins anew."""
+    """Run one schedule: a daemon is killed at some moment, the other continues, and a successor starts."""
     machine.begin(batch_size=1, daemons=2)
-    machine.documents_are_placed_or_changed([(IDS[0], TEXTS[0]), (IDS[1], TEXTS[1])])
+    machine.documents_are_inserted_or_changed([(IDS[0], TEXTS[0]), (IDS[1], TEXTS[1])])
     machine.a_daemon_works_and_something_happens(1, "the process is killed", after, lasting=False)
     machine.a_daemon_works(0, turns=3)
     machine.teardown()

@@ -68,7 +68,7 @@ def test_counters_are_shown_with_total_and_nothing_else_is():
         assert (f"# TYPE streamdedup_{name}_total counter\n" in shown) == isinstance(metric, Counter), name
 
 
-def test_no_series_is_shown_that_says_when_another_was_made():
+def test_no_series_has_the_creation_time_of_another():
     metrics = Metrics()
     metrics.begin_at_zero({"a": "news"}, kinds=["upsert"], codes=["not_json"], reasons=Skip)
     assert "_created" not in generate_latest(metrics.registry).decode()
@@ -269,7 +269,7 @@ def test_rebalances_are_counted_on_over_new_clients(metrics):
     assert value(metrics, "rebalances_total") == 3
 
 
-def test_what_is_waited_for_is_shown_until_it_has_come(metrics):
+def test_the_awaited_server_is_shown_until_it_answers(metrics):
     readiness = Readiness(metrics)
     for what, shown in (
         ("the store", (1, 0, 0, 0, 0)),
@@ -315,7 +315,7 @@ def test_a_store_that_does_not_answer_is_noticed_although_there_is_nothing_to_do
         statistics.observe(Stats(SourceStats()))
 
 
-def test_while_it_is_not_at_work_no_lag_is_told(metrics):
+def test_while_the_daemon_is_not_at_work_no_lag_is_shown(metrics):
     statistics = Statistics(metrics, {})
     statistics.observe(Stats(SourceStats(1, {Partition("a", 0): 0})))
     assert value(metrics, "lag_records", topic="a", partition="0") == 0
@@ -337,7 +337,7 @@ def test_failures_are_counted(metrics):
     assert [value(metrics, name) for name in names] == [1] * 4
 
 
-def test_what_is_shown_can_be_read_back(metrics):
+def test_the_exposition_can_be_parsed(metrics):
     Statistics(metrics, {}).committed(*a_committed_batch())
     families = {family.name for family in text_string_to_metric_families(generate_latest(metrics.registry).decode())}
     # The build is an info metric, whose name is read back with its ending.
@@ -345,7 +345,7 @@ def test_what_is_shown_can_be_read_back(metrics):
     assert "streamdedup_build_info" in families
 
 
-def test_memory_that_is_nearly_full_is_said_once_until_there_was_room_again(metrics, monkeypatch):
+def test_nearly_full_memory_is_logged_once_until_there_was_room_again(metrics, monkeypatch):
     monkeypatch.setattr(statistics_module, "_STATS_S", 0.0)
     used = [84, 86, 100, 81, 86, 79, 86]
     store = Stats(*(StoreStats(used_bytes, 100) for used_bytes in used))
@@ -365,7 +365,7 @@ def test_without_a_limit_no_memory_is_full(metrics):
     assert [line["event"] for line in logs] == []
 
 
-def test_what_is_nearly_full_is_the_same_for_the_log_and_the_alert_rule():
+def test_the_log_and_the_alert_rule_have_the_same_limit_of_nearly_full():
     rules = (Path(__file__).parents[2] / "deploy/prometheus/rules/streamdedup.yml").read_text(encoding="utf-8")
     (limit,) = re.findall(r"streamdedup_store_limit_bytes > 0\)\) > (\S+)", rules)
     assert float(limit) == statistics_module.NEARLY_FULL

@@ -1,4 +1,4 @@
-"""The batch ahead: when it is read, that effects keep their order, and that whatever happens both batches come again.
+"""The batch ahead: when it is read, the order of effects, and that both batches are read again after any failure.
 
 ``loop_world`` holds the world: one daemon, one partition unless said otherwise, batches of two records.
 """
@@ -135,7 +135,7 @@ class Waiting:
 
 @dataclass
 class Seen:
-    """What a ``ReadAhead`` has called.
+    """Calls of a ``ReadAhead``.
 
     Attributes:
         threads_of: Thread in which each document was prepared, by offset.
@@ -199,7 +199,7 @@ def test_in_a_backlog_the_next_batch_is_polled_while_a_batch_is_at_work():
     assert (committed(world), ahead_of(daemon)) == ({0: 6}, [6, 7])
     world.run()
     assert world.wrong() == []
-    assert daemon.figure("batch_seconds_count", stage="ahead") == 4
+    assert daemon.metric("batch_seconds_count", stage="ahead") == 4
 
 
 def test_effects_keep_their_order():
@@ -229,10 +229,10 @@ def test_without_a_full_batch_behind_it_a_batch_is_worked_on_alone():
     assert (committed(world), ahead_of(daemon)) == ({0: 4}, [])
     world.run()
     assert "poll_ahead" not in {moment.effect for moment in world.trace}
-    assert daemon.figure("batch_seconds_count", stage="ahead") == 0
+    assert daemon.metric("batch_seconds_count", stage="ahead") == 0
 
 
-def test_behind_a_batch_that_is_not_full_nothing_is_polled_whatever_waits():
+def test_behind_a_batch_that_is_not_full_nothing_is_polled_in_any_backlog():
     ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
     small = a_batch(*(Position(INPUT, 0, offset) for offset in range(7)))
     assert ahead.read_ahead(Waiting(small), small)
@@ -259,7 +259,7 @@ def test_nothing_is_read_ahead_until_some_batches_are_committed():
     assert limits.may_read_ahead()
 
 
-# What happens to both batches
+# Failures of both batches
 
 
 def make_index_lost(_world: World, _moment: Moment) -> None:
@@ -273,7 +273,7 @@ def raise_once(error: Exception) -> Act:
     return act
 
 
-#: What ends a batch at work -> where, and the act.
+#: Failure of the current batch -> effect at which it occurs, and the act.
 FAILURES: dict[str, tuple[str, Act]] = {
     "the store is away": ("insert_and_look_up", raise_once(StoreUnavailable("made to fail"))),
     "the batch is refused": ("insert_entries", raise_once(BatchRefused("made to fail"))),
@@ -286,7 +286,7 @@ FAILURES: dict[str, tuple[str, Act]] = {
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_whatever_ends_a_batch_puts_both_back(failure):
+def test_each_failure_of_a_batch_rewinds_both_and_forgets_the_fences(failure):
     world = backlog(on_index_lost="continue")
     (daemon,) = world.daemons
     world.turn(daemon)
@@ -297,16 +297,17 @@ def test_whatever_ends_a_batch_puts_both_back(failure):
     world.turn(daemon)
     assert committed(world) == before == {0: 4}
     assert ahead_of(daemon) == []
+    assert daemon.loop._ownership._fences == {}
     assert threads() == []
     if daemon.loop._clients.source is not None:
         assert daemon.source is not None
         assert daemon.source._positions[PARTITION] == 4
     world.run()
     assert world.wrong() == []
-    assert daemon.figure("records_total") == len(world.records)
+    assert daemon.metric("records_total") == len(world.records)
 
 
-def test_a_failure_between_two_batches_puts_the_batch_ahead_back():
+def test_a_failure_between_two_batches_rewinds_the_batch_ahead():
     world = backlog(in_order=True, lifetime_ms=1_000)
     (daemon,) = world.daemons
     world.turn(daemon)
@@ -337,7 +338,7 @@ def test_dead_letters_of_both_batches_count_for_the_breaker_before_anything_of_t
     assert (ahead_of(daemon), threads()) == ([], [])
 
 
-def test_a_missed_mark_is_no_reason_to_put_the_batch_ahead_back():
+def test_a_missed_mark_does_not_rewind_the_batch_ahead():
     world = backlog()
     (daemon,) = world.daemons
     world.plan = once("finish", raise_once(StoreUnavailable("made to fail")))
@@ -360,7 +361,7 @@ def test_a_rebalance_that_the_poll_ahead_joins_is_known_before_anything_is_index
     assert effects.isdisjoint({"insert_entries", "publish", "open_clients"})
     world.run()
     assert world.wrong() == []
-    assert daemon.figure("broker_errors_total") == daemon.figure("batches_refused_total") == 0
+    assert daemon.metric("broker_errors_total") == daemon.metric("batches_refused_total") == 0
 
 
 def test_a_batch_ahead_of_a_new_partition_is_polled_again_in_parts_where_its_last_owner_ended_in_the_middle_of_one():
@@ -453,7 +454,7 @@ def test_an_error_of_the_poll_ahead_is_raised_when_the_batch_before_it_is_commit
 
 
 @pytest.mark.parametrize("fails_too", [False, True])
-def test_an_error_of_a_poll_ahead_opens_new_clients_although_the_batch_at_work_is_put_back(monkeypatch, fails_too):
+def test_an_error_of_a_poll_ahead_opens_new_clients_although_the_current_batch_is_rewound(monkeypatch, fails_too):
     """The poll may have taken records of another partition before it failed: only new clients read them again."""
     records = [*documents(8), *(replace(sent, partition=1) for sent in documents(8))]
     world = World(records, partitions=2, batch_size=2)
@@ -478,7 +479,7 @@ def test_an_error_of_a_poll_ahead_opens_new_clients_although_the_batch_at_work_i
     world.run()
     assert daemon.source is not source
     assert world.wrong() == []
-    assert daemon.figure("records_total") == len(records)
+    assert daemon.metric("records_total") == len(records)
 
 
 def test_before_an_error_that_ends_the_daemon_the_batch_at_work_is_committed():
@@ -620,7 +621,7 @@ def test_no_batch_is_prepared_twice_also_in_a_topic_that_was_created_again():
     world.run()
     assert world.wrong() == []
     assert sorted(prepared) == sorted(sent.id for sent in documents(12))
-    assert any(daemon.figure("batch_seconds_count", stage="ahead") for daemon in world.everyone)
+    assert any(daemon.metric("batch_seconds_count", stage="ahead") for daemon in world.everyone)
 
 
 # Memory

@@ -63,7 +63,7 @@ def test_a_wait_set_by_the_loop_is_reported_during_any_request_to_kafka(readines
         assert readiness.problem() == "waiting for the store"
 
 
-def test_a_daemon_that_has_halted_says_so_and_waits_for_nothing(readiness, metrics):
+def test_a_halted_daemon_reports_it_and_waits_for_nothing(readiness, metrics):
     readiness.wait_for("Kafka")
     readiness.halted = "too many"
     assert (readiness.problem(), readiness.waiting_for()) == ("halted: too many", None)

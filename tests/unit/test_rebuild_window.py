@@ -1,4 +1,4 @@
-"""How far back a rebuild reads: one window before the record that comes next, whatever the present is."""
+"""The start of a rebuild: one window before the next record, in any backlog."""
 
 import msgspec
 import pytest
@@ -60,7 +60,7 @@ def test_a_partition_without_times_is_read_whole_and_so_are_the_alerts(partition
     assert days({A0: partition, A1: left(95)}) == ({A0: None, A1: 85}, None)
 
 
-# What the records say
+# Times of the records
 
 
 def progress_of(*times, committed, now_ms=1_000):
@@ -99,7 +99,7 @@ def send(world, *records):
 
 
 def lose_index(world):
-    """The index is flushed while nobody is at work."""
+    """The index is flushed while no daemon is running."""
     world.stop_all()
     world.index.__init__()
     world.start("later")
@@ -110,7 +110,7 @@ def a_world_in_a_backlog(*records):
     return World(records, on_index_lost="rebuild", kept_ms=KEPT_MS, now_ms=NOW_MS).run()
 
 
-def test_a_rebuild_in_a_backlog_of_many_windows_recovers_what_the_backlog_is_compared_with():
+def test_a_rebuild_in_a_backlog_of_many_windows_recovers_the_documents_that_the_backlog_needs():
     other = "knoll lagoon amber jetty"
     world = a_world_in_a_backlog(Sent("a", TEXT, 0, time_ms=20 * DAY_MS), Sent("b", other, 1, time_ms=21 * DAY_MS))
     lose_index(world)

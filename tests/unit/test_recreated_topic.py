@@ -39,11 +39,11 @@ METHODS = [
 
 
 def silent_count(world: World) -> float:
-    return sum(daemon.figure("documents_silent_total") for daemon in world.everyone)
+    return sum(daemon.metric("documents_silent_total") for daemon in world.everyone)
 
 
 def recreated_count(world: World) -> float:
-    return sum(daemon.figure("topics_recreated_total", topic=INPUT) for daemon in world.everyone)
+    return sum(daemon.metric("topics_recreated_total", topic=INPUT) for daemon in world.everyone)
 
 
 @pytest.fixture(params=["stopped", "running"])
@@ -66,7 +66,7 @@ def test_its_pairs_are_alerted_and_none_twice(world, offsets_deleted, partitions
     assert recreated_count(world) == 1
 
 
-def test_a_longer_topic_is_told_by_its_id_and_read_from_its_oldest_record(world):
+def test_a_longer_topic_is_recognised_by_its_id_and_read_from_its_oldest_record(world):
     again = [Sent(f"x{number}", f"{NEW_TEXT} x{number // 2}", number % 2) for number in range(20)]
     world.recreate([*again, *AFTER], offsets_deleted=False)
     assert world.run().wrong() == []
@@ -74,7 +74,7 @@ def test_a_longer_topic_is_told_by_its_id_and_read_from_its_oldest_record(world)
 
 
 @pytest.mark.parametrize("offsets_deleted", [True, False])
-def test_without_ids_a_shorter_topic_is_told_by_its_end(world, offsets_deleted):
+def test_without_ids_a_shorter_topic_is_recognised_by_its_end(world, offsets_deleted):
     world.broker.tells_topic_ids = False
     world.index._incarnations.clear()
     world.broker.groups[GROUP].topic_ids.clear()
@@ -124,7 +124,7 @@ def test_offsets_set_back_in_the_new_topic_are_silent_as_ever(world):
 )
 @pytest.mark.parametrize("killed", [False, True])
 def test_it_may_happen_at_any_moment_of_a_batch(method, after, killed):
-    """What the batch had not committed is gone with the old topic, and with it its pair, which may be claimed."""
+    """Uncommitted records are gone with the old topic, and so is their pair, which may be claimed."""
     happened = []
 
     def recreate(world: World, moment: Moment) -> None:
@@ -149,11 +149,11 @@ def test_it_may_happen_at_any_moment_of_a_batch(method, after, killed):
 
 
 def unexplained_count(world: World) -> float:
-    return sum(daemon.figure("documents_silent_unexplained_total") for daemon in world.everyone)
+    return sum(daemon.metric("documents_silent_unexplained_total") for daemon in world.everyone)
 
 
 @pytest.mark.parametrize("deleted", [True, False])
-def test_silence_is_unexplained_where_the_committed_offset_is_gone_and_nobody_has_set_it_back(deleted):
+def test_silence_is_unexplained_where_the_committed_offset_is_gone_and_was_not_set_back(deleted):
     world = World(BEFORE).run()
     world.stop_all()
     if deleted:
@@ -199,7 +199,7 @@ def test_the_positions_of_a_batch_take_the_incarnation_of_their_partition():
     assert batch.in_incarnations({positions[0].of: 0, positions[1].of: 0}) is batch
 
 
-def test_of_a_partition_of_which_kafka_says_nothing_the_mark_stays():
+def test_the_mark_of_a_partition_of_unknown_state_stays():
     store = MemoryIndex()
     store.open({})
     store.fence(Partition(INPUT, 0), 1, 7)

@@ -172,7 +172,7 @@ def test_letters_of_a_batch_that_halts_the_daemon_are_not_logged_and_earlier_cou
             world.produce(sent)
         for _ in range(3):
             world.turn(daemon)
-    assert daemon.figure("halted") == 1
+    assert daemon.metric("halted") == 1
     assert counted(line for line in logs if "code" in line) == {("dead_letter", ErrorCode.NOT_JSON): 8}
     assert len(world.dead_letters()) == 8
 
@@ -211,7 +211,7 @@ class FailsToPrepare:
         return DetectionResult()
 
 
-def test_mistakes_of_ours_keep_level_and_position_and_are_limited_too():
+def test_internal_errors_keep_level_and_position_and_are_limited_too():
     records = [Sent(f"d{number}", "amber birch", 0) for number in range(9)]
     world = World(records, partitions=1, batch_size=9, make_detector=FailsToPrepare)
     with capture_logs() as logs:

@@ -71,7 +71,7 @@ def test_an_error_that_ends_the_daemon_is_one_event_where_the_log_is_json(ended,
     assert "exception" not in event
 
 
-def test_people_are_told_in_a_line(ended):
+def test_on_a_terminal_an_error_is_one_line(ended):
     assert ended(IndexLost("gone: begin anew"), "console") == (EXIT_FATAL, "streamdedup: gone: begin anew\n")
 
 
@@ -99,7 +99,7 @@ def test_on_a_terminal_a_mistake_of_the_program_shows_its_traceback_too(ended):
     ],
 )
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_a_process_that_is_stuck_says_so_likewise_although_the_log_is_stuck_too(event, code, context, log_format):
+def test_a_stuck_process_reports_it_in_the_same_way_although_the_log_is_stuck_too(event, code, context, log_format):
     script = f"""
         import logging, threading
         from streamdedup.daemon import logs

@@ -1,4 +1,4 @@
-"""Stopping in time: what ends the process is proven on a process of its own."""
+"""Stopping in time; the end of a process is tested with a process of its own."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from streamdedup.daemon import shutdown
 from streamdedup.daemon.shutdown import Deadline, StopSignals, StopTimer, Watchdog
 from streamdedup.errors import EXIT_FORCED, EXIT_STALLED
 
-#: Longest that a test waits for what must happen, in seconds.
+#: Longest wait of a test, in seconds.
 PATIENCE_S = 180.0
 
 
@@ -29,7 +29,7 @@ def run_script(body: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_first_signal_asks_to_stop_and_what_was_found_is_restored(number):
+def test_the_first_signal_requests_a_stop_and_the_earlier_handlers_are_restored(number):
     before = signal.getsignal(number)
     with StopSignals() as signals:
         assert not signals.stopping
@@ -39,7 +39,7 @@ def test_the_first_signal_asks_to_stop_and_what_was_found_is_restored(number):
     assert signal.getsignal(number) is before
 
 
-def test_signals_that_come_together_are_one_wish():
+def test_signals_that_come_together_are_one_request():
     now = [100.0]
     with StopSignals(clock=lambda: now[0]) as signals:
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
@@ -107,7 +107,7 @@ def test_a_deadline_is_one_budget_and_never_negative():
     assert deadline.expired
 
 
-def test_a_watchdog_without_ticks_acts_once_and_says_where_the_thread_is():
+def test_a_watchdog_without_ticks_acts_once_and_names_the_line_of_the_thread():
     lines = []
     acted = threading.Event()
     with Watchdog(0.1, action=lambda line: (lines.append(line), acted.set())):
