@@ -4,7 +4,7 @@ An earlier version is removed from its buckets before its entry changes: after a
 the buckets that the version has to be removed from (rule 9 of ``index.contract``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from streamdedup.detection.appending import Appended, Appender, collision
 from streamdedup.detection.model import DetectorOptions, InsertedBatch, Prepared, document_number
+from streamdedup.errors import MessageError
 from streamdedup.index.contract import Index
 from streamdedup.index.documents import (
     IndexEntry,
@@ -27,7 +28,7 @@ from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document
 
 #: States of documents whose version is in the index.
-INDEXED_STATES = frozenset({InsertState.CREATED, InsertState.REPLACED, InsertState.REPLAYED})
+_INDEXED_STATES = frozenset({InsertState.CREATED, InsertState.REPLACED, InsertState.REPLAYED})
 
 
 class Lifecycle:
@@ -65,26 +66,19 @@ class Lifecycle:
         prepared = self._with_appended(prepared, appended)
         results = [*results, *appended.results]
         # 3. Replace.
-        rows = list(zip(prepared.documents, prepared.entries, results, strict=True))
-        entries = [_current(document, entry, result) for document, entry, result in rows]
+        entries = list(prepared.entries)
+        for row, result in enumerate(results):
+            if result.previous is not None:
+                entries[row] = _current(prepared.documents[row], entries[row], result.state, result.previous)
         self._replace(entries, results, fences)
-        states = [result.state for result in results]
         return InsertedBatch(
             documents=prepared.documents,
             entries=entries,
             band_keys=prepared.band_keys,
             skips=prepared.skips,
-            states=states,
-            looked_up=[
-                row
-                for row, (document, _, result) in enumerate(rows)
-                if row not in prepared.skips
-                and (result.state in INDEXED_STATES or _is_inserted_elsewhere(document, result))
-            ],
-            refused=[
-                *appended.refused,
-                *((document, collision(result.previous)) for document, _, result in rows if _is_collision(result)),
-            ],
+            states=[result.state for result in results],
+            looked_up=_looked_up(prepared, results),
+            refused=[*appended.refused, *_collisions(prepared.documents, results)],
             missing_positions=appended.missing_positions,
         )
 
@@ -182,8 +176,30 @@ class Lifecycle:
         return banding.band_keys(self._sketcher.signatures(sketches, banding.permutations))
 
 
-def _current(document: Document, entry: IndexEntry, result: InsertResult) -> IndexEntry:
-    """Return the entry that the batch goes on with after an insertion.
+def _looked_up(prepared: Prepared, results: Sequence[InsertResult]) -> list[int]:
+    """Return the rows to insert in buckets: versions in the index that are not skipped."""
+    return [
+        row
+        for row, result in enumerate(results)
+        if row not in prepared.skips
+        and (
+            result.state in _INDEXED_STATES
+            or _is_inserted_elsewhere(prepared.documents[row], result.state, result.previous)
+        )
+    ]
+
+
+def _collisions(
+    documents: Sequence[Document], results: Sequence[InsertResult]
+) -> Iterator[tuple[Document, MessageError]]:
+    """Yield the documents whose number belongs to another id, with the error."""
+    for document, result in zip(documents, results, strict=True):
+        if result.state is InsertState.COLLIDED:
+            yield document, collision(result.previous)
+
+
+def _current(document: Document, entry: IndexEntry, state: InsertState, stored: IndexEntry) -> IndexEntry:
+    """Return the entry that the batch goes on with, where the index had an entry before.
 
     - Replaced: the new version, with the incarnation of the document.
     - Replayed: the entry with time and content of the first attempt. Kafka may set back a time in the future, and the
@@ -191,26 +207,23 @@ def _current(document: Document, entry: IndexEntry, result: InsertResult) -> Ind
     - Redelivered by another partition: the stored entry. The document is looked up and compared again, because the
       attempt at this position may have been cut short before the index was lost, and the other partition may have
       inserted the document silently, below its high-water mark. Claims suppress pairs that were alerted.
+
+    Args:
+        document: The document.
+        entry: Entry of the document.
+        state: Result of the insertion.
+        stored: The entry in the index before.
     """
-    previous = result.previous
-    if previous is None:
-        return entry
-    if result.state is InsertState.REPLACED:
-        return _with_incarnation(entry, previous)
-    if result.state is InsertState.REPLAYED:
-        return structs.replace(entry, time_ms=previous.time_ms, content=previous.content)
-    return previous if _is_inserted_elsewhere(document, result) else entry
+    if state is InsertState.REPLACED:
+        return _with_incarnation(entry, stored)
+    if state is InsertState.REPLAYED:
+        return structs.replace(entry, time_ms=stored.time_ms, content=stored.content)
+    return stored if _is_inserted_elsewhere(document, state, stored) else entry
 
 
-def _is_inserted_elsewhere(document: Document, result: InsertResult) -> bool:
+def _is_inserted_elsewhere(document: Document, state: InsertState, stored: IndexEntry | None) -> bool:
     """Tell whether another partition has inserted the same content of the document."""
-    if result.state is not InsertState.REDELIVERED or result.previous is None:
-        return False
-    return result.previous.position.log != document.position.log
-
-
-def _is_collision(result: InsertResult) -> bool:
-    return result.state is InsertState.COLLIDED
+    return state is InsertState.REDELIVERED and stored is not None and stored.position.log != document.position.log
 
 
 def _with_incarnation(entry: IndexEntry, before: IndexEntry) -> IndexEntry:
