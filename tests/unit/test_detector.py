@@ -74,10 +74,10 @@ class Stream:
             self.fences[partition] = self.store.fence(partition, generation, committed)
 
     def index(self, *documents: Document) -> DetectionResult:
-        outcome = self.detector.index(self.detector.prepare(documents), self.fences)
-        for detection in outcome.detections:
+        result = self.detector.index(self.detector.prepare(documents), self.fences)
+        for detection in result.detections:
             self.pairs += [tuple(sorted((detection.document.id, match.id))) for match in detection.matches]
-        return outcome
+        return result
 
 
 def the_expected(corpus: list[tuple[str, str]], options: DetectorOptions = OPTIONS) -> list[tuple[str, str]]:
@@ -130,12 +130,12 @@ def test_beyond_the_exact_limit_similarities_are_estimates_and_say_so():
     assert match.standard_error == pytest.approx((match.similarity * (1 - match.similarity) / 64) ** 0.5)
 
 
-def test_a_match_tells_which_document_and_where_it_stands():
+def test_a_match_names_document_and_position():
     stream = Stream()
     text = a_text(random.Random(1))
     stream.index(a_document("first", text, 17, partition=2))
-    outcome = stream.index(a_document("second", text, 4))
-    (detection,) = outcome.detections
+    result = stream.index(a_document("second", text, 4))
+    (detection,) = result.detections
     (match,) = detection.matches
     assert (match.id, match.position, match.similarity, match.method, match.standard_error, match.shared_bands) == (
         "first",
@@ -146,7 +146,7 @@ def test_a_match_tells_which_document_and_where_it_stands():
         8,
     )
     assert bytes.fromhex(match.digest) == detection.digest
-    assert outcome.verified_count == 1
+    assert result.verified_count == 1
 
 
 class TestSkips:
@@ -159,17 +159,17 @@ class TestSkips:
             ("amber birch cedar", replace(OPTIONS, min_words=4), Skip.TOO_FEW_WORDS),
         ],
     )
-    def test_what_cannot_be_compared_is_skipped_with_its_reason(self, text, options, reason):
+    def test_a_document_that_cannot_be_compared_is_skipped_with_its_reason(self, text, options, reason):
         stream = Stream(options)
         neighbours = [a_document("n1", a_text(random.Random(1)), 1), a_document("n2", a_text(random.Random(1)), 2)]
-        outcome = stream.index(neighbours[0], a_document("odd", text, 0), neighbours[1])
-        assert [(document.id, why) for document, why in outcome.skipped] == [("odd", reason)]
-        assert outcome.indexed_count == 2
+        result = stream.index(neighbours[0], a_document("odd", text, 0), neighbours[1])
+        assert [(document.id, why) for document, why in result.skipped] == [("odd", reason)]
+        assert result.indexed_count == 2
         assert stream.pairs == [("n1", "n2")]
 
     def test_a_batch_of_nothing_but_empty_texts_is_fine(self):
-        outcome = Stream().index(a_document("a", "", 0), a_document("b", " ", 1))
-        assert len(outcome.skipped) == 2
+        result = Stream().index(a_document("a", "", 0), a_document("b", " ", 1))
+        assert len(result.skipped) == 2
 
 
 class TestReplays:
@@ -184,33 +184,33 @@ class TestReplays:
         stream = Stream()
         text = a_text(random.Random(1))
         stream.index(a_document("a", text, 0), a_document("b", text, 1))
-        outcome = stream.index(a_document("b", text, 2))
-        assert outcome.detections == ()
-        assert [why for _, why in outcome.skipped] == [Skip.REDELIVERED]
+        result = stream.index(a_document("b", text, 2))
+        assert result.detections == ()
+        assert [why for _, why in result.skipped] == [Skip.REDELIVERED]
 
-    def test_a_redelivery_of_what_another_partition_has_left_unfinished_finds_its_pairs(self):
+    def test_a_redelivery_of_a_document_that_another_partition_did_not_finish_finds_its_pairs(self):
         stream = Stream()
         text = a_text(random.Random(1))
         stream.index(a_document("a", text, 0))
         cut_short = stream.detector.prepare([a_document("b", text, 2, partition=1)])
         stream.store.insert_entries(cut_short.entries, list(stream.fences.values()))
         here, there = a_document("b", text, 4), a_document("b", text, 2, partition=1)
-        outcome = stream.index(here)
-        assert [(found.document, found.matches[0].id) for found in outcome.detections] == [(here, "a")]
-        assert [why for _, why in outcome.skipped] == [Skip.REDELIVERED]
-        assert stream.index(here).detections == outcome.detections
+        result = stream.index(here)
+        assert [(found.document, found.matches[0].id) for found in result.detections] == [(here, "a")]
+        assert [why for _, why in result.skipped] == [Skip.REDELIVERED]
+        assert stream.index(here).detections == result.detections
         assert stream.index(there).detections == ()
 
-    def test_below_the_mark_a_record_is_indexed_and_emits_nothing(self):
+    def test_below_the_high_water_mark_a_record_is_indexed_and_emits_nothing(self):
         stream = Stream()
         text = a_text(random.Random(1))
         stream.fence(generation=2, committed=10)
-        outcome = stream.index(a_document("a", text, 8), a_document("b", text, 9))
-        assert (outcome.detections, outcome.silent_count) == ((), 2)
+        result = stream.index(a_document("a", text, 8), a_document("b", text, 9))
+        assert (result.detections, result.silent_count) == ((), 2)
         stream.index(a_document("c", text, 10))
         assert sorted(stream.pairs) == [("a", "c"), ("b", "c")]
 
-    def test_partners_found_before_a_crash_are_emitted_although_they_have_left_since(self):
+    def test_matches_found_before_a_crash_are_emitted_although_they_have_changed_since(self):
         stream = Stream()
         text = a_text(random.Random(1))
         stream.index(a_document("a", text, 0))
@@ -228,7 +228,7 @@ class TestReplays:
         assert [match.id for detection in replayed.detections for match in detection.matches] == []
         assert replayed.verified_count == 1
 
-    def test_pairs_claimed_at_a_position_come_out_although_its_content_stands_elsewhere_by_now(self):
+    def test_pairs_claimed_at_a_position_are_emitted_although_another_partition_has_inserted_its_content_since(self):
         stream = Stream()
         rng = random.Random(1)
         text, other = a_text(rng), a_text(rng)
@@ -239,26 +239,26 @@ class TestReplays:
         stream.index(*(a_document(i, t, at, partition=1, time_ms=time) for i, t, at, time in elsewhere))
         assert stream.index(attempt).detections[0].matches == first.detections[0].matches
 
-    def test_an_addition_that_met_no_document_continues_one_that_another_partition_has_placed_since(self):
+    def test_an_append_without_a_document_is_made_to_one_that_another_partition_has_inserted_since(self):
         stream = Stream()
-        addition = structs.replace(a_document("a", "inlet jetty knoll", 5, time_ms=2), op="append")
-        assert [document for document, _ in stream.index(addition).refused] == [addition]
+        append = structs.replace(a_document("a", "inlet jetty knoll", 5, time_ms=2), op="append")
+        assert [document for document, _ in stream.index(append).refused] == [append]
         stream.index(a_document("a", TEXT, 0, partition=1, time_ms=1))
-        outcome = stream.index(addition)
-        assert (outcome.refused, outcome.indexed_count) == ((), 1)
+        result = stream.index(append)
+        assert (result.refused, result.indexed_count) == ((), 1)
         stream.index(a_document("b", f"{TEXT} inlet jetty knoll", 6))
         assert stream.pairs == [("a", "b")]
 
-    def test_after_the_commit_saved_partners_are_forgotten(self):
+    def test_positions_with_pending_matches_are_returned(self):
         stream = Stream()
         text = a_text(random.Random(1))
         stream.index(a_document("a", text, 0))
-        outcome = stream.index(a_document("b", text, 1))
-        assert outcome.pending_positions == (Position("articles", 0, 1),)
+        result = stream.index(a_document("b", text, 1))
+        assert result.pending_positions == (Position("articles", 0, 1),)
 
 
 class TestVersions:
-    def test_a_new_version_takes_the_place_of_the_old(self):
+    def test_a_new_version_replaces_the_old(self):
         stream = Stream()
         rng = random.Random(1)
         old, new = a_text(rng), a_text(rng)
@@ -277,8 +277,8 @@ class TestVersions:
         stream = Stream()
         rng = random.Random(1)
         old, new = a_text(rng), a_text(rng)
-        outcome = stream.index(a_document("a", old, 0), a_document("a", new, 1), a_document("b", old, 2))
-        assert [why for _, why in outcome.skipped] == [Skip.SUPERSEDED]
+        result = stream.index(a_document("a", old, 0), a_document("a", new, 1), a_document("b", old, 2))
+        assert [why for _, why in result.skipped] == [Skip.SUPERSEDED]
         assert stream.pairs == []
 
     def test_a_pair_alerted_before_is_not_alerted_again_on_return_to_the_old_content(self):
@@ -301,16 +301,16 @@ class TestWindow:
 
 
 class TestCandidates:
-    def test_beyond_the_limit_the_candidates_met_in_most_bands_are_compared(self):
+    def test_beyond_the_limit_the_candidates_with_most_shared_bands_are_compared(self):
         stream = Stream(replace(OPTIONS, max_candidates=2))
         rng = random.Random(4)
         text = a_text(rng, 20)
         copies = [a_document(f"copy{i}", text, i) for i in range(2)]
         near = [a_document(f"near{i}", edited(rng, edited(rng, edited(rng, text))), 10 + i) for i in range(4)]
         stream.index(*near, *copies)
-        outcome = stream.index(a_document("new", text, 20))
-        assert {match.id for match in outcome.detections[0].matches} == {"copy0", "copy1"}
-        assert outcome.dropped_candidates_count > 0
+        result = stream.index(a_document("new", text, 20))
+        assert {match.id for match in result.detections[0].matches} == {"copy0", "copy1"}
+        assert result.dropped_candidates_count > 0
 
     def test_a_number_that_belongs_to_another_id_is_reported(self, monkeypatch):
         stream = Stream()
@@ -318,31 +318,31 @@ class TestCandidates:
         stream.index(a_document("a", text, 0))
         stranger = stream.store.get_entries([document_number("articles", "a")])
 
-        def collide(records, fences):
-            return [InsertResult(InsertState.COLLIDED, *stranger.values()) for _ in records]
+        def collide(entries, fences):
+            return [InsertResult(InsertState.COLLIDED, *stranger.values()) for _ in entries]
 
         monkeypatch.setattr(stream.store, "insert_entries", collide)
-        outcome = stream.index(a_document("b", text, 1))
-        ((document, error),) = outcome.refused
+        result = stream.index(a_document("b", text, 1))
+        ((document, error),) = result.refused
         assert (document.id, error.code) == ("b", "id_collision")
         assert "'a'" in str(error)
-        assert outcome.detections == ()
+        assert result.detections == ()
 
 
 class Weighed(MemoryIndex):
-    """Notes how much each chunk of entries weighs that is held at once."""
+    """Keeps the weight of each chunk of entries."""
 
     def __init__(self, **options):
         super().__init__(**options)
         self.weights = []
 
     def get_entries(self, numbers):
-        return self._noted(super().get_entries(numbers))
+        return self._weighed(super().get_entries(numbers))
 
     def read_entries(self, numbers, limit_bytes):
-        return self._noted(super().read_entries(numbers, limit_bytes))
+        return self._weighed(super().read_entries(numbers, limit_bytes))
 
-    def _noted(self, read):
+    def _weighed(self, read):
         self.weights.append(weight_bytes(entry for entry in read.values() if entry is not None))
         return read
 
@@ -355,22 +355,22 @@ class Weighed(MemoryIndex):
     exact_limit=st.sampled_from([0, 6, None]),
     max_candidates=st.sampled_from([None, 3]),
 )
-def test_whatever_the_budget_of_a_chunk_the_outcome_is_the_same(seed, budget_bytes, cap, exact_limit, max_candidates):
+def test_the_budget_of_a_chunk_does_not_change_the_result(seed, budget_bytes, cap, exact_limit, max_candidates):
     options = replace(OPTIONS, exact_limit=exact_limit, max_candidates=max_candidates, window_ms=40)
-    outcomes = []
+    results = []
     for budget in (budget_bytes, 10**9):
         rng = random.Random(seed)
         stream = Stream(options, MemoryIndex(bucket_cap=cap))
         stream.detector._verifier = Verifier(options, stream.store, stream.detector._sketcher, budget)
         texts = [a_text(rng) for _ in range(4)]
-        outcomes.append([])
+        results.append([])
         for first in range(0, 80, 20):
             sent = [edited(rng, rng.choice(texts)) if rng.random() < 0.6 else rng.choice(texts) for _ in range(20)]
             ids = [f"d{rng.randrange(60)}" for _ in sent]
             batch = {i: a_document(i, sent[at], first + at, time_ms=first + at) for at, i in enumerate(ids)}
-            outcomes[-1].append(stream.index(*batch.values()))
-        outcomes[-1].append((stream.store._copies, stream.store._pending_matches, stream.store._claims))
-    small, large = ([*map(_comparable, each)] for each in outcomes)
+            results[-1].append(stream.index(*batch.values()))
+        results[-1].append((stream.store._copies, stream.store._pending_matches, stream.store._claims))
+    small, large = ([*map(_comparable, each)] for each in results)
     assert small == large
 
 
@@ -388,8 +388,8 @@ def test_entries_of_candidates_are_held_in_chunks_of_the_budget():
     each = weight_bytes(store.get_entries([document_number("articles", "d0")]).values())
     stream.detector._verifier = Verifier(OPTIONS, store, stream.detector._sketcher, budget_bytes=4 * each)
     store.weights.clear()
-    outcome = stream.index(a_document("new", text, 99))
-    assert outcome.verified_count == 40
+    result = stream.index(a_document("new", text, 99))
+    assert result.verified_count == 40
     assert sum(store.weights) >= 40 * each * 0.9, "all were read"
     assert max(store.weights) <= 5 * each * 1.1
 
@@ -398,8 +398,8 @@ class TestClusters:
     def test_copies_of_copies_are_one_star_named_after_its_first_document(self):
         stream = Stream()
         text = a_text(random.Random(1))
-        outcome = stream.index(*(a_document(f"d{i}", text, i) for i in range(4)))
-        assert [d.cluster_id for d in outcome.detections] == ["d0", "d0", "d0"]
+        result = stream.index(*(a_document(f"d{i}", text, i) for i in range(4)))
+        assert [d.cluster_id for d in result.detections] == ["d0", "d0", "d0"]
         assert stream.index(a_document("later", text, 9)).detections[0].cluster_id == "d0"
 
     def test_a_chain_of_small_edits_does_not_become_one_cluster(self):
@@ -433,12 +433,12 @@ class TestClusters:
 def test_in_a_storm_every_exact_copy_is_reported_with_an_exact_copy(seed, cap, sizes, silent):
     rng = random.Random(seed)
     stream = Stream(store=MemoryIndex(bucket_cap=cap))
-    frame = a_text(rng, 30)
-    texts = [frame, *[edited(rng, frame) for _ in range(20)]]
+    boilerplate = a_text(rng, 30)
+    texts = [boilerplate, *[edited(rng, boilerplate) for _ in range(20)]]
     total = sum(sizes)
-    sent = [rng.choice(texts) if rng.random() < 0.9 else edited(rng, frame) for _ in range(total)]
-    first_loud = total // 2 if silent else 0
-    stream.fence(2, committed=first_loud)
+    sent = [rng.choice(texts) if rng.random() < 0.9 else edited(rng, boilerplate) for _ in range(total)]
+    first_emitting = total // 2 if silent else 0
+    stream.fence(2, committed=first_emitting)
     found: dict[str, bool] = {}
     offset = 0
     for size in sizes:
@@ -446,12 +446,12 @@ def test_in_a_storm_every_exact_copy_is_reported_with_an_exact_copy(seed, cap, s
         for detection in stream.index(*documents).detections:
             found[detection.document.id] = any(match.digest == detection.digest.hex() for match in detection.matches)
         offset += size
-    copies = {f"d{at}" for at, text in enumerate(sent) if text in sent[:at] and at >= first_loud}
+    copies = {f"d{at}" for at, text in enumerate(sent) if text in sent[:at] and at >= first_emitting}
     assert {document for document in copies if not found.get(document)} == set()
 
 
 class Interrupted(MemoryIndex):
-    """Before its call of a number somebody else does something."""
+    """Before one of its calls another daemon acts."""
 
     at: int | None = None
     calls = 0
@@ -468,9 +468,9 @@ class Interrupted(MemoryIndex):
 
 
 @pytest.mark.parametrize("changes_before", [False, True], ids=["deleted", "changed-and-deleted"])
-def test_a_document_that_is_deleted_while_others_enter_its_crowded_buckets_is_nowhere_afterwards(changes_before):
-    """Between any two calls of the store: what is left of it must be the marker alone."""
-    met = 0
+def test_a_document_deleted_while_others_are_inserted_in_its_buckets_near_capacity_is_in_no_bucket(changes_before):
+    """Between any two calls of the store: only the deletion marker remains."""
+    near_capacity = 0
     for at in itertools.count(1):
         store = Interrupted(bucket_cap=10)
         stream, other = Stream(store=store), Stream(store=store)
@@ -492,24 +492,24 @@ def test_a_document_that_is_deleted_while_others_enter_its_crowded_buckets_is_no
         copies = [members for members, _ in store._copies._entries.values()]
         assert [members for members in copies if number in members] == [], f"before call {at}"
         assert [members for members, _ in store._buckets._entries.values() if number in members] == []
-        met += any(len(members) > 4 for members in copies)
+        near_capacity += any(len(members) > 4 for members in copies)
     assert at > 5
-    assert met, "without the deletion in between it would be there"
+    assert near_capacity, "without the deletion in between the document would be in these buckets"
 
 
-def test_in_a_storm_a_document_is_compared_with_few_however_many_came_before():
+def test_in_a_storm_a_document_is_compared_with_few_of_any_number_of_earlier_ones():
     stream = Stream(store=MemoryIndex(bucket_cap=20))
-    outcome = stream.index(*[a_document(f"d{at}", TEXT, at) for at in range(400)])
-    by_id = {detection.document.id: len(detection.matches) for detection in outcome.detections}
+    result = stream.index(*[a_document(f"d{at}", TEXT, at) for at in range(400)])
+    by_id = {detection.document.id: len(detection.matches) for detection in result.detections}
     assert len(by_id) == 399
     assert all(by_id[f"d{at}"] == at for at in range(1, 20))
     assert all(1 <= by_id[f"d{at}"] <= STORM_CANDIDATES for at in range(20, 400))
-    assert outcome.full_buckets_count == 380 * OPTIONS.banding.bands
+    assert result.full_buckets_count == 380 * OPTIONS.banding.bands
 
 
-def test_what_a_storm_hides_is_counted_as_dropped_or_full():
+def test_candidates_hidden_by_a_storm_are_counted_as_dropped_or_full():
     stream = Stream(OPTIONS, MemoryIndex(bucket_cap=20))
     stream.index(*[a_document(f"d{at}", TEXT, at) for at in range(20)])
-    outcome = stream.index(a_document("x", TEXT, 20))
-    assert outcome.full_buckets_count == OPTIONS.banding.bands
-    assert outcome.verified_count <= STORM_CANDIDATES
+    result = stream.index(a_document("x", TEXT, 20))
+    assert result.full_buckets_count == OPTIONS.banding.bands
+    assert result.verified_count <= STORM_CANDIDATES

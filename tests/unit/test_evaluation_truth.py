@@ -39,7 +39,7 @@ def joined(sets, threshold):
     return dict(zip(found, pairs.similarities.tolist(), strict=True))
 
 
-#: Few elements, so that sets meet; large ones among them, so that nothing is taken for signed or small.
+#: Few elements, so that sets overlap; large ones among them, so that nothing is read as signed or small.
 ELEMENTS = st.one_of(st.integers(0, 12), st.integers(2**32 - 4, 2**32 - 1))
 THRESHOLDS = st.sampled_from([0.05, 0.3, 0.5, 2 / 3, 0.7, 0.75, 0.8, 0.9, 1.0])
 
@@ -85,7 +85,7 @@ def test_edited_texts_among_many_others_are_all_found():
         assert joined(sets, threshold) == expected
 
 
-def test_what_is_done_is_told_until_all_sets_are_done():
+def test_progress_is_reported_until_all_sets_are_done():
     told = []
     hashes, offsets = arrays_of([frozenset({1, 2}), frozenset({2, 3}), frozenset({1, 2}), frozenset()])
     list(join(hashes, offsets, 0.5, told.append))

@@ -56,7 +56,7 @@ def refusal(value, key=None, **options):
     return caught.value
 
 
-# --- Decoding what is right -----------------------------------------------------------------------
+# --- Decoding of valid values ---------------------------------------------------------------------
 
 
 def test_a_full_document_is_decoded():
@@ -110,7 +110,7 @@ def test_a_deletion_has_no_text(value):
     assert decode(value) == Document("a", "", AT, TIME_MS, "delete")
 
 
-def test_a_tombstone_deletes_what_its_key_names():
+def test_a_tombstone_deletes_the_document_of_its_key():
     assert decode(None, b"a") == Document("a", "", AT, TIME_MS, "delete")
 
 
@@ -119,7 +119,7 @@ def test_a_field_of_numbers_for_source_and_publication_is_kept_as_text():
     assert (document.source, document.published_at) == ("12", "1777618931")
 
 
-# --- Every odd input has one outcome --------------------------------------------------------------
+# --- Every odd input has one result ---------------------------------------------------------------
 
 ACCEPTED = {
     "empty text": (b'{"text":""}', ""),
@@ -169,7 +169,7 @@ REFUSED = {
     "gzip": (b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03", ErrorCode.NOT_UTF8),
     "schema registry framing": (b'\x00\x00\x00\x00\x07{"text":"a"}', ErrorCode.FOREIGN_FRAMING),
     "schema registry framing of Avro": (b"\x00\x00\x00\x01\x02\x06abc\xff", ErrorCode.FOREIGN_FRAMING),
-    "a zero byte, too short for a frame": (b"\x00\x00", ErrorCode.NOT_JSON),
+    "a zero byte, too short for framing": (b"\x00\x00", ErrorCode.NOT_JSON),
     "null": (b"null", ErrorCode.NOT_AN_OBJECT),
     "string": (b'"text"', ErrorCode.NOT_AN_OBJECT),
     "number": (b"42", ErrorCode.NOT_AN_OBJECT),
@@ -325,7 +325,7 @@ def test_any_bytes_become_a_document_or_a_message_error(value):
     try:
         document = decode(value)
     except MessageError as error:
-        assert error.code in set(ErrorCode)  # noqa: PT017  either outcome is right
+        assert error.code in set(ErrorCode)  # noqa: PT017  either result is right
     else:
         document.text.encode()
 
@@ -355,7 +355,7 @@ loose_documents = st.fixed_dictionaries(
 @example({"id": "\x7f", "text": ""}, True)
 @example({"op": "delete"}, True)
 @example({"id": "a\n", "text": ""}, True)
-def test_the_decoder_takes_exactly_what_the_schema_allows(fields, escaped):
+def test_the_decoder_accepts_exactly_the_values_that_the_schema_allows(fields, escaped):
     value = json.dumps(fields, ensure_ascii=escaped).encode("utf-8")
     try:
         decode(value, key=b"key")
@@ -371,7 +371,7 @@ short_texts = st.none() | st.text(st.characters(exclude_categories=("Cs",)), max
 
 @settings(max_examples=examples(100))
 @given(ids, st.text(st.characters(exclude_categories=("Cs",))), short_texts, short_texts, st.booleans())
-def test_decoding_returns_what_was_encoded(document_id, text, source, published_at, escaped):
+def test_decoding_is_the_inverse_of_encoding(document_id, text, source, published_at, escaped):
     fields = {"id": document_id, "text": text, "source": source, "published_at": published_at}
     document = decode(json.dumps(fields, ensure_ascii=escaped).encode())
     assert document == Document(document_id, text, AT, TIME_MS, "upsert", source, published_at)
@@ -380,7 +380,7 @@ def test_decoding_returns_what_was_encoded(document_id, text, source, published_
 @settings(max_examples=examples(100))
 @given(st.text(st.characters() | st.sampled_from("\\u\ud83d\ude00d8")))
 def test_halves_of_surrogate_pairs_are_replaced_and_nothing_else_changes(text):
-    # What JSON spells as two escapes is a whole pair for every reader.
+    # Two escapes of JSON are one whole pair for every reader.
     paired = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     expected = "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in paired)
     assert decode(json.dumps({"text": text}).encode()).text == expected
@@ -467,7 +467,7 @@ def test_an_alert_has_fields_in_a_fixed_order_and_these_bytes():
 
 @settings(max_examples=examples(100))
 @given(alerts, st.integers(1, 5))
-def test_an_alert_survives_its_encoding_whatever_the_parts(alert, max_matches):
+def test_an_alert_survives_its_encoding_in_any_number_of_parts(alert, max_matches):
     messages = encode_alert(alert, max_matches)
     parts = [decode_alert(message) for message in messages]
     assert sum((part.alert.matches for part in parts), ()) == in_order(alert.matches)
@@ -508,7 +508,9 @@ def test_no_message_is_longer_than_its_limit_even_with_the_longest_fields():
     worst = "\x00" * MAX_ID_BYTES
     alert = replace(ALERT, document_id=longest, published_at=worst, source=worst, cluster_id=longest, matches=found)
     messages = encode_alert(alert, max_matches=1_000, max_bytes=MIN_ALERT_BYTES)
-    assert max(map(len, messages)) <= MIN_ALERT_BYTES - MAX_ID_BYTES - 82  # key, and what kafka-python adds to a record
+    assert (
+        max(map(len, messages)) <= MIN_ALERT_BYTES - MAX_ID_BYTES - 82
+    )  # key, and the bytes that kafka-python adds to a record
     # No room is given away: the next match would not have fitted.
     assert min(map(len, messages[:-1])) > MIN_ALERT_BYTES - 4_000
     assert sum(len(decode_alert(message).alert.matches) for message in messages) == 300
@@ -544,7 +546,7 @@ def test_an_alert_of_a_later_version_with_more_fields_is_read():
         {"detected_at": "2026-05-01T07:02:11.612"},
     ],
 )
-def test_what_is_no_alert_is_refused(change):
+def test_a_message_that_is_no_alert_is_refused(change):
     message = json.loads(encode_alert(ALERT)[0]) | change
     with pytest.raises(DecodeError, match="no alert message of version 1"):
         decode_alert(json.dumps(message).encode())
@@ -602,7 +604,7 @@ def size_bytes(letter):
 RECORD = Record(AT, TIME_MS, b"key", b"\xff\x00value", (("trace", b"\x01\xff"), ("trace", b"2"), ("tenant", None)))
 
 
-def test_a_dead_letter_is_the_record_with_headers_that_say_why():
+def test_a_dead_letter_is_the_record_with_headers_of_the_reason():
     letter = made(RECORD)
     assert (letter.key, letter.value, letter.timestamp_ms) == (b"key", b"\xff\x00value", TIME_MS)
     assert foreign_headers(letter) == [("trace", b"\x01\xff"), ("trace", b"2"), ("tenant", b"")]
@@ -693,7 +695,7 @@ def test_a_senseless_count_of_attempts_starts_again(attempts):
     ids=str,
 )
 def test_a_producers_own_headers_of_our_names_are_not_believed(place):
-    """Believed, they would keep the record from being replayed: failed too often, or without its bytes."""
+    """Otherwise they would prevent the replay of the record: failed too often, or without its bytes."""
     facts = {"attempts": b"99", "unread": b"true", "truncated": b"true"} | place
     letter = made(structs.replace(RECORD, headers=tuple((PREFIX + name, value) for name, value in facts.items())))
     own = own_headers(letter)

@@ -17,7 +17,7 @@ batches = st.lists(hash_lists, min_size=1, max_size=8)
 
 
 def batch_of(documents):
-    """Concatenate lists of hashes, as `sign` takes them."""
+    """Concatenate lists of hashes, the arguments of `sign`."""
     offsets = np.zeros(len(documents) + 1, dtype=np.int64)
     np.cumsum([len(one) for one in documents], out=offsets[1:])
     return np.array(list(itertools.chain(*documents)), dtype=np.uint32), offsets
@@ -87,7 +87,7 @@ class TestSign:
     @pytest.mark.parametrize(
         "documents", [[[]], [[], []], [[], [7]], [[7], []], [[], [7], [], [], [9, 8], []]], ids=str
     )
-    def test_a_document_without_shingles_has_the_neutral_signature_wherever_it_stands(self, documents):
+    def test_a_document_without_shingles_has_the_neutral_signature_at_any_place(self, documents):
         assert sign(documents).tolist() == [signature_by_definition(one) for one in documents]
 
     def test_a_batch_without_documents_has_no_signatures(self):
@@ -146,7 +146,7 @@ class TestIncremental:
         assert np.array_equal(merge(merge(a, b), c), merge(a, merge(b, c)))
         assert np.array_equal(merge(a, a), a)
 
-    def test_an_update_leaves_its_argument_alone(self):
+    def test_an_update_does_not_change_its_argument(self):
         known = sign([[5, 6]])
         before = known.copy()
         FAMILY.update(known, *batch_of([[7, 8, 9]]))

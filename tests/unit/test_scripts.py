@@ -1,4 +1,4 @@
-"""What becomes of a text in each script: its tokens, spelt out, and that what cannot be seen does not hide a copy.
+"""Tokens of texts in each script, spelt out; invisible characters do not hide a copy.
 
 The texts were written for these tests. Characters that are easily mistaken for others are written as escapes.
 """
@@ -77,7 +77,7 @@ def test_all_scripts_in_one_batch_have_the_shingles_of_the_reference(unit):
         assert own == reference.shingle_hashes(text, unit=unit, size=3)
 
 
-#: What can be put between two characters of a word without being seen.
+#: Invisible characters between two characters of a word.
 UNSEEN = {
     "soft hyphen": "\u00ad",
     "zero width space": "\u200b",
@@ -111,7 +111,7 @@ COPIED = [
 
 
 @pytest.mark.parametrize("unseen", UNSEEN.values(), ids=UNSEEN)
-def test_what_cannot_be_seen_does_not_hide_a_copy(unseen):
+def test_an_invisible_character_does_not_hide_a_copy(unseen):
     for text in COPIED:
         hidden = unseen.join(text)
         for options in (ShingleOptions(), ShingleOptions(unit="char", size=5)):

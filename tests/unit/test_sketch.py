@@ -1,4 +1,4 @@
-"""Sketches: what is kept, exact and estimated similarity."""
+"""Sketches: their content, exact and estimated similarity."""
 
 import copy
 
@@ -99,7 +99,7 @@ class TestSketch:
         with pytest.raises(ValueError, match="2 shingles cannot hold 1"):
             Sketch(2, hashes=np.array([1], dtype=np.uint32))
 
-    def test_it_equals_what_holds_the_same(self):
+    def test_sketches_of_equal_content_are_equal(self):
         assert by_hashes(1, 2) == by_hashes(1, 2)
         assert by_hashes(1, 2) != by_hashes(1, 3)
         assert by_signature(2, 1, 2) != by_hashes(1, 2)

@@ -1,4 +1,4 @@
-"""Stop shingles: what is learnt from a sample, the file, and what becomes of documents whose frame is left out."""
+"""Stop shingles: learning from a sample, the file, and documents without their boilerplate."""
 
 from dataclasses import replace
 
@@ -19,12 +19,12 @@ from streamdedup.text.stop_shingles import (
 )
 
 OPTIONS = ShingleOptions(size=2)
-FRAME = "We use cookies to improve your visit. Accept all cookies or change your settings."
+BOILERPLATE = "We use cookies to improve your visit. Accept all cookies or change your settings."
 
 
 def stories(count):
-    """Texts of their own, each with the frame behind it."""
-    return [" ".join(f"w{story}x{word}" for word in range(12)) + ". " + FRAME for story in range(count)]
+    """Different texts, each followed by the boilerplate."""
+    return [" ".join(f"w{story}x{word}" for word in range(12)) + ". " + BOILERPLATE for story in range(count)]
 
 
 def hashes(text, options=OPTIONS):
@@ -36,30 +36,30 @@ def jaccard(one, other, options):
     return len(left & right) / len(left | right)
 
 
-def test_what_every_document_of_a_sample_ends_with_is_learnt_and_nothing_else():
+def test_the_common_end_of_all_documents_of_a_sample_is_learnt_and_nothing_else():
     found = learn_stop_shingles(stories(50), OPTIONS, 0.5)
-    assert found.hashes == hashes(FRAME)
+    assert found.hashes == hashes(BOILERPLATE)
     assert set(found.counts.values()) == {50}
     assert (found.documents, found.least_documents) == (50, 25)
 
 
-def test_texts_that_share_a_frame_only_have_nothing_in_common_without_it_and_copies_everything():
+def test_texts_that_share_boilerplate_alone_have_nothing_in_common_without_it_and_copies_everything():
     texts = stories(40)
     stops = learn_stop_shingles(texts, OPTIONS, 0.5)
     without = replace(OPTIONS, stop_shingles=stops.hashes)
     assert jaccard(texts[0], texts[1], OPTIONS) > 0.3
     assert jaccard(texts[0], texts[1], without) == 0
-    assert jaccard(texts[0], texts[0].removesuffix(FRAME), OPTIONS) < 0.6
-    assert jaccard(texts[0], texts[0].removesuffix(FRAME), without) > 0.9
+    assert jaccard(texts[0], texts[0].removesuffix(BOILERPLATE), OPTIONS) < 0.6
+    assert jaccard(texts[0], texts[0].removesuffix(BOILERPLATE), without) > 0.9
 
 
-def test_a_document_that_is_nothing_but_frame_is_compared_by_it():
-    without = replace(OPTIONS, stop_shingles=frozenset(hashes(FRAME)))
-    batch = Shingler(without).shingle([FRAME, "A text. " + FRAME, FRAME.upper(), ""])
+def test_a_document_of_boilerplate_alone_is_compared_by_it():
+    without = replace(OPTIONS, stop_shingles=frozenset(hashes(BOILERPLATE)))
+    batch = Shingler(without).shingle([BOILERPLATE, "A text. " + BOILERPLATE, BOILERPLATE.upper(), ""])
     assert batch.stop_only.tolist() == [True, False, True, False]
-    assert hashes(FRAME, without) == hashes(FRAME)
-    assert jaccard(FRAME, FRAME.upper(), without) == 1
-    assert jaccard(FRAME, "A text. " + FRAME, without) == 0
+    assert hashes(BOILERPLATE, without) == hashes(BOILERPLATE)
+    assert jaccard(BOILERPLATE, BOILERPLATE.upper(), without) == 1
+    assert jaccard(BOILERPLATE, "A text. " + BOILERPLATE, without) == 0
 
 
 def test_in_a_bag_every_occurrence_of_a_stop_shingle_is_left_out():
@@ -68,14 +68,14 @@ def test_in_a_bag_every_occurrence_of_a_stop_shingle_is_left_out():
     assert len(hashes("a a b b", options)) == 2
 
 
-def test_a_text_that_was_copied_often_is_no_frame():
+def test_a_text_that_was_copied_often_is_no_boilerplate():
     copied = ["the very same words in each of these"] * 90
     found = learn_stop_shingles([*copied, *stories(20)], OPTIONS, 0.2)
     assert found.documents == 21
-    assert found.hashes == hashes(FRAME)
+    assert found.hashes == hashes(BOILERPLATE)
 
 
-def test_a_small_sample_needs_three_documents_for_a_frame():
+def test_a_small_sample_needs_three_documents_for_boilerplate():
     assert not learn_stop_shingles(["a b c", "a b d"], OPTIONS, 0.01).counts
     assert learn_stop_shingles(["a b c", "a b d", "a b e"], OPTIONS, 0.01).hashes == hashes("a b")
 
@@ -96,7 +96,9 @@ DOCUMENTS = st.lists(st.sets(st.integers(0, 40), min_size=1), max_size=40)
 
 
 @given(DOCUMENTS, st.integers(1, 7), st.integers(3, 50), st.integers(0, 10))
-def test_with_little_memory_nothing_above_what_was_forgotten_is_missed_nor_counted_too_low(documents, size, most, more):
+def test_with_little_memory_no_shingle_above_the_forgotten_count_is_missed_or_counted_too_low(
+    documents, size, most, more
+):
     counter = Counter(most)
     arrays = [np.array(sorted(document), np.uint32) for document in documents]
     for first in range(0, len(arrays), size):
@@ -114,7 +116,7 @@ def test_with_little_memory_nothing_above_what_was_forgotten_is_missed_nor_count
 def test_a_share_that_is_too_small_for_the_memory_is_refused(monkeypatch):
     monkeypatch.setattr(stop_shingles, "MOST_COUNTED", 100)
     monkeypatch.setattr(stop_shingles, "_BATCH_DOCUMENTS", 2)
-    assert learn_stop_shingles(stories(60), OPTIONS, 0.5).hashes == hashes(FRAME)
+    assert learn_stop_shingles(stories(60), OPTIONS, 0.5).hashes == hashes(BOILERPLATE)
     with pytest.raises(ValueError, match="a greater share or a smaller sample"):
         learn_stop_shingles([" ".join(f"{n + m} x" for m in range(150)) for n in range(60)], OPTIONS, 0.01)
 
@@ -199,7 +201,7 @@ def test_a_file_that_is_wrong_is_refused_with_the_line(old, new, said):
         (replace(OPTIONS, bag=True, short_texts="skip"), []),
     ],
 )
-def test_what_makes_other_shingles_is_named(other, said):
+def test_an_option_that_makes_other_shingles_is_named(other, said):
     assert differences(parse_stop_shingles(GOOD), other) == said
 
 
@@ -208,7 +210,7 @@ def test_a_stop_list_makes_other_shingles():
     assert said.startswith("stop_words none, not ")
 
 
-def test_the_digest_is_that_of_the_shingles_whatever_their_order():
+def test_the_digest_does_not_depend_on_the_order_of_the_shingles():
     assert digest_of_hashes(frozenset()) == "none"
     assert digest_of_hashes(frozenset({3, 1, 2})) == digest_of_hashes(frozenset({2, 3, 1}))
     assert digest_of_hashes(frozenset({3, 1})) != digest_of_hashes(frozenset({3, 2}))

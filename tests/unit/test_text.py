@@ -25,8 +25,8 @@ _spec = importlib.util.spec_from_file_location("reference_shingles", Path(__file
 reference = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(reference)
 
-#: Characters at which table look-up and real normalisation could part: marks of several classes, parts of compositions,
-#: what folds to several characters, Hangul parts, solo scripts, what is removed, what is no character at all.
+#: Characters at which the table and `unicodedata` could differ: marks of several classes, parts of compositions,
+#: characters that fold to several, Hangul parts, solo scripts, invisible characters, code points without a character.
 TRICKY = (
     "eEoOiIaAnN19 .-\n\0\ud800\udc00"
     "\u0301\u0300\u0323\u0327\u0308\u0345\u0338\u034f\u0316\u20e3\u3099"
@@ -125,7 +125,7 @@ def test_ascii_texts_hash_the_same_when_they_take_the_general_way(text, unit):
     assert same.token_counts.tolist() == expected.token_counts.tolist()
 
 
-#: What may be something else than a separator, in any version of Unicode so far, and a sample of the rest.
+#: Code points that are no separator in some version of Unicode, and a sample of the rest.
 POINTS = [*range(0x33480), *range(0x33480, 0xE0000, 997), *range(0xE0000, 0xE0200), *range(0xE0200, 0x110000, 997)]
 POINTS.remove(ord("\n"))
 
@@ -139,15 +139,15 @@ def words_by_table(given_texts, *, fold_marks):
 
 
 @pytest.mark.parametrize("fold_marks", [False, pytest.param(True, marks=pytest.mark.long)])
-@pytest.mark.parametrize("frame", ["{}", pytest.param("a{}b", marks=pytest.mark.long), "e{}\u0301"])
-def test_each_code_point_in_context_folds_by_table_as_in_the_reference_and_only_once(frame, fold_marks):
+@pytest.mark.parametrize("context", ["{}", pytest.param("a{}b", marks=pytest.mark.long), "e{}\u0301"])
+def test_each_code_point_in_context_folds_by_table_as_in_the_reference_and_only_once(context, fold_marks):
     for first in range(0, len(POINTS), 4096):
-        framed = [frame.format(chr(point)) for point in POINTS[first : first + 4096]]
-        # A line feed stays what it is and keeps apart what it separates, so one call serves many texts.
-        folded = reference.fold("\n".join(framed), fold_marks=fold_marks).split("\n")
+        in_context = [context.format(chr(point)) for point in POINTS[first : first + 4096]]
+        # A line feed stays unchanged and nothing composes across it, so one call folds many texts.
+        folded = reference.fold("\n".join(in_context), fold_marks=fold_marks).split("\n")
         kept = ["".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in text) for text in folded]
         expected = [text.split() for text in kept]
-        assert words_by_table(framed, fold_marks=fold_marks) == expected
+        assert words_by_table(in_context, fold_marks=fold_marks) == expected
         assert words_by_table(kept, fold_marks=fold_marks) == expected
 
 
@@ -155,8 +155,8 @@ def test_each_code_point_in_context_folds_by_table_as_in_the_reference_and_only_
     "points", [pytest.param(range(0x110000), marks=pytest.mark.long), POINTS[::10]], ids=["every", "some"]
 )
 def test_folding_code_points_twice_changes_nothing(points):
-    frames = "\n".join(f"{chr(point)}\na{chr(point)}b" for point in points)
-    once = normalise(frames)
+    in_contexts = "\n".join(f"{chr(point)}\na{chr(point)}b" for point in points)
+    once = normalise(in_contexts)
     assert normalise(once) == once
 
 
@@ -235,7 +235,7 @@ def test_no_texts_and_empty_texts_have_no_shingles():
 
 
 @pytest.mark.parametrize("options", [{}, {"unit": "char", "size": 5}])
-def test_a_batch_longer_than_one_pass_keeps_the_order_of_its_documents(options):
+def test_a_batch_longer_than_one_chunk_keeps_the_order_of_its_documents(options):
     some = [f"{word} {i} is number {i} \u00e9" if i % 3 else f"plain {word} {i}" for i, word in enumerate(["x"] * 9000)]
     shingler = Shingler(ShingleOptions(**options))
     batch = shingler.shingle(some)
