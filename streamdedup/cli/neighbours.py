@@ -13,8 +13,10 @@ from streamdedup.cli.rendering.terminal import printable
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation.nearest import NearestDocuments
 from streamdedup.evaluation.truth import ShingleSets, shingle_sets
+from streamdedup.settings import Profile
 from streamdedup.settings.units import counted
-from streamdedup.text.shingles import ShingleOptions, Shingler
+from streamdedup.similarity.measures import MEASURES
+from streamdedup.text.shingles import Shingler
 
 
 @dataclass(frozen=True)
@@ -23,13 +25,13 @@ class NeighbourOptions(TextSettings, ShingleSettings, CorpusOptions):
 
 
 def find_neighbours(
-    collection: Collection, options: ShingleOptions, document_id: str, top: int, threshold: float
+    collection: Collection, profile: Profile, document_id: str, top: int, threshold: float
 ) -> NearestDocuments:
     """Compare one document with all others, in one reading of the files; no text is kept.
 
     Args:
         collection: The documents; the first of each id counts.
-        options: Kind of shingles.
+        profile: Profile with the shingles and the measure of similarity.
         document_id: The document.
         top: Most neighbours to return, at least 1.
         threshold: Least similarity.
@@ -37,14 +39,14 @@ def find_neighbours(
     Raises:
         CorpusError: No document has the id, or a file cannot be read.
     """
-    shingler = Shingler(options)
+    shingler = Shingler(profile.shingle_options())
     before: list[tuple[list[str], ShingleSets]] = []
     nearest: NearestDocuments | None = None
     for batch in batches(collection.first_versions(), BATCH_DOCUMENTS):
         others = [entry for entry in batch if entry.id != document_id]
         if len(others) < len(batch):
             target = shingle_sets(shingler, [entry.text for entry in batch if entry.id == document_id])
-            nearest = NearestDocuments(target.hashes, top, threshold)
+            nearest = NearestDocuments(target.hashes, top, threshold, MEASURES[profile.similarity])
         before.append(([entry.id for entry in others], shingle_sets(shingler, [entry.text for entry in others])))
         if nearest is not None:
             for ids, sets in before:
@@ -95,7 +97,7 @@ def neighbours(
     chosen = chosen_profile(options)
     collection = options.collection(chosen, "neighbours")
     with output_to(output) as target:
-        found = find_neighbours(collection, chosen.shingle_options(), document_id, top, threshold)
+        found = find_neighbours(collection, chosen, document_id, top, threshold)
         if as_json:
             shown = {
                 "id": document_id,

@@ -15,7 +15,8 @@ from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.position import Partition
 from streamdedup.settings import Profile
 from streamdedup.settings.units import format_duration
-from streamdedup.similarity.minhash import HashFamily, standard_error
+from streamdedup.similarity.measures import MEASURES
+from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.advice import Recommendation, recommend, warnings
 from streamdedup.tuning.boilerplate import find_boilerplate
@@ -286,10 +287,11 @@ class Tuning:
         row, study, _ = self._best
         layout, forecast = self._question.bucket_layout, self._forecast
         size = None if forecast is None else forecast.total(study, row, layout, limit)
+        measure, permutations = MEASURES[self._profile.similarity], self._profile.permutations
         return {
             "exact_limit": "none" if limit is None else limit,
             "exact_share": study.exact_share(limit),
-            "standard_error": 0.0 if limit is None else standard_error(row.threshold, self._profile.permutations),
+            "standard_error": 0.0 if limit is None else measure.standard_error(row.threshold, permutations),
             "bytes_per_document": None if size is None else size / self._workload.documents,
             "memory_bytes": size,
         }

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.evaluation.truth import ShingleSets
+from streamdedup.similarity.measures import Measure
 
 
 class Neighbour(NamedTuple):
@@ -23,6 +24,7 @@ class NearestDocuments:
         target: Shingles of the document, ascending.
         most: Documents to keep, at least 1.
         threshold: Least similarity; a neighbour shares at least one shingle in any case.
+        measure: Measure of similarity.
 
     Attributes:
         target: The same.
@@ -31,10 +33,11 @@ class NearestDocuments:
         compared_count: Documents so far.
     """
 
-    def __init__(self, target: NDArray[np.uint32], most: int, threshold: float) -> None:
+    def __init__(self, target: NDArray[np.uint32], most: int, threshold: float, measure: Measure) -> None:
         self.target = target
         self._most = most
         self._threshold = threshold
+        self._measure = measure
         self.nearest: list[Neighbour] = []
         self.near_count = 0
         self.compared_count = 0
@@ -43,7 +46,7 @@ class NearestDocuments:
         """Compare with a batch of other documents."""
         shared = np.append(0, np.cumsum(np.isin(sets.hashes, self.target)))[sets.offsets]
         common = np.diff(shared)
-        similarities = common / np.maximum(len(self.target) + sets.sizes - common, 1)
+        similarities = self._measure.exact(common, np.full_like(sets.sizes, len(self.target)), sets.sizes)
         near = np.flatnonzero((similarities >= self._threshold) & (common > 0))
         self.near_count += len(near)
         self.compared_count += len(ids)
