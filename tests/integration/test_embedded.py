@@ -1,4 +1,4 @@
-"""The servers that the demo and all other integration tests stand on."""
+"""The servers of the demo and of all other integration tests."""
 
 import contextlib
 import os
@@ -134,7 +134,7 @@ def test_the_end_of_the_thread_that_started_a_server_does_not_end_the_server(sta
         assert client.ping()
 
 
-def test_ports_are_taken_anew_when_somebody_else_was_faster(monkeypatch):
+def test_ports_are_chosen_again_when_another_process_was_faster(monkeypatch):
     with socket.socket() as squatter, contextlib.closing(make_redis(None)) as server:
         squatter.bind(("127.0.0.1", 0))
         squatter.listen()
@@ -267,7 +267,7 @@ def test_paused_redis_keeps_connections_and_answers_nothing_until_resumed(start_
         assert connection.recv(10) == b"+PONG\r\n"
 
 
-def test_redis_beyond_its_memory_refuses_writes_and_keeps_what_it_has(start_redis):
+def test_redis_beyond_its_memory_refuses_writes_and_keeps_its_data(start_redis):
     server = start_redis(max_memory_bytes=16_000_000)
     with redis.Redis.from_url(server.url) as client:
 
@@ -378,7 +378,7 @@ def test_three_brokers_do_without_one_of_them(start_kafka: Callable[..., KafkaSe
     server.wait_ready()
 
 
-def test_kafka_without_java_says_what_to_install(monkeypatch, tmp_path):
+def test_kafka_without_java_names_the_package_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingToolError, match="'java' was not found on the PATH: install Java 17"):
         KafkaServer(tmp_path, tmp_path)
@@ -424,7 +424,7 @@ def test_mock_broker_carries_records_between_members_of_a_group(mock_broker):
     assert sorted(values, key=int) == [b"%d" % number for number in range(100)]
 
 
-def test_mock_broker_forgets_what_is_older_than_the_last_five_megabytes_of_a_partition(mock_broker):
+def test_mock_broker_keeps_the_last_five_megabytes_of_a_partition(mock_broker):
     options = {"bootstrap_servers": mock_broker.bootstrap_servers, "api_version": MOCK_API_VERSION}
     partition = TopicPartition("documents", 0)
     with (

@@ -1,4 +1,4 @@
-"""The checks of Kafka on a real broker: topics set up wrong, and nothing that a check leaves behind."""
+"""The checks of Kafka on a real broker: wrong topic settings, and no change by a check."""
 
 import contextlib
 
@@ -29,7 +29,7 @@ def options(bootstrap, *topics, **changes):
 
 
 def checked(kafka, need, **changes):
-    """Return what is found about the topic of a need."""
+    """Return the findings about the topic of a need."""
     found = check_kafka(options(kafka, need.name, **changes), [need])
     return [finding for finding in found if finding.subject == f"topic {need.name}"]
 
@@ -64,14 +64,14 @@ def test_a_compacted_topic_is_refused_where_compaction_loses_something(kafka, ne
     assert fine.level is Level.OK
 
 
-def test_a_topic_that_forgets_too_early_is_warned_of_with_a_command_that_mends_it(kafka, new_topic):
+def test_a_topic_with_short_retention_is_a_warning_with_the_command_that_extends_it(kafka, new_topic):
     short = new_topic("input", retention_ms=str(7 * DAY_MS), retention_bytes="1000000")
     need = TopicNeed(name=short, operation="READ", kept_ms=31 * DAY_MS)
     (warned,) = checked(kafka, need)
     assert (warned.check, warned.level) == ("topic_retention", Level.WARNING)
     assert "for 7 days only and at most 1,000,000 bytes of a partition" in warned.text
     assert "31 days" in warned.text
-    # What the command says is what the broker takes.
+    # The broker accepts the values of the command.
     assert warned.command.startswith(f"kafka-configs.sh --bootstrap-server {kafka} --alter --entity-type topics ")
     changes = dict(pair.split("=") for pair in warned.command.rpartition(" ")[2].split(","))
     with contextlib.closing(servers.admin_client(kafka)) as admin:
@@ -102,13 +102,13 @@ def test_new_topics_are_kept_as_long_as_asked_unless_the_broker_keeps_them_longe
         ({"session_timeout_s": 3601.0}, "group", "group.max.session.timeout.ms"),
     ],
 )
-def test_times_beyond_what_the_broker_allows_are_told_with_its_limit(kafka, changes, check, named):
+def test_times_beyond_a_limit_of_the_broker_are_reported_with_the_limit(kafka, changes, check, named):
     found = {finding.check: finding for finding in check_kafka(options(kafka, **changes), [])}
     assert found[check].error is BrokerMisconfigured
     assert named in found[check].text
 
 
-def test_nobody_there_is_one_failure_that_waiting_may_cure():
+def test_an_absent_broker_is_one_temporary_failure():
     address = f"127.0.0.1:{free_ports()[0]}"
     (failed,) = check_kafka(options(address, connect_timeout_s=0.5), [TopicNeed(name="input", operation="READ")])
     assert failed.error is BrokerUnavailable

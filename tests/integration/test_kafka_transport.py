@@ -44,7 +44,7 @@ def own_kafka() -> Iterator[KafkaServer]:
 
 
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
-def test_nobody_at_the_address_is_said_in_time_and_leaves_nothing_behind(delivery):
+def test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind(delivery):
     # In a process of its own: pytest keeps log records, which keep exceptions, which keep sockets.
     address = f"127.0.0.1:{free_ports()[0]}"
     script = f"""
@@ -83,7 +83,7 @@ def test_a_source_and_a_sink_leave_no_thread_behind(kafka, new_topic):
     servers.wait_until(lambda: threading.active_count() <= before, what="the end of the client's threads")
 
 
-def test_publishing_to_a_topic_that_does_not_exist_names_it_and_says_what_to_do(kafka, new_topic):
+def test_publishing_to_a_topic_that_does_not_exist_names_the_topic_and_the_command(kafka, new_topic):
     source, sink = KafkaTransport(
         options(kafka, new_topic("input"), produce_timeout_s=1.0, connect_timeout_s=5.0)
     ).open()
@@ -93,7 +93,7 @@ def test_publishing_to_a_topic_that_does_not_exist_names_it_and_says_what_to_do(
             sink.publish([Message(missing, None, b"v")], Batch())
 
 
-def test_a_message_without_key_and_value_is_an_error_of_ours_and_not_hidden(kafka, new_topic):
+def test_a_message_without_key_and_value_is_a_programming_error_and_not_hidden(kafka, new_topic):
     source, sink = KafkaTransport(options(kafka, new_topic("input"))).open()
     with contextlib.closing(source), contextlib.closing(sink), pytest.raises(ValueError, match="key or value"):
         sink.publish([Message(new_topic("output"), None, None)], Batch())
@@ -146,11 +146,11 @@ def test_offsets_that_are_gone_stop_the_daemon_when_asked_to(kafka, new_topic):
         servers.wait_until(lambda: source.poll(POLL_S))
 
 
-def test_the_demos_broker_takes_what_is_sent_at_least_once():
+def test_the_broker_of_the_demo_accepts_at_least_once_delivery():
     with MockBroker({"input": 2, "output": 1}) as broker, contextlib.ExitStack() as stack:
 
         def opened(topic: str) -> tuple[Source, Sink]:
-            # A short session, because this broker lets whoever joins again wait for its end.
+            # A short session: at this broker a member that joins again waits for its end.
             quick = {"delivery": "at-least-once", "api_version": (2, 3), "session_timeout_s": 6.0}
             asked = options(broker.bootstrap_servers, topic, **quick)
             transport = KafkaTransport(asked)
@@ -250,15 +250,15 @@ def test_a_call_that_takes_too_long_is_left_behind_and_its_error_is_kept_otherwi
         (OSError("reset"), BrokerUnavailable, "reset"),
     ],
 )
-def test_an_error_is_what_the_loop_can_do_about_it(error, kind, words):
+def test_an_error_is_translated_by_the_reaction_of_the_loop(error, kind, words):
     ours = translated(error, "publish")
     assert type(ours) is kind
     assert words in str(ours)
 
 
 @contextlib.contextmanager
-def somebody_who_answers(reply: bytes) -> Iterator[str]:
-    """The address of a server that answers whatever it is asked with ``reply``, and hangs up."""
+def server_that_answers(reply: bytes) -> Iterator[str]:
+    """The address of a server that answers any request with ``reply``, and closes the connection."""
 
     class Answer(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -273,7 +273,7 @@ def somebody_who_answers(reply: bytes) -> Iterator[str]:
         thread.join()
 
 
-#: What servers say that are no Kafka without encryption: the alert "protocol version" of TLS 1.2, and HTTP.
+#: Answers of other servers: the alert "protocol version" of TLS 1.2, and HTTP.
 TLS_ALERT, HTTP = b"\x15\x03\x03\x00\x02\x02\x46", b"HTTP/1.1 400 Bad Request\r\n\r\n"
 LOGIN = {"sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "p"}
 
@@ -286,8 +286,8 @@ LOGIN = {"sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "p"}
         (b"", BrokerUnavailable, "wants TLS or a login does so: check kafka.security_protocol"),
     ],
 )
-def test_what_is_no_kafka_or_wants_tls_is_told_in_words(reply, kind, words):
-    with somebody_who_answers(reply) as address, pytest.raises(kind, match=words):
+def test_a_server_that_is_no_kafka_or_needs_tls_is_explained(reply, kind, words):
+    with server_that_answers(reply) as address, pytest.raises(kind, match=words):
         check_topics(options(address, connect_timeout_s=2.0))
 
 
@@ -303,13 +303,13 @@ def test_what_is_no_kafka_or_wants_tls_is_told_in_words(reply, kind, words):
         ({"bootstrap_servers": "127.0.0.1:1"}, BrokerUnavailable, "nobody listens there"),
     ],
 )
-def test_why_kafka_is_not_reached_is_told_in_words(kafka, changes, kind, words):
+def test_the_reason_of_a_failed_connection_is_explained(kafka, changes, kind, words):
     with pytest.raises(kind, match=words) as caught:
         check_topics(replace(options(kafka, connect_timeout_s=2.0), **changes))
     assert type(caught.value) is kind
 
 
-def test_tls_that_does_not_come_about_is_told_in_words(kafka):
+def test_a_failed_tls_handshake_is_explained(kafka):
     # In a process of its own: the client leaves the socket of a failed handshake to the garbage collector.
     script = f"""
         from streamdedup.errors import BrokerUnavailable

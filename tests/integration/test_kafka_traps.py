@@ -1,6 +1,6 @@
-"""The traps of the Kafka client that lose or double records: one test for our way around each.
+"""The traps of the Kafka client that lose or duplicate records: one test for the workaround of each.
 
-The numbers T1 to T15 are used in the names only; each test says what the trap is.
+The numbers T1 to T15 are used in the names only; each test describes the trap.
 """
 
 import contextlib
@@ -197,7 +197,7 @@ class TestT3T4MembershipIsTakenWithTheBatch:
     @pytest.mark.parametrize(
         ("generation", "state"), [(-1, MemberState.UNJOINED), (-1, MemberState.STABLE), (7, MemberState.REBALANCING)]
     )
-    def test_a_batch_without_membership_is_put_back(self, generation, state):
+    def test_a_batch_without_membership_is_rewound(self, generation, state):
         partition = TopicPartition("t", 0)
         record = SimpleNamespace(
             topic="t", partition=0, offset=5, timestamp=0, key=None, value=b"v", headers=[], leader_epoch=-1
@@ -218,7 +218,7 @@ class TestT3T4MembershipIsTakenWithTheBatch:
         assert not KafkaSource(consumer, options, RebalanceListener())._poll(0.0, None)
         assert sought == [(partition, 5)]
 
-    def test_a_batch_is_put_back_where_the_poll_fails_after_it_has_the_records(self, monkeypatch):
+    def test_a_batch_is_rewound_where_the_poll_fails_after_fetching_it(self, monkeypatch):
         sought: list[dict[Partition, int]] = []
         consumer = SimpleNamespace(
             _cluster=SimpleNamespace(topic_id=lambda _topic: None, add_listener=lambda _listener: None),
@@ -251,7 +251,7 @@ def test_t5_an_uncommitted_batch_comes_again_only_when_it_is_rewound(lab):
 
 
 class TestT6T10KafkaStopsAnswering:
-    """The client waits for ever in a commit, and nobody knows whether it took place."""
+    """The client waits for ever in a commit, whose outcome is unknown."""
 
     @pytest.fixture(autouse=True)
     def little_patience(self, monkeypatch):
@@ -424,7 +424,7 @@ class TestT8T9RecordsThatTheClientCannotParse:
         source, sink = lab.open()
         assert self.collect(source, sink, 2) == [2, b"after"]  # 0 is the aborted record, 1 its marker
 
-    def test_on_unreadable_halt_stops_and_says_where(self, lab):
+    def test_on_unreadable_halt_stops_and_names_the_position(self, lab):
         lab.produce(b"a")
         lab.produce(b"bad", headers=[self.BAD])
         source, sink = lab.open(on_unreadable="halt")
@@ -509,7 +509,7 @@ def test_the_private_parts_of_the_client_that_are_relied_on_exist():
     assert isinstance(SubscriptionState("earliest").assignment, dict)
 
 
-def test_of_two_processes_with_one_static_place_the_later_one_is_confirmed_and_the_other_told(lab):
+def test_of_two_processes_with_one_static_membership_only_the_later_is_confirmed(lab):
     lab.produce(b"a")
     old, _ = lab.open("old", group_instance_id="member", heartbeat_interval_s=1.9)
     assert values(next_batch(old)) == [b"a"]

@@ -61,7 +61,7 @@ def test_a_reader_from_the_beginning_reads_every_partition(kafka, new_topic):
     assert {record.position.topic for record in records} == set(topics)
 
 
-def test_a_reader_never_sees_what_was_aborted(kafka, new_topic):
+def test_a_reader_never_returns_aborted_records(kafka, new_topic):
     topic = new_topic()
     with contextlib.closing(
         KafkaProducer(bootstrap_servers=kafka, transactional_id=fresh_name("reader"), retry_backoff_ms=20)
@@ -88,7 +88,7 @@ class NotUtf8(str):
         return b"\xff"
 
 
-def test_a_reader_steps_past_what_the_client_cannot_parse(kafka, new_topic):
+def test_a_reader_steps_past_unreadable_records(kafka, new_topic):
     topic = new_topic()
     produce(kafka, topic, [b"first"])
     produce(kafka, topic, [b"bad"], headers=[(NotUtf8("name"), b"")])
@@ -175,7 +175,7 @@ def test_a_feeder_delivers_everything_once_and_in_order(kafka, new_topic):
     assert by_key == {b"%d" % key: list(range(key, 2000, 7)) for key in range(7)}
 
 
-def test_a_feeder_keeps_few_on_their_way(mock):
+def test_a_feeder_limits_unacknowledged_records(mock):
     _, options = mock
     with Feeder(options, max_in_flight_records=10, max_in_flight_bytes=1000) as feeder:
         for number in range(100):
@@ -183,14 +183,14 @@ def test_a_feeder_keeps_few_on_their_way(mock):
             assert number + 1 - feeder.delivered_count <= 4
 
 
-def test_a_feeder_says_which_topic_is_missing(kafka):
+def test_a_feeder_names_a_missing_topic(kafka):
     options = options_for(kafka, "nowhere", produce_timeout_s=1.0)
 
     with pytest.raises(BrokerMisconfigured, match="no such topic: nowhere"), Feeder(options) as feeder:
         feeder.send("nowhere", b"key", b"value")
 
 
-def test_a_feeder_says_that_a_record_is_too_large_for_the_topic(kafka, new_topic):
+def test_a_feeder_reports_a_record_that_is_too_large_for_the_topic(kafka, new_topic):
     topic = new_topic(max_message_bytes="1000")
 
     feeder = Feeder(options_for(kafka, topic, compression=None))
@@ -199,7 +199,7 @@ def test_a_feeder_says_that_a_record_is_too_large_for_the_topic(kafka, new_topic
         feeder.close()
 
 
-def test_a_feeder_whose_broker_has_gone_says_so_and_is_spent(mock):
+def test_a_feeder_without_broker_reports_it_and_is_unusable(mock):
     broker, _ = mock
     feeder = Feeder(options_for(broker.bootstrap_servers, "small", **_impatient()))
     feeder.send("small", b"key", b"value")

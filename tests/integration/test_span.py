@@ -37,7 +37,7 @@ def test_a_span_ends_where_the_topic_ended_when_it_was_made_and_can_be_read_agai
         assert sum(reader.ends.values()) == 1_200
 
 
-def test_a_span_begins_where_it_is_told_to(kafka, new_topic):
+def test_a_span_begins_at_the_given_offsets(kafka, new_topic):
     topic = new_topic(partitions=2)
     for partition in range(2):
         produce(kafka, topic, [b"%d:%d" % (partition, offset) for offset in range(5)], partition=partition)
@@ -49,7 +49,7 @@ def test_a_span_begins_where_it_is_told_to(kafka, new_topic):
         assert values(reader) == []
 
 
-def test_a_span_passes_what_was_aborted_also_at_its_end(kafka, new_topic):
+def test_a_span_passes_aborted_records_also_at_its_end(kafka, new_topic):
     topic = new_topic()
     with contextlib.closing(
         KafkaProducer(bootstrap_servers=kafka, transactional_id=fresh_name("span"), retry_backoff_ms=20)
@@ -76,7 +76,7 @@ def progress(kafka, topic, committed, now_ms=1_000_000):
     return {each.number: (one.is_read, one.time_ms) for each, one in found.items()}
 
 
-def test_how_far_a_group_has_read_is_told_by_the_times_of_records(kafka, new_topic):
+def test_the_progress_of_a_group_is_given_by_the_times_of_records(kafka, new_topic):
     topic = new_topic(partitions=4, message_timestamp_after_max_ms=str(2**62))
     for number, times in enumerate([(10, 20, 30), (40, 50), (60, 2**42, 70)]):
         for time_ms in times:
@@ -137,7 +137,7 @@ def test_without_a_broker_nothing_can_be_made(make):
         make(options_for("127.0.0.1:9", "articles", connect_timeout_s=0.5))
 
 
-def test_bookmarks_are_found_again_with_their_notes(kafka, new_topic, new_group):
+def test_offsets_are_read_back_with_their_metadata(kafka, new_topic, new_group):
     topic, group = new_topic(partitions=3), new_group()
     partitions = [Partition(topic, number) for number in range(3)]
 

@@ -31,7 +31,7 @@ def judged(settings, **need):
         ({"cleanup_policy": "compact,delete", "retention_ms": "1"}, Level.WARNING),
     ],
 )
-def test_retention_is_compared_with_what_is_needed(settings, level):
+def test_retention_is_compared_with_the_needed_time(settings, level):
     (found,) = judged(settings, kept_ms=31 * DAY_MS)
     assert found.level is level
 
@@ -61,7 +61,7 @@ def test_a_listener_with_a_login_needs_a_file_of_the_administrators():
     assert shlex.split(command)[-1] == "cleanup.policy=delete"
 
 
-def test_several_problems_are_told_and_settings_that_cannot_be_read():
+def test_several_problems_are_reported_and_settings_that_cannot_be_read():
     found = judged(
         {"cleanup_policy": "compact,delete", "max_message_bytes": "9", "retention_ms": "5"},
         message_bytes=10, compaction_loss="drops alerts", kept_ms=DAY_MS,
@@ -80,5 +80,5 @@ def test_several_problems_are_told_and_settings_that_cannot_be_read():
     ("duration_ms", "text"),
     [(31 * DAY_MS, "31 days"), (DAY_MS, "1 day"), (3_600_000, "1 hour"), (90_000, "90 seconds"), (7001, "7,001 ms")],
 )
-def test_a_duration_is_told_in_its_largest_whole_unit(duration_ms, text):
+def test_a_duration_is_written_in_its_largest_whole_unit(duration_ms, text):
     assert duration_text(duration_ms) == text

@@ -150,7 +150,7 @@ def test_a_batch_without_a_readable_header_is_an_error_and_not_stepped_past():
     assert ranges == []
 
 
-def test_the_class_of_an_error_is_told_once_whether_its_text_names_it_or_not():
+def test_the_class_of_an_error_is_named_once():
     assert described(UnsupportedCodecError("Unrecognized compression type: 6")).count("UnsupportedCodecError") == 1
     assert described(ValueError("no such thing")) == "ValueError: no such thing"
 
@@ -169,13 +169,13 @@ CODECS = {
     "zstd": (codec.zstd_encode, unzstd),
     "snappy": (codec.snappy_encode, unsnappy),
 }
-#: What it becomes, and what it is allowed to, in bytes.
+#: Decompressed size and limit, in bytes.
 BOMB_BYTES, LIMIT_BYTES = 100_000_000, 4_000_000
 
 
 @pytest.mark.parametrize("name", CODECS)
 @given(content=st.binary(max_size=300), times=st.sampled_from([1, 20_000]))
-def test_what_was_compressed_comes_back_up_to_the_limit_and_not_beyond(name, content, times):
+def test_content_is_decompressed_up_to_the_limit_and_not_beyond(name, content, times):
     compress, decompress = CODECS[name]
     content *= times
     assert decompress(compress(content), len(content)) == content
@@ -215,7 +215,7 @@ def test_snappy_is_measured_before_anything_is_decompressed(monkeypatch):
     assert unsnappy(block, 100) == block
     with pytest.raises(GrownTooLarge):
         unsnappy(block, 99)
-    bare = bytes([0x80, 0x80, 0x80, 0x80, 0x04, 0])  # says that it becomes a gigabyte
+    bare = bytes([0x80, 0x80, 0x80, 0x80, 0x04, 0])  # declares a length of a gigabyte
     with pytest.raises(GrownTooLarge):
         unsnappy(bare, 1 << 29)
     with pytest.raises(ValueError, match="negative"):

@@ -22,9 +22,9 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Consumer:
-    """A consumer as far as ``FreshPoll`` uses it: what each poll brings is said beforehand.
+    """A consumer as ``FreshPoll`` uses it, with the result of each poll given in advance.
 
-    A step is what a poll returns, an exception, or a function that changes the assignment and returns records.
+    A step is the result of a poll, an exception, or a function that changes the assignment and returns records.
     """
 
     def __init__(self, *steps: object, fetched: bool = True) -> None:
@@ -170,7 +170,7 @@ class Member:
             self._asked.clear()
 
     def refuse(self) -> None:
-        """Refuse what was asked, as an address at which nobody listens does."""
+        """Refuse all requests, as an address without a listener does."""
         for question in self._asked:
             question.failure(KafkaConnectionError("refused"))
         self._asked.clear()
@@ -194,7 +194,7 @@ def member(request) -> Member:
     return Member(request.param)
 
 
-def test_silence_is_noticed_within_ten_seconds_and_an_answer_ends_it(member):
+def test_silence_is_detected_within_ten_seconds_and_an_answer_ends_it(member):
     member.poll(30)
     member.alive = False
     assert 5 < member.silent_after() < 10
@@ -240,7 +240,7 @@ def test_a_rebalance_that_begins_in_silence_does_not_end_it():
         member.poll(POLL_S)
 
 
-def test_a_process_that_was_frozen_or_busy_hears_what_has_come_meanwhile(member):
+def test_a_process_that_was_frozen_or_busy_reads_the_answers_that_have_arrived(member):
     member.poll(5)
     member.alive = False
     member.poll(120, step_s=120)
@@ -290,7 +290,7 @@ def consumer_that_hears(error):
     return SimpleNamespace(_coordinator=SimpleNamespace(_handle_heartbeat_response=handle))
 
 
-def test_a_place_that_somebody_else_has_taken_is_noticed_with_the_next_heartbeat():
+def test_a_membership_taken_over_by_another_process_is_detected_with_the_next_heartbeat():
     consumer = consumer_that_hears(kafka_errors.FencedInstanceIdError(("g", "a")))
     watch = FencingWatch(consumer, STATIC_OPTIONS)
     watch.check()

@@ -47,7 +47,7 @@ def test_a_member_is_named_by_its_client_its_static_id_and_its_host():
 
 
 class Time:
-    """A clock that moves when somebody sleeps."""
+    """A clock that advances with each sleep."""
 
     now_s = 100.0
 

@@ -44,7 +44,7 @@ def limit(clock):
 
 
 def counted(logs) -> Counter[tuple[str, str | None]]:
-    """Return how many events the lines of a log stand for, by name and code."""
+    """Return the number of events that the lines of a log represent, by name and code."""
     events: Counter[tuple[str, str | None]] = Counter()
     for line in logs:
         if line["event"] == REPEATS_EVENT:

@@ -55,7 +55,7 @@ BASE = {
 CANARY = KEY_PASSWORD
 
 
-#: What messages say is allowed.
+#: Allowed values in messages.
 EXAMPLES = ', such as "500ms", "90s", "5m", "12h" or "30d"'
 URLS = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?db=DB"'
 SERVERS = 'servers as "host:port", as a list or with commas between them'
@@ -204,7 +204,7 @@ topics = "y"
     )
 
 
-def test_nothing_at_all_says_how_to_name_a_file():
+def test_without_settings_the_message_explains_how_to_name_a_file():
     with pytest.raises(SettingsError) as raised:
         Settings.load(None, {}, {})
     assert [line.partition(":")[0] for line in str(raised.value).splitlines()] == [
@@ -253,7 +253,7 @@ def test_nothing_at_all_says_how_to_name_a_file():
         ("profiles.a.text_fields", ["title", 'a"b'], "one or more names of fields without quotes"),
     ],
 )
-def test_a_wrong_value_is_answered_by_what_is_allowed(key, value, said):
+def test_a_wrong_value_is_reported_with_the_allowed_ones(key, value, said):
     base = {name: kept for name, kept in BASE.items() if not name.startswith(f"{key}.")}
     if said is None:
         assert Settings.load(None, {**base, key: value}, {}) is not None
@@ -313,7 +313,7 @@ def test_an_item_that_came_from_a_variable_is_named_by_it():
         ({"redis.timeout": "soon", "service.watchdog": "1h"}, set()),
     ],
 )
-def test_contradictions_are_told_beside_values_that_are_wrong_by_themselves(overrides, keys):
+def test_contradictions_are_reported_together_with_wrong_values(overrides, keys):
     base = {key: value for key, value in BASE.items() if not any(key.startswith(f"{name}.") for name in overrides)}
     with pytest.raises(SettingsError) as raised:
         Settings.load(None, {**base, **overrides}, {})
@@ -443,7 +443,7 @@ def test_a_file_that_cannot_be_read_is_one_mistake(tmp_path):
     assert mistakes(path=binary) == [f"{binary}: is not UTF-8 at byte 20"]
 
 
-def test_of_a_file_that_cannot_be_read_nothing_is_said_to_be_missing_but_what_is_wrong_elsewhere_is(tmp_path):
+def test_after_an_unreadable_file_no_key_is_missing_and_other_mistakes_are_reported(tmp_path):
     missing = tmp_path / "missing.toml"
     with pytest.raises(SettingsError) as raised:
         Settings.load(missing, {}, environ={"STREAMDEDUP_KAFKA__BATCH_RECORDS": "none"})
@@ -527,7 +527,7 @@ def test_a_section_built_in_code_does_not_read_secret_files():
         )
 
 
-def test_the_clients_get_what_they_need_for_tls_and_login(tmp_path):
+def test_the_clients_get_the_options_for_tls_and_login(tmp_path):
     files = {
         "ssl_ca_file": str(TLS / "certificate.pem"),
         "ssl_cert_file": str(TLS / "certificate.pem"),
@@ -599,7 +599,7 @@ def test_files_that_tls_cannot_use_are_found_before_any_connection(section, file
         ({"ssl_cert_file": TLS / "certificate.pem", "ssl_key_file": "/proc/self/mem"}, "ssl_key_file"),
     ],
 )
-def test_a_file_of_tls_that_cannot_be_read_is_told_from_one_with_something_else_in_it(files, key):
+def test_an_unreadable_tls_file_is_distinguished_from_one_with_wrong_content(files, key):
     given = {f"redis.{name}": str(file) for name, file in files.items()}
     assert mistakes({"redis.url": "rediss://db"} | given) == [
         f"redis.{key}: cannot be read (Input/output error): /proc/self/mem"
@@ -826,7 +826,7 @@ def test_no_limit_is_none():
         {"shingle_unit": "char"},
     ],
 )
-def test_whatever_changes_what_is_stored_changes_the_fingerprint(changed):
+def test_every_key_that_changes_stored_data_changes_the_fingerprint(changed):
     given_banding = {"bands": 16, "rows": 6}
     assert (
         profile(**given_banding, shingle_size=3).fingerprint()
@@ -834,7 +834,7 @@ def test_whatever_changes_what_is_stored_changes_the_fingerprint(changed):
     )
 
 
-def test_what_only_selects_does_not_change_the_fingerprint():
+def test_keys_that_only_select_do_not_change_the_fingerprint():
     given_banding = {"bands": 16, "rows": 6}
     other = {
         "threshold": 0.9,
@@ -848,7 +848,7 @@ def test_what_only_selects_does_not_change_the_fingerprint():
     assert profile(**given_banding).fingerprint() == profile(**given_banding, **other).fingerprint()
 
 
-def test_a_fingerprint_is_json_and_says_what_is_only_warned_of():
+def test_a_fingerprint_is_json_and_contains_the_unicode_version():
     fingerprint = profile().fingerprint()
     assert json.loads(json.dumps(fingerprint)) == fingerprint
     assert set(fingerprint) > ADVISORY_PARAMETERS
@@ -915,7 +915,7 @@ def test_no_other_text_is_a_duration(text):
         {"kafka.max_message_bytes": 70_001, "kafka.group_instance_id": "i", "profiles.a.stop_words": "english"},
     ],
 )
-def test_what_is_shown_reads_back_as_the_same_settings(tmp_path, overrides):
+def test_shown_settings_read_back_as_the_same_settings(tmp_path, overrides):
     loaded = load({"kafka.instance_id": "one", **overrides})
     again = Settings.load(write(tmp_path, show(loaded)), {}, {})
     assert again == loaded
@@ -942,7 +942,7 @@ def test_what_is_shown_reads_back_as_the_same_settings(tmp_path, overrides):
         },
     )
 )
-def test_what_is_shown_of_any_settings_reads_back_as_the_same(overrides):
+def test_any_shown_settings_read_back_as_the_same(overrides):
     loaded = load({"kafka.instance_id": "one", **overrides})
     with TemporaryDirectory() as folder:
         again = Settings.load(write(Path(folder), show(loaded)), {}, {})
@@ -950,7 +950,7 @@ def test_what_is_shown_of_any_settings_reads_back_as_the_same(overrides):
     assert show(again) == show(loaded)
 
 
-def test_what_is_shown_names_the_same_files_from_any_folder(tmp_path, monkeypatch):
+def test_shown_settings_name_the_same_files_from_any_folder(tmp_path, monkeypatch):
     (tmp_path / "settings").mkdir()
     (tmp_path / "elsewhere").mkdir()
     files = {"stop words.txt": "the\n", "user.pw": "secret\n", "redis.url": "rediss://localhost:6379/0\n"}
@@ -1042,7 +1042,7 @@ def test_any_variable_is_accepted_or_answered_by_its_name(values):
     assert [line for line in lines if not line.startswith((*given_names, "kafka.", "redis.", "profiles.a"))] == []
 
 
-def test_a_mistake_stays_on_one_line_whatever_is_in_it(tmp_path):
+def test_a_mistake_stays_on_one_line_with_any_content(tmp_path):
     path = write(tmp_path, SMALLEST + 'stop_words = "a\\nb\\u0000"\n"x\\ny" = 1\n')
     with pytest.raises(SettingsError) as raised:
         Settings.load(path, {"redis.password_file": "c\nd\0", "kafka.ssl_ca_file": "\0"}, {})

@@ -54,7 +54,7 @@ class TestAccepted:
         assert "ssl" not in redis.security()
 
     @pytest.mark.parametrize("form", [{}, SENTINEL, CLUSTER | {"redis.tls": True, "redis.ssl_check_hostname": False}])
-    def test_what_is_shown_is_read_back_as_the_same(self, form, tmp_path):
+    def test_shown_settings_are_read_back_as_the_same(self, form, tmp_path):
         loaded = load(form)
         path = tmp_path / "shown.toml"
         path.write_text(show(loaded), encoding="utf-8")
