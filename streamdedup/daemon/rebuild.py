@@ -264,7 +264,7 @@ class _Rebuild:
         self._pipeline = target.pipeline
         self._target = target
         self._history = history
-        self._committed = {each: mark for each, mark in committed.items() if each.topic in target.topics}
+        self._committed = {each: offset for each, offset in committed.items() if each.topic in target.topics}
         self._generation = generation
         self._tick = tick
         self._progress = progress
@@ -275,8 +275,8 @@ class _Rebuild:
         self._staging.extend_lease()
         # 3. Take over and replay.
         fences = {
-            partition: self._staging.take_over(partition, self._generation, mark.offset)
-            for partition, mark in self._committed.items()
+            partition: self._staging.take_over(partition, self._generation, committed.offset)
+            for partition, committed in self._committed.items()
         }
         count = 0
         if fences:
@@ -287,7 +287,7 @@ class _Rebuild:
             self._seed(duplicates_topic, window, held)
             # 5. Announce and complete.
             self._staging.restore_attempts(
-                {each: announced_attempt(mark) for each, mark in self._committed.items()}, held
+                {each: announced_attempt(committed) for each, committed in self._committed.items()}, held
             )
         self._check_connections()
         self._staging.complete(self._pipeline.fingerprint)
@@ -302,7 +302,7 @@ class _Rebuild:
     def _window(self, now_ms: int) -> RebuildWindow:
         if self._target.kept_ms is None:
             return RebuildWindow({}, None)
-        offsets = {partition: mark.offset for partition, mark in self._committed.items()}
+        offsets = {partition: committed.offset for partition, committed in self._committed.items()}
         progress = self._history.progress(self._target.topics, offsets, now_ms)
         return rebuild_window(progress, self._target.kept_ms, now_ms)
 
@@ -325,7 +325,7 @@ class _Rebuild:
 
     def _replay(self, fences: Mapping[Partition, Fence], window: RebuildWindow) -> int:
         processor = BatchProcessor(dict.fromkeys(self._target.topics, self._pipeline), _untimed, self._tick)
-        ends = {partition: mark.offset for partition, mark in self._committed.items()}
+        ends = {partition: committed.offset for partition, committed in self._committed.items()}
         count = 0
         for batch in self._batches(self._target.topics, window.inputs, ends):
             processor.index(processor.prepare(batch), fences)

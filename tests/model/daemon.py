@@ -166,7 +166,7 @@ class Daemon:
             yield from staging.announce(own, [fence])
         for partition, end in enumerate(committed):
             for offset in range(end):
-                self._index.keep_staging(name)
+                self._index.extend_lease(name)
                 record = (Position(partition, offset, topic), self._kafka.log[partition][offset])
                 yield from detector.index([record], fences)
         if self._rules.claims_seeded:
@@ -174,7 +174,7 @@ class Daemon:
             yield from staging.claim_pairs([Ask(pair, Position(-1, -1)) for pair in published], list(fences.values()))
         for partition, attempt_id in enumerate(attempt_ids):
             if self._rules.announced:
-                yield from staging.settle_announced(own, attempt_id, fences[partition])
+                yield from staging.restore_attempt(own, attempt_id, fences[partition])
         staging.check_connection()
         self._index.complete_staging(name)
         self._index.trace_event(f"  {name} has rebuilt")

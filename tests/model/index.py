@@ -255,7 +255,7 @@ class Index:
         self.exists = not self._rules.whole_before_use
         return True
 
-    def keep_staging(self, name: str) -> None:
+    def extend_lease(self, name: str) -> None:
         """Extend the reservation of the rebuild (``hold_staging.lua``).
 
         Raises:
@@ -267,7 +267,7 @@ class Index:
 
     def complete_staging(self, name: str) -> None:
         """Make the staging index the index."""
-        self.keep_staging(name)
+        self.extend_lease(name)
         self.builder = None
         self.exists = True
 
@@ -414,7 +414,7 @@ class Index:
         for partition, _ in known:
             slot.announced[partition] = max(slot.announced.get(partition, NO_ATTEMPT), attempt_id)
 
-    def settle_announced(self, slot: Slot, partition: int, staging: AttemptId, attempt_id: AttemptId | None) -> None:
+    def restore_attempt(self, slot: Slot, partition: int, staging: AttemptId, attempt_id: AttemptId | None) -> None:
         """Replace the announcement of a staging index by the committed one."""
         if slot.announced.get(partition) != staging:
             raise IndexLost

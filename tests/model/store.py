@@ -262,12 +262,12 @@ class Store:
         for slot in range(SLOTS):
             yield from self._call(slot, fences, self._index.announce, known, attempt_id)
 
-    def settle_announced(
+    def restore_attempt(
         self, staging: AttemptId, attempt_id: AttemptId | None, fence: Fence
     ) -> Generator[Step, None, None]:
         """Announce the committed attempt in a staging index."""
         for slot in range(SLOTS):
-            yield from self._call(slot, (fence,), self._index.settle_announced, fence.partition, staging, attempt_id)
+            yield from self._call(slot, (fence,), self._index.restore_attempt, fence.partition, staging, attempt_id)
 
     def finish(self, committed: Mapping[int, int], fences: Fences) -> Generator[Step, None, None]:
         for partition, end in committed.items():
