@@ -20,6 +20,7 @@ CLEAN = (
     "__init__.py",
     "__main__.py",
     "corpora",
+    "daemon",
     "detection",
     "embedded",
     "errors.py",

@@ -184,8 +184,8 @@ class Loop:
         self._ownership.committed(batch.ends(), attempt_id)
         self._reader.committed(batch)
         self._backlog_expiry.committed(result)
-        # 6. Raise the marks.
-        self._ownership.raise_marks(batch.ends(), fences, result.detected)
+        # 6. Raise the high-water marks.
+        self._ownership.finish(batch.ends(), fences, result.detected)
         self._publisher.committed(batch, publication)
         self._statistics.committed(result, publication)
 

@@ -244,7 +244,7 @@ class PartitionOwnership:
                 self._fences[partition] = replace(self._fences[partition], attempt_id=attempt_id)
                 self._ends[partition] = end
 
-    def raise_marks(
+    def finish(
         self, ends: Mapping[Partition, int], fences: Mapping[Partition, Fence], detected: Mapping[str, DetectionResult]
     ) -> None:
         """Raise the high-water marks of a committed batch, and remove its pending matches.

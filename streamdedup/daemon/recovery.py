@@ -56,8 +56,8 @@ class Recovery:
         self._opened: set[str] = set()
         #: Connections to each index that were opened by the time of the last check.
         self._connections: tuple[int, ...] | None = None
-        #: Whether a write has met a lost index since the last check.
-        self._loss_met = False
+        #: Whether a write has detected a lost index since the last check.
+        self._loss_found = False
 
     def open(self) -> None:
         """Open the existing indexes that are not open yet.
@@ -76,7 +76,7 @@ class Recovery:
         if opening is None:
             return
         self._opened.add(name)
-        if opening.created and self._loss_met:
+        if opening.created and self._loss_found:
             # Nothing may be committed for the current topics, so no offset shows the loss.
             self._on_lost(name, True)
         log.info("index_open", profile=name, created=opening.created)
@@ -126,7 +126,7 @@ class Recovery:
         losses = self._ownership.losses(source)
         if losses:
             self._recover(losses, source, generation)
-            self._loss_met = False
+            self._loss_found = False
             return True
         if source.assigned() and self._rebuilder is not None:
             # Another daemon may have completed a rebuild that this daemon has begun.
@@ -136,7 +136,7 @@ class Recovery:
                     self._on_lost(name, False)
         for name in {self._by_topic[partition.topic].name for partition in source.assigned()} - self._opened:
             self._open(name, create=True)
-        self._loss_met = False
+        self._loss_found = False
         return False
 
     def _connections_now(self) -> tuple[int, ...]:
@@ -204,7 +204,7 @@ class Recovery:
             rebuilder.abandon()
 
     def index_lost(self, error: IndexLost) -> None:
-        """Record a loss that a write has met; the next check recovers from it.
+        """Record a loss that a write has detected; the next check recovers from it.
 
         Raises:
             IndexLost: The policy is ``fail``.
@@ -212,5 +212,5 @@ class Recovery:
         if self._policy == "fail":
             raise IndexLost(f"{error}. {_ADVICE}") from error
         log.warning("index_lost", reason=str(error))
-        self._loss_met = True
+        self._loss_found = True
         self._opened.clear()
