@@ -1,7 +1,6 @@
-"""The parts of the commands that compare the documents of files; their options are in ``cli.options``.
+"""Profile, documents and temporary index of the commands that compare the documents of files.
 
-The profile, the documents in the order of the files, and a temporary index: in memory, or in a namespace of its own in
-Redis.
+The options of these commands are in ``cli.options``.
 """
 
 import secrets
@@ -68,7 +67,7 @@ class Collection:
         format: Format of the files.
         id_field: Column of the id, if given.
         text_fields: Columns of the text, if given.
-        skip_unreadable: Leave out lines that are no documents; the first are named, and all counted at the end.
+        skip_unreadable: Leave out malformed lines; the first are reported, and all counted at the end.
         command: Name of the command, for its messages.
     """
 
@@ -84,7 +83,7 @@ class Collection:
         """Yield the documents, with a progress bar on standard error; other lines are reported there.
 
         Raises:
-            CorpusError: A file cannot be read; or a line is no document, and unreadable ones are not to be skipped.
+            CorpusError: A file cannot be read, or a line is malformed and ``skip_unreadable`` is not set.
         """
         columns = Columns(self.id_field, tuple(self.text_fields or ()), tables_only=False)
         bad_lines = BadLines()

@@ -90,7 +90,7 @@ def neighbours(
     """Find the documents of files that are nearest to one of them.
 
     Every document is compared, exactly. Writes a line for each neighbour, the most similar first: id, similarity,
-    separated by a tab. How many there are is said on standard error.
+    separated by a tab. A summary goes to standard error.
 
     Example:  streamdedup neighbours articles.jsonl.gz --id wire-902 --top 5
     """

@@ -102,8 +102,28 @@ def warnings(
         exact_limit: Distinct shingles up to which a document is stored as a set.
         bucket_cap: Most members of a bucket.
     """
+    yield from _text_warnings(study, boilerplate, exact_limit)
+    if row.recall.edited.total < LEAST_PAIRS:
+        yield (
+            f"the sample has {row.recall.edited.total} pairs of different texts from {row.threshold:g} on: too few to "
+            f"measure recall by; theory decides"
+        )
+    largest = study.buckets(row.banding).largest
+    if bucket_cap is not None and largest >= bucket_cap:
+        yield (
+            f"{largest:,} documents of the sample share one bucket, which takes {bucket_cap} (bucket_cap): "
+            f"of such pairs the most are missed, though never all of an exact copy's"
+        )
+    if documents_kept > _FAR * study.documents_count:
+        yield (
+            f"the forecast goes from {study.documents_count:,} documents to {documents_kept:,.0f}: of what grows with "
+            f"the index it says the order of magnitude; take a larger sample"
+        )
+
+
+def _text_warnings(study: Study, boilerplate: Sequence[Boilerplate], exact_limit: int | None) -> Iterator[str]:
     documents = max(study.documents_count, 1)
-    tokens, options = study.sets.token_counts, row.options
+    tokens, options = study.sets.token_counts, study.options
     empty = np.count_nonzero(tokens == 0) / documents
     if empty >= _EMPTY_SHARE:
         yield f"{empty:.1%} of the documents have no word: they are skipped"
@@ -120,20 +140,4 @@ def warnings(
         yield (
             f"{estimated:.0%} of the documents have more than {exact_limit} shingles and are compared by estimate; the "
             f"recall here is that of the candidates"
-        )
-    if row.recall.edited.total < LEAST_PAIRS:
-        yield (
-            f"the sample has {row.recall.edited.total} pairs of different texts from {row.threshold:g} on: too few to "
-            f"measure recall by; theory decides"
-        )
-    largest = study.buckets(row.banding).largest
-    if bucket_cap is not None and largest >= bucket_cap:
-        yield (
-            f"{largest:,} documents of the sample share one bucket, which takes {bucket_cap} (bucket_cap): "
-            f"of such pairs the most are missed, though never all of an exact copy's"
-        )
-    if documents_kept > _FAR * study.documents_count:
-        yield (
-            f"the forecast goes from {study.documents_count:,} documents to {documents_kept:,.0f}: of what grows with "
-            f"the index it says the order of magnitude; take a larger sample"
         )

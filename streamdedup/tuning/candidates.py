@@ -49,7 +49,7 @@ def growth(pairs: NDArray[np.float64], documents: int, share: float) -> Growth:
     Args:
         pairs: Pair count of a sample; infinite where the pairs are too many to list.
         documents: Documents of the sample.
-        share: Share of the collection in the sample, above 0, at most 1: the share of neighbours in time it has kept.
+        share: Share of the collection, and so of the neighbours in time, that is in the sample; above 0, at most 1.
     """
     everywhere, across = pairs.tolist()
     if not documents or everywhere == np.inf:
@@ -141,7 +141,7 @@ def candidate_counts(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np
         sets: The sets.
 
     Returns:
-        float64 (bands + 1, 2); infinite from the number of bands on that has more than ``MOST_CANDIDATES``.
+        float64 (bands + 1, 2); infinite where there are more than ``MOST_CANDIDATES``.
     """
     room = MOST_CANDIDATES
     codes: list[NDArray[np.int64]] = []

@@ -45,7 +45,7 @@ class Recall(NamedTuple):
 
     Attributes:
         pairs: Pairs of documents from the threshold on, equal sets included.
-        edited: Found pairs of different sets; each counts once, however many documents have its sets.
+        edited: Found pairs of different sets; a pair of sets counts once for all of its documents.
         measured: Share of ``pairs`` that is found; None without pairs.
         expected: The same by theory: the mean of P(s) over ``pairs``.
     """

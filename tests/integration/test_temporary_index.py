@@ -23,7 +23,7 @@ def printed(capsys):
     return run
 
 
-def test_scan_finds_in_redis_what_it_finds_in_memory_and_leaves_nothing(printed, redis_url, redis_client):
+def test_scan_finds_the_same_in_redis_as_in_memory_and_leaves_nothing(printed, redis_url, redis_client):
     redis_client.set("somebody's", "key")
     in_memory = printed("scan", SAMPLE, "--skip-unreadable")
     assert printed("scan", SAMPLE, "--skip-unreadable", "--redis", redis_url) == in_memory

@@ -193,7 +193,7 @@ class TestRuns:
 
 
 class TestTables:
-    def test_numbers_stand_at_the_right_on_the_screen(self):
+    def test_numbers_are_aligned_right_on_the_screen(self):
         assert TABLE.text() == "one core  documents/s\nours           12,000\ntheirs            900"
 
     def test_a_table_on_a_page_is_markdown(self):
@@ -215,7 +215,7 @@ class TestPage:
         assert written == self.PAGE.replace("old\n", f"\n{TABLE.markdown()}\n")
         assert page.render(written, {"speed": result}.__getitem__) == written
 
-    def test_what_was_measured_on_is_named(self, result):
+    def test_the_machine_is_named(self, result):
         written = page.render(self.PAGE.replace("rates", "setting"), {"speed": result}.__getitem__)
         assert "- documents: 3\n" in written
         assert f"{result['machine']['cores']} cores" in written
@@ -273,7 +273,7 @@ class TestQuality:
         ]
         assert tables["daemon"].rows == []
 
-    def test_what_higher_limits_bring_is_set_side_by_side(self, tmp_path, monkeypatch):
+    def test_higher_limits_are_compared_side_by_side(self, tmp_path, monkeypatch):
         monkeypatch.setattr(quality_tables, "ENOUGH_PAIRS", 1)
         texts = [" ".join(f"word{number}" for number in range(start, 800)) for start in (0, 1)]
         lines = "".join(json.dumps({"id": str(at), "text": text}) + "\n" for at, text in enumerate(texts))

@@ -78,7 +78,7 @@ def test_bands_of_similarity_add_up_to_the_whole():
     assert all(a.high <= b.low for a, b in itertools.pairwise(scores.bands))
 
 
-def test_a_pair_without_a_shared_band_is_told_from_others():
+def test_a_pair_without_a_shared_band_has_this_reason():
     options = replace(OPTIONS, banding=Banding(1, 40))
     scores, _ = evaluated([words(*range(40)), words(*range(8, 48)), words(*range(40))], options)
     assert scores.missed == {Miss.NO_SHARED_BAND: 2}
@@ -87,20 +87,20 @@ def test_a_pair_without_a_shared_band_is_told_from_others():
     assert scores.examples[0].similarity == 32 / 48
 
 
-def test_texts_with_too_few_words_are_told():
+def test_texts_with_too_few_words_have_this_reason():
     scores, findings = evaluated([words(1, 2), words(1, 2)], replace(OPTIONS, min_words=3))
     assert scores.missed == {Miss.SKIPPED: 1}
     assert findings.skipped_counts == {"too_few_words": 2}
 
 
-def test_pairs_outside_the_window_are_told():
+def test_pairs_outside_the_window_have_this_reason():
     text = words(*range(20))
     scores, _ = evaluated([text, text, text], replace(OPTIONS, window_ms=1000), times_ms=[0, 900, 1800])
     assert scores.missed == {Miss.OUTSIDE_WINDOW: 1}
     assert scores.recall == Rate(2, 3)
 
 
-def test_a_full_bucket_is_told():
+def test_a_full_bucket_is_the_reason():
     texts = [words(*range(20), 100 + at) for at in range(30)]
     scores, findings = evaluated(texts, bucket_cap=5)
     assert set(scores.missed) == {Miss.FULL_BUCKET}
@@ -108,7 +108,7 @@ def test_a_full_bucket_is_told():
     assert findings.full_bucket.any()
 
 
-def test_too_many_candidates_are_told():
+def test_too_many_candidates_are_the_reason():
     texts = [words(*range(20), 100 + at) for at in range(30)]
     scores, findings = evaluated(texts, replace(OPTIONS, max_candidates=3))
     assert set(scores.missed) == {Miss.CANDIDATE_CAP}

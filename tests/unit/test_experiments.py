@@ -69,7 +69,7 @@ class TestSource:
         st.lists(st.sets(st.integers(0, 2**32 - 1), min_size=1, max_size=9), min_size=1, max_size=5),
         st.integers(2, 3_000_000_000),
     )
-    def test_a_signature_is_what_whole_numbers_without_limit_give(self, sets, distinct):
+    def test_a_signature_is_that_of_integers_without_overflow(self, sets, distinct):
         family = source.draw_family(2, distinct, 7)
         offsets = np.cumsum([0, *map(len, sets)])
         hashes = np.array([value for one in sets for value in one], np.int64)
@@ -148,7 +148,7 @@ class TestEdits:
             ("spaces left out", 1.0, FERRY.replace(" ", "")),
         ],
     )
-    def test_what_an_edit_does_can_be_seen(self, name, strength, copy):
+    def test_an_edit_changes_the_text_visibly(self, name, strength, copy):
         assert EDITS[name].apply(FERRY, strength, TOOLS) == copy
 
     def test_a_quotation_has_the_quoted_part_between_as_many_words_of_others(self):
@@ -165,7 +165,7 @@ class TestEdits:
 
     @pytest.mark.parametrize("name", ["unseen characters behind letters", "full-width letters"])
     @pytest.mark.parametrize("kind", ["articles", "reviews"])
-    def test_what_cannot_be_seen_hides_no_copy(self, kind, name):
+    def test_invisible_characters_hide_no_copy(self, kind, name):
         copy = EDITS[name].apply(FERRY, 1.0, TOOLS)
         verdicts = Judge(kind).judge([FERRY], [copy])
         assert copy != FERRY
@@ -185,7 +185,7 @@ class TestEdits:
         assert glyphs.fold_mixed("p\u0435ace") == "peace"
 
     @pytest.mark.parametrize("pattern", spinning.PATTERNS.values(), ids=list(spinning.PATTERNS))
-    def test_a_spun_text_is_one_of_those_that_the_template_allows(self, pattern):
+    def test_a_spun_text_is_one_of_those_that_the_pattern_allows(self, pattern):
         fixed = spinning.spin(pattern, 0, random.Random(1))
         spun = spinning.spin(pattern, 1, random.Random(1))
         assert fixed != spun
@@ -328,7 +328,7 @@ class TestRun:
         written = page.render(before, {"worked": tables}.__getitem__)
         assert written == before.replace("old\n", f"\n{findings['worked'].tables['examples'].markdown()}\n")
 
-    def test_what_is_absent_is_named_and_the_others_run(self, tmp_path, capsys):
+    def test_absent_sets_are_named_and_the_other_experiments_run(self, tmp_path, capsys):
         assert command.run(["reuters", "worked"], Scale(tmp_path / "nowhere"), tmp_path) == 1
         said = capsys.readouterr()
         assert "reuters21578 is not in" in said.err

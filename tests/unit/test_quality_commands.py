@@ -46,7 +46,7 @@ def corpus(tmp_path):
 # evaluate
 
 
-def test_what_is_found_is_measured_against_all_pairs(run, corpus):
+def test_the_findings_are_scored_against_all_pairs(run, corpus):
     code, out, _ = run("evaluate", corpus, "--threshold", "0.6", "--json")
     assert code == 0
     result = json.loads(out)
@@ -111,7 +111,7 @@ def test_of_documents_with_one_id_the_first_counts(run, tmp_path):
     assert json.loads(out)["recall"]["of"] == 1
 
 
-def test_nothing_to_evaluate_is_said_without_figures(run, tmp_path):
+def test_nothing_to_evaluate_is_reported_without_numbers(run, tmp_path):
     (tmp_path / "empty.jsonl").write_text("")
     code, out, _ = run("evaluate", tmp_path / "empty.jsonl")
     assert code == 0
@@ -164,7 +164,7 @@ def test_the_nearest_come_first(run, corpus):
 
 
 @pytest.mark.parametrize("document", ["a", "f"])
-def test_it_makes_no_difference_where_the_document_stands(run, tmp_path, document):
+def test_the_position_of_the_document_makes_no_difference(run, tmp_path, document):
     expected = None
     for order in (sorted(TEXTS), sorted(TEXTS, reverse=True)):
         corpus = written(tmp_path / "texts.jsonl", [(name, TEXTS[name]) for name in order])
@@ -189,7 +189,7 @@ def test_it_makes_no_difference_where_the_document_stands(run, tmp_path, documen
         (["--id", "a", "--short-texts", "skip", "--size", "40"], 0, "a: none, because its text has no shingle"),
     ],
 )
-def test_how_many_there_are_is_said_plainly(run, corpus, arguments, lines, said):
+def test_the_number_of_neighbours_is_reported(run, corpus, arguments, lines, said):
     code, out, err = run("neighbours", corpus, *arguments)
     assert code == 0
     assert len(out.splitlines()) == lines

@@ -114,7 +114,7 @@ class TestCandidates:
             capped = fill_buckets(keys[:, :bands], study.distinct, 2)
             assert sorted(capped.members) == sorted(min(count, 2) for count in buckets.values())
 
-    def test_too_many_candidates_are_said_to_be_without_end(self, monkeypatch):
+    def test_too_many_candidates_are_counted_as_infinite(self, monkeypatch):
         monkeypatch.setattr("streamdedup.tuning.candidates.MOST_CANDIDATES", 10)
         study = Study(WORDS, made_texts(300), FAMILY, floor=0.5)
         assert math.isinf(study.candidates(Banding(8, 1))[8, 0])
@@ -183,13 +183,13 @@ class TestRows:
 
 
 class TestBoilerplate:
-    def test_a_frame_is_found_as_a_whole_and_its_contents_are_not(self):
+    def test_boilerplate_is_found_as_a_whole_without_the_texts_around_it(self):
         chance = random.Random(2)
-        frame = "for immediate release the company announced today that"
-        texts = [f"{frame} {' '.join(f'x{chance.randrange(9_999)}' for _ in range(20))}" for _ in range(40)]
+        notice = "for immediate release the company announced today that"
+        texts = [f"{notice} {' '.join(f'x{chance.randrange(9_999)}' for _ in range(20))}" for _ in range(40)]
         texts += made_texts(60)
         found = find_boilerplate(texts, 3)
-        assert " ".join(found[0].words) == frame
+        assert " ".join(found[0].words) == notice
         assert found[0].documents == 40
         assert found[0].share == 0.4
 

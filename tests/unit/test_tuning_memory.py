@@ -49,7 +49,7 @@ def bytes_of(entries: float, content_bytes: float, contents: Contents) -> float:
 
 
 class CountingStore(MemoryIndex):
-    """An index that counts what is inserted."""
+    """An index that counts insertions."""
 
     def __init__(self, bands: int) -> None:
         super().__init__()
@@ -141,14 +141,14 @@ class TestMeasurement:
         assert forecast.total(study, row, "sets", None, filled_with=documents) == pytest.approx(truth, rel=0.01)
         assert max(server.sizes) <= SMALL
 
-    def test_what_every_band_has_at_least_does_not_grow_with_the_index(self, study):
+    def test_the_fixed_memory_of_a_band_does_not_grow_with_the_index(self, study):
         workload = workload_of(1_000_000.0)
         row = row_of(study, workload)
         costs = measurement(MadeUpServer(), row.banding).costs(study, workload, row, "packed")
         assert costs.fixed[1] == pytest.approx(PAGES, rel=0.01)
         assert costs.each[2:].tolist() == [MEMBER, CLAIM]
 
-    def test_entries_of_other_forms_differ_by_what_they_store(self):
+    def test_entries_of_other_forms_differ_by_their_content(self):
         server = MadeUpServer()
         signature, words, plain = EntryForm(WORDS, 0), EntryForm(PAIRS_OF_WORDS, None), EntryForm(WORDS, None)
         told: list[int] = []
@@ -196,7 +196,7 @@ class TestForecast:
         assert contents.members == 90 * row.banding.bands
         assert contents.buckets == sum(len(np.unique(keys[documents, band])) for band in range(row.banding.bands))
 
-    def test_a_document_met_half_of_an_index_that_was_filled_once(self, study):
+    def test_a_document_was_compared_with_half_of_an_index_that_was_filled_once(self, study):
         workload = workload_of(80.0)
         row = row_of(study, workload)
         row = row._replace(candidates=row.candidates._replace(matches=Growth(near=0.0, per_document=0.1)))

@@ -34,13 +34,13 @@ def test_later_passes_have_ids_of_their_own():
     assert later.key == b"a#3"
 
 
-def test_what_is_changed_goes_under_the_names_of_the_profile_and_keeps_its_operation():
+def test_changed_documents_use_the_field_names_of_the_profile_and_keep_their_operation():
     names = Decoder(id_field="nr", text_fields=("title", "body"), op_field="do")
     document = decoded(Variation().of(Entry("a", "more", "f", 1, b"{}", op="append"), 2), names)
     assert (document.id, document.text, document.op) == ("a#2", "more", "append")
 
 
-def test_what_is_no_document_is_sent_as_it_stands_in_every_pass():
+def test_lines_that_are_no_documents_are_sent_unchanged_in_every_pass():
     bad = Entry("f:1", "", "f", 1, b"[1]", problem="no object", code="not_an_object")
     assert Variation(0.5).of(bad, 4) is bad
 
