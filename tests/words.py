@@ -2,12 +2,14 @@
 
     python -m tests.words
 
-prints for each folder of the package the number of retired words in identifiers and docstrings, and the frequency of
-"what / whatever / whoever", "stands / stood" and pronouns per 10,000 words of docstrings.
+prints for each folder of the package how many names have a retired word, how many docstrings and comments a retired
+phrase, and per 10,000 words of docstrings "what / whatever / whoever", "stands / stood" and pronouns.
 """
 
 import ast
+import io
 import re
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,7 +96,7 @@ PARTS_OF = {
 #: Names given by Python and libraries, and names that users rely on.
 GIVEN = frozenset({"__enter__", "at_work"})
 
-#: Retired in docstrings of code: the constructions, not the single words, which a docstring may need.
+#: Retired in docstrings and comments: the constructions, not the single words, which a docstring may need.
 DOCSTRINGS = (
     r"whoever|whatever",
     r"what (is|are|was|were)",
@@ -102,7 +104,7 @@ DOCSTRINGS = (
     r"(come|comes|came|coming) to",
     r"his|him|he|ours",
     r"shelf|shelves|eras?|portions?|coroner|holdings|outbox|intake|loud|crowded",
-    r"enters?|entered|meets?|met|withdrawn?|partners?",
+    r"enters|entered|enter (a|the|its|each)|meets?|met|withdrawn?|partners?",
 )
 PRONOUNS = r"he|him|his|who|whom|it|its|they|them|their|we|us|our|ours|one|that|this|those|these|which"
 
@@ -163,7 +165,7 @@ def names_of(path: Path) -> Iterator[str]:
 
 def parts_of(name: str) -> list[str]:
     """Split an identifier into its words, in lower case."""
-    return [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)]
+    return [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name.replace("high_water_mark", ""))]
 
 
 def class_names() -> Counter[str]:
@@ -199,12 +201,23 @@ def docstrings_of(path: Path) -> list[str]:
     return [_CODE.sub(" ", text) for node in nodes if (text := ast.get_docstring(node))]
 
 
+def comments_of(path: Path) -> list[str]:
+    """Return the comments of a module or script, one for each line."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".lua":
+        comments = re.findall(r"--(.*)", text)
+    else:
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        comments = [token.string for token in tokens if token.type == tokenize.COMMENT]
+    return [_CODE.sub(" ", comment) for comment in comments]
+
+
 def in_docstrings(folder: str) -> list[str]:
-    """Return a line for each retired construction in the docstrings of a folder."""
+    """Return a line for each retired construction in the docstrings and comments of a folder."""
     return [
         f"{path.relative_to(ROOT)}: {word!r} in {' '.join(text.split())[:90]!r}"
         for path in sources(folder)
-        for text in docstrings_of(path)
+        for text in [*docstrings_of(path), *comments_of(path)]
         for pattern in DOCSTRINGS
         for _, word in found(text, pattern)
     ]

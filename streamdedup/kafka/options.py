@@ -161,7 +161,7 @@ class KafkaOptions:
             # Also for input without transactions: only a read_committed consumer that takes over a partition waits for
             # the transaction in which the previous owner commits offsets.
             "isolation_level": "read_committed",
-            # The default, latest, would lose what was written before the group existed.
+            # The default, latest, would lose records written before the group existed.
             "auto_offset_reset": "earliest" if self.on_out_of_range == "earliest" else "none",
             "allow_auto_create_topics": False,
             "partition_assignment_strategy": [CooperativeStickyAssignor],
