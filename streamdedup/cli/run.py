@@ -38,8 +38,6 @@ from streamdedup.settings import Settings
 from streamdedup.testing.crash_points import Steps
 from streamdedup.wire import ErrorCode, Op
 
-#: Between two attempts to reach a server at the start, in seconds.
-_RETRY_S = 1.0
 #: Number of objects created and not freed after which Python searches for reference cycles. At its default, 700, Python
 #: searches many times in each batch, visits all fetched records, and finds nothing.
 _COLLECT_AFTER_OBJECTS = 20_000
@@ -162,19 +160,16 @@ def _await_servers(settings: Settings, store: Servers, stop: StopSignals, pulse:
         "the store": lambda: _warn_of_store(_ticking(redis_findings(settings, store), pulse)),
         "Kafka": lambda: _warn_of_kafka(_ticking(kafka_findings(settings), pulse)),
     }
-    for what, check in checks.items():
-        loop.readiness.wait_for(what)
-        waiting = False
+    for awaited, check in checks.items():
+        loop.readiness.wait_for(awaited)
         while not stop.stopping:
             pulse.tick()
             try:
                 check()
             except (StoreUnavailable, BrokerUnavailable) as error:
-                if not waiting:
-                    log.warning("waiting", what=what, reason=str(error))
-                waiting = True
-                stop.wait(_RETRY_S)
+                stop.wait(loop.readiness.retry_delay_s(awaited, error))
             else:
+                loop.readiness.attempt_succeeded()
                 break
 
 
