@@ -101,7 +101,7 @@ def reused_producer(_on_point: OnPoint) -> None:
             self._spent = None
             with contextlib.suppress(*CLIENT_ERRORS):
                 self._producer.abort_transaction()
-            # The loop puts a batch back for this, and keeps its clients.
+            # For this error the loop rewinds the batch and keeps its clients.
             raise StoreUnavailable(f"aborted: {error}") from error
 
     producer.TransactionalSink.publish = publish_or_abort

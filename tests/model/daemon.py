@@ -221,7 +221,7 @@ class Daemon:
     def _reads_ahead(self, batch: Batch) -> Generator[Step, None, bool]:
         """Read the next batch ahead, at random; tell whether the current batch is still valid.
 
-        A poll may join a later generation. Then both batches are put back.
+        A poll may join a later generation. Then both batches are undone.
         """
         if self._ahead_rng is None or self._ahead_rng.random() < _NOT_AHEAD:
             return True
@@ -295,7 +295,7 @@ class Daemon:
         for partition in partitions:
             limit = slowest if self._rules.slowest_awaited else times.get(partition, 0)
             fence = self._fences[partition]
-            # The other document of a pair may be one window later, and is met for one more window.
+            # The other document of a pair may be one window later, and matches for one more window.
             claims = yield from self._store.get_listed_claims(partition, limit - 2 * self._window, _EVICTED_AT_ONCE)
             if claims and self._rules.claims_evicted:
                 yield from self._store.drop_listed_claims(partition, claims, fence)

@@ -319,9 +319,9 @@ class Index:
         return slot.announced.get(partition, NO_ATTEMPT)
 
     def raise_mark(self, slot: Slot, partition: int, committed: int, topic: int) -> int:
-        """Raise the mark to the committed offset, delete the pending matches below it, and return the mark.
+        """Raise the high-water mark to the committed offset, delete pending matches below it, and return it.
 
-        The mark of an earlier incarnation of the topic is forgotten, and so are its pending_matches.
+        The high-water mark and pending matches of an earlier incarnation of the topic are deleted.
 
         Raises:
             BatchRefused: The topic was deleted and created again since the caller has heard of it.
@@ -340,7 +340,7 @@ class Index:
         return slot.marks[partition]
 
     def finish(self, slot: Slot, partition: int, committed: int) -> None:
-        """Raise the mark to the committed offset, and delete the pending matches below it."""
+        """Raise the high-water mark to the committed offset, and delete pending matches below it."""
         slot.marks[partition] = max(slot.marks.get(partition, 0), committed)
         self._purge(slot, partition, committed)
 

@@ -12,7 +12,7 @@ class Rules:
 
     Attributes:
         record_first: The index entry of a document is inserted before the document is inserted into any bucket.
-            Otherwise another document meets a number without an entry, and both miss the pair.
+            Otherwise another document finds a number without an entry, and both miss the pair.
         add_before_read: A document is added to a bucket and reads the bucket in one step. Otherwise two documents that
             arrive together do not see each other.
         position_order: An entry is replaced only by a later position. Otherwise a replay restores an old version.
@@ -59,7 +59,7 @@ class Rules:
         claims_cover_replays: A claim lives for two lifetimes: one for both entries, and one for the longest replay.
             Otherwise a position that is processed again late finds the claim expired, and a document that is replaced
             and returns soon repeats its pairs.
-        claims_followed: A renewed document also extends its claims with documents that it meets without a match, for
+        claims_followed: A renewed document also extends its claims with candidates that are no matches, for
             example outside the window. Otherwise the claim of two existing documents expires while their record times
             are apart, and the pair is published again when the times are close again.
         claims_outlive_deletion: A deletion keeps the claims until they expire. Otherwise the other side of a published

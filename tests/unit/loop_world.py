@@ -376,7 +376,7 @@ class World:
             self.active.pop()
 
     def restart(self, daemon: Daemon) -> Daemon:
-        """Put a new daemon of the same name in the place of another."""
+        """Replace a daemon by a new one of the same name."""
         fresh = Daemon(self, daemon.name)
         self.everyone.append(fresh)
         self.daemons[self.daemons.index(daemon)] = fresh
@@ -502,10 +502,10 @@ class State:
 
 
 def states_of(records: Sequence[Sent]) -> tuple[list[State], dict[str, State | None], Counter[str]]:
-    """Follow all documents: every state that one was ever in, the last of each (None: deleted), and its lives."""
+    """Return every state of every document, its last state (None: deleted), and its number of incarnations."""
     every: list[State] = []
     last: dict[str, State | None] = {}
-    lives: Counter[str] = Counter()
+    incarnations: Counter[str] = Counter()
     for sent in records:
         if sent.code is not None:
             continue
@@ -520,22 +520,22 @@ def states_of(records: Sequence[Sent]) -> tuple[list[State], dict[str, State | N
             state = State(sent.id, digest.hex(), before.version, f"{before.text}\n{sent.text}")
         else:
             state = State(sent.id, digest.hex(), digest.hex(), sent.text)
-            lives[sent.id] += before is None
+            incarnations[sent.id] += before is None
         last[sent.id] = state
         every.append(state)
-    return every, last, lives
+    return every, last, incarnations
 
 
 def histories(records: Sequence[Sent]) -> tuple[dict[Version, Version], Counter[str]]:
     """Return the version of each state, and how often each document was inserted again."""
-    every, _, lives = states_of(records)
-    return {(state.id, state.digest): (state.id, state.version) for state in every}, lives
+    every, _, incarnations = states_of(records)
+    return {(state.id, state.digest): (state.id, state.version) for state in every}, incarnations
 
 
 def pairs_to_expect(records: Sequence[Sent]) -> tuple[set[VersionPair], set[VersionPair]]:
     """Return the pairs of versions that must be alerted, and the pairs of states that may be.
 
-    Those of the last states must: whichever of the two came to its last state later has met the other in its.
+    Pairs of last states must be alerted: the later of the two records is compared with the last state of the other.
     """
     every, last, _ = states_of(records)
     states = list(dict.fromkeys(state for state in every if state.text.strip()))

@@ -1,4 +1,4 @@
-"""The verdict on a run: what is lost, doubled or invented is told from the topics alone."""
+"""The verdict on a run: lost, doubled and invented pairs are found from the topics alone."""
 
 import json
 from hashlib import blake2b
@@ -108,7 +108,7 @@ def tombstone(offset, identity):
 
 #: The first half of a text, and the rest.
 HALF, REST = ONE.rpartition(" zeta")[0], "zeta eta theta iota kappa"
-#: Under the digest of what the two come to.
+#: With the digest of the whole text.
 WHOLE_DIGEST = blake2b(content_digest(HALF) + content_digest(REST), digest_size=16).hexdigest()
 
 

@@ -10,8 +10,8 @@ from streamdedup.daemon.health import Readiness
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.settings import Settings
 
-#: Builds the profiles of a daemon, warms up, and takes first documents of many scripts through prepare. Prints what was
-#: built or imported only then.
+#: Builds the pipelines of a daemon, warms up, and prepares first documents of many scripts. Prints the tables and
+#: modules that were built or imported only then.
 FIRST_DOCUMENTS = """
 import sys
 from streamdedup.cli import run  # all that the daemon has imported

@@ -113,7 +113,7 @@ def test_an_answer_tells_nothing_of_the_software_underneath(server):
 
 def test_it_listens_on_the_configured_address_only(server):
     assert server._server.server_address == (LOOPBACK, server.port)
-    # Every address of 127.0.0.0/8 is ours: what listens on all interfaces answers here too.
+    # Every address of 127.0.0.0/8 is local: a server on all interfaces answers here too.
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.2", server.port), timeout=PATIENCE_S)
 

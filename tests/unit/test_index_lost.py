@@ -30,7 +30,7 @@ def snapshot(world: World) -> dict:
 
 
 def go_back(world: World, kept: dict) -> None:
-    """Put a backup back."""
+    """Restore a backup."""
     world.index.__dict__.update(copy.deepcopy(kept) | {"connections": world.index.connections + 1})
 
 

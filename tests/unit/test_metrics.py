@@ -108,7 +108,7 @@ def test_the_age_of_the_last_step_is_read_when_it_is_asked_for():
     assert [metrics.registry.get_sample_value("streamdedup_loop_age_seconds") for _ in range(2)] == [1.5, 2.5]
 
 
-# Figures
+# Counts
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ PATIENCE_S = 180.0
 
 
 def run_script(body: str) -> subprocess.CompletedProcess[str]:
-    """Run ``body`` in a process of its own; signals to itself stand in for an operator's."""
+    """Run ``body`` in a process of its own; its signals to itself replace those of an operator."""
     script = "import os, signal, sys, threading, time\nfrom streamdedup.daemon.shutdown import *\n" + textwrap.dedent(
         body
     )
