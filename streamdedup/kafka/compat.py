@@ -176,11 +176,11 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
 
     Args:
         consumer: The consumer of the client.
-        max_offsets: Most offsets in one range; the rest of a record batch follows as further ranges.
+        max_offsets: Most unreadable offsets until the returned list is emptied; later polls return the others.
 
     Returns:
         A list to which each range is also appended, so that a caller searches the records of a poll for ranges only
-        when there are any.
+        when there are any. The caller empties the list before each poll.
     """
     found: list[UnreadableRange] = []
     consumer._fetcher.PartitionRecords = partial(_PartitionRecords, found, max_offsets)
@@ -227,22 +227,23 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
             missing = codec_missing(error, where)
             if missing is not None:
                 raise missing from error
-            if self.next_fetch_offset > self.fetch_offset:
+            room = self._max_offsets - sum(each.last + 1 - each.offset for each in self._found)
+            if self.next_fetch_offset > self.fetch_offset or room <= 0:
                 return []  # the next fetch begins at the unreadable record
-            return [self._range(error)]
+            return [self._range(error, room)]
         return records
 
     def _at(self) -> int:
         return int(max(self.next_fetch_offset, self.fetch_offset))
 
-    def _range(self, error: Exception) -> UnreadableRange:
+    def _range(self, error: Exception, max_offsets: int) -> UnreadableRange:
         """Return the unreadable range at the beginning of the fetch, and set the position behind it."""
         batch = self._batches.current
         if batch is None or batch.magic < 2 or batch.last_offset < self._at():
             # Formats before Kafka 0.11 have no header with the last offset, and the header itself may be damaged.
             raise KafkaError(f"a record batch without a readable header: {described(error)}") from error
         first = max(self._at(), batch.base_offset)
-        last = min(batch.last_offset, first + self._max_offsets - 1)
+        last = min(batch.last_offset, first + max_offsets - 1)
         reason = described(error)[:MAX_REASON_CHARS]
         found = UnreadableRange(self.topic_partition.topic, self.topic_partition.partition, first, last, reason)
         self._found.append(found)

@@ -115,6 +115,7 @@ class KafkaSource:
         self._consumer.resume(*self._consumer.paused())
         limit = self._options.max_poll_records
         limit = limit if most is None else min(most, limit)
+        self._unreadable.clear()
         try:
             polled = self._fresh.poll(timeout_s, limit)
         except Exception as error:  # noqa: BLE001  sorted below
@@ -413,11 +414,10 @@ def unpack(polled: Polled, ranges: list[UnreadableRange]) -> tuple[tuple[Record,
 
     Args:
         polled: Result of a poll.
-        ranges: The list of ``compat.step_past_unreadable``; is emptied.
+        ranges: The list of ``compat.step_past_unreadable``.
     """
     unreadable: tuple[Unreadable, ...] = ()
     if ranges:
-        ranges.clear()
         unreadable = tuple(
             Unreadable(Position(each.topic, each.partition, offset), each.reason)
             for each in chain.from_iterable(polled.values())

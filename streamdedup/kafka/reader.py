@@ -120,6 +120,7 @@ class TopicReader(_Reader):
             BrokerUnavailable: This reader is unusable; close it.
             FatalError: The broker refuses the client permanently, or the library of a codec is not installed.
         """
+        self._unreadable.clear()
         try:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
         except KafkaError as error:
@@ -372,6 +373,7 @@ class RecordFetcher(_Reader):
         """Poll until the record, a later one, or the end of the partition arrives."""
         deadline = time.monotonic() + self._options.fetch_timeout_s
         while True:
+            self._unreadable.clear()
             polled = self._consumer.poll(timeout_ms=round(FETCH_STEP_S * 1000))
             records, unreadable = unpack(polled, self._unreadable)
             if records or unreadable:

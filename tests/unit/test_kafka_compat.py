@@ -135,6 +135,16 @@ def test_a_range_has_no_more_offsets_than_asked_for():
     assert read(record_batch([BAD] * 7), max_offsets=3) == [(0, 2), (3, 5), (6, 6)]
 
 
+def test_the_ranges_of_one_poll_have_no_more_offsets_together_than_asked_for():
+    content = record_batch([BAD] * 2)
+    _, ranges = fetched(content)
+    parsers = [fetched(content, max_offsets=3)[0] for _ in range(3)]
+    for parser in parsers:
+        parser._found = ranges
+    assert [[(each.offset, each.last) for each in parser.take(10)] for parser in parsers] == [[(0, 1)], [(0, 0)], []]
+    assert parsers[2].next_fetch_offset == 0  # the next poll fetches it again
+
+
 def test_readable_records_make_no_range():
     parser, ranges = fetched(record_batch(RECORDS))
     assert [record.offset for record in parser.take(10)] == [0, 1, 2]
