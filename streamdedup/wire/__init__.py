@@ -20,6 +20,7 @@ from streamdedup.wire.alerts import (
     Method,
     decode_alert,
     encode_alert,
+    rfc_3339,
 )
 from streamdedup.wire.documents import (
     DEFAULT_MAX_TEXT_BYTES,
@@ -30,6 +31,9 @@ from streamdedup.wire.documents import (
     ErrorCode,
     Op,
     content_digest,
+    id_mistake,
+    is_too_deep,
+    repair_json,
 )
 
 __all__ = [
@@ -51,6 +55,10 @@ __all__ = [
     "content_digest",
     "decode_alert",
     "encode_alert",
+    "id_mistake",
+    "is_too_deep",
+    "repair_json",
+    "rfc_3339",
     "schema",
 ]
 

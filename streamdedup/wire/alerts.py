@@ -218,7 +218,7 @@ def _encode_match(m: Match) -> bytes:
 
 
 def _encode_part(alert: Alert, matches: list[msgspec.Raw], part: int, parts: int) -> bytes:
-    times = (_to_text(alert.time_ms), alert.published_at, alert.source)
+    times = (rfc_3339(alert.time_ms), alert.published_at, alert.source)
     topic, partition, offset, _ = alert.position
     document = _WireDocument(alert.document_id, alert.digest, topic, partition, offset, *times)
     wire = _WireAlert(
@@ -230,7 +230,7 @@ def _encode_part(alert: Alert, matches: list[msgspec.Raw], part: int, parts: int
         threshold=alert.threshold,
         part=part,
         parts=parts,
-        detected_at=_to_text(alert.detected_at_ms),
+        detected_at=rfc_3339(alert.detected_at_ms),
     )
     return msgspec.json.encode(wire)
 
@@ -250,14 +250,14 @@ def _grouped(encoded: Sequence[bytes], max_count: int, max_bytes: int) -> Iterat
         yield group
 
 
-def _to_text(time_ms: int) -> str:
+def rfc_3339(time_ms: int) -> str:
     """Format a time as RFC 3339 in UTC with milliseconds, clamped to the years 1 to 9999."""
     time = _EPOCH + min(max(time_ms, _MIN_TIME_MS), _MAX_TIME_MS) * _MILLISECOND
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _to_ms(text: str) -> int:
-    """Parse a time; the reverse of ``_to_text``.
+    """Parse a time; the reverse of ``rfc_3339``.
 
     Raises:
         ValueError: The text is no time, or has no time zone.

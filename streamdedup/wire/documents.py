@@ -173,19 +173,19 @@ class Decoder:
 
     def _parse(self, value: bytes) -> Any:
         """Return the fields of a value; a byte order mark and half surrogate pairs are repaired first."""
-        if value.count(b"{") + value.count(b"[") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+        if is_too_deep(value):
             raise DecodeError(ErrorCode.TOO_DEEP, f"the value is nested deeper than {MAX_DEPTH} levels")
         try:
             return self._fields.decode(value)
         except msgspec.ValidationError as error:
             raise self._wrong_type(error) from None
         except ValueError as error:
-            repaired = _repaired(value, b"ufffd")
+            repaired = repair_json(value, b"ufffd")
             if repaired == value:
                 raise _malformed(value, error) from None
         try:
             fields = self._fields.decode(repaired)
-            other = self._fields.decode(_repaired(value, b"u0000"))
+            other = self._fields.decode(repair_json(value, b"u0000"))
         except msgspec.ValidationError as error:
             raise self._wrong_type(error) from None
         except ValueError as error:
@@ -205,10 +205,9 @@ class Decoder:
             length = len(document_id.encode())
         except UnicodeDecodeError:
             raise self._bad_id("is missing, and the record's key is not UTF-8") from None
-        if not 1 <= length <= MAX_ID_BYTES:
-            raise self._bad_id(f"is {length:,} bytes long; 1 to {MAX_ID_BYTES:,} are allowed")
-        if not document_id.isprintable() and (control := _CONTROL.search(document_id)):
-            raise self._bad_id(f"contains a control character at position {control.start()}")
+        mistake = id_mistake(document_id, length)
+        if mistake is not None:
+            raise self._bad_id(mistake)
         return document_id
 
     def _text(self, fields: Any, value: bytes) -> str:
@@ -243,14 +242,38 @@ class Decoder:
         return DecodeError(ErrorCode.INVALID_FIELD, f"field `{path.removesuffix('`')}`: {reason}")
 
 
+def id_mistake(document_id: str, length: int) -> str | None:
+    """Return why a text cannot be a document id, or None.
+
+    Args:
+        document_id: The text.
+        length: Its length in bytes of UTF-8.
+    """
+    if not 1 <= length <= MAX_ID_BYTES:
+        return f"is {length:,} bytes long; 1 to {MAX_ID_BYTES:,} are allowed"
+    if not document_id.isprintable() and (control := _CONTROL.search(document_id)):
+        return f"contains a control character at position {control.start()}"
+    return None
+
+
+def is_too_deep(value: bytes) -> bool:
+    """Tell whether a JSON text is nested deeper than ``MAX_DEPTH``, well-formed or not."""
+    return value.count(b"{") + value.count(b"[") > MAX_DEPTH and _depth(value) > MAX_DEPTH
+
+
 def _depth(value: bytes) -> int:
     """Return the depth of nesting of a value, well-formed or not."""
     brackets = _STRING.sub(b"", value).translate(None, _NO_BRACKETS)
     return max(accumulate((1 if bracket in b"[{" else -1 for bracket in brackets), initial=0))
 
 
-def _repaired(value: bytes, replacement: bytes) -> bytes:
-    """Blank a byte order mark and replace half surrogate pairs; all other bytes keep their positions."""
+def repair_json(value: bytes, replacement: bytes = b"ufffd") -> bytes:
+    """Blank a byte order mark and replace half surrogate pairs; all other bytes keep their positions.
+
+    Args:
+        value: JSON text.
+        replacement: Escape without the backslash.
+    """
     if value.startswith(_BOM):
         value = b"   " + value[len(_BOM) :]
     return _ESCAPE.sub(lambda escape: b"\\" + replacement if escape[1] else escape[0], value)
