@@ -14,11 +14,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
 from msgspec import structs
 
 from streamdedup.detection.clusters import Clusters, Member
-from streamdedup.detection.content import contents_of
 from streamdedup.detection.lifecycle import Lifecycle
 from streamdedup.detection.model import (
     Detection,
@@ -29,15 +27,13 @@ from streamdedup.detection.model import (
     Skip,
     document_number,
 )
+from streamdedup.detection.preparation import Preparer
 from streamdedup.detection.verification import BucketHits, Verifier
 from streamdedup.index.contract import Index
-from streamdedup.index.documents import Content, IndexEntry, InsertState, PendingMatches
+from streamdedup.index.documents import IndexEntry, InsertState, PendingMatches
 from streamdedup.index.values import Fence, Listed, ListedClaim, ListedDocument
 from streamdedup.position import Partition, Position
-from streamdedup.similarity.minhash import HashFamily
-from streamdedup.similarity.sketch import Sketcher
-from streamdedup.text.shingles import Shingler
-from streamdedup.wire import Document, Match, content_digest
+from streamdedup.wire import Document, Match
 
 #: Reason why a document is skipped because of the index, by the state of its insertion.
 _SKIPS = {InsertState.REDELIVERED: Skip.REDELIVERED, InsertState.SUPERSEDED: Skip.SUPERSEDED}
@@ -91,45 +87,15 @@ class Detector:
     def __init__(self, options: DetectorOptions, store: Index) -> None:
         self._options = options
         self._store = store
-        self._shingler = Shingler(options.shingles)
-        family = HashFamily(options.permutations, options.seed)
-        self._sketcher = Sketcher(family, options.exact_limit, options.banding.permutations, options.measure)
-        self._lifecycle = Lifecycle(options, store, self._shingler, self._sketcher)
-        self._verifier = Verifier(options, store, self._sketcher)
-        self._clusters = Clusters(store, self._sketcher, options.threshold)
-
-    # Stage one: prepare
+        self._preparer = Preparer(options)
+        sketcher = self._preparer.sketcher
+        self._lifecycle = Lifecycle(options, store, self._preparer.shingler, sketcher)
+        self._verifier = Verifier(options, store, sketcher)
+        self._clusters = Clusters(store, sketcher, options.threshold)
 
     def prepare(self, documents: Sequence[Document]) -> Prepared:
-        """Compute shingles, sketches and band keys of a batch, without the index.
-
-        Args:
-            documents: Documents to insert or to append to, in the order of their positions within each partition. Each
-                id occurs once, unless a partition repeats a text.
-        """
-        inserted = [document for document in documents if document.op != "append"]
-        shingles = self._shingler.shingle([document.text for document in inserted])
-        sketches, signatures = self._sketcher.make(shingles.hashes, shingles.offsets)
-        contents = contents_of(shingles, sketches)
-        return Prepared(
-            documents=inserted,
-            entries=[self._entry(document, content) for document, content in zip(inserted, contents, strict=True)],
-            band_keys=self._options.banding.band_keys(signatures),
-            skips=self._options.skips(shingles.token_counts, np.diff(shingles.offsets)),
-            appends=[document for document in documents if document.op == "append"],
-        )
-
-    def _entry(self, document: Document, content: Content) -> IndexEntry:
-        number = document_number(self._options.profile, document.id)
-        return IndexEntry(
-            number=number,
-            id=document.id,
-            digest=content_digest(document.text),
-            position=document.position,
-            time_ms=document.time_ms,
-            cluster=number,
-            content=content,
-        )
+        """Stage one: see ``Preparer.prepare``."""
+        return self._preparer.prepare(documents)
 
     # Stage two: index
 

@@ -215,7 +215,7 @@ def _current(document: Document, entry: IndexEntry, state: InsertState, stored: 
         stored: The entry in the index before.
     """
     if state is InsertState.REPLACED:
-        return _with_incarnation(entry, stored)
+        return with_incarnation(entry, stored)
     if state is InsertState.REPLAYED:
         return structs.replace(entry, time_ms=stored.time_ms, content=stored.content)
     return stored if _is_inserted_elsewhere(document, state, stored) else entry
@@ -226,7 +226,7 @@ def _is_inserted_elsewhere(document: Document, state: InsertState, stored: Index
     return state is InsertState.REDELIVERED and stored is not None and stored.position.log != document.position.log
 
 
-def _with_incarnation(entry: IndexEntry, before: IndexEntry) -> IndexEntry:
+def with_incarnation(entry: IndexEntry, before: IndexEntry) -> IndexEntry:
     """Return a version with the incarnation of its document.
 
     A document that is inserted after its deletion begins a new incarnation, whose pairs are alerted anew; its later

@@ -5,20 +5,19 @@ buckets. A document with a full bucket sees only some of the members; it looks f
 content and is compared with few candidates, so that the cost stays bounded for any number of earlier documents.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
+from streamdedup.detection.comparison import Comparer, matches_by_row
 from streamdedup.detection.entry_chunks import BUDGET_BYTES, EntryReader
 from streamdedup.detection.model import DetectorOptions, InsertedBatch, pair_key, pair_side
 from streamdedup.index.contract import DocumentStore
 from streamdedup.index.documents import IndexEntry, InsertState
 from streamdedup.index.values import Fence, FoundNearCapacity
 from streamdedup.position import Position
-from streamdedup.similarity.sketch import Sketch, Sketcher
+from streamdedup.similarity.sketch import Sketcher
 from streamdedup.wire import Match
 
 #: Candidates of a document with a full bucket, exact copies included. With so few a document in a storm costs about
@@ -69,14 +68,6 @@ class Verification:
     over_candidates: tuple[Position, ...]
 
 
-class _Comparison(NamedTuple):
-    """Result of comparing two near-duplicates."""
-
-    similarity: float
-    exact: bool
-    shared_bands: int
-
-
 class Verifier:
     """Finds the near-duplicates among the candidates of a batch.
 
@@ -92,7 +83,7 @@ class Verifier:
     ) -> None:
         self._options = options
         self._store = store
-        self._sketcher = sketcher
+        self._comparer = Comparer(options, sketcher)
         self._reader = EntryReader(store, budget_bytes)
 
     def verify(
@@ -111,9 +102,9 @@ class Verifier:
             fences: Fences of the partitions of the batch.
         """
         looked_up = {row: hits[row] for row in emitting if row in hits}
-        promising = {row: self._promising(hit) for row, hit in looked_up.items()}
+        promising = {row: promising_candidates(hit, self._options.max_candidates) for row, hit in looked_up.items()}
         copies, kept = self._exact_copies(batch, hits, fences)
-        chosen = {row: _copies_first(copies.get(row, ()), numbers) for row, numbers in promising.items()}
+        chosen = {row: copies_first(copies.get(row, ()), numbers) for row, numbers in promising.items()}
         rows_of: dict[int, list[int]] = {}
         for row, numbers in chosen.items():
             for number in numbers:
@@ -121,10 +112,10 @@ class Verifier:
         found: dict[tuple[int, int], tuple[bytes, Match]] = {}
         others: dict[int, set[bytes]] = {row: set() for row in chosen if batch.states[row] in _RENEWED_STATES}
         for entries in self._reader.chunks(rows_of, kept):
-            found |= self._near_duplicates(batch, self._pairs(batch, rows_of, entries))
+            found |= self._comparer.near_duplicates(batch, rows_of, entries)
             for row, key in _pair_keys(batch, rows_of, entries, others.keys()):
                 others[row].add(key)
-        matches = _by_row(chosen, found)
+        matches = matches_by_row(chosen, found)
         dropped = {row: len(hit.candidates) - len(promising[row]) for row, hit in looked_up.items()}
         return Verification(
             matches=matches,
@@ -138,17 +129,7 @@ class Verifier:
             ),
         )
 
-    # Choice of candidates
-
-    def _promising(self, hit: BucketHits) -> list[int]:
-        """Return the candidates to verify: most shared bands first, then by number, the same in every attempt."""
-        candidates = hit.candidates
-        limit = self._options.max_candidates
-        if hit.full:
-            limit = STORM_CANDIDATES if limit is None else min(limit, STORM_CANDIDATES)
-        if limit is None or len(candidates) <= limit:
-            return list(candidates)
-        return sorted(candidates, key=lambda number: (-candidates[number], number))[:limit]
+    # Exact copies
 
     def _exact_copies(
         self, batch: InsertedBatch, hits: Mapping[int, BucketHits], fences: Sequence[Fence]
@@ -198,104 +179,23 @@ class Verifier:
                 kept |= entries
         return FoundNearCapacity(sorted(documents), removals), kept
 
-    # Comparison
 
-    def _pairs(
-        self, batch: InsertedBatch, rows_of: Mapping[int, Sequence[int]], entries: Mapping[int, IndexEntry]
-    ) -> list[tuple[int, IndexEntry]]:
-        """Return the pairs of a chunk of candidates within the window: row and entry of the other document."""
-        return [
-            (row, other)
-            for number, other in entries.items()
-            if not other.deleted
-            for row in rows_of[number]
-            if self._within_window(batch.entries[row], other)
-        ]
+def promising_candidates(hit: BucketHits, limit: int | None) -> list[int]:
+    """Return the candidates to verify: most shared bands first, then by number, the same in every attempt.
 
-    def _within_window(self, a: IndexEntry, b: IndexEntry) -> bool:
-        window, silent_until = self._options.window_ms, self._options.silent_until_ms
-        if silent_until is not None and max(a.time_ms, b.time_ms) < silent_until:
-            return False
-        return window is None or abs(a.time_ms - b.time_ms) <= window
-
-    def _near_duplicates(
-        self, batch: InsertedBatch, pairs: Sequence[tuple[int, IndexEntry]]
-    ) -> dict[tuple[int, int], tuple[bytes, Match]]:
-        """Compare the pairs of a chunk; of pairs with equal contents only one, because the others are as similar.
-
-        Args:
-            batch: The inserted batch.
-            pairs: Row and entry of the other document.
-
-        Returns:
-            Pair key and match of the near-duplicates, by row and number of the other document.
-        """
-        if not pairs:
-            return {}
-        contents = [(batch.entries[row].digest, other.digest) for row, other in pairs]
-        first: dict[tuple[bytes, bytes], int] = {}
-        for at, content in enumerate(contents):
-            first.setdefault(content, at)
-        compared = dict(zip(first, self._compare(batch, [pairs[at] for at in first.values()]), strict=True))
-        sides = {row: pair_side(batch.entries[row]) for row in {row for row, _ in pairs}}
-        sides_of_others = {number: pair_side(other) for number, other in _distinct(pairs).items()}
-        made: dict[tuple[int, bytes], Match] = {}
-        found: dict[tuple[int, int], tuple[bytes, Match]] = {}
-        for (row, other), content in zip(pairs, contents, strict=True):
-            comparison = compared[content]
-            if comparison is None:
-                continue
-            match = made.get((other.number, content[0]))
-            if match is None:
-                match = made[other.number, content[0]] = self._match(other, comparison)
-            found[row, other.number] = pair_key(sides[row], sides_of_others[other.number]), match
-        return found
-
-    def _compare(self, batch: InsertedBatch, pairs: Sequence[tuple[int, IndexEntry]]) -> list[_Comparison | None]:
-        """Return the comparison of each pair; None for a pair that is no near-duplicate."""
-        options = self._options
-        row_at = {row: at for at, row in enumerate(dict.fromkeys(row for row, _ in pairs))}
-        others = _distinct(pairs)
-        other_at = {number: at for at, number in enumerate(others)}
-        own_sketches = [batch.entries[row].content.sketch for row in row_at]
-        sketches = [other.content.sketch for other in others.values()]
-        places = [(row_at[row], other_at[other.number]) for row, other in pairs]
-        similarities = self._sketcher.similarities(own_sketches, sketches, places)
-        compared: list[_Comparison | None] = [None] * len(pairs)
-        near = np.flatnonzero(similarities.values >= options.threshold).tolist()
-        shared = self._shared_bands(batch, [(pairs[at][0], places[at][1]) for at in near], sketches)
-        for at, shared_bands in zip(near, shared, strict=True):
-            if shared_bands >= options.min_shared_bands:
-                exact = bool(similarities.exact[at])
-                compared[at] = _Comparison(float(similarities.values[at]), exact, shared_bands)
-        return compared
-
-    def _shared_bands(
-        self, batch: InsertedBatch, pairs: Sequence[tuple[int, int]], sketches: Sequence[Sketch]
-    ) -> list[int]:
-        """Return the number of shared band keys of each pair of a row and a position in ``sketches``."""
-        rows, others = [row for row, _ in pairs], [other for _, other in pairs]
-        distinct, place = np.unique(np.array(others, np.int64), return_inverse=True)
-        banding = self._options.banding
-        signatures = self._sketcher.signatures([sketches[other] for other in distinct.tolist()], banding.permutations)
-        keys = banding.band_keys(signatures)
-        shared: list[int] = (keys[place] == batch.band_keys[rows]).sum(axis=1).tolist()
-        return shared
-
-    def _match(self, other: IndexEntry, comparison: _Comparison) -> Match:
-        options, (similarity, exact, shared_bands) = self._options, comparison
-        return Match(
-            id=other.id,
-            digest=other.digest.hex(),
-            position=other.position,
-            similarity=similarity,
-            method="exact" if exact else "estimated",
-            standard_error=0.0 if exact else options.measure.standard_error(similarity, options.permutations),
-            shared_bands=shared_bands,
-        )
+    Args:
+        hit: Candidates of a document.
+        limit: Most candidates of a document; None for no limit.
+    """
+    candidates = hit.candidates
+    if hit.full:
+        limit = STORM_CANDIDATES if limit is None else min(limit, STORM_CANDIDATES)
+    if limit is None or len(candidates) <= limit:
+        return list(candidates)
+    return sorted(candidates, key=lambda number: (-candidates[number], number))[:limit]
 
 
-def _copies_first(copies: Sequence[int], numbers: list[int]) -> list[int]:
+def copies_first(copies: Sequence[int], numbers: list[int]) -> list[int]:
     """Return candidates with up to ``STORM_COPIES`` exact copies first; unchanged without copies."""
     return list(dict.fromkeys([*copies[:STORM_COPIES], *numbers]))[:STORM_CANDIDATES] if copies else numbers
 
@@ -312,18 +212,3 @@ def _pair_keys(
             for row in rows_of[number]:
                 if row in rows and not entry.deleted:
                     yield row, pair_key(pair_side(batch.entries[row]), pair_side(entry))
-
-
-def _by_row(
-    chosen: Mapping[int, Sequence[int]], found: Mapping[tuple[int, int], tuple[bytes, Match]]
-) -> dict[int, dict[bytes, Match]]:
-    """Return the near-duplicates of each row by pair key, in the order of the candidates: chunks do not change it."""
-    matches = {
-        row: dict(found[row, number] for number in numbers if (row, number) in found) for row, numbers in chosen.items()
-    }
-    return {row: of_row for row, of_row in matches.items() if of_row}
-
-
-def _distinct(pairs: Iterable[tuple[int, IndexEntry]]) -> dict[int, IndexEntry]:
-    """Return the other documents of pairs by number."""
-    return {other.number: other for _, other in pairs}

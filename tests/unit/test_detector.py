@@ -361,7 +361,7 @@ def test_the_budget_of_a_chunk_does_not_change_the_result(seed, budget_bytes, ca
     for budget in (budget_bytes, 10**9):
         rng = random.Random(seed)
         stream = Stream(options, MemoryIndex(bucket_cap=cap))
-        stream.detector._verifier = Verifier(options, stream.store, stream.detector._sketcher, budget)
+        stream.detector._verifier = Verifier(options, stream.store, stream.detector._preparer.sketcher, budget)
         texts = [a_text(rng) for _ in range(4)]
         results.append([])
         for first in range(0, 80, 20):
@@ -386,7 +386,7 @@ def test_entries_of_candidates_are_held_in_chunks_of_the_budget():
     for at in range(40):
         stream.index(a_document(f"d{at}", edited(rng, text), at))
     each = weight_bytes(store.get_entries([document_number("articles", "d0")]).values())
-    stream.detector._verifier = Verifier(OPTIONS, store, stream.detector._sketcher, budget_bytes=4 * each)
+    stream.detector._verifier = Verifier(OPTIONS, store, stream.detector._preparer.sketcher, budget_bytes=4 * each)
     store.weights.clear()
     result = stream.index(a_document("new", text, 99))
     assert result.verified_count == 40
