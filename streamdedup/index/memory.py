@@ -6,6 +6,7 @@ Every method does in plain Python what the contract in ``index.contract`` says.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
+from random import Random
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from streamdedup.index.documents import (
 )
 from streamdedup.index.expiry_lists import MemoryExpiryLists
 from streamdedup.index.fingerprints import compare_fingerprints
+from streamdedup.index.reading import hits_of_members
 from streamdedup.index.values import (
     COPIES_CAP,
     SHOWN_OF_FULL,
@@ -123,6 +125,8 @@ class MemoryIndex:
         self._bucket_cap = bucket_cap
         self._lifetime_ms = lifetime_ms
         self._now_ms = now_ms
+        # Chooses the members of a full bucket that a look-up shows; no secret depends on it.
+        self._random = Random()  # noqa: S311
         self.builder: object | None = None
         self.connections = 0
         self._fingerprint: Fingerprint | None = None
@@ -322,6 +326,21 @@ class MemoryIndex:
         others = [member for member in self._copies.get(digest) or {} if member != number]
         self._copies.set(digest, dict.fromkeys([*others[: COPIES_CAP - 1], number]))
         return others
+
+    def check(self, fingerprint: Fingerprint) -> Opening | None:
+        """See ``IndexReader.check``."""
+        return self.open(fingerprint, create=False)
+
+    def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
+        """See ``IndexReader.look_up``."""
+        buckets = [[[*(self._buckets.get(key) or ())] for key in enumerate(keys)] for keys in band_keys.tolist()]
+        return hits_of_members(numbers, buckets, self._bucket_cap, self._random)
+
+    def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
+        """See ``IndexReader.look_up_copies``."""
+        return [
+            [member for member in self._copies.get(digest) or () if member != number] for number, digest in documents
+        ]
 
     def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
         """See ``EntryStore.get_entries``."""

@@ -1,6 +1,6 @@
 """Index entries in Redis: one string for each, in the slot of its document number. Their form: ``index.entries``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,53 @@ from streamdedup.index.values import Fence
 from streamdedup.position import Position
 
 
-class RedisEntries:
+class RedisEntryReader:
+    """Reads index entries.
+
+    Args:
+        servers: Servers of the index.
+        keys: Keys of the index.
+        run: Calls scripts and returns their replies.
+    """
+
+    def __init__(self, servers: Servers, keys: Keys, run: Callable[[Sequence[Call]], list[Any]]) -> None:
+        self._servers = servers
+        self._keys = keys
+        self._run = run
+
+    def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
+        """See ``EntryStore.get_entries``."""
+        distinct = list(dict.fromkeys(numbers))
+        groups = by_slot(self._keys.entry_slot(number) for number in distinct)
+        keys = [[self._keys.entry(distinct[index]) for index in members] for members in groups.values()]
+        replies = self._servers.ask_all([Command(of_slot[0], ("MGET", *of_slot)) for of_slot in keys])
+        found = {}
+        with damage_translated():
+            for members, values in zip(groups.values(), replies, strict=True):
+                for index, data in zip(members, values, strict=True):
+                    if data is not None:
+                        found[distinct[index]] = decode_entry(distinct[index], data)
+        return found
+
+    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
+        """See ``EntryStore.read_entries``."""
+        groups = by_slot(self._keys.entry_slot(number) for number in numbers)
+        limit = max(1, limit_bytes // max(1, len(groups)))
+        calls = [
+            Call("read_entries", [self._keys.entry(numbers[index]) for index in members], [limit])
+            for members in groups.values()
+        ]
+        replies = self._run(calls)
+        read: dict[int, IndexEntry | None] = {}
+        with damage_translated():
+            for members, reply in zip(groups.values(), replies, strict=True):
+                # A reply ends where the limit was reached.
+                for index, data in zip(members, reply, strict=False):
+                    read[numbers[index]] = None if data is None else decode_entry(numbers[index], data)
+        return read
+
+
+class RedisEntries(RedisEntryReader):
     """An ``EntryStore`` in Redis.
 
     Args:
@@ -31,8 +77,7 @@ class RedisEntries:
     def __init__(
         self, servers: Servers, keys: Keys, runner: ScriptRunner, partitions: RedisPartitions, lifetime_ms: int | None
     ) -> None:
-        self._servers = servers
-        self._keys = keys
+        super().__init__(servers, keys, runner.run)
         self._runner = runner
         self._fenced_call = partitions.fenced_call
         self._lifetime = b"%d" % (lifetime_ms or 0)
@@ -72,37 +117,6 @@ class RedisEntries:
             call = self._fenced_call(script, slot, fences, [self._keys.entries(slot), *lifetimes, *joined])
             calls.append(call._replace(documents_count=len(encoded)))
         return [members for _, members in groups], self._runner.run(calls)
-
-    def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
-        """See ``EntryStore.get_entries``."""
-        distinct = list(dict.fromkeys(numbers))
-        groups = by_slot(self._keys.entry_slot(number) for number in distinct)
-        keys = [[self._keys.entry(distinct[index]) for index in members] for members in groups.values()]
-        replies = self._servers.ask_all([Command(of_slot[0], ("MGET", *of_slot)) for of_slot in keys])
-        found = {}
-        with damage_translated():
-            for members, values in zip(groups.values(), replies, strict=True):
-                for index, data in zip(members, values, strict=True):
-                    if data is not None:
-                        found[distinct[index]] = decode_entry(distinct[index], data)
-        return found
-
-    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
-        """See ``EntryStore.read_entries``."""
-        groups = by_slot(self._keys.entry_slot(number) for number in numbers)
-        limit = max(1, limit_bytes // max(1, len(groups)))
-        calls = [
-            Call("read_entries", [self._keys.entry(numbers[index]) for index in members], [limit])
-            for members in groups.values()
-        ]
-        replies = self._runner.run(calls)
-        read: dict[int, IndexEntry | None] = {}
-        with damage_translated():
-            for members, reply in zip(groups.values(), replies, strict=True):
-                # A reply ends where the limit was reached.
-                for index, data in zip(members, reply, strict=False):
-                    read[numbers[index]] = None if data is None else decode_entry(numbers[index], data)
-        return read
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
         """See ``EntryStore.set_clusters``."""

@@ -1,0 +1,90 @@
+"""Reading an index without changing it: the Protocols, and the members of buckets as a look-up finds them."""
+
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.index.documents import IndexEntry
+from streamdedup.index.values import SHOWN_OF_FULL, Fingerprint, Hits, Opening
+
+
+class IndexReader(Protocol):
+    """The index of one profile for a process that owns no partition. Called from one thread.
+
+    No method writes, so the index may be a replica, and the results are those of the moment: a daemon may insert and
+    remove documents between two calls. All methods raise ``StoreUnavailable`` and ``StoreMisconfigured`` as those of
+    ``index.contract``.
+    """
+
+    def check(self, fingerprint: Fingerprint) -> Opening | None:
+        """Make sure that the index exists and was built with these parameters. Cheap enough for every request.
+
+        Returns:
+            How the index was found; None when there is none.
+
+        Raises:
+            IndexMismatch: The index was built with other parameters; the text names each difference.
+            StoreUnavailable: Another process rebuilds the index.
+        """
+
+    def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
+        """Return what ``insert_and_look_up`` would find for each document alone, without inserting it.
+
+        Of a full bucket ``SHOWN_OF_FULL`` members are chosen at random, because an insertion may find any of them.
+
+        Args:
+            numbers: n document numbers, which are left out.
+            band_keys: Band keys, (n, bands).
+        """
+
+    def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
+        """Return the other members of the bucket of each document's content, as ``insert_copies`` does.
+
+        Args:
+            documents: Number and content digest of each document.
+        """
+
+    def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
+        """See ``EntryStore.get_entries``."""
+
+    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
+        """See ``EntryStore.read_entries``."""
+
+    def count_documents(self) -> int:
+        """See ``StoreHealth.count_documents``."""
+
+    def close(self) -> None:
+        """Close the connection; never raises."""
+
+
+def hits_of_members(
+    numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[int]]], bucket_cap: int | None, random: Random
+) -> Hits:
+    """Return the hits of documents from the members of their buckets.
+
+    Args:
+        numbers: n document numbers.
+        buckets: Members of the buckets of each document; a bucket without members may be left out.
+        bucket_cap: Most members of a bucket; None for no limit.
+        random: Chooses the members of a full bucket.
+    """
+    candidates: list[dict[int, int]] = []
+    full: Counter[int] = Counter()
+    near_capacity: set[int] = set()
+    for row, (number, of_document) in enumerate(zip(numbers, buckets, strict=True)):
+        found: dict[int, int] = {}
+        for members in of_document:
+            others = [member for member in members if member != number]
+            if bucket_cap is not None and 2 * len(others) >= bucket_cap:
+                near_capacity.add(row)
+            if bucket_cap is not None and len(others) == len(members) >= bucket_cap:
+                full[row] += 1
+                others = random.sample(others, min(SHOWN_OF_FULL, len(others)))
+            for member in others:
+                found[member] = found.get(member, 0) + 1
+        candidates.append(found)
+    return Hits(candidates, full.total(), frozenset(full), frozenset(near_capacity))

@@ -1,0 +1,14 @@
+-- Read buckets of one slot without inserting, as look_up_sets does; buckets are fields of pages.
+-- include: _no_fence _pages
+-- The reply is that of look_up_sets, but members are 8 bytes each, joined.
+local band_keys, result = ARGV[at + 3], {}
+for i = 1, #band_keys / 4 do
+  local members, band_key = '', sub(band_keys, 4 * i - 3, 4 * i)
+  for _, generation in ipairs(generations) do
+    members = members .. read(generation, band_key)
+  end
+  if members ~= '' then
+    result[#result + 1], result[#result + 2] = i, members
+  end
+end
+return result

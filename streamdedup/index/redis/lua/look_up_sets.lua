@@ -1,0 +1,13 @@
+-- Read buckets of one slot without inserting. Each bucket is a set of document numbers.
+--
+-- KEYS[1]  a key that never exists, in the slot (index/redis/keys.py)
+-- ARGV     prefix of the buckets, lifetime in milliseconds (for look_up_packed only), band keys (4 bytes each, joined)
+-- Returns {i, members, i, members, ...} for each band key that has a bucket.
+local prefix, band_keys, result = ARGV[1], ARGV[3], {}
+for i = 1, #band_keys / 4 do
+  local members = redis.call('SMEMBERS', prefix .. string.sub(band_keys, 4 * i - 3, 4 * i))
+  if #members > 0 then
+    result[#result + 1], result[#result + 2] = i, members
+  end
+end
+return result

@@ -1,0 +1,130 @@
+"""Reads an index in Redis without the right to write, on a master or a replica.
+
+Each look-up is one script for a slot, so that a bucket page is read as a whole while a daemon splits it. Scripts are
+called by ``EVALSHA_RO``, and sent by ``EVAL_RO`` where the server does not have them: neither runs a command that
+writes, and the right to load scripts is not needed.
+"""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from redis.exceptions import NoScriptError
+
+from streamdedup.errors import StoreUnavailable
+from streamdedup.index.fingerprints import compare_fingerprints, decode_fingerprint, in_redis
+from streamdedup.index.reading import hits_of_members
+from streamdedup.index.redis.buckets import BucketLayout
+from streamdedup.index.redis.entries import RedisEntryReader
+from streamdedup.index.redis.errors import check_reply
+from streamdedup.index.redis.keys import Keys
+from streamdedup.index.redis.scripts import Call, load_scripts
+from streamdedup.index.redis.servers import Command, Servers
+from streamdedup.index.redis.store import DocumentCount
+from streamdedup.index.values import Fingerprint, Hits, Opening, wall_clock_ms
+
+#: Documents of one call of a script, as for an insertion.
+_CALL_DOCUMENTS = 1_000
+
+
+class RedisIndexReader(RedisEntryReader):
+    """An ``IndexReader`` on Redis.
+
+    Args:
+        servers: Servers of the index.
+        namespace: Prefix and profile, joined by a colon.
+        bands: Bands of the banding.
+        shards: Slots for each band.
+        lifetime_ms: Lifetime of index entries in milliseconds; None for ever.
+        bucket_cap: Most members of a bucket; None for no limit.
+        bucket_layout: Layout of the buckets.
+    """
+
+    def __init__(
+        self,
+        servers: Servers,
+        *,
+        namespace: str,
+        bands: int,
+        shards: int,
+        lifetime_ms: int | None,
+        bucket_cap: int | None,
+        bucket_layout: BucketLayout,
+    ) -> None:
+        super().__init__(servers, Keys(namespace, bands, shards), self._run_reading)
+        self._namespace = namespace
+        self._shards = shards
+        self._lifetime_ms = lifetime_ms
+        self._bucket_cap = bucket_cap
+        self._layout = bucket_layout
+        self._documents = DocumentCount(self._keys, lifetime_ms, wall_clock_ms)
+        self._scripts = load_scripts()
+        # Chooses the members of a full bucket that are shown; no secret depends on it.
+        self._random = Random()  # noqa: S311
+
+    def check(self, fingerprint: Fingerprint) -> Opening | None:
+        """See ``IndexReader.check``."""
+        key = self._keys.fingerprint
+        asked = (("GET", key), ("EXISTS", self._keys.staging), ("EXISTS", self._keys.dropping))
+        stored, is_rebuilt, is_half_dropped = self._servers.ask_all([Command(key, parts) for parts in asked])
+        if is_rebuilt:
+            raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt")
+        if stored is None or is_half_dropped:
+            return None
+        expected = in_redis(
+            fingerprint, shards=self._shards, bucket_layout=self._layout.name, lifetime_ms=self._lifetime_ms
+        )
+        return compare_fingerprints(decode_fingerprint(key, stored), msgspec.json.decode(msgspec.json.encode(expected)))
+
+    def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
+        """See ``IndexReader.look_up``."""
+        big_endian = band_keys.astype(">u4")
+        calls, rows_of_call = [], []
+        for slot, rows_of_slot in self._keys.rows_by_slot(band_keys):
+            for first in range(0, len(rows_of_slot), _CALL_DOCUMENTS):
+                rows = rows_of_slot[first : first + _CALL_DOCUMENTS]
+                keys = big_endian[rows, self._keys.band_of(slot)].tobytes()
+                arguments = [self._keys.buckets(slot), self._lifetime_ms or 0, keys]
+                calls.append(Call(f"look_up_{self._layout.name}", [self._keys.guard(slot)], arguments))
+                rows_of_call.append(rows)
+        buckets: list[list[list[int]]] = [[] for _ in numbers]
+        for rows, found in zip(rows_of_call, self._run(calls), strict=True):
+            for place, members in zip(found[::2], found[1::2], strict=True):
+                buckets[int(rows[place - 1])].append(self._layout.decode(members))
+        return hits_of_members(numbers, buckets, self._bucket_cap, self._random)
+
+    def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
+        """See ``IndexReader.look_up_copies``."""
+        keys = [self._keys.copies(self._keys.copies_slot(digest)) + digest for _, digest in documents]
+        replies = self._servers.ask_all([Command(key, ("SMEMBERS", key)) for key in keys])
+        return [
+            [member for member in map(int, members) if member != number]
+            for (number, _), members in zip(documents, replies, strict=True)
+        ]
+
+    def count_documents(self) -> int:
+        """See ``IndexReader.count_documents``."""
+        return int(self._servers.ask_all([self._documents.count_command()])[0])
+
+    def close(self) -> None:
+        """See ``IndexReader.close``."""
+        self._servers.close()
+
+    def _run_reading(self, calls: Sequence[Call]) -> list[Any]:
+        """Call scripts in one round trip; those that a server does not have are sent to it and called once more."""
+
+        def command(call: Call, name: str, script: bytes | str) -> Command:
+            return Command(call.keys[0], (name, script, len(call.keys), *call.keys, *call.arguments))
+
+        replies = self._servers.send([command(call, "EVALSHA_RO", self._scripts[call.name].sha) for call in calls])
+        missing = [at for at, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if missing:
+            sent = [command(calls[at], "EVAL_RO", self._scripts[calls[at].name].source) for at in missing]
+            for at, reply in zip(missing, self._servers.send(sent), strict=True):
+                replies[at] = reply
+        for call, reply in zip(calls, replies, strict=True):
+            check_reply(reply, call.keys[0])
+        return replies
