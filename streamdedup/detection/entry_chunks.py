@@ -5,6 +5,7 @@ from itertools import islice
 
 from streamdedup.index.contract import EntryStore
 from streamdedup.index.documents import IndexEntry
+from streamdedup.index.reading import IndexReader
 
 #: Weight of the index entries that are held at once, in bytes of their hashes. An entry is held about twice: in the
 #: reply and decoded. The candidates of an ordinary chunk of 500 documents weigh less than
@@ -23,7 +24,7 @@ class EntryReader:
         budget_bytes: Weight of the entries that are held at once, in bytes; at least 1. A single entry may weigh more.
     """
 
-    def __init__(self, store: EntryStore, budget_bytes: int = BUDGET_BYTES) -> None:
+    def __init__(self, store: EntryStore | IndexReader, budget_bytes: int = BUDGET_BYTES) -> None:
         self._store = store
         self._budget_bytes = budget_bytes
 

@@ -1,0 +1,279 @@
+"""Look-ups: the near-duplicates of a text that is not in the index, without inserting it.
+
+The matches are those that the detector would find if the text arrived now as a record: same preparation, same buckets,
+same verification. Two things differ on purpose. Claims are ignored, so that a pair is returned that was alerted before.
+And the detector inserts, so of two texts that are looked up together neither finds the other.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from streamdedup.detection.appending import collision
+from streamdedup.detection.comparison import Comparer, matches_by_row
+from streamdedup.detection.entry_chunks import EntryReader
+from streamdedup.detection.lifecycle import with_incarnation
+from streamdedup.detection.model import DetectorOptions, Prepared, Skip, document_number
+from streamdedup.detection.preparation import Preparer
+from streamdedup.detection.verification import BucketHits, copies_first, promising_candidates
+from streamdedup.errors import MessageError
+from streamdedup.index.documents import IndexEntry
+from streamdedup.index.reading import IndexReader
+from streamdedup.position import Position
+from streamdedup.wire import Document, Match
+
+#: Position of a text that comes from no topic.
+_NOWHERE = Position("", 0, 0)
+#: Id of a text without one; no document has it.
+_NO_ID = ""
+
+
+class LookupQuery(NamedTuple):
+    """A text to look up.
+
+    Attributes:
+        text: The text.
+        id: Document id; None for a text without one.
+        threshold: Least similarity of a match; None for that of the profile.
+    """
+
+    text: str
+    id: str | None = None
+    threshold: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LookupResult:
+    """Near-duplicates of a text or of a stored document.
+
+    Attributes:
+        digest: Content digest.
+        skipped: Why the detector would skip the text: ``EMPTY``, ``TOO_SHORT`` or ``TOO_FEW_WORDS``; otherwise None.
+        redelivery: Whether the index has the id with this content, so that the detector would skip the text as
+            redelivered.
+        matches: Near-duplicates, the most similar first, then by id.
+        complete: Whether all candidates were compared; not where a bucket was full or there were too many.
+        threshold: Least similarity of a match.
+        recall: Probability that the bands find a document whose similarity is the threshold.
+    """
+
+    digest: bytes
+    skipped: Skip | None
+    redelivery: bool
+    matches: tuple[Match, ...]
+    complete: bool
+    threshold: float
+    recall: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Comparison of two stored documents.
+
+    Attributes:
+        similarity: Similarity, exact or estimated.
+        exact: Whether the similarity is exact.
+        standard_error: Standard error of an estimate; 0 when exact.
+        bands: Bands of the profile.
+        shared_bands: Band keys that the documents have in common.
+        within_window: Whether their record times are near enough for a pair.
+        is_match: Whether the detector would report the pair.
+    """
+
+    similarity: float
+    exact: bool
+    standard_error: float
+    bands: int
+    shared_bands: int
+    within_window: bool
+    is_match: bool
+
+
+class _Found(NamedTuple):
+    """Near-duplicates of one row with their pair keys, and whether all candidates were compared."""
+
+    matches: tuple[Match, ...] = ()
+    complete: bool = True
+
+
+class Lookup:
+    """Looks up texts and documents of one profile.
+
+    Args:
+        options: Options of the detector.
+        reader: The index.
+
+    Attributes:
+        options: As given.
+    """
+
+    def __init__(self, options: DetectorOptions, reader: IndexReader) -> None:
+        self.options = options
+        self._reader = reader
+        self._entries = EntryReader(reader)
+        self._preparer = Preparer(options)
+
+    def recall(self, threshold: float) -> float:
+        """Return the probability that the bands find a document whose similarity is ``threshold``."""
+        return self.options.banding.probability(threshold, self.options.min_shared_bands)
+
+    def look_up(self, queries: Sequence[LookupQuery], time_ms: int) -> list[LookupResult | MessageError]:
+        """Find the near-duplicates of texts, each as if it arrived alone.
+
+        Args:
+            queries: The texts.
+            time_ms: Record time that the texts would have, milliseconds since the epoch.
+
+        Returns:
+            A result for each text; an error where another document has the number of the id.
+        """
+        documents = [Document(query.id or _NO_ID, query.text, _NOWHERE, time_ms) for query in queries]
+        prepared = self._preparer.prepare(documents)
+        stored = self._reader.get_entries([entry.number for entry in prepared.entries if entry.id != _NO_ID])
+        entries = [_current(entry, stored.get(entry.number)) for entry in prepared.entries]
+        prepared = replace(prepared, entries=entries)
+        rows = [row for row in range(len(queries)) if row not in prepared.skips]
+        least = min((self._threshold(query) for query in queries), default=self.options.threshold)
+        found = dict(zip(rows, self._find(prepared, rows, least), strict=True))
+        return [
+            self._result(query, prepared, row, stored.get(prepared.entries[row].number), found.get(row, _Found()))
+            for row, query in enumerate(queries)
+        ]
+
+    def _result(
+        self, query: LookupQuery, prepared: Prepared, row: int, stored: IndexEntry | None, found: _Found
+    ) -> LookupResult | MessageError:
+        entry, threshold = prepared.entries[row], self._threshold(query)
+        if stored is not None and not stored.deleted and stored.id != entry.id:
+            return collision(stored)
+        return LookupResult(
+            digest=entry.digest,
+            skipped=prepared.skips.get(row),
+            redelivery=stored is entry,
+            matches=_in_order(found.matches, threshold, has_id=entry.id != _NO_ID),
+            complete=found.complete,
+            threshold=threshold,
+            recall=self.recall(threshold),
+        )
+
+    def _threshold(self, query: LookupQuery) -> float:
+        return self.options.threshold if query.threshold is None else query.threshold
+
+    def document(self, document_id: str) -> tuple[IndexEntry, str | None] | None:
+        """Return the entry of a document and the id of the first document of its cluster.
+
+        Returns:
+            None where the index does not have the document. The id is None where the first document left the index.
+        """
+        number = document_number(self.options.profile, document_id)
+        entry = self._reader.get_entries([number]).get(number)
+        if entry is None or entry.id != document_id:
+            return None
+        first = self._reader.get_entries([entry.cluster]).get(entry.cluster)
+        return entry, None if first is None or first.deleted else first.id
+
+    def matches_of(self, entry: IndexEntry) -> LookupResult:
+        """Find the near-duplicates that the index has now for one of its documents."""
+        content = entry.content
+        skips = self.options.skips(np.array([content.token_count]), np.array([content.sketch.count]))
+        prepared = Prepared([], [entry], self._preparer.band_keys([content.sketch]), skips)
+        threshold = self.options.threshold
+        found = _Found() if skips else self._find(prepared, [0], threshold)[0]
+        return LookupResult(
+            digest=entry.digest,
+            skipped=skips.get(0),
+            redelivery=True,
+            matches=_in_order(found.matches, threshold, has_id=True),
+            complete=found.complete,
+            threshold=threshold,
+            recall=self.recall(threshold),
+        )
+
+    def compare(self, a: IndexEntry, b: IndexEntry) -> Comparison:
+        """Compare two documents of the index."""
+        options, sketches = self.options, [a.content.sketch, b.content.sketch]
+        similarities = self._preparer.sketcher.similarities(sketches[:1], sketches[1:])
+        similarity, exact = float(similarities.values[0]), bool(similarities.exact[0])
+        keys = self._preparer.band_keys(sketches)
+        shared_bands = int(np.count_nonzero(keys[0] == keys[1]))
+        within_window = Comparer(options, self._preparer.sketcher).within_window(a, b)
+        is_near = similarity >= options.threshold and shared_bands >= options.min_shared_bands
+        return Comparison(
+            similarity=similarity,
+            exact=exact,
+            standard_error=0.0 if exact else options.measure.standard_error(similarity, options.permutations),
+            bands=options.banding.bands,
+            shared_bands=shared_bands,
+            within_window=within_window,
+            is_match=is_near and within_window and a.number != b.number,
+        )
+
+    def _find(self, prepared: Prepared, rows: Sequence[int], threshold: float) -> list[_Found]:
+        """Look up rows of a batch and compare them with their candidates.
+
+        Args:
+            prepared: The documents.
+            rows: Rows to look up.
+            threshold: Least similarity of a match.
+
+        Returns:
+            The near-duplicates of each of ``rows``.
+        """
+        if not rows:
+            return []
+        hits = self._hits(prepared, rows)
+        promising = {row: promising_candidates(hit, self.options.max_candidates) for row, hit in hits.items()}
+        chosen = self._with_copies(prepared, hits, promising)
+        rows_of: dict[int, list[int]] = {}
+        for row, numbers in chosen.items():
+            for number in numbers:
+                rows_of.setdefault(number, []).append(row)
+        comparer = Comparer(replace(self.options, threshold=threshold), self._preparer.sketcher)
+        near: dict[tuple[int, int], tuple[bytes, Match]] = {}
+        for entries in self._entries.chunks(rows_of):
+            near |= comparer.near_duplicates(prepared, rows_of, entries)
+        matches = matches_by_row(chosen, near)
+        return [
+            _Found(
+                tuple(replace(match, pair=key.hex()) for key, match in matches.get(row, {}).items()),
+                row not in hits or (not hits[row].full and len(promising[row]) == len(hits[row].candidates)),
+            )
+            for row in rows
+        ]
+
+    def _hits(self, prepared: Prepared, rows: Sequence[int]) -> dict[int, BucketHits]:
+        """Return the candidates of rows that have any."""
+        numbers = [prepared.entries[row].number for row in rows]
+        found = self._reader.look_up(numbers, prepared.band_keys[list(rows)])
+        return {
+            row: BucketHits(candidates, full=at in found.full)
+            for at, (row, candidates) in enumerate(zip(rows, found.candidates, strict=True))
+            if candidates
+        }
+
+    def _with_copies(
+        self, prepared: Prepared, hits: dict[int, BucketHits], promising: dict[int, list[int]]
+    ) -> dict[int, list[int]]:
+        """Return the chosen candidates; those of rows with a full bucket begin with exact copies."""
+        full = [row for row, hit in hits.items() if hit.full]
+        entries = [prepared.entries[row] for row in full]
+        copies = self._reader.look_up_copies([(entry.number, entry.digest) for entry in entries]) if full else []
+        chosen = {row: copies_first(numbers, promising[row]) for row, numbers in zip(full, copies, strict=True)}
+        return {**promising, **chosen}
+
+
+def _current(entry: IndexEntry, stored: IndexEntry | None) -> IndexEntry:
+    """Return the entry that the detector would go on with after inserting ``entry`` (``lifecycle``)."""
+    if stored is None:
+        return entry
+    if not stored.deleted and stored.id == entry.id and stored.digest == entry.digest:
+        return stored
+    return with_incarnation(entry, stored)
+
+
+def _in_order(matches: Sequence[Match], threshold: float, *, has_id: bool) -> tuple[Match, ...]:
+    """Return the matches from a threshold on, in the order of an alert; a text without an id has no pair to name."""
+    chosen = [match if has_id else replace(match, pair="") for match in matches if match.similarity >= threshold]
+    return tuple(sorted(chosen, key=lambda match: (-match.similarity, match.id)))

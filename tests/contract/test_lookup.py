@@ -1,0 +1,337 @@
+"""A look-up of a text finds what the detector finds when the text arrives, on each implementation of the reader."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import fakeredis
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.lookup import Lookup, LookupQuery, LookupResult
+from streamdedup.detection.model import DetectorOptions, Skip
+from streamdedup.errors import IndexMismatch, MessageError, StoreUnavailable
+from streamdedup.index.contract import Index
+from streamdedup.index.memory import MemoryIndex
+from streamdedup.index.reading import IndexReader
+from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.index.redis.connection import connect_cluster
+from streamdedup.index.redis.reader import RedisIndexReader
+from streamdedup.index.redis.servers import OneServer, Servers
+from streamdedup.index.redis.store import RedisIndex
+from streamdedup.position import Partition, Position
+from streamdedup.similarity.lsh import Banding
+from streamdedup.text.shingles import ShingleOptions
+from streamdedup.wire import Document
+from tests.thoroughness import examples
+
+OPTIONS = DetectorOptions(
+    profile="articles",
+    shingles=ShingleOptions(unit="word", size=2),
+    banding=Banding(4, 2),
+    permutations=8,
+    seed=5,
+    threshold=0.5,
+    min_words=3,
+    window_ms=1_000,
+)
+FINGERPRINT = {"bands": 4, "threshold": 0.5}
+PARTITIONS = [Partition("articles", number) for number in range(2)]
+WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord"]
+TEXT = "amber birch cedar delta ember fjord grove heath"
+
+_namespaces = itertools.count()
+
+
+class World(NamedTuple):
+    """An index, and a reader of it that a process of its own would have."""
+
+    index: Index
+    reader: IndexReader
+
+
+MakeWorld = Callable[..., World]
+
+
+def _on_redis(servers: Servers, **options) -> World:
+    where = {"namespace": f"lookup:{next(_namespaces)}", "bands": 4, "lifetime_ms": 3_600_000, **options}
+    defaults = {"shards": 1, "bucket_cap": None, "bucket_layout": LAYOUTS["sets"]}
+    return World(RedisIndex(servers, **where), RedisIndexReader(servers, **{**defaults, **where}))
+
+
+PLACES = ["memory", "server", "server-packed-sharded", "cluster-sharded"]
+MORE_PLACES = ["fakeredis", "fakeredis-packed", "cluster-packed"]
+
+
+@pytest.fixture(params=[*PLACES, *(pytest.param(place, marks=pytest.mark.long) for place in MORE_PLACES)])
+def make_world(request: pytest.FixtureRequest) -> Iterator[MakeWorld]:
+    place, *forms = request.param.split("-")
+    if place == "memory":
+
+        def in_memory(**options) -> World:
+            index = MemoryIndex(**options)
+            return World(index, index)
+
+        yield in_memory
+        return
+    if place == "cluster":
+        servers = connect_cluster(request.getfixturevalue("cluster_of_redis").addresses[:1])
+    elif place == "fakeredis":
+        servers = OneServer(fakeredis.FakeRedis(version=(7, 0)))
+    else:
+        servers = OneServer(request.getfixturevalue("redis_client"))
+    given_options = {"shards": 4} if "sharded" in forms else {}
+    given_options |= {"bucket_layout": LAYOUTS["packed"]} if "packed" in forms else {}
+    with servers:
+        yield lambda **options: _on_redis(servers, **given_options, **options)
+
+
+class Daemon:
+    """A detector that owns both partitions and claims every pair anew."""
+
+    def __init__(self, world: World, options: DetectorOptions = OPTIONS) -> None:
+        world.index.open(FINGERPRINT)
+        self._fences = {partition: world.index.fence(partition, 1, 0) for partition in PARTITIONS}
+        self._offsets = [itertools.count() for _ in PARTITIONS]
+        self._detector = Detector(options, world.index)
+        world.index.claim_pairs = lambda claims, _fences, _extended=(): [True] * len(claims)
+
+    def document(self, document_id: str, text: str, time_ms: int = 0, partition: int = 0, op: str = "upsert"):
+        position = Position("articles", partition, next(self._offsets[partition]))
+        return Document(document_id, text, position, time_ms, op)
+
+    def index(self, *documents: Document):
+        return self._detector.index(self._detector.prepare(documents), self._fences)
+
+    def delete(self, *documents: Document):
+        return self._detector.delete(documents, self._fences)
+
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> World:
+    return make_world()
+
+
+def looked_up(world: World, *queries: LookupQuery, options=OPTIONS, time_ms=0) -> list[LookupResult | MessageError]:
+    return Lookup(options, world.reader).look_up(queries, time_ms)
+
+
+TEXTS = st.lists(st.sampled_from(WORDS), min_size=0, max_size=8).map(" ".join)
+ARRIVALS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "c", "d", "e"]),
+        TEXTS,
+        st.sampled_from(["upsert", "upsert", "upsert", "append", "delete"]),
+        st.integers(0, 1_500),
+        st.integers(0, 1),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    arrivals=ARRIVALS,
+    asked=st.lists(st.tuples(st.sampled_from(["a", "b", "new"]), TEXTS), min_size=1, max_size=4),
+    # Later than every other record, some of which are beyond the window.
+    time_ms=st.integers(1_501, 2_600),
+    max_candidates=st.sampled_from([None, 2]),
+    threshold=st.sampled_from([0.3, 0.5, 0.9]),
+)
+def test_a_lookup_finds_what_the_detector_finds_when_the_text_arrives(
+    make_world, arrivals, asked, time_ms, max_candidates, threshold
+):
+    """Texts are looked up together; then each arrives in a world of its own, where no other was inserted."""
+    options = replace(OPTIONS, max_candidates=max_candidates, threshold=threshold)
+
+    def the_world() -> tuple[World, Daemon]:
+        world = make_world()
+        daemon = Daemon(world, options)
+        for document_id, text, op, at_ms, partition in arrivals:
+            document = daemon.document(document_id, text, at_ms, partition, op)
+            if op == "delete":
+                daemon.delete(document)
+            else:
+                daemon.index(document)
+        return world, daemon
+
+    world, _ = the_world()
+    answers = looked_up(world, *(LookupQuery(text, each) for each, text in asked), options=options, time_ms=time_ms)
+    for (document_id, text), answer in zip(asked, answers, strict=True):
+        _, daemon = the_world()
+        result = daemon.index(daemon.document(document_id, text, time_ms))
+        skipped = [reason for _, reason in result.skipped]
+        if answer.redelivery:
+            assert skipped == [Skip.REDELIVERED]
+            continue
+        assert skipped == ([] if answer.skipped is None else [answer.skipped])
+        found = [match for detection in result.detections for match in detection.matches]
+        assert list(answer.matches) == found
+        assert answer.complete == (not result.dropped_candidates_count)
+
+
+class TestBuckets:
+    def test_a_full_bucket_shows_some_members_and_the_answer_is_not_complete(self, make_world):
+        world = make_world(bucket_cap=4)
+        daemon = Daemon(world)
+        for at in range(6):
+            daemon.index(daemon.document(f"d{at}", TEXT))
+        (answer,) = looked_up(world, LookupQuery(TEXT))
+        result = daemon.index(daemon.document("new", TEXT))
+        assert not answer.complete
+        assert answer.matches
+        assert len(answer.matches) == result.verified_count
+
+    def test_an_exact_copy_behind_full_buckets_is_found(self, make_world):
+        world = make_world(bucket_cap=4)
+        daemon = Daemon(world)
+        for at in range(12):
+            daemon.index(daemon.document(f"d{at}", f"{TEXT} {'iris' if at < 6 else 'jade'}"))
+        (answer,) = looked_up(world, LookupQuery(f"{TEXT} jade"))
+        assert answer.matches[0].similarity == 1.0
+
+    def test_a_lookup_changes_nothing(self, world):
+        daemon = Daemon(world)
+        daemon.index(daemon.document("d0", TEXT))
+        before = looked_up(world, LookupQuery(TEXT, "d1"))
+        assert looked_up(world, LookupQuery(TEXT, "d1"), LookupQuery(TEXT, "d2"))[0] == before[0]
+        assert world.reader.count_documents() == 1
+
+    def test_reading_a_page_that_grows_past_its_size(self, make_world):
+        """Packed: more buckets than the first pages hold, and members beyond the value of a page."""
+        world = make_world()
+        daemon = Daemon(world)
+        daemon.index(*(daemon.document(f"d{at}", f"{TEXT} {at}") for at in range(300)))
+        answers = looked_up(world, *(LookupQuery(f"{TEXT} {at}") for at in range(0, 300, 50)))
+        assert all(len(answer.matches) > 200 for answer in answers)
+        assert all(answer.complete for answer in answers)
+
+
+class TestAnswers:
+    def test_the_document_itself_is_left_out(self, world):
+        daemon = Daemon(world)
+        daemon.index(daemon.document("d0", TEXT), daemon.document("d1", TEXT))
+        (answer,) = looked_up(world, LookupQuery(TEXT + " iris", "d0"))
+        assert [match.id for match in answer.matches] == ["d1"]
+        assert not answer.redelivery
+
+    def test_the_same_content_under_the_same_id_is_a_redelivery_with_its_matches(self, world):
+        daemon = Daemon(world)
+        daemon.index(daemon.document("d0", TEXT), daemon.document("d1", TEXT))
+        (answer,) = looked_up(world, LookupQuery(TEXT, "d0"))
+        assert answer.redelivery
+        assert [match.id for match in answer.matches] == ["d1"]
+
+    def test_without_an_id_there_is_no_pair_key(self, world):
+        daemon = Daemon(world)
+        daemon.index(daemon.document("d0", TEXT))
+        without, with_id = looked_up(world, LookupQuery(TEXT), LookupQuery(TEXT, "d1"))
+        assert [match.pair for match in without.matches] == [""]
+        assert len(with_id.matches[0].pair) == 32
+
+    @pytest.mark.parametrize(
+        ("text", "reason"), [("", Skip.EMPTY), ("... !", Skip.EMPTY), ("one two", Skip.TOO_FEW_WORDS)]
+    )
+    def test_a_text_that_the_detector_skips_has_the_reason(self, world, text, reason):
+        Daemon(world)
+        (answer,) = looked_up(world, LookupQuery(text))
+        assert (answer.skipped, answer.matches, answer.complete) == (reason, (), True)
+
+    def test_each_text_has_a_threshold_of_its_own_and_the_recall_that_belongs_to_it(self, world):
+        daemon = Daemon(world)
+        daemon.index(
+            daemon.document("near", TEXT), daemon.document("far", "amber birch cedar " + "iris jade kelp " * 2)
+        )
+        low, high = looked_up(world, LookupQuery(TEXT, threshold=0.01), LookupQuery(TEXT, threshold=1.0))
+        assert [match.id for match in high.matches] == ["near"]
+        assert low.recall == pytest.approx(1 - (1 - 0.01**2) ** 4)
+        assert (low.threshold, high.threshold, high.recall) == (0.01, 1.0, 1.0)
+        assert "near" in [match.id for match in low.matches]
+
+    def test_two_texts_that_are_looked_up_together_do_not_find_each_other(self, world):
+        Daemon(world)
+        assert [answer.matches for answer in looked_up(world, LookupQuery(TEXT, "a"), LookupQuery(TEXT, "b"))] == [
+            (),
+            (),
+        ]
+
+    def test_no_text_at_all_is_no_mistake(self, world):
+        Daemon(world)
+        assert looked_up(world) == []
+
+
+class TestDocuments:
+    def test_a_stored_document_has_its_matches_and_its_cluster(self, world):
+        daemon = Daemon(world)
+        daemon.index(daemon.document("first", TEXT))
+        daemon.index(daemon.document("second", TEXT + " iris", 100))
+        lookup = Lookup(OPTIONS, world.reader)
+        entry, cluster_id = lookup.document("second")
+        assert (entry.id, entry.time_ms, cluster_id) == ("second", 100, "first")
+        found = lookup.matches_of(entry)
+        assert [match.id for match in found.matches] == ["first"]
+        (alerted,) = looked_up(world, LookupQuery(TEXT + " iris", "second"))
+        assert alerted.matches == found.matches
+
+    def test_an_unknown_and_a_deleted_document_are_none(self, world):
+        daemon = Daemon(world)
+        daemon.index(daemon.document("d0", TEXT))
+        daemon.delete(daemon.document("d0", "", op="delete"))
+        lookup = Lookup(OPTIONS, world.reader)
+        assert lookup.document("d0") is None
+        assert lookup.document("never") is None
+
+    def test_a_comparison_tells_similarity_bands_and_window(self, world):
+        daemon = Daemon(world)
+        daemon.index(daemon.document("a", TEXT), daemon.document("b", TEXT, 1_001), daemon.document("c", TEXT, 1_000))
+        lookup = Lookup(OPTIONS, world.reader)
+        a, b, c = (lookup.document(each)[0] for each in "abc")
+        too_far, near = lookup.compare(a, b), lookup.compare(a, c)
+        assert (near.similarity, near.exact, near.shared_bands, near.bands) == (1.0, True, 4, 4)
+        assert (near.within_window, near.is_match) == (True, True)
+        assert (too_far.within_window, too_far.is_match) == (False, False)
+        assert not lookup.compare(a, a).is_match
+
+
+class TestCheck:
+    def test_there_is_no_index_until_a_daemon_creates_it(self, world):
+        assert world.reader.check(FINGERPRINT) is None
+        world.index.open(FINGERPRINT)
+        assert world.reader.check(FINGERPRINT).advisories == ()
+
+    def test_other_parameters_are_named(self, world):
+        world.index.open(FINGERPRINT)
+        with pytest.raises(IndexMismatch, match="bands"):
+            world.reader.check({**FINGERPRINT, "bands": 5})
+
+    def test_an_index_that_is_being_rebuilt_is_unavailable(self, world):
+        world.index.open(FINGERPRINT)
+        if isinstance(world.index, MemoryIndex):
+            world.index.builder = object()
+        else:
+            keys = world.reader._keys
+            world.reader._servers.ask(keys.staging, "SET", keys.staging, b"a rebuild")
+        with pytest.raises(StoreUnavailable, match="being rebuilt"):
+            world.reader.check(FINGERPRINT)
+
+    def test_entries_are_read_up_to_a_size(self, world):
+        daemon = Daemon(world)
+        daemon.index(*(daemon.document(f"d{at}", f"{TEXT} {at}") for at in range(20)))
+        numbers = [entry.number for entry in (Lookup(OPTIONS, world.reader).document(f"d{at}")[0] for at in range(20))]
+        read = world.reader.read_entries(numbers, 1)
+        assert 1 <= len(read) < 20
+        assert all(entry is not None and entry.number == number for number, entry in read.items())
+        assert world.reader.get_entries([*numbers, 4]).keys() == set(numbers)
+
+    def test_hits_name_the_bands_that_are_shared(self, world):
+        daemon = Daemon(world)
+        daemon.index(daemon.document("d0", TEXT))
+        entry = Lookup(OPTIONS, world.reader).document("d0")[0]
+        keys = Lookup(OPTIONS, world.reader)._preparer.band_keys([entry.content.sketch] * 2)
+        keys[1, 1:] = ~keys[1, 1:]
+        hits = world.reader.look_up([1, 2], np.array(keys))
+        assert hits.candidates == [{entry.number: 4}, {entry.number: 1}]
