@@ -69,8 +69,8 @@ class LookupResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """Comparison of two stored documents.
+class DocumentComparison:
+    """DocumentComparison of two stored documents.
 
     Attributes:
         similarity: Similarity, exact or estimated.
@@ -98,7 +98,7 @@ class _Found(NamedTuple):
     complete: bool = True
 
 
-class Lookup:
+class IndexLookup:
     """Looks up texts and documents of one profile.
 
     Args:
@@ -191,7 +191,7 @@ class Lookup:
             recall=self.recall(threshold),
         )
 
-    def compare(self, a: IndexEntry, b: IndexEntry) -> Comparison:
+    def compare(self, a: IndexEntry, b: IndexEntry) -> DocumentComparison:
         """Compare two documents of the index."""
         options, sketches = self.options, [a.content.sketch, b.content.sketch]
         similarities = self._preparer.sketcher.similarities(sketches[:1], sketches[1:])
@@ -200,7 +200,7 @@ class Lookup:
         shared_bands = int(np.count_nonzero(keys[0] == keys[1]))
         within_window = Comparer(options, self._preparer.sketcher).within_window(a, b)
         is_near = similarity >= options.threshold and shared_bands >= options.min_shared_bands
-        return Comparison(
+        return DocumentComparison(
             similarity=similarity,
             exact=exact,
             standard_error=0.0 if exact else options.measure.standard_error(similarity, options.permutations),

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamdedup.detection.detector import Detector
-from streamdedup.detection.lookup import Lookup, LookupQuery, LookupResult
+from streamdedup.detection.lookup import IndexLookup, LookupQuery, LookupResult
 from streamdedup.detection.model import DetectorOptions, Skip
 from streamdedup.errors import IndexMismatch, MessageError, StoreUnavailable
 from streamdedup.index.contract import Index
@@ -117,7 +117,7 @@ def world(make_world: MakeWorld) -> World:
 
 
 def looked_up(world: World, *queries: LookupQuery, options=OPTIONS, time_ms=0) -> list[LookupResult | MessageError]:
-    return Lookup(options, world.reader).look_up(queries, time_ms)
+    return IndexLookup(options, world.reader).look_up(queries, time_ms)
 
 
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=0, max_size=8).map(" ".join)
@@ -269,7 +269,7 @@ class TestDocuments:
         daemon = Daemon(world)
         daemon.index(daemon.document("first", TEXT))
         daemon.index(daemon.document("second", TEXT + " iris", 100))
-        lookup = Lookup(OPTIONS, world.reader)
+        lookup = IndexLookup(OPTIONS, world.reader)
         entry, cluster_id = lookup.document("second")
         assert (entry.id, entry.time_ms, cluster_id) == ("second", 100, "first")
         found = lookup.matches_of(entry)
@@ -281,14 +281,14 @@ class TestDocuments:
         daemon = Daemon(world)
         daemon.index(daemon.document("d0", TEXT))
         daemon.delete(daemon.document("d0", "", op="delete"))
-        lookup = Lookup(OPTIONS, world.reader)
+        lookup = IndexLookup(OPTIONS, world.reader)
         assert lookup.document("d0") is None
         assert lookup.document("never") is None
 
     def test_a_comparison_tells_similarity_bands_and_window(self, world):
         daemon = Daemon(world)
         daemon.index(daemon.document("a", TEXT), daemon.document("b", TEXT, 1_001), daemon.document("c", TEXT, 1_000))
-        lookup = Lookup(OPTIONS, world.reader)
+        lookup = IndexLookup(OPTIONS, world.reader)
         a, b, c = (lookup.document(each)[0] for each in "abc")
         too_far, near = lookup.compare(a, b), lookup.compare(a, c)
         assert (near.similarity, near.exact, near.shared_bands, near.bands) == (1.0, True, 4, 4)
@@ -321,7 +321,9 @@ class TestCheck:
     def test_entries_are_read_up_to_a_size(self, world):
         daemon = Daemon(world)
         daemon.index(*(daemon.document(f"d{at}", f"{TEXT} {at}") for at in range(20)))
-        numbers = [entry.number for entry in (Lookup(OPTIONS, world.reader).document(f"d{at}")[0] for at in range(20))]
+        numbers = [
+            entry.number for entry in (IndexLookup(OPTIONS, world.reader).document(f"d{at}")[0] for at in range(20))
+        ]
         read = world.reader.read_entries(numbers, 1)
         assert 1 <= len(read) < 20
         assert all(entry is not None and entry.number == number for number, entry in read.items())
@@ -330,8 +332,8 @@ class TestCheck:
     def test_hits_name_the_bands_that_are_shared(self, world):
         daemon = Daemon(world)
         daemon.index(daemon.document("d0", TEXT))
-        entry = Lookup(OPTIONS, world.reader).document("d0")[0]
-        keys = Lookup(OPTIONS, world.reader)._preparer.band_keys([entry.content.sketch] * 2)
+        entry = IndexLookup(OPTIONS, world.reader).document("d0")[0]
+        keys = IndexLookup(OPTIONS, world.reader)._preparer.band_keys([entry.content.sketch] * 2)
         keys[1, 1:] = ~keys[1, 1:]
         hits = world.reader.look_up([1, 2], np.array(keys))
         assert hits.candidates == [{entry.number: 4}, {entry.number: 1}]
