@@ -179,7 +179,7 @@ def _index(settings: Settings, name: str, servers: Servers, committed: Mapping[P
         raise IndexLost(
             f"lost: the group {settings.kafka.group_id} has committed offsets of {', '.join(map(str, orphaned[:3]))}"
             f"{' ...' if len(orphaned) > 3 else ''}, and there is no index at {settings.redis.shown_url} under "
-            f"{settings.redis.key_prefix}:{name}; mend redis.url or redis.key_prefix if they have changed, else: "
+            f"{settings.redis.key_prefix}:{name}; restore redis.url or redis.key_prefix if they have changed, else: "
             "streamdedup index rebuild"
         )
     unknown = "" if committed is not None else " (whether one was lost is not known without Kafka)"

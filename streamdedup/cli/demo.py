@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -62,46 +63,36 @@ def demo(  # noqa: PLR0913  one argument per option
     """
     if threshold is not None and not 0 < threshold <= 1:
         raise SettingsError(f"--threshold {threshold}: must be above 0 and at most 1")
-    given = {"threshold": threshold, "min_words": min_words}
-    changes = {name: value for name, value in given.items() if value is not None}
+    changes = _given(threshold=threshold, min_words=min_words)
     columns = Columns(id_column, tuple(text_column or ()))
     if file is not None:
-        corpus = _file(CorpusReader(file, format=corpus_format, on_bad="pass", columns=columns), profile, changes)
+        reader = CorpusReader(file, format=corpus_format, on_bad="pass", columns=columns)
+        options = DemoOptions(readers={profile: reader}, profiles={profile: PROFILES[profile] | changes})
     elif columns or corpus_format != "auto":
         raise SettingsError("--format, --id-column and --text-column are for a FILE; the sample needs none")
     else:
-        corpus = _sample(changes)
-    options = DemoOptions(
-        **corpus,
-        pace=pace if pace is not None else SAMPLE_PACE if file is None else 0.0,
-        diff=diff if diff is not None else file is None,
-        keep=keep,
-    )
-    run_demo(options, pairs, make_console())
+        options = _sample(changes)
+    run_demo(replace(options, keep=keep, **_given(pace=pace, diff=diff)), pairs, make_console())
 
 
-def _sample(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return readers, profiles and expected pairs of the project's sample."""
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _sample(changes: Mapping[str, Any]) -> DemoOptions:
+    """Return the options for the project's sample."""
     folder = Path(str(resources.files("streamdedup") / "sample"))
     with (folder / "expected_pairs.tsv").open(encoding="utf-8", newline="") as lines:
         expected = frozenset(tuple(sorted((row["id1"], row["id2"]))) for row in csv.DictReader(lines, delimiter="\t"))
     readers = {name: CorpusReader(folder / f"{name}.jsonl", on_bad="pass") for name in PROFILES}
-    return {
-        "readers": readers,
-        "total_count": sum(1 for reader in readers.values() for _ in reader),
-        "profiles": {name: {**PROFILES[name], **changes} for name in PROFILES},
-        "expected": None if changes else expected,
-    }
-
-
-def _file(reader: CorpusReader, profile: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return reader and profile of the user's corpus."""
-    return {
-        "readers": {profile: reader},
-        "total_count": None,
-        "profiles": {profile: {**PROFILES[profile], **changes}},
-        "expected": None,
-    }
+    return DemoOptions(
+        readers=readers,
+        profiles={name: {**PROFILES[name], **changes} for name in PROFILES},
+        total_count=sum(1 for reader in readers.values() for _ in reader),
+        expected=None if changes else expected,
+        pace=SAMPLE_PACE,
+        diff=True,
+    )
 
 
 def run_demo(options: DemoOptions, pairs: str | None, console: Console) -> None:

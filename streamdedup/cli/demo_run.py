@@ -62,11 +62,11 @@ class DemoOptions:
 
     readers: Mapping[str, CorpusReader]
     profiles: Mapping[str, Mapping[str, Any]]
-    total_count: int | None
-    pace: float
-    diff: bool
-    expected: frozenset[tuple[str, str]] | None
-    keep: bool
+    total_count: int | None = None
+    pace: float = 0.0
+    diff: bool = False
+    expected: frozenset[tuple[str, ...]] | None = None
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class OutputView:
         try:
             alert = decode_alert(value).alert
         except MessageError as error:
-            raise StreamdedupError(f"the daemon published no alert: {error}") from error
+            raise StreamdedupError(f"the daemon published a record that is not an alert: {error}") from error
         for match in alert.matches:
             first, second = sorted((alert.document_id, match.id))
             self.pairs[first, second] = match.similarity
@@ -268,7 +268,7 @@ class DemoRun:
                 self._moved_at = time.monotonic()
             elif time.monotonic() - self._moved_at > max(_STALL_S, self._feed.wait_s):
                 log = self._servers.daemon.log_tail()
-                raise StreamdedupError(f"nothing has moved for {_STALL_S:.0f} s: {self._account()}{log}")
+                raise StreamdedupError(f"no progress for {_STALL_S:.0f} s: {self._account()}{log}")
         return self._moved_at - self._start
 
     def summarise(self, duration_s: float) -> None:

@@ -141,7 +141,7 @@ def replay(  # noqa: PLR0913  one argument per option
     choice = ReplayOptions(wanted, check_topics(options), max_attempts, again, limit, rate)
     with DeadLetterReplay(replace(options, topics=(settings.kafka.dead_letter_topic,)), choice) as work:
         if work.is_recreated:
-            say(f"{settings.kafka.dead_letter_topic} was made anew since the last replay; all of it is looked at")
+            say(f"{settings.kafka.dead_letter_topic} was created again since the last replay; all of it is read")
         total = limit
         if dry_run or not yes:
             tally = work.count()
@@ -152,7 +152,7 @@ def replay(  # noqa: PLR0913  one argument per option
             total = tally.replayed_count
         _report("replayed", _run(work, total))
     if choice.uses_progress:
-        say(f"the consumer group {group_of(options.group_id)} remembers what was replayed; --again takes all")
+        say(f"the consumer group {group_of(options.group_id)} stores the progress; --again includes all")
 
 
 def _filter(
@@ -220,7 +220,7 @@ def _show(letters: Iterable[DeadLetter], *, as_json: bool) -> None:
         else:
             typer.echo(dead_letter_line(letter).plain)
     if letter is None:
-        say("no dead letters, or none that was asked for")
+        say("no dead letters, or none that the options accept")
 
 
 def _run(work: DeadLetterReplay, total: int | None) -> Tally:

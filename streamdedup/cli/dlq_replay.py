@@ -39,10 +39,10 @@ class Verdict(StrEnum):
     """
 
     REPLAY = "replayed"
-    NOT_WANTED = "not asked for by code, topic or place"
-    BEFORE = "dealt with by an earlier run"
+    NOT_WANTED = "excluded by --code, --topic, --partition or --offsets"
+    BEFORE = "processed by an earlier run"
     EXHAUSTED = "failed as often as --max-attempts allows"
-    TRUNCATED = "cut, so the record cannot be restored"
+    TRUNCATED = "truncated, so the record cannot be restored"
     GONE = "without its bytes, and the record is no longer in its topic"
     STILL_UNREADABLE = "without its bytes, and the Kafka client still cannot read the record"
     NULL = "neither key nor value, which cannot be sent"
@@ -86,7 +86,7 @@ class ReplayProgress:
         text = json.dumps(by_topic, separators=(",", ":")) if by_topic else ""
         if len(text) > MAX_METADATA_BYTES:
             raise StreamdedupError(
-                f"{len(self.kinds):,} kinds of dead letters were replayed one by one, more than can be remembered: "
+                f"{len(self.kinds):,} kinds of dead letters were replayed one by one, more than the progress can hold: "
                 "replay once without --code and --topic"
             )
         return text
@@ -215,7 +215,7 @@ class Tally:
             if count and verdict not in uncounted
         ]
         if self.has_earlier:
-            lines.append("left out and not counted: those that an earlier run has dealt with; --again takes them too")
+            lines.append("left out and not counted: those that an earlier run has processed; --again includes them")
         return lines
 
 

@@ -37,7 +37,7 @@ def require_confirmable(effect: str, *, yes: bool) -> None:
         SettingsError: There is no terminal, and ``--yes`` is not given.
     """
     if not yes and not is_interactive():
-        raise SettingsError(f"--yes: is needed where nobody can be asked, because this {effect}")
+        raise SettingsError(f"--yes: required without a terminal, because this {effect}")
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -65,7 +65,7 @@ def refuse_while_daemons_run(settings: Settings, force: str = "", *, wait: bool 
     except BrokerUnavailable as error:
         unknown = "; if none does, add --force" if force else ""
         raise BrokerUnavailable(
-            f"{error}\nwithout Kafka nobody knows whether daemons of the group {settings.kafka.group_id} run{unknown}"
+            f"{error}\nwithout Kafka it is unknown whether daemons of the group {settings.kafka.group_id} run{unknown}"
         ) from error
 
 

@@ -115,9 +115,11 @@ def drop(
                 deleted = index_upkeep(settings, name, servers).drop(on_keys)
             typer.echo(f"{name}: {counted(deleted, 'key')} deleted" if deleted else f"{name}: there was no index")
     group = settings.kafka.group_id
-    typer.echo(f"What the group {group} has committed stays. A daemon that finds no index beside it stops at once.")
-    typer.echo("To build the index anew from the topics, publishing nothing: streamdedup index rebuild.")
-    typer.echo("To build it anew and publish all pairs again: another kafka.group_id.")
+    typer.echo(
+        f"The committed offsets of the group {group} stay. A daemon that finds them without an index stops at once."
+    )
+    typer.echo("To rebuild the index from the topics, publishing nothing: streamdedup index rebuild.")
+    typer.echo("To rebuild it and publish all pairs again: another kafka.group_id.")
     typer.echo("To begin with an empty index: --set service.on_index_lost=continue, once.")
 
 
@@ -132,7 +134,7 @@ def rebuild(
         typer.Option("--wait/--no-wait", help="Wait up to a session for members of the group to leave, or refuse."),
     ] = True,
 ) -> None:
-    """Build the index of all profiles, or of some, anew from the topics.
+    """Rebuild the index of all profiles, or of some, from the topics.
 
     Stop all daemons of the group first. A killed daemon, or one with kafka.group_instance_id, stays a member of the
     group until its session ends; the command waits for that. The committed records of the profile's window are read
@@ -152,13 +154,13 @@ def rebuild(
         with counting("deleting") as on_keys, measuring("offsets") as progress:
             counts = _rebuild(settings, names, servers, on_keys, progress)
     for name, count in counts.items():
-        typer.echo(f"{name}: built anew from {counted(count, 'record')}")
+        typer.echo(f"{name}: rebuilt from {counted(count, 'record')}")
 
 
 def _rebuild(
     settings: Settings, names: Sequence[str], servers: Servers, on_keys: Callable[[int], None], progress: Progress
 ) -> dict[str, int]:
-    """Build the indexes of profiles anew up to the committed offsets; return the number of records of each profile.
+    """Rebuild the indexes of profiles up to the committed offsets; return the number of records of each profile.
 
     ``on_keys`` gets the number of keys of the old index deleted since its last call.
     """
@@ -189,7 +191,9 @@ def _group_membership(settings: Settings) -> Iterator[tuple[KafkaSource, int]]:
         deadline = time.monotonic() + options.session_timeout_s + options.fetch_timeout_s
         while (generation := source.generation()) is None or not source.assigned():
             if time.monotonic() > deadline:
-                raise BrokerUnavailable(f"the group {options.group_id} did not take us in; is a daemon still a member?")
+                raise BrokerUnavailable(
+                    f"the group {options.group_id} assigned no partitions in time; is a daemon still a member?"
+                )
             source.hold(_POLL_S)
         yield source, generation
     finally:
@@ -213,8 +217,8 @@ def unfence(
     settings = load_settings(config, assignments)
     require_confirmable("lets a daemon that still runs write beside its successor", yes=yes)
     counts = check_topics(kafka_options(settings))
-    refuse_members(settings, "There is no way around: it could no longer be told from its successor")
-    confirm(f"Let the group {settings.kafka.group_id} begin anew in its index?", yes=yes)
+    refuse_members(settings, "There is no way around: the index could not tell it from its successor")
+    confirm(f"Let the group {settings.kafka.group_id} write to its index again, with generations from 1?", yes=yes)
     with connect_store(settings) as servers:
         for name, profile in settings.profiles.items():
             store = redis_store(settings, name, servers)

@@ -17,10 +17,10 @@ from streamdedup.settings import Settings
 #: Explanations of the states of a high-water mark compared with the committed offset.
 _STATE_TEXTS = {
     "lost": "offsets are committed, but the index has never seen this partition: it was lost, or it is another one; "
-    "mend redis.url, redis.key_prefix or the profile's name if they have changed, else: streamdedup index rebuild",
-    "behind": "more is committed than marked: a daemon ended right after a commit, or Redis lost writes in a failover",
-    "recreated": "the topic was deleted and created again; a daemon begins at its oldest record and alerts as ever",
-    "ahead": "the group's offset was set back; below the mark nothing is published again",
+    "restore redis.url, redis.key_prefix or the name of the profile if they changed, else: streamdedup index rebuild",
+    "behind": "the committed offset is higher: a daemon ended right after a commit, or Redis lost writes in a failover",
+    "recreated": "the topic was deleted and created again; a daemon begins at its oldest record and emits as usual",
+    "ahead": "the committed offset was reset; records below the mark publish nothing again",
 }
 
 

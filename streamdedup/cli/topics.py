@@ -75,9 +75,9 @@ def _outcome_text(name: str, outcome: CreatedTopics, partitions: int) -> str:
         return f"created, with {counted(partitions, 'partition')}"
     count = outcome.partition_counts.get(name)
     if count is None:
-        return "is there already, and was left as it is"
+        return "exists, unchanged"
     other = "" if count == partitions else f" instead of {partitions:,}"
-    return f"is there already, with {counted(count, 'partition')}{other}, and was left as it is"
+    return f"exists with {counted(count, 'partition')}{other}, unchanged"
 
 
 def register(app: typer.Typer) -> None:

@@ -172,7 +172,7 @@ def test_topics_produce_run_and_tail_work_together(installation):
     assert created.returncode == 0, created.stderr
     assert created.stdout.count("created") == 3
     again = streamdedup("topics", "create", *config, "--partitions", "3")
-    assert again.stdout.count("is there already, with 2 partitions instead of 3, and was left as it is\n") == 3
+    assert again.stdout.count("exists with 2 partitions instead of 3, unchanged\n") == 3
     wanted = {"retention.ms": "-1", "cleanup.policy": "delete", "max.message.bytes": "1048588"}
     assert topic_settings(installation.kafka, f"{installation.duplicates}.dlq", wanted) == wanted
     sent = streamdedup("produce", SAMPLE / "articles.jsonl", "--topic", installation.topic, *config)

@@ -150,7 +150,7 @@ def prometheus_of(composed: Composed) -> PrometheusServer:
 def test_the_composed_set_works_as_the_readme_says(composed):
     created = composed.call(*SERVICES["topics"]["command"])
     assert created.count("created") == 4
-    assert composed.call(*SERVICES["topics"]["command"]).count("is there already") == 4
+    assert composed.call(*SERVICES["topics"]["command"]).count(" exists ") == 4
 
     command = [str(composed.bin / "streamdedup"), *SERVICES["daemon"]["command"]]
     with (composed.folder / "daemon.log").open("wb") as log:

@@ -24,7 +24,7 @@ PAIRS = [(f"d{at}", f"d{at + 1}") for at in range(0, 10, 2)]
 
 @pytest.fixture
 def index(capsys, monkeypatch):
-    """Call the command in this process, which takes no second to begin; nobody can be asked."""
+    """Call the command in this process, without a terminal."""
     # What is not there is noticed sooner.
     monkeypatch.setattr(assembly, "KafkaOptions", functools.partial(KafkaOptions, connect_timeout_s=2.0))
     monkeypatch.setattr(sys, "stdin", io.StringIO())
@@ -112,8 +112,8 @@ def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, in
     [
         (["status", "--profile", "reviews"], 2, "--profile reviews: the settings have no such profile; they have art"),
         (["drop", "--profile", "reviews", "--yes"], 2, "they have articles"),
-        (["drop"], 2, "--yes: is needed where nobody can be asked"),
-        (["unfence"], 2, "--yes: is needed where nobody can be asked"),
+        (["drop"], 2, "--yes: required without a terminal"),
+        (["unfence"], 2, "--yes: required without a terminal"),
         (["status", "--set", "redis.mode=cluster"], 2, "redis.nodes: is missing"),
         (["status", "--set", "redis.url=redis://127.0.0.1:{port}/0"], 1, "the store does not serve us now"),
         (["drop", "--yes", "--force", "--set", "redis.url=redis://127.0.0.1:{port}/0"], 1, "does not serve us now"),

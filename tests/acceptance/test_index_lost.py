@@ -135,7 +135,7 @@ def test_an_index_built_anew_by_the_command_is_like_one_that_was_never_lost(inst
         assert (unasked.returncode, redis_client.dbsize()) == (2, len(copied)), unasked.stderr
     done = index("rebuild", "--yes", *config)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"articles: built anew from {len(FIRST + SECOND)} records\n"
+    assert done.stdout == f"articles: rebuilt from {len(FIRST + SECOND)} records\n"
     assert done.stderr == ""
     assert installation.pairs() == PAIRS_OF_TWO
     with installation.daemon() as daemon:
@@ -159,7 +159,7 @@ def test_a_rebuild_right_after_a_static_member_has_ended_waits_for_its_session_a
     assert "are running: streamdedup, group_instance_id member-a, at /127.0.0.1" in refused.stderr
     done = index("rebuild", *config)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"articles: built anew from {len(FIRST)} records\n"
+    assert done.stdout == f"articles: rebuilt from {len(FIRST)} records\n"
     assert "group_instance_id member-a, at /127.0.0.1; waiting at most 21 s" in done.stderr
 
 
@@ -179,7 +179,7 @@ def test_a_rebuild_in_a_backlog_of_long_ago_recovers_what_the_backlog_is_compare
     produce_keyed(installation.kafka, installation.topic, values_of(SECOND), timestamp_ms=days_ago + DAY_MS)
     done = index("rebuild", "--config", installation.config)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"articles: built anew from {len(FIRST)} records\n"
+    assert done.stdout == f"articles: rebuilt from {len(FIRST)} records\n"
     with installation.daemon() as daemon:
         installation.wait_committed(len(FIRST + SECOND))
         assert daemon.stop() == 0

@@ -41,7 +41,7 @@ topics = ["{articles}", "{reviews}"]
 
 
 #: What is said of letters that are not counted.
-EARLIER = "left out and not counted: those that an earlier run has dealt with; --again takes them too"
+EARLIER = "left out and not counted: those that an earlier run has processed; --again includes them"
 
 
 class NotUtf8(str):
@@ -226,7 +226,7 @@ def test_letters_without_bytes_are_replayed_from_their_places_once_the_records_c
 
 def test_replay_asks_first_and_does_nothing_without_a_yes(world, monkeypatch):
     world.fill("not_json")
-    with pytest.raises(SettingsError, match="--yes: is needed where nobody can be asked"):
+    with pytest.raises(SettingsError, match="--yes: required without a terminal"):
         world.run("replay")
     assert world.run("replay", "--dry-run").startswith("to replay: 1 dead letter")
     monkeypatch.setattr(guards, "is_interactive", lambda: True)

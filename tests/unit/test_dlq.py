@@ -326,7 +326,7 @@ def test_a_tally_lists_the_replayed_topics_and_the_reasons_of_the_others():
     assert tally.replayed() == "1 dead letter (articles 1)"
     assert sorted(tally.left_out()) == [
         "1 left out: failed as often as --max-attempts allows",
-        "2 left out: cut, so the record cannot be restored",
+        "2 left out: truncated, so the record cannot be restored",
     ]
 
 
@@ -335,7 +335,7 @@ def test_a_tally_names_the_option_for_letters_of_earlier_runs_without_a_count():
     for verdict in (Verdict.NOT_WANTED, Verdict.BEFORE, Verdict.BEFORE):
         tally.add(verdict, letter())
     first, last = tally.left_out()
-    assert first == "1 left out: not asked for by code, topic or place"
+    assert first == "1 left out: excluded by --code, --topic, --partition or --offsets"
     assert "an earlier run" in last
     assert "--again" in last
 

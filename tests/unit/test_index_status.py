@@ -92,9 +92,9 @@ class TestProfile:
         lines = rendered(a_profile(differences=["rows is 4 ..."]))
         assert any(line.startswith("  index      does not fit the settings") for line in lines)
 
-    def test_what_is_unusual_about_marks_is_explained_once_with_its_partitions(self):
+    def test_an_unusual_state_is_explained_once_with_its_partitions(self):
         rows = [a_partition(partition=number, state="behind") for number in (0, 1)]
-        (line,) = [line for line in rendered(a_profile(partitions=rows)) if "more is committed" in line]
+        (line,) = [line for line in rendered(a_profile(partitions=rows)) if "the committed offset is higher" in line]
         assert line.startswith("  articles:0, articles:1: ")
 
     def test_without_kafka_committed_offsets_are_unknown(self):
@@ -109,12 +109,12 @@ def test_an_index_is_lost_when_it_does_not_know_a_partition_with_offsets(state, 
 
 
 @pytest.mark.parametrize(
-    ("mark", "at_work", "state"),
+    ("mark", "is_running", "state"),
     [(10, False, None), (9, False, "behind"), (11, False, "ahead"), (None, False, "lost"),
      (9, True, None), (11, True, None), (None, True, "lost")],
 )  # fmt: skip
-def test_a_mark_is_compared_with_what_is_committed_unless_both_are_moving(mark, at_work, state):
-    assert _partition_state(PartitionFacts(mark, 1, "5f2d"), 10, "5f2d", is_running=at_work) == state
+def test_a_high_water_mark_is_compared_with_the_committed_offset_unless_daemons_run(mark, is_running, state):
+    assert _partition_state(PartitionFacts(mark, 1, "5f2d"), 10, "5f2d", is_running=is_running) == state
 
 
 @pytest.mark.parametrize(("noted", "present", "state"), [

@@ -1,3 +1,5 @@
+"""Rendering: terminal-safe text, differences of two texts, pairs and dead letters as lines; the counters of the demo."""
+
 import io
 from dataclasses import replace
 
