@@ -1,4 +1,4 @@
-"""Rendering: terminal-safe text, differences of two texts, pairs and dead letters as lines; the counters of the demo."""
+"""Rendering: terminal-safe text, differences of texts, pairs and dead letters as lines; counters of the demo."""
 
 import io
 from dataclasses import replace
