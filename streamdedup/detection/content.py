@@ -58,7 +58,7 @@ def grown(shingler: Shingler, sketcher: Sketcher, contents: Sequence[Content], t
         BagTooLarge: One of the documents is a bag beyond `exact_limit`.
     """
     empty = [not content.element_count for content in contents]
-    more = shingler.continued([np.array(content.tail, np.uint64) for content in contents], empty, texts)
+    more = shingler.appended([np.array(content.tail, np.uint64) for content in contents], empty, texts)
     bounds, tails, ends = more.offsets.tolist(), more.tails.tolist(), more.tail_offsets.tolist()
     results = []
     for at, content in enumerate(contents):

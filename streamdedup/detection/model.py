@@ -157,8 +157,10 @@ class DetectionResult:
         pending_positions: Positions with pending matches in the index, which are forgotten after the commit.
         indexed_count: Documents whose version is in the index.
         replayed_count: Of them, documents that an earlier attempt had already inserted.
-        silent_count: Of them, documents that emit nothing because they were committed before.
-        unexplained_count: Of these, documents of partitions without a committed offset: no operator has set it back.
+        silent_count: Of them, documents that emit nothing: committed before, or with a record time before
+            ``silent_until_ms``.
+        unexplained_count: Of the committed ones, documents of partitions without a committed offset now: no operator
+            has set an offset back.
         deleted_count: Requests to delete a document, also one that is not in the index.
         candidates_count: Candidates found in buckets.
         dropped_candidates_count: Candidates beyond ``max_candidates``, not compared.

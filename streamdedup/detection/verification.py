@@ -1,8 +1,10 @@
 """Verification: from the candidates of a document to its near-duplicates.
 
-Candidates are read and compared by their sketches, chunk by chunk. Boilerplate that arrives again and again fills its
-buckets. A document with a full bucket sees only some of the members; it looks for exact copies in the bucket of its
-content and is compared with few candidates, so that the cost stays bounded for any number of earlier documents.
+Candidates are read and compared by their sketches, chunk by chunk.
+
+Storms: many copies of one text fill their buckets. For a document with a full bucket the index returns only some of the
+members. Such a document is compared with at most ``STORM_CANDIDATES``, exact copies from the bucket of its content
+first, so that the cost is the same for any number of earlier copies.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -171,7 +171,7 @@ class Shingler:
             batch.stop_only,
         )
 
-    def continued(
+    def appended(
         self, tails: Sequence[NDArray[np.uint64]], empty: Sequence[bool], texts: Sequence[str]
     ) -> ShingleBatch:
         """Return the shingles that n texts gain when a further text is appended to each on a new line.
