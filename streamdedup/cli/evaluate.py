@@ -77,7 +77,7 @@ def evaluate(
         Path | None,
         typer.Option(
             metavar="PAIRS",
-            help="The true pairs: id, id and perhaps a similarity, with tabs between; else they are computed.",
+            help="File of true pairs: id, id and optionally a similarity, separated by tabs; computed by default.",
         ),
     ] = None,
     output: Annotated[
@@ -88,7 +88,7 @@ def evaluate(
 ) -> None:
     """Measure a profile on files: recall, precision, missed pairs and the reasons.
 
-    All true pairs are found by an exact join, which knows no bucket, unless --truth names them.
+    An exact join, without buckets, finds the true pairs, unless --truth has them.
 
     Example:  streamdedup evaluate articles.jsonl.gz --threshold 0.7
     """

@@ -47,7 +47,7 @@ COMMANDS = {
     "neighbours": "Find the documents of files that are nearest to one of them.",
     "evaluate": "Measure a profile on files: recall, precision, missed pairs and the reasons.",
     "stop-shingles": "Learn from a sample which shingles are boilerplate that many texts share.",
-    "tune": "Try settings on a sample: what they find, miss and cost, and which to take.",
+    "tune": "Try settings on a sample: pairs found and missed, cost, and a recommendation.",
     "produce": "Send a corpus into an input topic, each document keyed by its id.",
     "dlq": "Inspect the dead-letter topic, and replay dead letters.",
     "topics": "Create the topics that the daemon needs.",

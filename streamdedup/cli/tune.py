@@ -33,7 +33,7 @@ class TuneOptions(LimitSettings, TextSettings, CorpusOptions):
 
 def tune(  # noqa: PLR0913  a command line has as many options as it has
     options: TuneOptions,
-    sample_size: Annotated[int, typer.Option("--sample", min=1, help="Most documents to look at.")] = 20_000,
+    sample_size: Annotated[int, typer.Option("--sample", min=1, help="Most documents in the sample.")] = 20_000,
     sampling: Annotated[Sampling, typer.Option(help="Read all and choose at random, or take the first.")] = "random",
     unit: Annotated[list[str] | None, typer.Option(help="Shingles of: word, char; may be repeated.")] = None,
     size: Annotated[list[int] | None, typer.Option(help="Words or characters in a shingle; may be repeated.")] = None,
@@ -45,7 +45,7 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
         Literal["theory", "sample"],
         typer.Option(help="Where the minimum recall must be reached: at the threshold by theory, or on the sample."),
     ] = "theory",
-    documents_per_day: Annotated[float, typer.Option(help="Documents that come in a day, for the forecast.")] = 10_000,
+    documents_per_day: Annotated[float, typer.Option(help="Documents a day, for the forecast.")] = 10_000,
     retention: Annotated[str | None, typer.Option(help="How long documents are compared, such as 30d.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Where to write; standard output.")] = None,
@@ -58,7 +58,7 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
     ] = None,
     server: Annotated[bool, typer.Option(help="Measure on a private server, where one is installed.")] = True,
 ) -> None:
-    """Try settings on a sample: what they find, miss and cost, and which to take.
+    """Try settings on a sample: pairs found and missed, cost, and a recommendation.
 
     Example:  streamdedup tune articles.jsonl.gz --documents-per-day 200000 --retention 14d --report tuning.html
     """
