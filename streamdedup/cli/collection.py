@@ -1,21 +1,16 @@
-"""Profile, documents and temporary index of the commands that compare the documents of files.
-
-The options of these commands are in ``cli.options``.
-"""
+"""Profile and temporary index of the commands that compare the documents of files (options: ``cli.options``)."""
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from streamdedup.cli.assembly import decoder_of
-from streamdedup.cli.output import BadLines, counting, read_with_progress
-from streamdedup.corpora import Columns, CorpusReader, Entry, Format
-from streamdedup.errors import CorpusError, SettingsError
+from streamdedup.cli.output import counting
+from streamdedup.corpora import Entry
+from streamdedup.errors import SettingsError
 from streamdedup.index.contract import Index
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.admin import IndexUpkeep
@@ -57,74 +52,18 @@ def scan_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) -
     return Settings.load(None, needed | preset | given, environ={}).profiles[name]
 
 
-@dataclass(frozen=True, slots=True)
-class Collection:
-    """Files, and how to read them.
-
-    Attributes:
-        files: Their names; - is standard input.
-        profile: Profile with the field names of records.
-        format: Format of the files.
-        id_field: Column of the id, if given.
-        text_fields: Columns of the text, if given.
-        skip_unreadable: Leave out malformed lines; the first are reported, and all counted at the end.
-        command: Name of the command, for its messages.
-    """
-
-    files: list[str]
-    profile: Profile
-    format: Format
-    id_field: str | None
-    text_fields: list[str] | None
-    skip_unreadable: bool
-    command: str
-
-    def entries(self) -> Iterator[Entry]:
-        """Yield the documents, with a progress bar on standard error; other lines are reported there.
-
-        Raises:
-            CorpusError: A file cannot be read, or a line is malformed and ``skip_unreadable`` is not set.
-        """
-        columns = Columns(self.id_field, tuple(self.text_fields or ()), tables_only=False)
-        bad_lines = BadLines()
-        for file in self.files:
-            reader = CorpusReader(
-                file,
-                format=self.format,
-                on_bad="pass",
-                decoder=decoder_of(self.profile),
-                columns=columns,
-            )
-            for entry in read_with_progress(reader, file):
-                if entry.problem is not None:
-                    if not self.skip_unreadable:
-                        raise CorpusError(
-                            f"{entry.file}:{entry.line}: {entry.problem}; --skip-unreadable leaves such lines out"
-                        )
-                    bad_lines.report(entry)
-                elif entry.op != "upsert":
-                    typer.echo(f"{entry.file}:{entry.line}: op {entry.op} is passed over by {self.command}", err=True)
-                else:
-                    yield entry
-        if bad_lines.count:
-            typer.echo(f"{counted(bad_lines.count, 'line')} left out: no documents", err=True)
-
-    def first_versions(self) -> Iterator[Entry]:
-        """Yield the first document of each id; the others are counted on standard error.
-
-        Raises:
-            CorpusError: See ``entries``.
-        """
-        known: set[str] = set()
-        repeated_count = 0
-        for entry in self.entries():
-            if entry.id in known:
-                repeated_count += 1
-            else:
-                known.add(entry.id)
-                yield entry
-        if repeated_count:
-            typer.echo(f"passed over: {counted(repeated_count, 'document')} whose id occurred before", err=True)
+def first_versions(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield the first document of each id; the others are counted on standard error."""
+    known: set[str] = set()
+    repeated_count = 0
+    for entry in entries:
+        if entry.id in known:
+            repeated_count += 1
+        else:
+            known.add(entry.id)
+            yield entry
+    if repeated_count:
+        typer.echo(f"passed over: {counted(repeated_count, 'document')} whose id occurred before", err=True)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from streamdedup.cli.assembly import detector_options
-from streamdedup.cli.collection import BATCH_DOCUMENTS, temporary_store
+from streamdedup.cli.collection import BATCH_DOCUMENTS, first_versions, temporary_store
 from streamdedup.cli.options import ComparisonOptions, RedisOption, chosen_profile, with_options
 from streamdedup.cli.output import batches, output_to, steps
 from streamdedup.cli.pairs_file import read_pairs
@@ -93,8 +93,8 @@ def evaluate(
     Example:  streamdedup evaluate articles.jsonl.gz --threshold 0.7
     """
     chosen = chosen_profile(options)
-    collection = options.collection(chosen, "evaluate")
-    documents = (document_at(at, entry.id, entry.text) for at, entry in enumerate(collection.first_versions()))
+    entries = first_versions(options.entries(chosen, "evaluate"))
+    documents = (document_at(at, entry.id, entry.text) for at, entry in enumerate(entries))
     with output_to(output) as target:
         with temporary_store(redis, chosen, chosen.bucket_cap) as store:
             result = evaluate_documents(documents, detector_options("evaluate", chosen), store, truth)

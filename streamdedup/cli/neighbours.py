@@ -1,15 +1,17 @@
 """``streamdedup neighbours``: the documents of files that are nearest to one of them."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from streamdedup.cli.collection import BATCH_DOCUMENTS, Collection
+from streamdedup.cli.collection import BATCH_DOCUMENTS, first_versions
 from streamdedup.cli.options import CorpusOptions, ShingleSettings, TextSettings, chosen_profile, with_options
 from streamdedup.cli.output import batches, output_to
 from streamdedup.cli.rendering.terminal import printable
+from streamdedup.corpora import Entry
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation.nearest import NearestDocuments
 from streamdedup.evaluation.truth import ShingleSets, shingle_sets
@@ -25,12 +27,12 @@ class NeighbourOptions(TextSettings, ShingleSettings, CorpusOptions):
 
 
 def find_neighbours(
-    collection: Collection, profile: Profile, document_id: str, top: int, threshold: float
+    entries: Iterable[Entry], profile: Profile, document_id: str, top: int, threshold: float
 ) -> NearestDocuments:
     """Compare one document with all others, in one reading of the files; no text is kept.
 
     Args:
-        collection: The documents; the first of each id counts.
+        entries: The documents; the first of each id counts.
         profile: Profile with the shingles and the measure of similarity.
         document_id: The document.
         top: Most neighbours to return, at least 1.
@@ -42,7 +44,7 @@ def find_neighbours(
     shingler = Shingler(profile.shingle_options())
     before: list[tuple[list[str], ShingleSets]] = []
     nearest: NearestDocuments | None = None
-    for batch in batches(collection.first_versions(), BATCH_DOCUMENTS):
+    for batch in batches(first_versions(entries), BATCH_DOCUMENTS):
         others = [entry for entry in batch if entry.id != document_id]
         if len(others) < len(batch):
             target = shingle_sets(shingler, [entry.text for entry in batch if entry.id == document_id])
@@ -95,9 +97,9 @@ def neighbours(
     Example:  streamdedup neighbours articles.jsonl.gz --id wire-902 --top 5
     """
     chosen = chosen_profile(options)
-    collection = options.collection(chosen, "neighbours")
+    entries = options.entries(chosen, "neighbours")
     with output_to(output) as target:
-        found = find_neighbours(collection, chosen, document_id, top, threshold)
+        found = find_neighbours(entries, chosen, document_id, top, threshold)
         if as_json:
             shown = {
                 "id": document_id,

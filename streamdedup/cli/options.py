@@ -8,17 +8,20 @@ command.
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from streamdedup.cli.collection import Collection, scan_profile
+from streamdedup.cli.assembly import decoder_of
+from streamdedup.cli.collection import scan_profile
+from streamdedup.cli.output import BadLines, read_with_progress
 from streamdedup.cli.settings_options import profile_names
-from streamdedup.corpora import FORMAT_TITLES, Format
-from streamdedup.errors import SettingsError
+from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader, Entry, Format
+from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile
+from streamdedup.settings.units import counted
 from streamdedup.similarity.measures import MEASURES
 
 FilesArgument = Annotated[list[str], typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
@@ -65,16 +68,33 @@ class CorpusOptions:
     corpus_format: FormatOption = "auto"
     skip_unreadable: SkipUnreadableOption = False
 
-    def collection(self, profile: Profile, command: str) -> Collection:
-        """Return the documents of the files.
+    def entries(self, profile: Profile, command: str) -> Iterator[Entry]:
+        """Yield the documents of the files, with a progress bar on standard error; other lines are reported there.
 
         Args:
             profile: Profile with the field names of documents.
             command: Name of the command, for messages.
+
+        Raises:
+            CorpusError: A file cannot be read, or a line is malformed and ``skip_unreadable`` is not set.
         """
-        return Collection(
-            self.files, profile, self.corpus_format, self.id_field, self.text_fields, self.skip_unreadable, command
-        )
+        columns = Columns(self.id_field, tuple(self.text_fields or ()), tables_only=False)
+        decoder, bad_lines = decoder_of(profile), BadLines()
+        for file in self.files:
+            reader = CorpusReader(file, format=self.corpus_format, on_bad="pass", decoder=decoder, columns=columns)
+            for entry in read_with_progress(reader, file):
+                if entry.problem is not None:
+                    if not self.skip_unreadable:
+                        raise CorpusError(
+                            f"{entry.file}:{entry.line}: {entry.problem}; --skip-unreadable leaves such lines out"
+                        )
+                    bad_lines.report(entry)
+                elif entry.op != "upsert":
+                    typer.echo(f"{entry.file}:{entry.line}: op {entry.op} is passed over by {command}", err=True)
+                else:
+                    yield entry
+        if bad_lines.count:
+            typer.echo(f"{counted(bad_lines.count, 'line')} left out: no documents", err=True)
 
 
 @dataclasses.dataclass(frozen=True)

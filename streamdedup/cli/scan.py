@@ -42,9 +42,8 @@ def scan(
     chosen = chosen_profile(options)
     if options.config is None:
         chosen = chosen.model_copy(update={"bucket_cap": None, "max_candidates": None})
-    documents = (
-        document_at(at, entry.id, entry.text) for at, entry in enumerate(options.collection(chosen, "scan").entries())
-    )
+    entries = options.entries(chosen, "scan")
+    documents = (document_at(at, entry.id, entry.text) for at, entry in enumerate(entries))
     started = time.perf_counter()
     with output_to(output) as target, temporary_store(redis, chosen, chosen.bucket_cap) as store:
         run = DetectorRun(detector_options("scan", chosen), store)

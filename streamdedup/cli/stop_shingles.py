@@ -34,8 +34,7 @@ def stop_shingles(
     """
     # The profile may name the file that is written; the old content must not matter.
     chosen = chosen_profile(options, stop_shingles="none")
-    collection = options.collection(chosen, "stop-shingles")
-    texts = (entry.text for entry in collection.entries())
+    texts = (entry.text for entry in options.entries(chosen, "stop-shingles"))
     try:
         found = learn_stop_shingles(texts, chosen.shingle_options(), share)
     except ValueError as error:

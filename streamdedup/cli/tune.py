@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import typer
 
+from streamdedup.cli.collection import first_versions
 from streamdedup.cli.options import CorpusOptions, LimitSettings, TextSettings, chosen_profile, with_options
 from streamdedup.cli.output import output_to
 from streamdedup.cli.rendering.tuning_tables import tables_text
@@ -84,11 +85,11 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
         bucket_layout=keys.bucket_layout,
     )
     page = None if report is None else _report_page()
-    collection = options.collection(base, "tune")
     with contextlib.ExitStack() as stack:
         # Errors of the server and of the files are reported before the work.
         measured_on, warning = _server(stack, question, redis, wanted=server or redis is not None)
-        sample = draw_sample(((entry.id, entry.text) for entry in collection.first_versions()), sample_size, sampling)
+        entries = first_versions(options.entries(base, "tune"))
+        sample = draw_sample(((entry.id, entry.text) for entry in entries), sample_size, sampling)
         if not sample.ids:
             raise CorpusError(f"{', '.join(options.files)}: no document to look at")
         target = stack.enter_context(output_to(output))
