@@ -90,6 +90,8 @@ def _record_refusals(network: Any, reasons: list[Exception]) -> None:
 
     The client drops a refused login after logging it. Without this function a wrong password is tried again until the
     timeout, and is reported as a broker that does not answer.
+
+    Test: ``test_a_wrong_password_is_told_as_such_by_every_command``.
     """
     manager = network._manager
     connect = manager.get_connection
@@ -112,6 +114,8 @@ def _read_before_close(connection: Any) -> None:
 
     A broker answers a wrong password and closes the connection at once. The client drops data that it receives together
     with the end, and then reports a closed connection only.
+
+    Test: ``test_a_wrong_password_is_told_as_such_by_every_command``.
     """
     made = connection.connection_made
 
