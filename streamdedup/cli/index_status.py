@@ -121,7 +121,7 @@ def _partitions(
         yield {
             "topic": partition.topic,
             "partition": partition.number,
-            "mark": facts.mark,
+            "mark": facts.high_water_mark,
             "committed": offset,
             "generation": facts.generation,
             "state": _partition_state(facts, offset, topic_id, is_running=is_running),
@@ -133,7 +133,7 @@ def _partition_state(facts: PartitionFacts, committed: int | None, topic_id: str
 
     While daemons run, high-water mark and committed offset change between the two requests.
     """
-    high_water = facts.mark
+    high_water = facts.high_water_mark
     if high_water is not None and is_recreated(high_water, facts.topic_id, LogState(topic_id)):
         return "recreated"
     if committed is None:

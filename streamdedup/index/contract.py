@@ -44,7 +44,7 @@ The index lies outside the Kafka transaction that publishes alerts. These rules 
     published, with the claims that it asks for. ``evict`` removes it when the event-time watermark of every partition
     is past its window, so that no record is left to compare it with. A claim is evicted one lifetime later, because
     the other document of the pair may be so much later. Rule 9 applies: buckets first, then the entry, then the list.
-    Lists are slices of time that expire as wholes (``index.expiry_lists``), one lifetime after the last entry was
+    Lists are slices of time that expire as wholes (``index.expiry``), one lifetime after the last entry was
     appended, so they are bounded where one watermark holds everything back. Each id is expected in one partition.
 
 Every write may be repeated at once, also after a time-out of a call that took effect: the second call leads the

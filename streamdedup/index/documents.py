@@ -84,7 +84,7 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
         position: Position of the record with this version.
         time_ms: Record time of this version, milliseconds since the epoch.
         cluster: Document number of the first document of the cluster; the own number in a cluster of one.
-        content: What was computed from the text.
+        content: The part that is computed from the text.
     """
 
     number: int

@@ -1,4 +1,6 @@
-"""The stored form of everything in the index that is not plain text: the only module that knows it besides the scripts.
+"""The codec of stored data: index entries, pending matches, entries of lists, fences, high-water marks.
+
+Besides this module, only the scripts know the stored forms.
 
 An index entry, of which the scripts read the first five fields (``redis/lua/_entries.lua``) and ``set_clusters.lua``
 the last:
@@ -14,12 +16,12 @@ byte    length  content (numbers big-endian)
 35      p       partition as text, ``topic:number`` (``position.Log``)
 35+p    2       length i of the id
 37+p    i       id, UTF-8; empty in a deletion marker
-37+p+i  ...     what was computed from the text, see below
+37+p+i  ...     the content, see below
 end-8   8       document number of the first document of the cluster, signed;
                 absent where that is the document itself
 ======  ======  ==============================================================
 
-What was computed from the text (``documents.Content``):
+The content (``documents.Content``):
 
 ======  ==============================================================
 length  content (numbers little-endian, the order of the processor)

@@ -1,4 +1,4 @@
-"""Whether an index that was built with some parameters can be continued with others."""
+"""Fingerprints: whether an index that was built with some parameters can be continued with others."""
 
 import msgspec
 
@@ -6,8 +6,8 @@ from streamdedup.errors import IndexMismatch, StoreMisconfigured
 from streamdedup.index.entries import ENTRY_LAYOUT
 from streamdedup.index.values import Fingerprint, Opening
 
-#: Parameters of a fingerprint in which two indexes may differ and still be compared: a newer Unicode changes the class
-#: of few characters, so few texts get other shingles than before.
+#: Parameters in which an index may differ from the settings: a newer Unicode changes the class of few characters, so
+#: few texts have other shingles.
 ADVISORY_PARAMETERS = frozenset({"unicode"})
 #: Parameters of the program, not of the settings.
 VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "claim_layout", "entry_layout"})
@@ -23,45 +23,45 @@ def in_redis(
     """Return the fingerprint of an index in Redis: that of the settings, and the parameters that decide on its keys.
 
     Args:
-        fingerprint: Of the settings.
+        fingerprint: Fingerprint of the settings.
         shards: Slots for each band.
         bucket_layout: Name of the layout of the buckets.
-        lifetime_ms: Lifetime of index entries in milliseconds, which is the length of a page generation; None for ever.
+        lifetime_ms: Time to live of index entries in milliseconds, the length of a page generation; None for ever.
     """
     generation = {"page_generation_ms": lifetime_ms or 0} if bucket_layout == "packed" else {}
     layouts = {"bucket_layout": bucket_layout, "claim_layout": _CLAIM_LAYOUT, "entry_layout": ENTRY_LAYOUT}
     return {**fingerprint, "shards": shards, **layouts, **generation}
 
 
-def differences(stored: Fingerprint, ours: Fingerprint) -> dict[str, str]:
-    """Return the parameters in which two fingerprints differ, by name, each with a text that names both values."""
+def differences(stored: Fingerprint, wanted: Fingerprint) -> dict[str, str]:
+    """Return the parameters in which two fingerprints differ: name, and a text with both values."""
     return {
-        name: _difference(name, stored, ours)
-        for name in sorted(stored.keys() | ours.keys())
-        if stored.get(name) != ours.get(name)
+        name: _difference(name, stored, wanted)
+        for name in sorted(stored.keys() | wanted.keys())
+        if stored.get(name) != wanted.get(name)
     }
 
 
-def _difference(name: str, stored: Fingerprint, ours: Fingerprint) -> str:
+def _difference(name: str, stored: Fingerprint, wanted: Fingerprint) -> str:
     if name in VERSION_PARAMETERS | _FORMER_PARAMETERS:
-        return f"{name} is {stored.get(name, 'older')} in the index and {ours.get(name, 'newer')} in this version"
-    return f"{name} is {stored.get(name)!r} in the index and {ours.get(name)!r} in the settings"
+        return f"{name} is {stored.get(name, 'older')} in the index and {wanted.get(name, 'newer')} in this version"
+    return f"{name} is {stored.get(name)!r} in the index and {wanted.get(name)!r} in the settings"
 
 
-def compare_fingerprints(stored: Fingerprint, ours: Fingerprint) -> Opening:
-    """Find out whether an index can be continued under other settings.
+def compare_fingerprints(stored: Fingerprint, wanted: Fingerprint) -> Opening:
+    """Compare the fingerprint of an index with that of the settings.
 
     Args:
         stored: Fingerprint of the index.
-        ours: Fingerprint of the settings.
+        wanted: Fingerprint of the settings.
 
     Returns:
-        An existing index, with the differences that do not matter.
+        The result of opening the index, with the differences that affect few pairs.
 
     Raises:
-        IndexMismatch: Some do; the text names each.
+        IndexMismatch: The index cannot be continued; the text names each difference.
     """
-    found = differences(stored, ours)
+    found = differences(stored, wanted)
     mismatches = [text for name, text in found.items() if name not in ADVISORY_PARAMETERS]
     if mismatches:
         restore = (
@@ -77,10 +77,10 @@ def compare_fingerprints(stored: Fingerprint, ours: Fingerprint) -> Opening:
 
 
 def decode_fingerprint(key: bytes, data: bytes) -> dict[str, object]:
-    """Decode the parameters that stand at a key.
+    """Decode the fingerprint at a key.
 
     Raises:
-        StoreMisconfigured: Somebody else wrote there.
+        StoreMisconfigured: The value is no fingerprint.
     """
     try:
         return msgspec.json.decode(data, type=dict[str, object])

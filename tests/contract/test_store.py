@@ -15,8 +15,16 @@ from msgspec import structs
 
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
 from streamdedup.index.contract import Index
-from streamdedup.index.documents import MARKER_LIFETIME_MS, IndexEntry, InsertState, PendingMatches, deletion_marker
-from streamdedup.index.expiry_lists import SLICES_PER_LIFETIME
+from streamdedup.index.documents import (
+    MARKER_LIFETIME_MS,
+    RETURNING_STATES,
+    IndexEntry,
+    InsertResult,
+    InsertState,
+    PendingMatches,
+    deletion_marker,
+)
+from streamdedup.index.expiry import SLICES_PER_LIFETIME
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.connection import connect, connect_cluster
@@ -39,6 +47,7 @@ from streamdedup.position import Log, Partition, Position
 from tests.entries import content_of, pending_of
 from tests.servers import wait_until
 from tests.thoroughness import examples
+from tests.versions import CASES
 
 BANDS = 3
 PARTITION = Partition("articles", 0)
@@ -195,6 +204,22 @@ class TestFence:
 
 
 class TestPutRecords:
+    def test_versions_have_the_states_of_the_table_and_replace_each_other_accordingly(self, store, fence):
+        found, kept, expected = {}, {}, {}
+        for number, (case, (stored, new, state)) in enumerate(CASES.items()):
+            old, entry = (
+                each and structs.replace(each.entry(), number=number, cluster=number) for each in (stored, new)
+            )
+            if old is not None:
+                store.replace_entries([old], [fence])
+            (found[case],) = store.insert_entries([entry], [fence])
+            store.replace_entries([entry], [fence])
+            kept[case] = store.get_entries([number])[number]
+            is_replaced = state in (InsertState.CREATED, InsertState.REPLACED)
+            expected[case] = entry if is_replaced else old
+            assert found[case] == InsertResult(state, old if state in RETURNING_STATES else None), case
+        assert kept == expected
+
     def test_a_record_comes_back_as_it_was_put(self, store, fence):
         record = a_record(-(2**63), offset=2**40, time_ms=1_700_000_000_123)
         assert put(store, fence, record) == [InsertState.CREATED]
@@ -205,11 +230,6 @@ class TestPutRecords:
         put(store, fence, first)
         (result,) = store.insert_entries([a_record(time_ms=2000)], [fence])
         assert (result.state, result.previous) == (InsertState.REPLAYED, first)
-
-    def test_the_same_content_from_a_later_position_is_a_redelivery(self, store, fence):
-        put(store, fence, a_record(offset=1))
-        assert put(store, fence, a_record(offset=2)) == [InsertState.REDELIVERED]
-        assert store.get_entries([7])[7].position.offset == 1
 
     def test_other_content_from_a_later_position_is_a_new_version(self, store, fence):
         old = a_record(offset=1)
@@ -225,26 +245,6 @@ class TestPutRecords:
         put(store, fence, a_record(offset=5))
         store.replace_entries([a_record(offset=4, content=b"b"), a_record(8, offset=1)], [fence])
         assert store.get_entries([7, 8]) == {7: a_record(offset=5), 8: a_record(8, offset=1)}
-
-    def test_an_earlier_position_of_the_partition_is_superseded_whatever_its_time(self, store, fence):
-        put(store, fence, a_record(offset=5))
-        assert put(store, fence, a_record(offset=4, content=b"b", time_ms=9999)) == [InsertState.SUPERSEDED]
-
-    def test_across_partitions_the_greater_record_time_wins(self, store, fence):
-        put(store, fence, a_record(offset=5, time_ms=1000))
-        early = a_record(offset=9, partition=OTHER_PARTITION, content=b"b", time_ms=1000)
-        late = a_record(offset=1, partition=OTHER_PARTITION, content=b"b", time_ms=1001)
-        assert put(store, fence, early) == [InsertState.SUPERSEDED]
-        assert put(store, fence, late) == [InsertState.REPLACED]
-
-    def test_a_record_without_a_time_is_older_than_any_other(self, store, fence):
-        put(store, fence, a_record(offset=5, time_ms=0))
-        timeless = a_record(offset=1, partition=OTHER_PARTITION, content=b"b", time_ms=-1)
-        assert put(store, fence, timeless) == [InsertState.SUPERSEDED]
-
-    def test_the_same_content_in_another_partition_is_a_redelivery(self, store, fence):
-        put(store, fence, a_record(offset=5))
-        assert put(store, fence, a_record(offset=9, partition=OTHER_PARTITION)) == [InsertState.REDELIVERED]
 
     def test_two_ids_with_one_number_are_told_apart(self, store, fence):
         first = a_record()
@@ -399,12 +399,6 @@ class TestDeletion:
         assert store.get_entries([7]) == {7: self.MARKER}
         assert store.get_entries([7])[7].deleted
 
-    def test_an_earlier_version_does_not_come_back(self, store, fence):
-        store.replace_entries([self.MARKER], [fence])
-        assert put(store, fence, a_record(offset=4)) == [InsertState.SUPERSEDED]
-        store.replace_entries([a_record(offset=4)], [fence])
-        assert store.get_entries([7])[7].deleted
-
     def test_a_later_version_is_a_new_document(self, store, fence):
         store.replace_entries([self.MARKER], [fence])
         (result,) = store.insert_entries([a_record(offset=6)], [fence])
@@ -412,22 +406,6 @@ class TestDeletion:
         store.replace_entries([a_record(offset=6)], [fence])
         assert store.get_entries([7]) == {7: a_record(offset=6)}
         assert put(store, fence, a_record(offset=6)) == [InsertState.REPLAYED]
-
-    def test_a_later_version_is_not_deleted_by_an_earlier_request(self, store, fence):
-        put(store, fence, a_record(offset=6))
-        store.replace_entries([self.MARKER], [fence])
-        assert store.get_entries([7]) == {7: a_record(offset=6)}
-
-    def test_across_partitions_the_greater_record_time_wins(self, store, fence):
-        store.replace_entries([self.MARKER], [fence])
-        for time_ms, state in ((50, InsertState.SUPERSEDED), (51, InsertState.REPLACED)):
-            record = a_record(offset=0, partition=OTHER_PARTITION, time_ms=time_ms)
-            assert put(store, fence, record) == [state]
-
-    def test_a_marker_is_what_any_id_of_that_number_meets(self, store, fence):
-        store.replace_entries([self.MARKER], [fence])
-        other = structs.replace(a_record(offset=9), id="another")
-        assert put(store, fence, other) == [InsertState.REPLACED]
 
 
 def test_a_write_that_arrives_after_a_later_one_is_refused(redis_url):

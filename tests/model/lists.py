@@ -1,4 +1,4 @@
-"""Lists of documents and claims to evict, in slices of time that expire as a whole; see ``index/expiry_lists.py``."""
+"""Lists of documents and claims to evict, in slices of time that expire as a whole; see ``index/expiry.py``."""
 
 from collections.abc import Sequence
 from typing import Generic, TypeVar

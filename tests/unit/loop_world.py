@@ -728,7 +728,7 @@ def a_random_run(seed: int, *, changes: float | None = None, ends: float = 0.0, 
     )
     world.run()
     # As an operator may: after a stop in good order, all of which the index knows to be committed.
-    if set_back and world.index._marks == world.broker.committed(GROUP):
+    if set_back and world.index._high_water_marks == world.broker.committed(GROUP):
         world.stop_all()
         world.broker.commit(GROUP, {p: rng.randint(0, end) for p, end in world.ends.items()})
         world.start("later")

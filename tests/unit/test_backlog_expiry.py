@@ -95,9 +95,9 @@ def left(world: World) -> set[str]:
     """Ids of the documents in the index; the buckets have the same members."""
     index = world.index
     buckets = [index._buckets.get(key) or {} for key in index._buckets.all_keys()]
-    numbers = set(index._records.all_keys())
+    numbers = set(index._entries.all_keys())
     assert {number for members in buckets for number in members} == numbers
-    return {index._records.get(number).id for number in numbers}
+    return {index._entries.get(number).id for number in numbers}
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -128,7 +128,7 @@ def test_while_it_is_read_the_index_holds_little_more_than_a_lifetime():
     while not world.done:
         CLOCK.now_s += 1
         world.turn(daemon)
-        sizes.append(len(world.index._records))
+        sizes.append(len(world.index._entries))
         claims.append(len(world.index._claims))
     pairs = expected(records)
     assert pairs_of(world) == pairs
@@ -202,7 +202,7 @@ def test_a_partition_without_a_record_stops_evictions_of_others():
 def test_a_stream_that_is_always_late_beside_an_empty_partition_lists_at_most_twice_the_live_documents():
     now = [float(NOW_MS)]
     world = a_world([], now, partitions=2, batch_size=12)
-    claims, documents, step_ms = world.index._claims, world.index._records, LIFETIME_MS // 48
+    claims, documents, step_ms = world.index._claims, world.index._entries, LIFETIME_MS // 48
     for number in range(33 * 48):
         now[0] += step_ms
         # Of one text are two in a row: a claim for every second document.
@@ -276,7 +276,7 @@ def test_more_than_one_chunk_of_expired_documents_is_evicted_before_the_next_bat
     while not world.done:
         CLOCK.now_s += 1
         world.turn(world.daemons[0])
-        sizes.append(len(world.index._records))
+        sizes.append(len(world.index._entries))
     assert max(sizes) < 0.5 * len(records), sizes
 
 

@@ -205,7 +205,7 @@ class LoopMachine(RuleBasedStateMachine):
         """As an operator may when the index knows all commits: the published pairs stay the same."""
         self.everything_is_worked_through()
         self.world.stop_all()
-        if self.world.index._marks == self.world.broker.committed(GROUP) and not self._poisoned():
+        if self.world.index._high_water_marks == self.world.broker.committed(GROUP) and not self._poisoned():
             offsets = {p: data.draw(st.integers(0, end)) for p, end in self.world.ends.items()}
             self.world.broker.commit(GROUP, offsets)
         self.world.turn(self.world.start(f"later{len(self.world.everyone)}"))

@@ -1,7 +1,6 @@
-"""Looking into the indexes in Redis and deleting them, for an operator; the daemon does neither.
+"""Inspects and deletes an index in Redis, for the commands of operators; a rebuild also deletes.
 
-Nothing here is needed to read or write an index, and nothing takes a lock: what is counted while daemons write is what
-was met on the way.
+Nothing takes a lock, so numbers are approximate while daemons write.
 """
 
 import random
@@ -17,7 +16,7 @@ from streamdedup.index.redis.servers import Command, Servers
 from streamdedup.index.values import Fingerprint
 from streamdedup.position import Partition
 
-#: What the letter after the tag of a key means.
+#: Kinds of keys by the letter after the tag, as ``index status`` shows them.
 KINDS = {
     b"r": "records",
     b"b": "buckets",
@@ -35,13 +34,13 @@ KINDS = {
     b"n": "lists of claims",
     b"t": "times",
 }
-#: Whatever else an index has: fingerprint and figures.
+#: All other keys: fingerprint, lease on a staging index, counts of documents.
 OTHER_KIND = "other"
-#: Keys that a server looks at in one step of a scan, and that are deleted in one round trip.
+#: Keys that a server examines in one step of a scan, and that are deleted in one round trip.
 _SCAN_COUNT = 1000
-#: Keys of each kind whose memory is asked for.
+#: Number of keys of each kind whose memory is measured.
 _SAMPLE_COUNT = 500
-#: Partitions of a topic that are looked for: Kafka, which knows how many there are, need not be there.
+#: Number of partitions of a topic that are looked up: the number in Kafka is not known here.
 _PARTITIONS_COUNT = 1024
 
 
@@ -50,8 +49,8 @@ class KindStatistics:
     """Keys of one kind.
 
     Attributes:
-        count: How many there are.
-        used_bytes: Their memory, from that of a sample of them; the server's tables of keys are not part of it.
+        count: Number of keys.
+        used_bytes: Memory, estimated from a sample of the keys, without the server's tables of keys.
     """
 
     count: int
@@ -60,62 +59,62 @@ class KindStatistics:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """What an index knows of a partition.
+    """The facts of a partition that ``index status`` shows.
 
     Attributes:
-        mark: Offset known to be committed, or None.
+        high_water_mark: High-water mark, or None.
         generation: Generation of the consumer group that may write, or None.
-        topic_id: Kafka's id of the topic that the mark belongs to; empty when none was known.
+        topic_id: Kafka's id of the topic of the high-water mark; empty when unknown.
     """
 
-    mark: int | None
+    high_water_mark: int | None
     generation: int | None
     topic_id: str = ""
 
 
 class IndexUpkeep:
-    """Looks into one index and deletes it.
+    """Inspects and deletes one index.
 
     Args:
-        servers: Where it is.
+        servers: Servers of the index.
         namespace: Prefix and profile, joined by a colon.
     """
 
     def __init__(self, servers: Servers, namespace: str) -> None:
         self._servers = servers
         self._namespace = namespace
-        # What is looked at by its name stands in the first slot, which every index has.
+        # All keys that are read by name are in the first slot, which every index has.
         self._keys = Keys(namespace, 1)
 
     def fingerprint(self) -> Fingerprint | None:
         """Return the parameters that the index was built with, or None when there is no index.
 
         Raises:
-            StoreMisconfigured: Somebody else wrote there.
+            StoreMisconfigured: The value at the key is no fingerprint.
         """
         key = self._keys.fingerprint
         stored = self._servers.ask(key, "GET", key)
         return None if stored is None else decode_fingerprint(key, stored)
 
     def is_half_dropped(self) -> bool:
-        """Tell whether a deletion was begun and did not end."""
+        """Tell whether a deletion was interrupted."""
         return bool(self._servers.ask(self._keys.dropping, "EXISTS", self._keys.dropping))
 
     def partitions(self, topics: Iterable[str], also: Iterable[Partition] = ()) -> dict[Partition, PartitionFacts]:
-        """Return what the index knows of partitions, for those of which it knows anything.
+        """Return the facts of all partitions that the index has seen.
 
         Args:
-            topics: Topics of which the first 1,024 partitions are looked up.
+            topics: Topics whose first 1,024 partitions are looked up.
             also: Further partitions.
         """
         every = {Partition(topic, number) for topic in topics for number in range(_PARTITIONS_COUNT)} | set(also)
         places = sorted(every)
-        marks = self._values([self._keys.high_water_mark(partition) for partition in places])
+        offsets = self._values([self._keys.high_water_mark(partition) for partition in places])
         fences = self._values([self._keys.fence(0, partition) for partition in places])
         return {
-            partition: _facts(mark, fence)
-            for partition, mark, fence in zip(places, marks, fences, strict=True)
-            if mark is not None or fence is not None
+            partition: _facts(offset, fence)
+            for partition, offset, fence in zip(places, offsets, fences, strict=True)
+            if offset is not None or fence is not None
         }
 
     def _values(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -126,10 +125,10 @@ class IndexUpkeep:
         """Walk over all keys of the index.
 
         Args:
-            on_keys: Called with the number of keys met since the last call.
+            on_keys: Called with the number of keys found since the last call.
 
         Returns:
-            Figures for each kind of key.
+            Number and memory of each kind of key.
         """
         counts: Counter[str] = Counter()
         samples: dict[str, list[bytes]] = {}
@@ -159,24 +158,24 @@ class IndexUpkeep:
         return bool(self._servers.ask(self._keys.staging, "EXISTS", self._keys.staging))
 
     def drop(self, on_keys: Callable[[int], None] = lambda _count: None, keep: bytes | None = None) -> int:
-        """Delete the index, in small steps; daemons that still write to it end.
+        """Delete the index in small steps; daemons that still write to it end.
 
-        A key says that it is being done until it is done: were it cut short, what is left of one index could be taken
-        for a part of the next.
+        A key exists until the deletion is complete. Without it, the rest of an interrupted deletion could be taken for
+        a part of the next index.
 
         Args:
             on_keys: Called with the number of keys deleted since the last call.
-            keep: A key to leave.
+            keep: A key that is not deleted.
 
         Returns:
-            How many keys were deleted.
+            Number of deleted keys.
         """
         dropping, fingerprint = self._keys.dropping, self._keys.fingerprint
-        # 1. Nobody opens it any more, and who has it open notices at the first fence that is missing.
+        # 1. No process opens the index any more; a daemon that has it open ends at the first missing fence.
         self._servers.ask_all(
             [Command(dropping, ("SET", dropping, b"1")), Command(fingerprint, ("UNLINK", fingerprint))]
         )
-        # 2. Everything.
+        # 2. All keys.
         total = 0
         for keys in self._scan():
             replies = self._servers.ask_all(
@@ -184,13 +183,13 @@ class IndexUpkeep:
             )
             total += sum(replies)
             on_keys(len(replies))
-        # 3. From now on there is none.
+        # 3. The deletion is complete.
         self._servers.ask(dropping, "UNLINK", dropping)
         return total
 
     def _scan(self) -> Iterator[list[bytes]]:
-        """Yield the keys of the index, some at a time; one that moves meanwhile may come twice."""
-        # Neither a prefix nor a profile's name has characters that a pattern would read as anything but themselves.
+        """Yield the keys of the index, some at a time; a key whose slot moves meanwhile may be yielded twice."""
+        # Neither prefixes nor names of profiles have characters with a meaning in patterns.
         pattern = f"{{{self._namespace}:*"
         cursors: Mapping[str, Any] = self._servers.on_masters("SCAN", 0, "MATCH", pattern, "COUNT", _SCAN_COUNT)
         for master, (first_cursor, first_keys) in cursors.items():
@@ -201,15 +200,15 @@ class IndexUpkeep:
                 yield keys
 
 
-def _facts(mark: bytes | None, fence: bytes | None) -> PartitionFacts:
-    """Return what a stored mark and a stored fence say."""
-    offset, topic_id = (None, "") if mark is None else decode_high_water_mark(mark)
+def _facts(high_water_mark: bytes | None, fence: bytes | None) -> PartitionFacts:
+    """Decode a high-water mark and a fence."""
+    offset, topic_id = (None, "") if high_water_mark is None else decode_high_water_mark(high_water_mark)
     return PartitionFacts(offset, None if fence is None else decode_generation(fence), topic_id)
 
 
-def _keep_some(sample: list[bytes], key: bytes, met_count: int) -> None:
-    """Keep a sample in which every key met so far stands with the same chance."""
+def _keep_some(sample: list[bytes], key: bytes, found_count: int) -> None:
+    """Add a key to a sample in which every key found so far is with the same probability."""
     if len(sample) < _SAMPLE_COUNT:
         sample.append(key)
-    elif (at := random.randrange(met_count)) < _SAMPLE_COUNT:  # noqa: S311  no secret depends on it
+    elif (at := random.randrange(found_count)) < _SAMPLE_COUNT:  # noqa: S311  no secret depends on it
         sample[at] = key

@@ -1,4 +1,4 @@
-"""Everything about the store that can be verified before the first document, without writing to it."""
+"""Checks of the servers before the first document, without writing to them; for ``streamdedup check``."""
 
 import shlex
 import time
@@ -14,8 +14,8 @@ from streamdedup.index.redis.connection import check_policy, read_facts, store_n
 from streamdedup.index.redis.scripts import load_permission_check
 from streamdedup.index.redis.servers import Command, Servers
 
-#: One call of each command that the daemon needs a right for; "@" stands for a key of the index. The checks themselves
-#: call the others: INFO, EVALSHA and SCRIPT LOAD.
+#: One call of each command that the daemon must be permitted to call; "@" is replaced by a key of the index. The checks
+#: themselves call the other commands: INFO, EVALSHA and SCRIPT LOAD.
 PROBES = (
     "ping",
     "exists @",
@@ -48,22 +48,22 @@ PROBES = (
     "pfadd @ 0",
     "pfcount @",
 )
-#: The same for a daemon that rebuilds a lost index by itself.
+#: The further commands of a daemon that rebuilds a lost index by itself.
 REBUILD_PROBES = ("scan 0 count 1",)
-#: Difference of clocks in seconds beyond which one of the machines is not set by NTP.
+#: Difference of two clocks in seconds beyond which one of them is not set by NTP.
 _CLOCK_LIMIT_S = 30.0
-#: Filled share of the memory limit that deserves a warning; that of the event ``store_nearly_full``.
+#: Share of the memory limit beyond which there is a warning; the same as for the event ``store_nearly_full``.
 _NEARLY_FULL = 0.85
 
 
 @dataclass(frozen=True, slots=True)
 class RightsNeed:
-    """Where and for what the user needs rights.
+    """The permissions that the user needs.
 
     Attributes:
-        keys: One key of each slot of the indexes, none of which ever exists.
+        keys: The guard of each slot of the indexes, a key that never exists.
         rebuilds: Whether the daemon rebuilds a lost index by itself.
-        cure: What grants the rights, for the operator.
+        cure: Command that grants the permissions, for the operator.
     """
 
     keys: Sequence[bytes]
@@ -72,15 +72,15 @@ class RightsNeed:
 
 
 def check_redis(servers: Servers, address: str, rights: RightsNeed) -> Iterator[Finding]:
-    """Yield the result of each check; the first request that is not answered ends them.
+    """Yield the result of each check, up to the first request without an answer.
 
-    The check of rights leaves a script in the server's cache of scripts, as the daemon does with its own; no key is
-    written, created or deleted.
+    The check of permissions leaves a script in the server's cache of scripts, as the daemon does with its own. No key
+    is written, created or deleted.
 
     Args:
-        servers: The store.
-        address: The store's address without secrets, for the operator.
-        rights: What the user must be granted.
+        servers: Servers of the index.
+        address: Address of the servers without secrets, for the operator.
+        rights: Permissions that the user needs.
     """
     try:
         facts = read_facts(servers)

@@ -1,4 +1,4 @@
-"""Open a connection to Redis, however it is run, and look whether its servers will do."""
+"""Opens connections to Redis, in each way in which it is run, and checks the kind of its servers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -25,20 +25,20 @@ from streamdedup.index.redis.servers import (
 
 #: Oldest server version: SET with NX and GET together came with it.
 _OLDEST_VERSION = (7, 0)
-#: A connection that was idle for so many seconds is tried before it is used.
+#: Idle time in seconds after which a connection is checked before its next use.
 _IDLE_S = 30
 
 
 def connect(
     url: str, *, security: Mapping[str, Any] | None = None, timeout_s: float = 2.0, connect_timeout_s: float = 1.0
 ) -> Servers:
-    """Make a connection to a single server; nothing is sent yet.
+    """Return the connection to a single server; nothing is sent yet.
 
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://``.
         security: The client's own arguments for login and TLS; they take precedence over the URL's.
-        timeout_s: How long a reply may take.
-        connect_timeout_s: How long connecting may take.
+        timeout_s: Time limit of a reply, in seconds.
+        connect_timeout_s: Time limit of connecting, in seconds.
 
     Raises:
         SettingsError: The URL cannot be used.
@@ -69,19 +69,19 @@ def connect_sentinel(
     timeout_s: float = 2.0,
     connect_timeout_s: float = 1.0,
 ) -> Servers:
-    """Make a connection to whichever server the Sentinels call the master; nothing is sent yet.
+    """Return the connection to the master that Sentinels name; nothing is sent yet.
 
     Args:
-        sentinels: Host and port of each.
-        service: Name under which they know the master.
+        sentinels: Host and port of each Sentinel.
+        service: Name of the master at the Sentinels.
         database: Database number.
         security: The client's own arguments for login to the master, and for TLS.
-        sentinel_security: The same for the Sentinels.
-        timeout_s: How long a reply may take.
-        connect_timeout_s: How long connecting may take.
+        sentinel_security: The client's own arguments for login to the Sentinels, and for TLS.
+        timeout_s: Time limit of a reply, in seconds.
+        connect_timeout_s: Time limit of connecting, in seconds.
     """
     times = {"socket_timeout": timeout_s, "socket_connect_timeout": connect_timeout_s}
-    # The next Sentinel is asked when one does not answer, so each is asked once.
+    # Each Sentinel is asked once: when one does not answer, the client asks the next.
     of_sentinels = {**times, "retry": Retry(NoBackoff(), 0), **(sentinel_security or {})}
     connections = Connections()
     client: redis.Redis = Sentinel(list(sentinels), sentinel_kwargs=of_sentinels).master_for(
@@ -98,7 +98,7 @@ def connect_sentinel(
 
 
 class _MasterClient(redis.Redis):
-    """A client of the master that Sentinels name, which closes the connections to them too."""
+    """A client of the master that Sentinels name; closes the connections to the Sentinels too."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -115,22 +115,22 @@ def connect_cluster(
     timeout_s: float = 2.0,
     connect_timeout_s: float = 1.0,
 ) -> Servers:
-    """Make a connection to a Redis Cluster; nothing is sent yet.
+    """Return the connection to a Redis Cluster; nothing is sent yet.
 
     Args:
-        nodes: Host and port of nodes to ask for the others.
+        nodes: Host and port of some nodes, which tell the others.
         security: The client's own arguments for login and TLS.
-        timeout_s: How long a reply may take.
-        connect_timeout_s: How long connecting may take.
+        timeout_s: Time limit of a reply, in seconds.
+        connect_timeout_s: Time limit of connecting, in seconds.
     """
     connections = Connections()
 
     def open_client() -> RedisCluster:
         return RedisCluster(
             startup_nodes=[ClusterNode(host, port) for host, port in nodes],
-            # ``ClusterServers`` tries again by itself.
+            # ``ClusterServers`` repeats commands itself.
             retry=Retry(NoBackoff(), 0),
-            # Slots that nobody serves may be those of others.
+            # Slots without a master may be outside the index.
             require_full_coverage=False,
             redis_connect_func=connections.added,
             socket_timeout=timeout_s,
@@ -142,11 +142,11 @@ def connect_cluster(
 
 
 def read_facts(servers: Servers) -> dict[str, dict[str, Any]]:
-    """Return what each master tells of itself, by its address, if it is of the kind that the settings say.
+    """Return the reply of each master to ``INFO``, by address, if the server is of the kind in the settings.
 
     Raises:
-        StoreMisconfigured: One is too old or a replica, or Redis is run in another way.
-        StoreUnavailable: One does not answer, or is a replica because of a failover.
+        StoreMisconfigured: A server is too old or a replica, or Redis is run in another way.
+        StoreUnavailable: A server does not answer, or is a replica because of a failover.
     """
     if isinstance(servers, OneServer) and isinstance(servers.client.connection_pool, SentinelConnectionPool):
         _check_sentinels(servers.client.connection_pool)
@@ -157,14 +157,14 @@ def read_facts(servers: Servers) -> dict[str, dict[str, Any]]:
 
 
 def check_server(servers: Servers) -> list[str]:
-    """Look whether each server is recent enough, takes writes and keeps what it is given.
+    """Check that each server is recent enough, accepts writes and keeps every key.
 
     Returns:
         Warnings for the operator, possibly none.
 
     Raises:
-        StoreMisconfigured: One is too old, a replica, evicts keys, or Redis is run in another way.
-        StoreUnavailable: One does not answer, or is a replica because of a failover.
+        StoreMisconfigured: A server is too old, a replica, evicts keys, or Redis is run in another way.
+        StoreUnavailable: A server does not answer, or is a replica because of a failover.
     """
     warnings: list[str] = []
     for name, info in read_facts(servers).items():
@@ -173,12 +173,12 @@ def check_server(servers: Servers) -> list[str]:
 
 
 def store_name(servers: Servers, address: str) -> str:
-    """Return the noun phrase for a master; only those of a cluster are told apart by their addresses."""
+    """Return the noun phrase for a master; masters of a cluster are named by their addresses."""
     return f"the store {address}" if servers.mode == "cluster" else "the store"
 
 
 def _check_kind(servers: Servers, info: Mapping[str, Any]) -> None:
-    """Raise when a server is not what the settings say, or too old."""
+    """Raise when a server is not of the kind in the settings, or too old."""
     version = str(info.get("redis_version", "0"))
     if "sentinel_masters" in info:
         raise StoreMisconfigured('redis.url names a Sentinel; name it in redis.nodes, with redis.mode = "sentinel"')
@@ -197,10 +197,10 @@ def check_policy(what: str, info: Mapping[str, Any]) -> Iterable[str]:
 
     Args:
         what: The server, as a noun phrase.
-        info: Its reply to ``INFO``.
+        info: Reply of the server to ``INFO``.
 
     Raises:
-        StoreMisconfigured: It has a limit, and drops keys at it.
+        StoreMisconfigured: The server has a limit, and drops keys at it.
     """
     refuse_eviction(what, info)
     policy = info.get("maxmemory_policy", KEEPING)
@@ -209,10 +209,10 @@ def check_policy(what: str, info: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _check_sentinels(pool: SentinelConnectionPool) -> None:
-    """Tell what no waiting cures from a master that is not there at the moment.
+    """Check that the Sentinels know the master; a master that is away at the moment passes.
 
     Raises:
-        StoreMisconfigured: A Sentinel refuses us, is none, or those that answer know no such master.
+        StoreMisconfigured: A Sentinel refuses the client, is no Sentinel, or no Sentinel knows the master.
     """
     known: set[str] = set()
     answers_count = 0

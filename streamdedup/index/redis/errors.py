@@ -1,4 +1,4 @@
-"""What an error of the Redis client means for the service: come back later, or ask an operator."""
+"""Errors of the Redis client, sorted by the reaction of the daemon: try again later, or ask an operator."""
 
 import re
 from collections.abc import Iterator
@@ -34,19 +34,19 @@ _PASSING_REPLIES = (
     "MASTERDOWN",
     "TRYAGAIN",
 )
-#: Errors that no waiting cures.
+#: Errors that remain however long the daemon waits.
 _REFUSALS = (exceptions.AuthenticationError, exceptions.NoPermissionError)
-#: How newer and older servers say that a script may not call a command, or touch a key.
+#: Texts of newer and older servers when a script may not call a command or use a key.
 _SCRIPT_REFUSALS = ("ACL failure in script", "The user executing the script can't")
-#: How servers say that it is the key, not the command, that is not allowed.
+#: Text of servers when the user may call the command and may not use the key.
 _KEYS_REFUSED = re.compile(r"\baccess (a|the|one of the|at least one of the) (\S+ )?keys?\b")
 
-#: How a server answers somebody who has not logged in; the client's first command is HELLO.
+#: Texts of servers for a client without a login; the client's first command is HELLO.
 _NO_LOGIN = ("HELLO must be called with the client already authenticated", "Authentication required")
 
 
 def _refusal(error: BaseException) -> StoreMisconfigured | None:
-    """Return the error of ours for a refused login or a missing right, with the settings that decide on it."""
+    """Return the error for a refused login or a missing permission, with the settings to check; None for others."""
     text = str(error)
     if any(said in text for said in _NO_LOGIN):
         return StoreMisconfigured(
@@ -71,7 +71,7 @@ def wrong_type(key: str) -> StoreMisconfigured:
     """Return the error for a key that holds a value of another type than the index writes there.
 
     Args:
-        key: The key, or as much of its beginning as is known.
+        key: The key, or its beginning.
     """
     # Neither a profile's name nor a slot has a colon.
     prefix = key.removeprefix("{").partition("}")[0].rsplit(":", 2)[0]
@@ -84,7 +84,7 @@ def wrong_type(key: str) -> StoreMisconfigured:
 
 @contextmanager
 def damage_translated() -> Iterator[None]:
-    """Turn the errors of the codec into errors for the operator.
+    """Raise errors for the operator in place of those of the codec.
 
     Raises:
         StoreMisconfigured: Stored bytes are damaged.
@@ -115,7 +115,7 @@ def _translate(error: BaseException, key: bytes | None = None) -> Exception:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and, where the client of a cluster could not read the map of the slots, what kept it from it."""
+    """Yield an error and, where a cluster client could not read the map of the slots, the causes of that."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause
@@ -125,11 +125,11 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn errors of the client into errors of ours.
+    """Raise the product's errors for those of the client.
 
     Raises:
         StoreUnavailable: The server is away, full, loading or failing over.
-        StoreMisconfigured: It refuses us, or its answer makes no sense for this store.
+        StoreMisconfigured: The server refuses the client, or its answer is no answer of an index.
     """
     try:
         yield
@@ -138,7 +138,7 @@ def translated() -> Iterator[None]:
 
 
 def shown_key(key: bytes) -> str:
-    """Return a key for people, what is no printable ASCII as escapes."""
+    """Return a key as text, with escapes for bytes that are not printable ASCII."""
     return "".join(chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in key)
 
 

@@ -1,7 +1,7 @@
 """Backlog expiry in Redis: lists of documents and claims that were inserted late, and event-time watermarks.
 
 Each partition has two lists, in the slot of its pending matches: documents, and the claims that they asked for. A list
-is cut into slices of time, one key each (``index.expiry_lists``). Layout of the list entries: ``index.entries``. One
+is cut into slices of time, one key each (``index.expiry``). Layout of the list entries: ``index.entries``. One
 hash holds the event-time watermarks of all partitions.
 """
 
@@ -18,7 +18,7 @@ from streamdedup.index.entries import (
     encode_place,
     listed_time,
 )
-from streamdedup.index.expiry_lists import readable_slices, slice_at
+from streamdedup.index.expiry import readable_slices, slice_at
 from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.keys import Keys, by_slot
 from streamdedup.index.redis.pairs import RedisPairs

@@ -25,7 +25,7 @@ key                    type     content
                                 ids of the topic (``lua/raise_high_water_mark.lua``)
 ``{..:0}e`` + part.    string   where the last owner of a partition began to read
 ``{..:s}l`` + slice    list     documents inserted long after their record times; the key ends
-                                with slice of time, colon, log (``index.expiry_lists``)
+                                with slice of time, colon, log (``index.expiry``)
 ``{..:s}n`` + slice    list     the claims that they asked for
 ``{..:0}t``            hash     event-time watermark of each partition
 ``{..:0}h`` + time     string   documents inserted in a slice of time (HyperLogLog)

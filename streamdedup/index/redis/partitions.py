@@ -88,13 +88,13 @@ class RedisPartitions:
         if announced < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks what is committed of {partition}")
         fence = Fence(partition, generation, committed)
-        ((before, mark, incarnation, recreated),) = self._runner.run([self._raise_call(fence, committed, state)])
+        ((before, offset, incarnation, recreated),) = self._runner.run([self._raise_call(fence, committed, state)])
         if before >= 0:
             # Pending matches of positions that were committed without ``finish``, or that will never be committed.
             log = Log(*partition, incarnation - recreated)
-            end = before + _UNMARKED_RECORDS if recreated else mark
+            end = before + _UNMARKED_RECORDS if recreated else offset
             self._drop_pending_matches(log.at(offset) for offset in range(max(before, end - _UNMARKED_RECORDS), end))
-        return Fence(partition, generation, mark, attempt_id, incarnation, bool(recreated))
+        return Fence(partition, generation, offset, attempt_id, incarnation, bool(recreated))
 
     def _set_fences(self, partition: Partition, generation: int, *, is_attempt_known: bool) -> str:
         """Set the fence of a partition in every slot; return the earliest of the announced attempts."""
@@ -153,9 +153,9 @@ class RedisPartitions:
         replies = iter(values)
         states = {}
         for partition, of_partition in zip(partitions, keys, strict=True):
-            mark, read_start, *announced = islice(replies, len(of_partition))
+            stored, read_start, *announced = islice(replies, len(of_partition))
             states[partition] = PartitionState(
-                None if mark is None else decode_high_water_mark(mark)[0],
+                None if stored is None else decode_high_water_mark(stored)[0],
                 min((attempt or b"").decode() for attempt in announced),
                 (read_start or b"").decode(),
             )

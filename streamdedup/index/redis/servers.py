@@ -1,7 +1,7 @@
-"""The servers of the store, whichever way Redis is run: one server, a master that Sentinel names, or a cluster.
+"""The servers of an index in Redis: one server, a master that Sentinel names, or the masters of a cluster.
 
-Everything that the store asks goes through ``Servers``, so that nothing above knows the difference. Nothing here waits
-for a server that is away for longer than a call may take: that is the loop's business.
+All commands of the index go through ``Servers``, so no other module depends on the way in which Redis is run. No call
+waits longer than its time-out for a server that is away; the loop repeats the batch.
 """
 
 from abc import ABC, abstractmethod
@@ -18,19 +18,19 @@ from redis.sentinel import SentinelConnectionPool
 from streamdedup.errors import StoreMisconfigured
 from streamdedup.index.redis.errors import check_reply, translated
 
-#: The policy that keeps every key, and how to have it.
+#: The eviction policy that keeps every key, and the command that sets it.
 KEEPING = "noeviction"
 POLICY_ADVICE = "set it to noeviction (CONFIG SET maxmemory-policy noeviction)"
 #: Tries after the first one within a call, and the pauses between them in seconds.
 RETRIES = 2
 BACKOFF = ExponentialWithJitterBackoff(base=0.02, cap=0.3)
 
-#: Replies after which a cluster is asked again, by a new map of its slots.
+#: Replies after which a command is sent to a cluster once more, by a new map of the slots.
 _ASK_AGAIN = (exceptions.MovedError, exceptions.ClusterDownError, exceptions.ConnectionError, exceptions.TimeoutError)
 
 
 class Command(NamedTuple):
-    """A command and where it goes.
+    """A command for the server of a key.
 
     Attributes:
         key: A key whose slot all keys of the command share.
@@ -42,10 +42,10 @@ class Command(NamedTuple):
 
 
 class Connections:
-    """Counts the connections to servers that were opened.
+    """Counts the opened connections to servers.
 
     Attributes:
-        count: How many.
+        count: Number of connections opened so far.
     """
 
     def __init__(self) -> None:
@@ -53,27 +53,27 @@ class Connections:
 
     def opened(self, connection: Any) -> None:
         """Set up a new connection as its client would, and count it."""
-        # Without a look at its health: that would ask for a connection before this one is set up, and so on for ever.
+        # Without a health check, which would open a connection before this one is set up, and so on without end.
         connection.on_connect_check_health(check_health=False)
         self.count += 1
 
     def added(self, _connection: Any) -> None:
-        """Count a connection that the client has set up."""
+        """Count a connection that the client has set up itself."""
         self.count += 1
 
 
 class Servers(ABC):
-    """Asks the servers; a context manager that closes the connections.
+    """Sends commands to the servers; a context manager that closes the connections.
 
-    It connects at its first use, and anew at the first use after ``close``. A command may reach a server twice, so each
-    must be one that can be repeated.
+    Connects at the first use, and at the first use after ``close``. A command may reach a server twice, so only
+    commands that can be repeated may be sent.
 
-    Methods raise ``StoreUnavailable`` when a server does not serve us (some of the commands may have taken effect) and
-    ``StoreMisconfigured`` when it refuses us for good.
+    Methods raise ``StoreUnavailable`` when a server does not answer (some of the commands may have taken effect) and
+    ``StoreMisconfigured`` when a server refuses the client for good.
 
     Attributes:
-        mode: How Redis is run.
-        connections: How often a connection was opened.
+        mode: The way in which Redis is run.
+        connections: Counts the opened connections.
     """
 
     connections: Connections
@@ -88,7 +88,7 @@ class Servers(ABC):
 
     @abstractmethod
     def on_masters(self, *parts: Any) -> dict[str, Any]:
-        """Send one command to every master that has slots, and return the replies by the masters' addresses."""
+        """Send one command to every master with slots; return the replies by the addresses of the masters."""
 
     @abstractmethod
     def on_master(self, name: str, *parts: Any) -> Any:
@@ -127,8 +127,8 @@ class OneServer(Servers):
     """A single server, or the master that Sentinels name.
 
     Args:
-        client: Talks to it; replies must not be decoded.
-        connections: Counts those that the client opens.
+        client: Client of the server; replies must not be decoded.
+        connections: Counts the connections that the client opens.
     """
 
     def __init__(self, client: redis.Redis, connections: Connections | None = None) -> None:
@@ -151,7 +151,7 @@ class OneServer(Servers):
             reply = self.client.execute_command(*parts)
         return {self._address(): reply}
 
-    def on_master(self, name: str, *parts: Any) -> Any:  # noqa: ARG002  there is one only
+    def on_master(self, name: str, *parts: Any) -> Any:  # noqa: ARG002  there is only one
         """See ``Servers.on_master``."""
         with translated():
             return self.client.execute_command(*parts)
@@ -161,7 +161,7 @@ class OneServer(Servers):
         self.client.close()
 
     def _address(self) -> str:
-        """Where the client is connected, as far as it knows."""
+        """Address of the server, as far as the client knows."""
         pool = self.client.connection_pool
         if isinstance(pool, SentinelConnectionPool):
             return "{}:{}".format(*(pool.master_address or ("master of", pool.service_name)))
@@ -169,15 +169,15 @@ class OneServer(Servers):
         return str(options["path"]) if "path" in options else f"{options.get('host')}:{options.get('port')}"
 
 
-#: A node of a cluster and the parts of a command for it.
+#: A node of a cluster, and name and arguments of a command for the node.
 _Letter = tuple[ClusterNode, Sequence[Any]]
 
 
 class ClusterServers(Servers):
-    """The masters of a Redis Cluster; each command goes to that of its key, those of one call to all at once.
+    """The masters of a Redis Cluster; each command goes to the master of its key.
 
-    What the client would do by itself is switched off: it follows a slot that is on the move to nodes that it does not
-    know, and asks the server where the keys of a script stand, by which every batch would be sent twice.
+    The client's own handling of slots is switched off: the client follows a moving slot to nodes that it does not know,
+    and asks the server for the keys of every script, so that every batch would be sent twice.
 
     Args:
         open_client: Makes a client, which connects at once.
@@ -232,7 +232,7 @@ class ClusterServers(Servers):
             client.close()
 
     def _deliver(self, letters: Callable[[RedisCluster], list[_Letter]]) -> list[Any]:
-        """Send to whom it concerns, and all of it once more when a part has moved or a node is gone."""
+        """Send commands to their nodes, and all of them once more when a slot has moved or a node is gone."""
         with translated():
             if self._client is None:
                 self._client = self._open_client()
@@ -242,14 +242,14 @@ class ClusterServers(Servers):
                     self._client.nodes_manager.initialize()
                     replies = _exchange(self._client, letters(self._client))
             except exceptions.RedisClusterException:
-                # None of the nodes that we know of says who has which slot. The next call begins with the settings'.
+                # No known node tells the map of the slots. The next call begins with the nodes of the settings.
                 self.close()
                 raise
             return replies
 
 
 def _deliver_once(client: RedisCluster, letters: Callable[[RedisCluster], list[_Letter]]) -> list[Any] | None:
-    """Return the replies, or None when it may help to ask who has which slot by now."""
+    """Return the replies, or None when a new map of the slots may help."""
     try:
         replies = _exchange(client, letters(client))
     except exceptions.AuthenticationError:
@@ -271,11 +271,11 @@ def refuse_eviction(what: str, info: Mapping[str, Any]) -> None:
     """Raise when a server drops keys as soon as it is full.
 
     Args:
-        what: Which server, as a noun.
-        info: What it says of its memory.
+        what: The server, as a noun phrase.
+        info: Reply of the server to ``INFO memory``.
 
     Raises:
-        StoreMisconfigured: It has a memory limit and a policy that evicts.
+        StoreMisconfigured: The server has a memory limit and a policy that evicts.
     """
     policy = info.get("maxmemory_policy", KEEPING)
     if policy != KEEPING and info.get("maxmemory"):

@@ -1,4 +1,4 @@
--- Find the oldest slice of a list that is not empty (index/expiry_lists.py).
+-- Find the oldest slice of a list that is not empty (index/expiry.py).
 --
 -- KEYS[1]       guard of the slot: a key that never exists (index/redis/keys.py)
 -- KEYS[2..n+1]  the slices, oldest first

@@ -3,7 +3,7 @@
 --
 -- ARGV[at+1]    time to live in milliseconds ('0' for ever)
 -- ARGV[at+2..]  for each list: its key, number n of entries, n entries (index/entries.py). All lists are in this slot; a key names
---               a partition and a slice of time (index/expiry_lists.py).
+--               a partition and a slice of time (index/expiry.py).
 -- If a list ends with the given entries already, an earlier attempt has appended them, and they are not repeated.
 local lifetime = ARGV[at + 1]
 at = at + 2

@@ -1,9 +1,9 @@
-"""Lists for backlog expiry, cut into slices of time that expire as wholes.
+"""Tables that expire in memory, and the slices of the lists for backlog expiry.
 
-A document placed late is listed under its log and the slice of wall-clock time in which it is listed. Entries are
-appended to the newest slice and removed from the head of the oldest. A slice expires one lifetime after the last entry
-was appended to it, when the index entries that it names have expired by their own time to live. So a list never names
-more than the documents of a lifetime and one slice, also where nothing is ever evicted.
+A document that is inserted late is listed under its log and the present slice of wall-clock time. Entries are appended
+to the newest slice and removed from the head of the oldest. A slice expires one lifetime after its last entry was
+appended, when the index entries that it names have expired by their own time to live. So a list never names more than
+the documents of a lifetime and one slice, also where nothing is ever evicted.
 """
 
 from collections import deque
@@ -13,10 +13,12 @@ from typing import Generic, TypeVar
 
 from streamdedup.position import Log
 
+K = TypeVar("K")
 V = TypeVar("V")
 
 #: Slices of a lifetime.
 SLICES_PER_LIFETIME = 8
+_NEVER = float("inf")
 
 
 def slice_at(now_ms: float, lifetime_ms: int | None) -> int:
@@ -30,10 +32,10 @@ def slice_at(now_ms: float, lifetime_ms: int | None) -> int:
 
 
 def readable_slices(now_ms: float, lifetime_ms: int | None) -> range:
-    """Return the slices in which something may be listed, oldest first.
+    """Return the slices that may have entries, oldest first.
 
-    One more than a lifetime covers on either side: the clocks of two daemons may differ by a slice. Entries beyond that
-    are not lost, but read when the clock has reached them.
+    One more than a lifetime has on either side, because the clocks of two daemons may differ by a slice. Entries beyond
+    are not lost: they are read when the clock has reached them.
 
     Args:
         now_ms: Milliseconds since the epoch.
@@ -45,8 +47,54 @@ def readable_slices(now_ms: float, lifetime_ms: int | None) -> range:
     return range(newest - SLICES_PER_LIFETIME - 1, newest + 2)
 
 
+class ExpiringDict(Generic[K, V]):
+    """A dictionary whose entries expire a fixed time after they were set.
+
+    Args:
+        lifetime_ms: Time to live of an entry; None for ever.
+        now_ms: Clock, in milliseconds.
+    """
+
+    def __init__(self, lifetime_ms: int | None, now_ms: Callable[[], float]) -> None:
+        self._lifetime_ms = lifetime_ms
+        self._now_ms = now_ms
+        self._entries: dict[K, tuple[V, float]] = {}
+
+    def get(self, key: K) -> V | None:
+        """Return a value, or None where there is none or it has expired."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        value, expiry = entry
+        if expiry != _NEVER and expiry <= self._now_ms():
+            del self._entries[key]
+            return None
+        return value
+
+    def set(self, key: K, value: V, lifetime_ms: int | None = None) -> None:
+        """Set a value; ``lifetime_ms`` is its time to live where other values never expire."""
+        lifetime_ms = lifetime_ms if self._lifetime_ms is None else self._lifetime_ms
+        self._entries[key] = (value, _NEVER if lifetime_ms is None else self._now_ms() + lifetime_ms)
+
+    def amend(self, key: K, value: V) -> None:
+        """Change a value and keep its time to live."""
+        self._entries[key] = (value, self._entries[key][1])
+
+    def all_keys(self) -> list[K]:
+        """Return the keys, those of expired values included."""
+        return list(self._entries)
+
+    def drop(self, key: K) -> None:
+        """Delete a value, if there is one."""
+        self._entries.pop(key, None)
+
+    def __len__(self) -> int:
+        now = self._now_ms()
+        return sum(expiry > now for _, expiry in self._entries.values())
+
+
 class MemoryExpiryLists(Generic[V]):
-    """The lists of all logs in this process's memory, for one kind of entry.
+    """The expiry lists of all logs in memory, for one kind of entry.
 
     Args:
         lifetime_ms: Time to live of a slice after the last entry was appended to it; None for ever.
@@ -61,7 +109,7 @@ class MemoryExpiryLists(Generic[V]):
         self._expiry: dict[tuple[int, Log], float] = {}
 
     def append(self, log: Log, entries: Sequence[V]) -> None:
-        """Append entries to the present slice, unless it ends with just these: then the call is a repetition."""
+        """Append entries to the present slice, unless it ends with the same entries: then the call is repeated."""
         self._drop_expired()
         now = self._now_ms()
         key = (slice_at(now, self._lifetime_ms), log)

@@ -1,0 +1,121 @@
+"""Partitions in memory: fences, high-water marks and announced attempts."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from streamdedup.errors import BatchRefused, IndexLost
+from streamdedup.index.documents import PendingMatches
+from streamdedup.index.expiry import ExpiringDict
+from streamdedup.index.values import UNKNOWN_LOG, Fence, Fingerprint, LogState, PartitionState, is_recreated
+from streamdedup.position import Partition, Position
+
+
+class MemoryPartitions:
+    """A ``PartitionStore`` in memory.
+
+    Args:
+        lifetime_ms: Time to live of pending matches and watermarks after the last write; None for ever.
+        now_ms: Clock, in milliseconds.
+    """
+
+    def __init__(self, lifetime_ms: int | None, now_ms: Callable[[], float]) -> None:
+        self._lifetime_ms = lifetime_ms
+        self._now_ms = now_ms
+        self._fingerprint: Fingerprint | None = None
+        #: Generation that has fenced each partition.
+        self._fences: dict[Partition, int] = {}
+        self._high_water_marks: dict[Partition, int] = {}
+        #: Incarnation and id of the topic of each high-water mark.
+        self._incarnations: dict[Partition, tuple[int, str]] = {}
+        self._earlier_topic_ids: dict[Partition, set[str]] = {}
+        self._announced: dict[Partition, str] = {}
+        self._read_starts: dict[Partition, str] = {}
+        self._pending_matches: ExpiringDict[Position, PendingMatches] = ExpiringDict(lifetime_ms, now_ms)
+        self._watermarks: ExpiringDict[None, dict[Partition, int]] = ExpiringDict(lifetime_ms, now_ms)
+
+    def fence(
+        self, partition: Partition, generation: int, committed: int, attempt_id: str = "", state: LogState = UNKNOWN_LOG
+    ) -> Fence:
+        """See ``PartitionStore.fence``."""
+        if self._fingerprint is None:
+            raise IndexLost("the index is gone")
+        stored = self._fences.get(partition)
+        if stored is not None and stored > generation:
+            raise BatchRefused(f"{partition} is fenced by generation {stored}, ours is {generation}")
+        self._fences[partition] = generation
+        if not attempt_id and stored is None:
+            self._announced.pop(partition, None)
+        if self._announced.get(partition, "") < attempt_id:
+            raise IndexLost(f"the index has gone back to an earlier time: it lacks what is committed of {partition}")
+        if state.topic_id in self._earlier_topic_ids.get(partition, ()):
+            raise BatchRefused(f"{partition} was polled before its topic was deleted and created again")
+        recreated = self._count_incarnation(partition, state)
+        incarnation, _ = self._incarnations[partition]
+        high_water_mark = max(self._high_water_marks.get(partition, 0), committed)
+        self._high_water_marks[partition] = high_water_mark
+        for position in self._pending_matches.all_keys():
+            if position.of == partition and (position.incarnation != incarnation or position.offset < committed):
+                self._pending_matches.drop(position)
+        return Fence(partition, generation, high_water_mark, attempt_id, incarnation, recreated)
+
+    def _count_incarnation(self, partition: Partition, state: LogState) -> bool:
+        """Begin the next incarnation if the topic was created again; return whether it was."""
+        incarnation, topic_id = self._incarnations.get(partition, (0, ""))
+        high_water_mark = self._high_water_marks.get(partition)
+        recreated = high_water_mark is not None and is_recreated(high_water_mark, topic_id, state)
+        if recreated:
+            incarnation += 1
+            if topic_id and state.topic_id not in {"", topic_id}:
+                self._earlier_topic_ids.setdefault(partition, set()).add(topic_id)
+            del self._high_water_marks[partition]
+            (self._watermarks.get(None) or {}).pop(partition, None)
+        self._incarnations[partition] = incarnation, state.topic_id or topic_id
+        return recreated
+
+    def partition_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
+        """See ``PartitionStore.partition_states``."""
+        if self._fingerprint is None:
+            return dict.fromkeys(partitions, PartitionState(None))
+        return {
+            each: PartitionState(
+                self._high_water_marks.get(each), self._announced.get(each, ""), self._read_starts.get(each, "")
+            )
+            for each in partitions
+        }
+
+    def save_read_start(self, read_start: str, fence: Fence) -> None:
+        """See ``PartitionStore.save_read_start``."""
+        self._check_fences([fence])
+        self._read_starts[fence.partition] = read_start
+
+    def announce(self, attempt_id: str, fences: Sequence[Fence]) -> None:
+        """See ``PartitionStore.announce``."""
+        self._check_fences(fences)
+        for fence in fences:
+            announced = self._announced.get(fence.partition, "")
+            if announced < fence.attempt_id:
+                raise IndexLost("the index has gone back to an earlier time")
+            self._announced[fence.partition] = max(announced, attempt_id)
+
+    def unfence(self, partition: Partition) -> None:
+        """See ``PartitionStore.unfence``."""
+        self._fences.pop(partition, None)
+
+    def finish(
+        self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
+    ) -> None:
+        """See ``PartitionStore.finish``."""
+        self._check_fences(fences)
+        for partition, offset in committed.items():
+            self._high_water_marks[partition] = max(self._high_water_marks.get(partition, 0), offset)
+        for position in positions:
+            self._pending_matches.drop(position)
+
+    def _check_fences(self, fences: Sequence[Fence]) -> None:
+        for fence in fences:
+            stored = self._fences.get(fence.partition)
+            if self._fingerprint is None:
+                raise IndexLost("the index is gone")
+            if stored is None:
+                raise BatchRefused(f"{fence.partition} is not fenced")
+            if stored > fence.generation:
+                raise BatchRefused(f"{fence.partition} is fenced by generation {stored}, ours is {fence.generation}")
