@@ -110,7 +110,7 @@ def check_lifetimes(index: TimedIndex) -> None:
     _check_deletion(index)
 
 
-def _a_record(number: int, offset: int, content: bytes = b"a") -> IndexEntry:
+def _an_entry(number: int, offset: int, content: bytes = b"a") -> IndexEntry:
     position = Position(*PARTITION, offset)
     return IndexEntry(number, f"doc-{number}", content.ljust(16, b"\0"), position, 1000, number, content_of(content))
 
@@ -124,14 +124,14 @@ def _check_entries(index: TimedIndex) -> None:
     """What is written once lives for a lifetime, and a replaced index entry for one from then on."""
     store = index.open()
     fence = store.fence(PARTITION, 1, 0)
-    store.insert_entries([_a_record(1, 1), _a_record(2, 2)], [fence])
+    store.insert_entries([_an_entry(1, 1), _an_entry(2, 2)], [fence])
     store.insert_and_look_up([1], np.full((1, BANDS), 7, np.uint32), [fence])
     store.save_pending_matches([(FIRST, pending_of([PAIR]))], [fence])
     index.pass_time(LIFETIME_MS * 6 // 10)
     assert _saved(store, fence) == pending_of([PAIR]), "pending matches: gone too early"
     # Half a lifetime and a lifetime without the slack are over for the first at the second look.
     assert set(store.get_entries([1, 2])) == {1, 2}, "index entries: gone too early"
-    store.replace_entries([_a_record(2, 3, b"b")], [fence])
+    store.replace_entries([_an_entry(2, 3, b"b")], [fence])
     index.pass_time(LIFETIME_MS * 3 // 10)
     assert set(store.get_entries([1, 2])) == {1, 2}, "index entries: gone before retention and slack are over"
     assert _saved(store, fence) == pending_of([PAIR]), "pending matches: gone too early"

@@ -172,14 +172,14 @@ def _decode_content(data: bytes, start: int, end: int) -> Content:
         raise ValueError(f"unknown flags {flags:#x}")
     if values_start > end or (end - values_start) % _VALUE.itemsize:
         raise ValueError(f"{len(data)} bytes, cut off or too long")
-    values = np.frombuffer(data[values_start:end], _VALUE).astype(np.uint32)
+    values = np.frombuffer(data, _VALUE, (end - values_start) // _VALUE.itemsize, values_start).astype(np.uint32)
     if flags & _IS_SIGNATURE:
         if not len(values):
             raise ValueError("a signature without values")
         sketch = Sketch(shingle_count, signature=values)
     else:
         # Strictly ascending, which every comparison relies on.
-        if shingle_count > 1 and not (values[1:] > values[:-1]).all():
+        if np.count_nonzero(values[1:] <= values[:-1]):
             raise ValueError("shingle hashes out of order")
         sketch = Sketch(shingle_count, values)
     return Content(

@@ -106,7 +106,7 @@ def fence(store: Index) -> Fence:
     return store.fence(PARTITION, 1, 0)
 
 
-def a_record(
+def an_entry(
     number: int = 7, *, offset: int = 0, content: bytes = b"a", partition: Partition = PARTITION, time_ms: int = 1000
 ) -> IndexEntry:
     return IndexEntry(
@@ -124,7 +124,7 @@ def keys(*rows: tuple[int, ...]) -> np.ndarray:
     return np.array(rows, dtype=np.uint32).reshape(len(rows), BANDS)
 
 
-def put(store: Index, fence: Fence, *records: IndexEntry) -> list[InsertState]:
+def insert(store: Index, fence: Fence, *records: IndexEntry) -> list[InsertState]:
     return [result.state for result in store.insert_entries(records, [fence])]
 
 
@@ -148,13 +148,13 @@ class TestOpen:
 
 
 class TestFence:
-    def test_the_first_fence_of_a_partition_finds_no_mark(self, store):
+    def test_the_first_fence_of_a_partition_finds_no_high_water_mark(self, store):
         assert store.partition_states([PARTITION]) == {PARTITION: PartitionState(None)}
         assert store.partition_states([]) == {}
         assert store.fence(PARTITION, 3, 40) == Fence(PARTITION, 3, 40)
         assert store.partition_states([PARTITION])[PARTITION].high_water_mark == 40
 
-    def test_the_mark_is_raised_to_what_is_committed_and_never_lowered(self, store):
+    def test_the_high_water_mark_is_raised_to_what_is_committed_and_never_lowered(self, store):
         store.fence(PARTITION, 1, 40)
         assert store.fence(PARTITION, 2, 30).high_water_mark == 40
         assert store.fence(PARTITION, 2, 50).high_water_mark == 50
@@ -168,7 +168,7 @@ class TestFence:
     @pytest.mark.parametrize(
         "write",
         [
-            lambda store, fences: store.insert_entries([a_record()], fences),
+            lambda store, fences: store.insert_entries([an_entry()], fences),
             lambda store, fences: store.insert_and_look_up([7], keys((1, 2, 3)), fences),
             lambda store, fences: store.save_pending_matches(
                 [(Position(*PARTITION, 0), pending_of([b"k" * 16]))], fences
@@ -177,7 +177,7 @@ class TestFence:
             lambda store, fences: store.set_clusters([(7, Position(*PARTITION, 0), 8)], fences),
             lambda store, fences: store.finish({PARTITION: 1}, [], fences),
         ],
-        ids=["put", "enter", "save", "claim", "cluster", "finish"],
+        ids=["insert", "look up", "save", "claim", "cluster", "finish"],
     )
     def test_every_write_below_the_fence_is_refused(self, store, fence, write):
         write(store, [fence])
@@ -186,16 +186,16 @@ class TestFence:
             write(store, [fence])
         write(store, [newer])
 
-    def test_one_partition_of_somebody_else_refuses_the_whole_batch(self, store, fence):
+    def test_one_partition_of_another_owner_refuses_the_whole_batch(self, store, fence):
         theirs = store.fence(OTHER_PARTITION, 1, 0)
         store.fence(OTHER_PARTITION, 2, 0)
         with pytest.raises(BatchRefused):
-            store.insert_entries([a_record()], [fence, theirs])
+            store.insert_entries([an_entry()], [fence, theirs])
         assert store.get_entries([7]) == {}
 
     def test_a_partition_that_is_not_fenced_is_refused(self, store):
         with pytest.raises(BatchRefused, match="not fenced"):
-            store.insert_entries([a_record()], [Fence(PARTITION, 1, 0)])
+            store.insert_entries([an_entry()], [Fence(PARTITION, 1, 0)])
 
     def test_an_operator_can_clear_the_fence_of_a_deleted_group(self, store):
         store.fence(PARTITION, 50, 0)
@@ -203,7 +203,7 @@ class TestFence:
         assert store.fence(PARTITION, 1, 0).generation == 1
 
 
-class TestPutRecords:
+class TestEntries:
     def test_versions_have_the_states_of_the_table_and_replace_each_other_accordingly(self, store, fence):
         found, kept, expected = {}, {}, {}
         for number, (case, (stored, new, state)) in enumerate(CASES.items()):
@@ -220,41 +220,41 @@ class TestPutRecords:
             assert found[case] == InsertResult(state, old if state in RETURNING_STATES else None), case
         assert kept == expected
 
-    def test_a_record_comes_back_as_it_was_put(self, store, fence):
-        record = a_record(-(2**63), offset=2**40, time_ms=1_700_000_000_123)
-        assert put(store, fence, record) == [InsertState.CREATED]
+    def test_an_entry_is_returned_as_it_was_inserted(self, store, fence):
+        record = an_entry(-(2**63), offset=2**40, time_ms=1_700_000_000_123)
+        assert insert(store, fence, record) == [InsertState.CREATED]
         assert store.get_entries([record.number, 99]) == {record.number: record}
 
     def test_the_same_position_again_is_a_replay_and_keeps_its_first_time(self, store, fence):
-        first = a_record(time_ms=1000)
-        put(store, fence, first)
-        (result,) = store.insert_entries([a_record(time_ms=2000)], [fence])
+        first = an_entry(time_ms=1000)
+        insert(store, fence, first)
+        (result,) = store.insert_entries([an_entry(time_ms=2000)], [fence])
         assert (result.state, result.previous) == (InsertState.REPLAYED, first)
 
     def test_other_content_from_a_later_position_is_a_new_version(self, store, fence):
-        old = a_record(offset=1)
-        put(store, fence, old)
-        new = a_record(offset=2, content=b"b")
+        old = an_entry(offset=1)
+        insert(store, fence, old)
+        new = an_entry(offset=2, content=b"b")
         (result,) = store.insert_entries([new], [fence])
         assert (result.state, result.previous) == (InsertState.REPLACED, old)
-        assert store.get_entries([7])[7] == old, "the old version stands until it has left its buckets"
+        assert store.get_entries([7])[7] == old, "the old version is stored until it is removed from its buckets"
         store.replace_entries([new], [fence])
         assert store.get_entries([7])[7] == new
 
-    def test_a_record_is_replaced_by_a_later_position_only(self, store, fence):
-        put(store, fence, a_record(offset=5))
-        store.replace_entries([a_record(offset=4, content=b"b"), a_record(8, offset=1)], [fence])
-        assert store.get_entries([7, 8]) == {7: a_record(offset=5), 8: a_record(8, offset=1)}
+    def test_an_entry_is_replaced_by_a_later_position_only(self, store, fence):
+        insert(store, fence, an_entry(offset=5))
+        store.replace_entries([an_entry(offset=4, content=b"b"), an_entry(8, offset=1)], [fence])
+        assert store.get_entries([7, 8]) == {7: an_entry(offset=5), 8: an_entry(8, offset=1)}
 
     def test_two_ids_with_one_number_are_told_apart(self, store, fence):
-        first = a_record()
-        put(store, fence, first)
+        first = an_entry()
+        insert(store, fence, first)
         stranger = IndexEntry(7, "stranger", b"x" * 16, Position(*PARTITION, 1), 0, 7, content_of())
         (result,) = store.insert_entries([stranger], [fence])
         assert (result.state, result.previous) == (InsertState.COLLIDED, first)
 
     def test_many_records_keep_their_order_and_versions_within_one_call(self, store, fence):
-        records = [a_record(n, offset=n) for n in range(50)] + [a_record(3, offset=60, content=b"b")]
+        records = [an_entry(n, offset=n) for n in range(50)] + [an_entry(3, offset=60, content=b"b")]
         results = store.insert_entries(records, [fence])
         assert [r.state for r in results] == [InsertState.CREATED] * 50 + [InsertState.REPLACED]
         assert results[-1].previous == records[3]
@@ -263,8 +263,8 @@ class TestPutRecords:
 class TestReadingEntries:
     @pytest.mark.parametrize("limit_bytes", [1, 100, 10**6])
     def test_read_again_until_all_are_read_the_entries_are_those_that_exist(self, store, fence, limit_bytes):
-        records = [a_record(n, offset=n, content=b"%d" % n) for n in range(40)]
-        put(store, fence, *records)
+        records = [an_entry(n, offset=n, content=b"%d" % n) for n in range(40)]
+        insert(store, fence, *records)
         pending, read = list(range(-5, 45)), {}
         while pending:
             part = store.read_entries(pending, limit_bytes)
@@ -275,8 +275,8 @@ class TestReadingEntries:
         assert read == dict.fromkeys(range(-5, 45)) | {record.number: record for record in records}
 
     def test_no_more_is_read_than_the_limit_and_one_entry_for_each_part(self, store, fence):
-        heavy = [structs.replace(a_record(n, offset=n), content=content_of(hashes_count=2_500)) for n in range(60)]
-        put(store, fence, *heavy)
+        heavy = [structs.replace(an_entry(n, offset=n), content=content_of(hashes_count=2_500)) for n in range(60)]
+        insert(store, fence, *heavy)
         parts = 1 if isinstance(store, MemoryIndex) else 4 * BANDS
         few, most = store.read_entries(range(60), 50_000), store.read_entries(range(60), 10**9)
         assert 0 < len(few) <= 5 + parts
@@ -291,18 +291,18 @@ class TestReadingEntries:
 
 
 class TestBuckets:
-    def test_a_document_alone_meets_nobody(self, store, fence):
+    def test_a_document_alone_finds_no_other(self, store, fence):
         assert store.insert_and_look_up([1], keys((1, 2, 3)), [fence]).candidates == [{}]
 
-    def test_a_later_document_meets_the_earlier_once_for_each_shared_band(self, store, fence):
+    def test_a_later_document_finds_the_earlier_once_for_each_shared_band(self, store, fence):
         store.insert_and_look_up([1], keys((1, 2, 3)), [fence])
         assert store.insert_and_look_up([-5], keys((1, 2, 9)), [fence]).candidates == [{1: 2}]
 
-    def test_documents_of_one_call_meet_in_their_order(self, store, fence):
+    def test_documents_of_one_call_find_each_other_in_order(self, store, fence):
         hits = store.insert_and_look_up([1, 2, 3], keys((1, 2, 3), (1, 5, 6), (7, 5, 3)), [fence])
         assert hits.candidates == [{}, {1: 1}, {1: 1, 2: 1}]
 
-    def test_entering_again_shows_the_others_and_not_oneself(self, store, fence):
+    def test_a_repeated_insertion_returns_the_others_and_not_the_document(self, store, fence):
         store.insert_and_look_up([1, 2], keys((1, 2, 3), (1, 2, 3)), [fence])
         assert store.insert_and_look_up([1], keys((1, 2, 3)), [fence]).candidates == [{2: 3}]
 
@@ -325,7 +325,7 @@ class TestBuckets:
         assert store.insert_and_look_up([4], keys((1, 13, 23)), [fence]).candidates == [{1: 1, 2: 1}]
         assert store.insert_and_look_up([2], keys((1, 11, 21)), [fence]).full_buckets_count == 0
 
-    def test_who_meets_a_full_or_a_half_full_bucket_is_told_so(self, make_store):
+    def test_documents_with_full_and_half_full_buckets_are_named(self, make_store):
         store = make_store(bucket_cap=4)
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
@@ -341,11 +341,11 @@ class TestBuckets:
         fence = store.fence(PARTITION, 1, 0)
         numbers = list(range(30))
         store.insert_and_look_up(numbers, keys(*[(1, 100 + number, 200 + number) for number in numbers]), [fence])
-        (met,) = store.insert_and_look_up([77], keys((1, 1, 1)), [fence]).candidates
-        assert len(met) == SHOWN_OF_FULL
-        assert met.keys() <= set(numbers)
-        (met,) = store.insert_and_look_up([5], keys((1, 105, 205)), [fence]).candidates
-        assert met.keys() == set(numbers) - {5}, "a member is shown them all, as when it entered"
+        (found,) = store.insert_and_look_up([77], keys((1, 1, 1)), [fence]).candidates
+        assert len(found) == SHOWN_OF_FULL
+        assert found.keys() <= set(numbers)
+        (found,) = store.insert_and_look_up([5], keys((1, 105, 205)), [fence]).candidates
+        assert found.keys() == set(numbers) - {5}, "a member finds all others, as at its insertion"
 
     def test_without_a_cap_no_bucket_is_crowded(self, store, fence):
         hits = store.insert_and_look_up([1, 2, 3], keys(*[(1, 2, 3)] * 3), [fence])
@@ -353,27 +353,27 @@ class TestBuckets:
 
 
 class TestLeaving:
-    def test_who_leaves_is_met_no_more(self, store, fence):
+    def test_a_removed_document_is_not_found(self, store, fence):
         store.insert_and_look_up([1, 2, 3], keys((1, 2, 3), (1, 2, 9), (8, 2, 3)), [fence])
         store.remove_from_buckets([1, 77], keys((1, 2, 3), (5, 5, 5)), [fence])
         assert store.insert_and_look_up([4], keys((1, 2, 3)), [fence]).candidates == [{2: 2, 3: 2}]
 
-    def test_who_has_left_may_enter_again(self, store, fence):
+    def test_a_removed_document_can_be_inserted_again(self, store, fence):
         store.insert_and_look_up([1], keys((1, 2, 3)), [fence])
         store.remove_from_buckets([1, 1], keys((1, 2, 3), (1, 2, 3)), [fence])
         store.insert_and_look_up([1], keys((1, 2, 4)), [fence])
         assert store.insert_and_look_up([2], keys((1, 2, 3)), [fence]).candidates == [{1: 2}]
 
-    def test_who_leaves_a_large_bucket_is_met_no_more_and_may_enter_again(self, store, fence):
+    def test_a_document_removed_from_a_large_bucket_is_not_found_and_can_be_inserted_again(self, store, fence):
         numbers = list(range(1, 31))
         store.insert_and_look_up(numbers, keys(*[(1, 2, 3)] * 30), [fence])
         store.remove_from_buckets(numbers[5:25], keys(*[(1, 2, 3)] * 20), [fence])
-        left = [*numbers[:5], *numbers[25:]]
-        assert store.insert_and_look_up([7], keys((1, 2, 3)), [fence]).candidates == [dict.fromkeys(left, BANDS)]
-        store.remove_from_buckets([*left, 7], keys(*[(1, 2, 3)] * 11), [fence])
+        rest = [*numbers[:5], *numbers[25:]]
+        assert store.insert_and_look_up([7], keys((1, 2, 3)), [fence]).candidates == [dict.fromkeys(rest, BANDS)]
+        store.remove_from_buckets([*rest, 7], keys(*[(1, 2, 3)] * 11), [fence])
         assert store.insert_and_look_up([8, 9], keys(*[(1, 2, 3)] * 2), [fence]).candidates == [{}, {8: BANDS}]
 
-    def test_an_exact_copy_that_left_is_met_no_more(self, store, fence):
+    def test_a_removed_exact_copy_is_not_found(self, store, fence):
         store.insert_copies([(1, b"a" * 16), (2, b"a" * 16)], [fence])
         store.remove_copies([(1, b"a" * 16), (9, b"z" * 16)], [fence])
         assert store.insert_copies([(3, b"a" * 16)], [fence]) == [[2]]
@@ -384,7 +384,7 @@ class TestLeaving:
         arguments = {
             "remove_from_buckets": ([1], keys((1, 2, 3))),
             "remove_copies": ([(1, b"a" * 16)],),
-            "replace_entries": ([a_record()],),
+            "replace_entries": ([an_entry()],),
         }[write]
         with pytest.raises(BatchRefused):
             getattr(store, write)(*arguments, [fence])
@@ -393,19 +393,19 @@ class TestLeaving:
 class TestDeletion:
     MARKER = deletion_marker(7, Position(*PARTITION, 5), 50)
 
-    def test_a_marker_stands_in_the_place_of_the_record(self, store, fence):
-        put(store, fence, a_record(offset=1))
+    def test_a_marker_replaces_the_entry(self, store, fence):
+        insert(store, fence, an_entry(offset=1))
         store.replace_entries([self.MARKER], [fence])
         assert store.get_entries([7]) == {7: self.MARKER}
         assert store.get_entries([7])[7].deleted
 
     def test_a_later_version_is_a_new_document(self, store, fence):
         store.replace_entries([self.MARKER], [fence])
-        (result,) = store.insert_entries([a_record(offset=6)], [fence])
+        (result,) = store.insert_entries([an_entry(offset=6)], [fence])
         assert (result.state, result.previous) == (InsertState.REPLACED, self.MARKER)
-        store.replace_entries([a_record(offset=6)], [fence])
-        assert store.get_entries([7]) == {7: a_record(offset=6)}
-        assert put(store, fence, a_record(offset=6)) == [InsertState.REPLAYED]
+        store.replace_entries([an_entry(offset=6)], [fence])
+        assert store.get_entries([7]) == {7: an_entry(offset=6)}
+        assert insert(store, fence, an_entry(offset=6)) == [InsertState.REPLAYED]
 
 
 def test_a_write_that_arrives_after_a_later_one_is_refused(redis_url):
@@ -418,10 +418,10 @@ def test_a_write_that_arrives_after_a_later_one_is_refused(redis_url):
     store._servers.send = lambda commands: (sent.append(list(commands)), send(commands))[1]
     store.insert_and_look_up([1], keys((1, 2, 3)), [fence])
     store.remove_from_buckets([1], keys((1, 2, 3)), [fence])
-    (leaving,) = sent[1:]
-    assert all(not isinstance(reply, Exception) for reply in send(leaving)), "repeated at once it does no harm"
+    (removal,) = sent[1:]
+    assert all(not isinstance(reply, Exception) for reply in send(removal)), "repeated at once it does no harm"
     store.insert_and_look_up([1], keys((1, 2, 3)), [fence])
-    assert all(str(reply).startswith("LATE") for reply in send(leaving))
+    assert all(str(reply).startswith("LATE") for reply in send(removal))
     assert store.insert_and_look_up([2], keys((1, 2, 3)), [fence]).candidates == [{1: 3}]
     client.close()
 
@@ -439,13 +439,13 @@ class ANY_ORDER:  # noqa: N801  reads as a value
 
 
 class TestCopies:
-    def test_each_meets_those_of_its_content_that_came_before(self, store, fence):
+    def test_each_finds_the_earlier_documents_of_its_content(self, store, fence):
         a, b = b"a" * 16, b"b" * 16
         assert store.insert_copies([(1, a), (2, b), (-3, a)], [fence]) == [[], [], [1]]
         (copies,) = store.insert_copies([(4, a)], [fence])
         assert set(copies) == {1, -3}
 
-    def test_entering_again_changes_nothing(self, store, fence):
+    def test_a_repeated_insertion_changes_nothing(self, store, fence):
         assert store.insert_copies([(1, b"a" * 16)] * 3, [fence]) == [[], [], []]
 
     def test_of_many_copies_some_are_kept_and_always_the_latest(self, store, fence):
@@ -457,38 +457,38 @@ class TestCopies:
 
     def test_those_met_in_a_crowd_are_inserted_before_and_only_the_others_are_answered(self, store, fence):
         a, b, c = b"a" * 16, b"b" * 16, b"c" * 16
-        met = FoundNearCapacity([(1, a), (2, b), (3, c)], store.copy_removals())
-        assert store.insert_copies([(4, a), (5, a)], [fence], met) == [[1], ANY_ORDER(1, 4)]
+        found = FoundNearCapacity([(1, a), (2, b), (3, c)], store.copy_removals())
+        assert store.insert_copies([(4, a), (5, a)], [fence], found) == [[1], ANY_ORDER(1, 4)]
         assert store.insert_copies([(6, b), (7, c)], [fence]) == [[2], [3]]
 
-    def test_one_that_has_left_since_it_was_met_does_not_come_back(self, store, fence):
+    def test_a_document_removed_since_it_was_found_is_not_inserted(self, store, fence):
         a, b = b"a" * 16, b"bbbbbbbbbbbbbbbb"
-        met = FoundNearCapacity([(1, a), (2, b)], store.copy_removals())
+        found = FoundNearCapacity([(1, a), (2, b)], store.copy_removals())
         store.remove_copies([(1, a)], [fence])
-        assert store.insert_copies([(3, a), (4, b)], [fence], met) == [[], [2]]
+        assert store.insert_copies([(3, a), (4, b)], [fence], found) == [[], [2]]
         assert store.insert_copies([(5, a)], [fence]) == [[3]]
 
-    def test_one_that_is_met_after_a_departure_is_inserted(self, store, fence):
+    def test_a_document_found_after_a_removal_is_inserted(self, store, fence):
         a = b"a" * 16
         store.remove_copies([(1, a)], [fence])
         assert store.insert_copies([(3, a)], [fence], FoundNearCapacity([(2, a)], store.copy_removals())) == [[2]]
 
-    def test_departures_of_other_contents_are_counted_and_keep_nobody_out(self, store, fence):
-        met = FoundNearCapacity([(1, b"a" * 16)], store.copy_removals())
-        before = sum(met.removals.values())
+    def test_removals_of_other_contents_are_counted_and_refuse_no_document(self, store, fence):
+        found = FoundNearCapacity([(1, b"a" * 16)], store.copy_removals())
+        before = sum(found.removals.values())
         for letter in b"bcdefgh":
             store.remove_copies([(9, bytes([letter]) * 16)], [fence])
         assert sum(store.copy_removals().values()) == before + 7
-        assert store.insert_copies([(2, b"a" * 16)], [fence], met) == [[1]]
+        assert store.insert_copies([(2, b"a" * 16)], [fence], found) == [[1]]
 
-    def test_a_late_daemon_may_not_enter(self, store, fence):
+    def test_a_late_daemon_may_not_insert(self, store, fence):
         store.fence(PARTITION, 2, 0)
         with pytest.raises(BatchRefused):
             store.insert_copies([(1, b"a" * 16)], [fence])
 
 
-class TestPartnersAndClaims:
-    def test_partners_are_joined_with_those_saved_before(self, store, fence):
+class TestPairs:
+    def test_pending_matches_are_joined_with_those_saved_before(self, store, fence):
         position = Position(*PARTITION, 3)
         first, second = b"1" * 16, b"2" * 16
         one, two = pending_of([first], "x"), pending_of([first, second], "y")
@@ -506,7 +506,7 @@ class TestPartnersAndClaims:
         later = [(first, PendingMatches({}, b"e" * 16)), (second, PendingMatches())]
         assert store.save_pending_matches(later, [fence]) == saved
 
-    def test_partners_that_a_daemon_did_not_live_to_forget_are_forgotten_with_the_next_fence(self, store, fence):
+    def test_pending_matches_left_by_a_daemon_that_died_are_deleted_by_the_next_fence(self, store, fence):
         committed, open_still = Position(*PARTITION, 3), Position(*PARTITION, 4)
         store.save_pending_matches(
             [(committed, pending_of([b"1" * 16])), (open_still, pending_of([b"2" * 16]))], [fence]
@@ -515,7 +515,7 @@ class TestPartnersAndClaims:
         asked = [(committed, PendingMatches()), (open_still, PendingMatches())]
         assert store.save_pending_matches(asked, [later]) == [PendingMatches(), pending_of([b"2" * 16])]
 
-    def test_partners_are_forgotten_after_the_commit(self, store, fence):
+    def test_pending_matches_are_deleted_after_the_commit(self, store, fence):
         position = Position(*PARTITION, 3)
         store.save_pending_matches([(position, pending_of([b"1" * 16]))], [fence])
         store.finish({PARTITION: 4}, [position], [fence])
@@ -538,7 +538,7 @@ class TestPartnersAndClaims:
         assert store.claim_pairs(claims, [fence]) == [True] * 5000 + [False, False]
 
     def test_a_cluster_is_set_on_the_version_meant_only(self, store, fence):
-        put(store, fence, a_record(1, offset=1), a_record(2, offset=2))
+        insert(store, fence, an_entry(1, offset=1), an_entry(2, offset=2))
         store.set_clusters([(1, Position(*PARTITION, 1), -9), (2, Position(*PARTITION, 1), -9)], [fence])
         records = store.get_entries([1, 2])
         assert (records[1].cluster, records[2].cluster) == (-9, 2)
@@ -553,7 +553,7 @@ class TestCount:
         numbers = draw.integers(-(2**63), 2**63, 3000).tolist()
         for at in (*range(0, 3000, 500), 0):
             batch = numbers[at : at + 500]
-            put(store, fence, *(a_record(number, offset=offset) for offset, number in enumerate(batch, start=at)))
+            insert(store, fence, *(an_entry(number, offset=offset) for offset, number in enumerate(batch, start=at)))
             store.insert_and_look_up(batch, draw.integers(0, 2**32, (500, BANDS), dtype=np.uint32), [fence])
         assert abs(store.count_documents() - 3000) <= 60
 
@@ -585,7 +585,7 @@ class TestDropping:
         with pytest.raises(IndexMismatch, match="streamdedup index drop"):
             store.open(FINGERPRINT)
 
-    def test_what_is_left_of_it_is_no_index_to_whoever_would_not_create_one(self, redis_client):
+    def test_the_rest_of_an_index_is_no_index_unless_one_is_to_be_created(self, redis_client):
         store = _make_redis_store(redis_client)()
         store.open(FINGERPRINT)
         (key,) = redis_client.keys("*fingerprint")
@@ -602,7 +602,7 @@ class TestLoss:
         fence = store.fence(PARTITION, 1, 0)
         client.flushdb()
         with pytest.raises(IndexLost):
-            store.insert_entries([a_record()], [fence])
+            store.insert_entries([an_entry()], [fence])
         with pytest.raises(IndexLost):
             store.fence(PARTITION, 1, 0)
         client.close()
@@ -613,13 +613,13 @@ class TestLoss:
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
         client.script_flush()
-        assert put(store, fence, a_record()) == [InsertState.CREATED]
+        assert insert(store, fence, an_entry()) == [InsertState.CREATED]
         client.close()
 
 
 class TestExpiry:
     @pytest.mark.parametrize("lifetime_ms", [None, 40_000])
-    def test_a_marker_never_stands_for_ever(self, redis_client, lifetime_ms):
+    def test_a_marker_always_expires(self, redis_client, lifetime_ms):
         store = _make_redis_store(redis_client)(lifetime_ms=lifetime_ms)
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
@@ -629,18 +629,18 @@ class TestExpiry:
         longest = lifetime_ms or MARKER_LIFETIME_MS
         assert longest - 10_000 < redis_client.pttl(marker) <= longest
 
-    def test_everything_about_a_document_leaves_the_server_after_its_lifetime(self, redis_url):
+    def test_all_keys_of_a_document_expire_after_its_lifetime(self, redis_url):
         client = redis.Redis.from_url(redis_url)
         client.flushdb()
         store = _make_redis_store(client)(lifetime_ms=60)
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
-        put(store, fence, a_record())
+        insert(store, fence, an_entry())
         store.insert_and_look_up([7], keys((1, 2, 3)), [fence])
         store.save_pending_matches([(Position(*PARTITION, 0), pending_of([b"k" * 16]))], [fence])
         store.claim_pairs([(b"k" * 16, Position(*PARTITION, 0))], [fence])
         assert client.dbsize() > BANDS + 3
-        # What stays: the fingerprint, the mark, a fence and the number of the last call in each slot.
+        # Not expired: the fingerprint, the high-water mark, a fence and the number of the last call in each slot.
         wait_until(lambda: client.dbsize() == 2 * BANDS + 2, what="keys to expire")
         assert store.get_entries([7]) == {}
         client.close()
@@ -650,7 +650,7 @@ class TestExpiry:
         store = MemoryIndex(lifetime_ms=60, now_ms=lambda: now[0])
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
-        put(store, fence, a_record())
+        insert(store, fence, an_entry())
         store.insert_and_look_up([7], keys((1, 2, 3)), [fence])
         now[0] = 59
         assert store.insert_and_look_up([8], keys((1, 9, 9)), [fence]).candidates == [{7: 1}]
@@ -668,14 +668,14 @@ PAIRS = (b"p" * 16, b"q" * 16)
 _NUMBERS = st.integers(1, 6)
 _OPERATIONS = st.lists(
     st.one_of(
-        st.tuples(st.just("put"), _NUMBERS, st.integers(0, 9), st.sampled_from([b"a", b"b"]), st.booleans()),
-        st.tuples(st.just("enter"), _NUMBERS, st.tuples(*[st.integers(0, 2)] * BANDS)),
+        st.tuples(st.just("insert"), _NUMBERS, st.integers(0, 9), st.sampled_from([b"a", b"b"]), st.booleans()),
+        st.tuples(st.just("look up"), _NUMBERS, st.tuples(*[st.integers(0, 2)] * BANDS)),
         st.tuples(st.just("save"), st.integers(0, 3), st.sets(st.sampled_from(PAIRS))),
         st.tuples(st.just("claim"), st.sampled_from(PAIRS), st.integers(0, 3)),
         st.tuples(st.just("cluster"), _NUMBERS, st.integers(0, 9), _NUMBERS),
         st.tuples(st.just("replace"), _NUMBERS, st.integers(0, 9), st.sampled_from([b"a", b"b"])),
         st.tuples(st.just("delete"), _NUMBERS, st.integers(0, 9)),
-        st.tuples(st.just("leave"), _NUMBERS, st.tuples(*[st.integers(0, 2)] * BANDS)),
+        st.tuples(st.just("remove"), _NUMBERS, st.tuples(*[st.integers(0, 2)] * BANDS)),
         st.tuples(st.just("list"), _NUMBERS, st.integers(0, 9), st.booleans()),
         st.tuples(st.just("times"), st.booleans(), st.integers(0, 9), st.booleans()),
         st.tuples(st.just("age"), st.integers(1, 2), st.integers(0, 10), st.integers(1, 3)),
@@ -686,11 +686,11 @@ _OPERATIONS = st.lists(
 
 def _apply(store: Index, fence: Fence, operation: tuple) -> object:
     match operation:
-        case ("put", number, offset, content, other):
+        case ("insert", number, offset, content, other):
             partition = OTHER_PARTITION if other else PARTITION
-            record = a_record(number, offset=offset, content=content, partition=partition, time_ms=offset * 10)
+            record = an_entry(number, offset=offset, content=content, partition=partition, time_ms=offset * 10)
             return store.insert_entries([record], [fence])
-        case ("enter", number, row):
+        case ("look up", number, row):
             return store.insert_and_look_up([number], keys(row), [fence])
         case ("save", offset, pairs):
             return store.save_pending_matches([(Position(*PARTITION, offset), pending_of(pairs, str(offset)))], [fence])
@@ -699,11 +699,11 @@ def _apply(store: Index, fence: Fence, operation: tuple) -> object:
         case ("cluster", number, offset, cluster):
             return store.set_clusters([(number, Position(*PARTITION, offset), cluster)], [fence])
         case ("replace", number, offset, content):
-            return store.replace_entries([a_record(number, offset=offset, content=content)], [fence])
+            return store.replace_entries([an_entry(number, offset=offset, content=content)], [fence])
         case ("delete", number, offset):
             marker = deletion_marker(number, Position(*PARTITION, offset), offset * 10)
             return store.replace_entries([marker], [fence])
-        case ("leave", number, row):
+        case ("remove", number, row):
             return store.remove_from_buckets([number], keys(row), [fence])
     return _apply_to_backlog(store, fence, operation)
 
@@ -768,8 +768,8 @@ class TestBacklogExpiry:
         return store
 
     def test_what_is_listed_is_outdated_a_lifetime_after_its_time(self, store, fence):
-        first, second, third = (a_record(number, offset=number, time_ms=100 * number) for number in (1, 2, 3))
-        elsewhere = a_record(4, partition=OTHER_PARTITION, time_ms=0)
+        first, second, third = (an_entry(number, offset=number, time_ms=100 * number) for number in (1, 2, 3))
+        elsewhere = an_entry(4, partition=OTHER_PARTITION, time_ms=0)
         store.list_expiring(documents(first, elsewhere, second), [fence])
         store.list_expiring(documents(third), [fence])
         nothing = documents()
@@ -780,7 +780,7 @@ class TestBacklogExpiry:
         assert store.expired(both, LONG_MS, 10) == [nothing, nothing]
 
     def test_a_claim_is_outdated_two_lifetimes_after_the_time_of_its_owner(self, store, fence):
-        record = a_record(1, time_ms=100)
+        record = an_entry(1, time_ms=100)
         one, other = (ListedClaim(pair, record.position, 100) for pair in PAIRS)
         elsewhere = ListedClaim(b"r" * 16, Position(*OTHER_PARTITION, 5), 100)
         store.list_expiring(Listed([placed(record)], [one, elsewhere, other]), [fence])
@@ -793,10 +793,10 @@ class TestBacklogExpiry:
         assert [store.is_late(time_ms) for time_ms in (48_999, 49_000)] == [True, False]
         assert not make_store().is_late(0)
 
-    def test_it_is_dropped_where_it_stands_and_then_forgotten(self, store, fence):
-        first, second, third = (a_record(number, offset=number, time_ms=number) for number in (1, 2, 3))
-        put(store, fence, first, second, third)
-        later = a_record(2, offset=9, content=b"b", time_ms=9)
+    def test_a_listed_document_is_evicted_and_then_unlisted(self, store, fence):
+        first, second, third = (an_entry(number, offset=number, time_ms=number) for number in (1, 2, 3))
+        insert(store, fence, first, second, third)
+        later = an_entry(2, offset=9, content=b"b", time_ms=9)
         store.replace_entries([later], [fence])
         store.list_expiring(documents(first, first, second, third), [fence])
         for _ in range(2):  # a call that is repeated does no harm
@@ -816,16 +816,16 @@ class TestBacklogExpiry:
         assert store.claim_pairs([(pair, owner) for pair in PAIRS], [fence]) == [True, False]
 
     def test_only_the_owner_of_the_partition_drops(self, store, fence):
-        put(store, fence, a_record())
+        insert(store, fence, an_entry())
         store.fence(PARTITION, 2, 0)
         with pytest.raises(BatchRefused):
-            store.list_expiring(documents(a_record()), [fence])
-        for listed in (documents(a_record()), Listed([], [ListedClaim(PAIRS[0], a_record().position, 0)])):
+            store.list_expiring(documents(an_entry()), [fence])
+        for listed in (documents(an_entry()), Listed([], [ListedClaim(PAIRS[0], an_entry().position, 0)])):
             with pytest.raises(BatchRefused):
                 store.evict(listed, fence)
         with pytest.raises(BatchRefused):
             store.set_watermarks({PARTITION: 5}, [fence], extend=True)
-        assert store.get_entries([7]) == {7: a_record()}
+        assert store.get_entries([7]) == {7: an_entry()}
         assert store.watermarks() == {}
 
     def test_watermarks_are_those_of_all_partitions_and_the_owner_may_set_its_own_back(self, store, fence):
@@ -842,7 +842,7 @@ class TestBacklogExpiry:
         assert store.set_watermarks({PARTITION: 60}, [fence], extend=False) == {PARTITION: 60}
 
     def test_an_attempt_that_is_repeated_lists_nothing_twice(self, store, fence):
-        first, second, third = (a_record(number, offset=number, time_ms=number) for number in (1, 2, 3))
+        first, second, third = (an_entry(number, offset=number, time_ms=number) for number in (1, 2, 3))
         claim = claim_of(PAIRS[0], first)
         for batch in ([first, second], [first, second], [third], [third]):
             store.list_expiring(Listed([placed(record) for record in batch], [claim]), [fence])
@@ -853,7 +853,7 @@ class TestBacklogExpiry:
         store = make_store(lifetime_ms=LONG_MS, now_ms=lambda: now[0])
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
-        records = [a_record(number, offset=number, time_ms=number) for number in range(4)]
+        records = [an_entry(number, offset=number, time_ms=number) for number in range(4)]
         # The third was listed by a daemon whose clock was a slice behind, the last by one whose clock was ahead.
         for record, slices in zip(records, (0, 1, 0, 3), strict=True):
             now[0] = 10.0**12 + slices * LONG_MS / SLICES_PER_LIFETIME
@@ -882,7 +882,7 @@ class TestBacklogExpiry:
         numbers = itertools.count()
 
         def first_listed_after_one_more() -> Listed:
-            record = a_record(next(numbers), time_ms=0)
+            record = an_entry(next(numbers), time_ms=0)
             store.list_expiring(Listed([placed(record)], [claim_of(b"%16d" % record.number, record)]), [fence])
             return store.expired([LOG], 10**18, 1)[0]
 
@@ -896,13 +896,13 @@ class TestBacklogExpiry:
             wait_until(is_another_one, 60, "the oldest slice to expire while the list grows")
             first[0] = first_listed_after_one_more()
 
-    def test_lists_and_times_leave_the_server_after_a_lifetime(self, redis_client):
+    def test_lists_and_watermarks_expire_after_a_lifetime(self, redis_client):
         store = _make_redis_store(redis_client)(lifetime_ms=60, now_ms=lambda: 10.0**12)
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
         before = set(redis_client.keys())
-        claim = ListedClaim(PAIRS[0], a_record().position, 0)
-        store.list_expiring(Listed([placed(a_record())], [claim]), [fence])
+        claim = ListedClaim(PAIRS[0], an_entry().position, 0)
+        store.list_expiring(Listed([placed(an_entry())], [claim]), [fence])
         store.set_watermarks({PARTITION: 5}, [fence], extend=True)
         store.set_watermarks({PARTITION: 6}, [fence], extend=False)
         new = set(redis_client.keys()) - before
@@ -910,11 +910,11 @@ class TestBacklogExpiry:
         wait_until(lambda: not any(redis_client.type(key) in {b"list", b"hash"} for key in new), what="keys to expire")
 
     @pytest.mark.parametrize("kind", [b"l", b"n"])
-    def test_an_entry_that_somebody_else_has_written_is_named(self, redis_client, kind):
+    def test_a_damaged_entry_of_a_list_is_told(self, redis_client, kind):
         store = _make_redis_store(redis_client)(**LATE)
         store.open(FINGERPRINT)
-        claim = ListedClaim(PAIRS[0], a_record().position, 0)
-        store.list_expiring(Listed([placed(a_record())], [claim]), [store.fence(PARTITION, 1, 0)])
+        claim = ListedClaim(PAIRS[0], an_entry().position, 0)
+        store.list_expiring(Listed([placed(an_entry())], [claim]), [store.fence(PARTITION, 1, 0)])
         (key,) = redis_client.scan_iter(match=b"*}" + kind + b"*")
         redis_client.lpush(key, b"short")
         with pytest.raises(StoreMisconfigured, match=r"the list of articles:0 is damaged.*another program"):
@@ -988,13 +988,13 @@ class TestIncarnations:
 
     def test_its_records_follow_the_order_of_another_partition(self, store):
         fence = store.fence(PARTITION, 1, 100, state=LogState(TOPIC_ID))
-        put(store, fence, a_record(offset=90, content=b"a", time_ms=10))
+        insert(store, fence, an_entry(offset=90, content=b"a", time_ms=10))
         fence = store.fence(PARTITION, 1, 0, state=LogState(NEXT_TOPIC_ID))
         again, earlier, later = (
-            structs.replace(a_record(offset=90, content=content, time_ms=time_ms), position=fence.log.at(offset))
+            structs.replace(an_entry(offset=90, content=content, time_ms=time_ms), position=fence.log.at(offset))
             for offset, content, time_ms in ((90, b"a", 10), (3, b"b", 9), (4, b"b", 11))
         )
-        assert put(store, fence, again, earlier, later) == [
+        assert insert(store, fence, again, earlier, later) == [
             InsertState.REDELIVERED,
             InsertState.SUPERSEDED,
             InsertState.REPLACED,
@@ -1008,7 +1008,7 @@ class TestIncarnations:
         new = store.fence(PARTITION, 1, 0, state=LogState(NEXT_TOPIC_ID))
         assert store.claim_pairs([(pair, new.log.at(5)) for pair in PAIRS], [new]) == [False, True]
 
-    def test_partners_of_the_incarnation_before_are_forgotten_and_nobody_elses(self, store):
+    def test_pending_matches_of_the_incarnation_before_are_deleted_and_no_others(self, store):
         old = store.fence(PARTITION, 1, 0, state=LogState(TOPIC_ID))
         store.save_pending_matches([(old.log.at(5), pending_of([PAIRS[0]], "old"))], [old])
         new = store.fence(PARTITION, 1, 0, state=LogState(NEXT_TOPIC_ID))
@@ -1023,10 +1023,10 @@ class TestIncarnations:
         other = store.fence(OTHER_PARTITION, 1, 0, state=LogState(TOPIC_ID))
         store.set_watermarks({PARTITION: 50}, [old], extend=True)
         store.set_watermarks({OTHER_PARTITION: 60}, [other], extend=True)
-        store.list_expiring(documents(a_record(offset=5)), [old])
+        store.list_expiring(documents(an_entry(offset=5)), [old])
         new = store.fence(PARTITION, 1, 0, state=LogState(NEXT_TOPIC_ID))
         assert store.watermarks() == {OTHER_PARTITION: 60}
-        record = structs.replace(a_record(), position=new.log.at(5))
+        record = structs.replace(an_entry(), position=new.log.at(5))
         store.list_expiring(documents(record), [new])
         assert store.expired([new.log], 10**18, 10) == [documents(record)]
         store.evict(documents(record), new)
@@ -1102,7 +1102,7 @@ class TestAnnouncements:
         with pytest.raises(BatchRefused):
             store.announce(EARLIER, [old])
 
-    def test_unfencing_leaves_what_was_announced(self, store):
+    def test_unfencing_keeps_the_announced_attempt(self, store):
         store.announce(LATER, [store.fence(PARTITION, 9, 0)])
         store.unfence(PARTITION)
         assert store.fence(PARTITION, 1, 0, LATER).attempt_id == LATER
@@ -1110,8 +1110,8 @@ class TestAnnouncements:
 
 class TestDrafts:
     @pytest.fixture
-    def drafts(self, redis_url, redis_client):
-        """The index and two drafts of it, on a server."""
+    def staging_indexes(self, redis_url, redis_client):
+        """The index and two staging indexes of it, on a server."""
         connections = [connect(redis_url) for _ in range(3)]
         stores = [
             RedisIndex(each, namespace="sd:articles", bands=BANDS, in_staging=at > 0)
@@ -1125,42 +1125,42 @@ class TestDrafts:
         for each in connections:
             each.close()
 
-    def test_while_it_is_built_nobody_has_an_index_and_then_everybody(self, drafts):
-        store, draft, _ = drafts
+    def test_there_is_no_index_until_the_staging_index_is_complete(self, staging_indexes):
+        store, staging, _ = staging_indexes
         old = store.fence(PARTITION, 1, 3)
-        assert draft.begin(lambda: True)
+        assert staging.begin(lambda: True)
         assert store.partition_states([PARTITION]) == {PARTITION: PartitionState(None)}
-        for refused in (lambda: store.fence(PARTITION, 2, 3), lambda: store.insert_entries([a_record()], [old])):
+        for refused in (lambda: store.fence(PARTITION, 2, 3), lambda: store.insert_entries([an_entry()], [old])):
             with pytest.raises(IndexLost):
                 refused()
         with pytest.raises(StoreUnavailable, match="is being rebuilt"):
             store.open(FINGERPRINT)
-        fence = draft.take_over(PARTITION, 2, 3)
-        draft.store.insert_entries([a_record()], [fence])
-        draft.restore_attempts({PARTITION: LATER}, [fence])
-        draft.complete(FINGERPRINT)
+        fence = staging.take_over(PARTITION, 2, 3)
+        staging.store.insert_entries([an_entry()], [fence])
+        staging.restore_attempts({PARTITION: LATER}, [fence])
+        staging.complete(FINGERPRINT)
         assert store.open(FINGERPRINT) == Opening(created=False)
         assert store.fence(PARTITION, 3, 3, LATER) == Fence(PARTITION, 3, 3, LATER)
-        assert list(store.get_entries([a_record().number])) == [a_record().number]
+        assert list(store.get_entries([an_entry().number])) == [an_entry().number]
 
-    def test_only_one_is_built_at_a_time_and_what_is_whole_by_then_stays(self, drafts):
-        store, draft, other = drafts
-        store.insert_entries([a_record()], [store.fence(PARTITION, 1, 0)])
-        assert not draft.begin(lambda: False)
-        assert draft.begin(lambda: True)
+    def test_only_one_is_built_at_a_time_and_a_complete_index_stays(self, staging_indexes):
+        store, staging, other = staging_indexes
+        store.insert_entries([an_entry()], [store.fence(PARTITION, 1, 0)])
+        assert not staging.begin(lambda: False)
+        assert staging.begin(lambda: True)
         with pytest.raises(StoreUnavailable, match="rebuilt by somebody else"):
             other.begin(lambda: True)
-        draft.abandon()
+        staging.abandon()
         assert other.begin(lambda: True)
-        for late in (draft.extend_lease, lambda: draft.complete(FINGERPRINT)):
+        for late in (staging.extend_lease, lambda: staging.complete(FINGERPRINT)):
             with pytest.raises(BatchRefused):
                 late()
         other.complete(FINGERPRINT)
-        assert store.get_entries([a_record().number]) == {}
+        assert store.get_entries([an_entry().number]) == {}
 
-    def test_while_the_old_index_is_deleted_it_is_being_rebuilt(self, drafts):
-        store, draft, _ = drafts
-        store.insert_entries([a_record()], [store.fence(PARTITION, 1, 0)])
+    def test_while_the_old_index_is_deleted_it_is_being_rebuilt(self, staging_indexes):
+        store, staging, _ = staging_indexes
+        store.insert_entries([an_entry()], [store.fence(PARTITION, 1, 0)])
         refusals = []
 
         def look():
@@ -1169,54 +1169,54 @@ class TestDrafts:
                     store.open(FINGERPRINT, create=create)
                 refusals.append(create)
 
-        assert draft.begin(lambda: True, look)
+        assert staging.begin(lambda: True, look)
         assert refusals
 
-    def test_one_that_was_cut_short_while_the_old_index_was_deleted_can_be_begun_again_at_once(self, drafts):
-        store, draft, other = drafts
-        store.insert_entries([a_record()], [store.fence(PARTITION, 1, 0)])
+    def test_one_that_was_interrupted_while_the_old_index_was_deleted_can_be_begun_again_at_once(self, staging_indexes):
+        store, staging, other = staging_indexes
+        store.insert_entries([an_entry()], [store.fence(PARTITION, 1, 0)])
 
         def interrupt():
             raise StoreUnavailable("interrupted")
 
         with pytest.raises(StoreUnavailable, match="interrupted"):
-            draft.begin(lambda: True, interrupt)
+            staging.begin(lambda: True, interrupt)
         assert store.open(FINGERPRINT, create=False) is None
         assert other.begin(lambda: True)
         other.complete(FINGERPRINT)
         assert store.open(FINGERPRINT, create=False) == Opening(created=False)
 
-    def test_one_that_nobody_can_say_is_needed_is_given_up(self, drafts):
-        _, draft, other = drafts
+    def test_one_is_given_up_when_it_is_unknown_whether_it_is_needed(self, staging_indexes):
+        _, staging, other = staging_indexes
 
         def is_lost():
             raise StoreUnavailable("away")
 
         with pytest.raises(StoreUnavailable, match="away"):
-            draft.begin(is_lost)
+            staging.begin(is_lost)
         assert not other.begin(lambda: False)
 
-    def test_that_it_is_complete_may_be_said_twice(self, drafts):
-        store, draft, _ = drafts
-        draft.begin(lambda: True)
-        draft.complete(FINGERPRINT)
-        draft.complete(FINGERPRINT)
+    def test_completion_may_be_repeated(self, staging_indexes):
+        store, staging, _ = staging_indexes
+        staging.begin(lambda: True)
+        staging.complete(FINGERPRINT)
+        staging.complete(FINGERPRINT)
         with pytest.raises(BatchRefused):
-            draft.complete({**FINGERPRINT, "other": 1})
+            staging.complete({**FINGERPRINT, "other": 1})
         assert store.open(FINGERPRINT) == Opening(created=False)
 
-    def test_a_server_that_went_back_does_not_look_as_if_it_had_not(self, drafts, redis_client):
-        store, draft, _ = drafts
+    def test_a_server_that_went_back_does_not_look_as_if_it_had_not(self, staging_indexes, redis_client):
+        store, staging, _ = staging_indexes
         store.announce(EARLIER, [store.fence(PARTITION, 1, 0)])
         before = {key: redis_client.dump(key) for key in redis_client.scan_iter()}
-        draft.begin(lambda: True)
-        fence = draft.take_over(PARTITION, 2, 3)
-        assert draft.store.partition_states([PARTITION])[PARTITION].announced < EARLIER
+        staging.begin(lambda: True)
+        fence = staging.take_over(PARTITION, 2, 3)
+        assert staging.store.partition_states([PARTITION])[PARTITION].announced < EARLIER
         redis_client.flushdb()
         for key, value in before.items():
             redis_client.restore(key, 0, value)
         with pytest.raises((BatchRefused, IndexLost, StoreUnavailable)):
-            draft.restore_attempts({PARTITION: LATER}, [fence])
+            staging.restore_attempts({PARTITION: LATER}, [fence])
         assert store.partition_states([PARTITION])[PARTITION].announced == EARLIER
 
     def test_a_write_that_the_server_forgot_is_noticed_by_the_next(self, store_of_server, redis_client):
@@ -1231,5 +1231,5 @@ class TestDrafts:
         store_of_server.announce(EARLIER, [fence])
 
     @pytest.fixture
-    def store_of_server(self, drafts):
-        return drafts[0]
+    def store_of_server(self, staging_indexes):
+        return staging_indexes[0]

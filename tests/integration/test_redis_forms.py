@@ -31,7 +31,7 @@ FINGERPRINT = {"bands": BANDS}
 PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
 
 
-def a_record(number, offset=None):
+def an_entry(number, offset=None):
     offset = number if offset is None else offset
     return IndexEntry(number, f"doc-{number}", b"d" * 16, Position(*PARTITION, offset), 1000, number, content_of())
 
@@ -44,7 +44,7 @@ def keys_of(number):
 def exercise(store, numbers, generation=1):
     """Do everything that the daemon does with a batch; return whom the documents met."""
     fence = store.fence(PARTITION, generation, 0)
-    records = [a_record(number) for number in numbers]
+    records = [an_entry(number) for number in numbers]
     states = [result.state for result in store.insert_entries(records, [fence])]
     assert set(states) <= {InsertState.CREATED, InsertState.REPLAYED}
     band_keys = np.array([keys_of(number) for number in numbers], dtype=np.uint32)
