@@ -28,6 +28,7 @@ CLEAN = (
     "errors.py",
     "evaluation",
     "findings.py",
+    "index",
     "kafka",
     "position.py",
     "repeats.py",

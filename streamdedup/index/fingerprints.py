@@ -84,7 +84,7 @@ def decode_fingerprint(key: bytes, data: bytes) -> dict[str, object]:
     """
     try:
         return msgspec.json.decode(data, type=dict[str, object])
-    except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors, and so is what is not UTF-8
+    except (ValueError, RecursionError) as error:  # msgspec's errors and those of UTF-8 are ValueErrors
         raise StoreMisconfigured(
             f"the key {key.decode()} holds no fingerprint of an index; choose another prefix"
         ) from error

@@ -39,7 +39,7 @@ class RedisPairs:
         self._keys = keys
         self._runner = runner
         self._fenced_call = partitions.fenced_call
-        self._lifetime_ms = lifetime_ms or 0
+        self._pending_lifetime_ms = lifetime_ms or 0
         self._claim_lifetime_ms = claim_lifetime(lifetime_ms) or 0
 
     def save_pending_matches(
@@ -54,7 +54,7 @@ class RedisPairs:
         ]
         calls = []
         for slot, members in groups:
-            arguments: list[Any] = [self._keys.all_pending_matches(slot), self._lifetime_ms]
+            arguments: list[Any] = [self._keys.all_pending_matches(slot), self._pending_lifetime_ms]
             for index in members:
                 arguments += (pending[index][0].key, len(encoded[index]), *chain.from_iterable(encoded[index].items()))
             calls.append(self._fenced_call("save_pending_matches", slot, fences, arguments))

@@ -1,8 +1,8 @@
 """The index in Redis (7.0 or newer) or Valkey, on one server or on a cluster.
 
-Each writing operation is one script call per slot for a whole batch. ``RedisIndex`` puts the parts together: entries
-(``redis.entries``), buckets (``redis.buckets``), pairs (``redis.pairs``), partitions (``redis.partitions``) and backlog
-expiry (``redis.expiry``). Keys: ``redis.keys``. Scripts: ``redis.scripts`` and ``redis/lua``.
+Each writing operation is one script call per slot for a whole batch. ``RedisIndex`` joins the parts, one for each
+Protocol of the contract: ``redis.partitions``, ``redis.entries``, ``redis.pairs``, ``redis.expiry`` and the two kinds
+of buckets of ``redis.buckets``. Keys: ``redis.keys``. Scripts: ``redis.scripts`` and ``redis/lua``.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.errors import IndexMismatch, StoreUnavailable
-from streamdedup.index.documents import IndexEntry, InsertResult, PendingMatches
+from streamdedup.index.documents import IndexEntry
 from streamdedup.index.fingerprints import compare_fingerprints, decode_fingerprint, in_redis
 from streamdedup.index.redis.buckets import LAYOUTS, BucketLayout, RedisBuckets, RedisCopies
 from streamdedup.index.redis.entries import RedisEntries
@@ -24,23 +24,18 @@ from streamdedup.index.redis.partitions import RedisPartitions
 from streamdedup.index.redis.scripts import Call, ScriptRunner
 from streamdedup.index.redis.servers import Command, Servers, refuse_eviction
 from streamdedup.index.values import (
-    UNKNOWN_LOG,
     Fence,
     Fingerprint,
     FoundNearCapacity,
     Hits,
-    Listed,
-    LogState,
     Opening,
-    PartitionState,
     StoreStats,
     wall_clock_ms,
 )
-from streamdedup.position import Log, Partition, Position
 
 
-class RedisIndex:
-    """An ``Index`` in Redis.
+class RedisIndex(RedisPartitions, RedisEntries, RedisPairs, RedisBacklog):
+    """An ``Index`` in Redis. The parts share servers, keys and scripts.
 
     Args:
         servers: Servers of the index.
@@ -68,28 +63,22 @@ class RedisIndex:
         in_staging: bool = False,
         now_ms: Callable[[], float] = wall_clock_ms,
     ) -> None:
-        self._servers = servers
+        keys = Keys(namespace, bands, shards, in_staging=in_staging)
+        runner = ScriptRunner(servers, keys.fingerprint)
+        RedisPartitions.__init__(self, servers, keys, runner)
+        RedisEntries.__init__(self, servers, keys, runner, self, lifetime_ms)
+        RedisPairs.__init__(self, servers, keys, runner, self, lifetime_ms)
+        RedisBacklog.__init__(self, servers, keys, self, runner, self, lifetime_ms, now_ms)
         self._namespace = namespace
         self._key_parameters: dict[str, Any] = {
             "shards": shards,
             "bucket_layout": bucket_layout.name,
             "lifetime_ms": lifetime_ms,
         }
-        self._keys = keys = Keys(namespace, bands, shards, in_staging=in_staging)
-        self._runner = runner = ScriptRunner(servers, keys.fingerprint)
-        self._partitions = RedisPartitions(servers, keys, runner)
-        self._entries = RedisEntries(servers, keys, runner, self._partitions, lifetime_ms)
         self._buckets = RedisBuckets(
-            bucket_layout,
-            keys=keys,
-            runner=runner,
-            partitions=self._partitions,
-            lifetime_ms=lifetime_ms,
-            bucket_cap=bucket_cap,
+            bucket_layout, keys=keys, runner=runner, partitions=self, lifetime_ms=lifetime_ms, bucket_cap=bucket_cap
         )
-        self._copies = RedisCopies(servers, keys, runner, self._partitions, lifetime_ms)
-        self._pairs = RedisPairs(servers, keys, runner, self._partitions, lifetime_ms)
-        self._backlog = RedisBacklog(servers, keys, self._pairs, runner, self._partitions, lifetime_ms, now_ms)
+        self._copies = RedisCopies(servers, keys, runner, self, lifetime_ms)
         self._documents = DocumentCount(keys, lifetime_ms, now_ms)
 
     # Opening, numbers for metrics
@@ -136,72 +125,18 @@ class RedisIndex:
         """See ``StoreHealth.count_documents``."""
         return int(self._servers.ask_all([self._documents.count_command()])[0])
 
-    def count_claims(self) -> int:
-        """See ``StoreHealth.count_claims``."""
-        return self._pairs.count_claims()
-
     def close(self) -> None:
         """See ``StoreHealth.close``."""
         self._servers.close()
 
-    # Partitions
-
-    def partition_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
-        """See ``PartitionStore.partition_states``."""
-        return self._partitions.partition_states(partitions)
-
-    def fence(
-        self, partition: Partition, generation: int, committed: int, attempt_id: str = "", state: LogState = UNKNOWN_LOG
-    ) -> Fence:
-        """See ``PartitionStore.fence``."""
-        return self._partitions.fence(partition, generation, committed, attempt_id, state)
-
-    def unfence(self, partition: Partition) -> None:
-        """See ``PartitionStore.unfence``."""
-        self._partitions.unfence(partition)
-
-    def save_read_start(self, read_start: str, fence: Fence) -> None:
-        """See ``PartitionStore.save_read_start``."""
-        self._partitions.save_read_start(read_start, fence)
-
-    def announce(self, attempt_id: str, fences: Sequence[Fence]) -> None:
-        """See ``PartitionStore.announce``."""
-        self._partitions.announce(attempt_id, fences)
-
-    def restore_attempts(self, staging: str, attempts: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
-        """See ``RedisPartitions.restore_attempts``."""
-        self._partitions.restore_attempts(staging, attempts, fences)
-
-    def finish(
-        self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
-    ) -> None:
-        """See ``PartitionStore.finish``."""
-        self._partitions.finish(committed, positions, fences)
-
     # Entries
-
-    def insert_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> list[InsertResult]:
-        """See ``EntryStore.insert_entries``."""
-        return self._entries.insert_entries(entries, fences)
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
         """See ``EntryStore.replace_entries``."""
         # First calls that change nothing. A server that goes back in time now, and forgets in other slots that
         # documents were removed from their buckets, also forgets these calls, and refuses the entries (rule 10).
         self._buckets.check_slots(by_slot(self._keys.entry_slot(entry.number) for entry in entries), fences)
-        self._entries.replace_entries(entries, fences)
-
-    def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
-        """See ``EntryStore.get_entries``."""
-        return self._entries.get_entries(numbers)
-
-    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
-        """See ``EntryStore.read_entries``."""
-        return self._entries.read_entries(numbers, limit_bytes)
-
-    def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
-        """See ``EntryStore.set_clusters``."""
-        self._entries.set_clusters(clusters, fences)
+        super().replace_entries(entries, fences)
 
     # Buckets
 
@@ -230,51 +165,6 @@ class RedisIndex:
     def copy_removals(self) -> dict[int, int]:
         """See ``BucketStore.copy_removals``."""
         return self._copies.count_removals()
-
-    # Pairs
-
-    def save_pending_matches(
-        self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
-    ) -> list[PendingMatches]:
-        """See ``PairStore.save_pending_matches``."""
-        return self._pairs.save_pending_matches(pending, fences)
-
-    def claim_pairs(
-        self,
-        claims: Sequence[tuple[bytes, Position]],
-        fences: Sequence[Fence],
-        extended: Sequence[tuple[bytes, Position]] = (),
-    ) -> list[bool]:
-        """See ``PairStore.claim_pairs``."""
-        return self._pairs.claim_pairs(claims, fences, extended)
-
-    # Backlog expiry
-
-    def is_late(self, time_ms: int) -> bool:
-        """See ``BacklogStore.is_late``."""
-        return self._backlog.is_late(time_ms)
-
-    def list_expiring(self, listed: Listed, fences: Sequence[Fence]) -> None:
-        """See ``BacklogStore.list_expiring``."""
-        self._backlog.list_expiring(listed, fences)
-
-    def watermarks(self) -> dict[Partition, int]:
-        """See ``BacklogStore.watermarks``."""
-        return self._backlog.watermarks()
-
-    def set_watermarks(
-        self, watermarks: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
-    ) -> dict[Partition, int]:
-        """See ``BacklogStore.set_watermarks``."""
-        return self._backlog.set_watermarks(watermarks, fences, extend=extend)
-
-    def expired(self, logs: Sequence[Log], watermark_ms: int, count: int) -> list[Listed]:
-        """See ``BacklogStore.expired``."""
-        return self._backlog.expired(logs, watermark_ms, count)
-
-    def evict(self, listed: Listed, fence: Fence) -> None:
-        """See ``BacklogStore.evict``."""
-        self._backlog.evict(listed, fence)
 
 
 #: Slices of time in a lifetime for which documents are counted: a document counts for at most one slice too long. Each

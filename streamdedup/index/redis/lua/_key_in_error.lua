@@ -1,4 +1,4 @@
--- Name the key in the error when a command meets a value of another type, with escapes for bytes that are not printable.
+-- Name the key in the error for a command on a value of another type, with escapes for bytes that are not printable.
 -- Included in front of a script that has failed with WRONGTYPE, in a second call.
 local server = redis
 local redis = setmetatable({

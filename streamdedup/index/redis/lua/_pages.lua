@@ -4,7 +4,7 @@
 -- small hash as a listpack, so a bucket of one document takes some 18 bytes. Listpacks end at values of more than 64 bytes: the members
 -- of a larger bucket are a string of their own, and its field is empty.
 --
--- A page generation holds what is inserted during one lifetime and expires one lifetime after its end. Documents are looked up in the
+-- A page generation holds the members inserted during one lifetime and expires one lifetime after its end. Documents are looked up in the
 -- present generation, in the one before and, after the clock went back, in the next; a member is in only one of them.
 -- Linear hashing (W. Litwin, 1980): with n pages and the largest power of two b <= n, a band key is on page (key mod 2b), or on page
 -- (key mod b) where the first does not exist yet. A new page takes its buckets from one other page.
