@@ -21,6 +21,7 @@ PACKAGE = ROOT / "streamdedup"
 CLEAN = (
     "__init__.py",
     "__main__.py",
+    "cli",
     "corpora",
     "daemon",
     "detection",
