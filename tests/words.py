@@ -17,30 +17,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "streamdedup"
 
-#: Folders and top-level modules of the package without retired words. A folder enters when it is clean and stays.
-CLEAN = (
-    "__init__.py",
-    "__main__.py",
-    "cli",
-    "corpora",
-    "daemon",
-    "detection",
-    "embedded",
-    "errors.py",
-    "evaluation",
-    "findings.py",
-    "index",
-    "kafka",
-    "position.py",
-    "repeats.py",
-    "settings",
-    "similarity",
-    "testing",
-    "text",
-    "tuning",
-    "wire",
-)
-
 #: Retired in prose: pattern, and the words to use instead.
 PROSE = {
     r"whoever|whatever": "the noun that is meant",

@@ -1,4 +1,4 @@
-"""Pages, and the folders of code that are finished, are free of retired words (tests.words)."""
+"""Pages and code are free of retired words (tests.words)."""
 
 from pathlib import Path
 
@@ -14,22 +14,18 @@ def test_a_page_has_no_retired_word(page):
     assert not words.in_page(page.relative_to(words.ROOT).as_posix(), page.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("folder", words.CLEAN)
-def test_identifiers_of_a_finished_folder_have_no_retired_word(folder):
+@pytest.mark.parametrize("folder", words.folders())
+def test_identifiers_of_a_folder_have_no_retired_word(folder):
     assert not words.in_identifiers(folder)
 
 
-@pytest.mark.parametrize("folder", words.CLEAN)
-def test_docstrings_of_a_finished_folder_have_no_retired_phrase(folder):
+@pytest.mark.parametrize("folder", words.folders())
+def test_docstrings_and_comments_of_a_folder_have_no_retired_phrase(folder):
     assert not words.in_docstrings(folder)
 
 
 def test_every_class_of_the_package_has_a_name_of_its_own():
     assert [name for name, count in words.class_names().items() if count > 1] == []
-
-
-def test_finished_folders_exist():
-    assert set(words.CLEAN) <= set(words.folders())
 
 
 def test_a_retired_word_is_found_in_prose_and_not_in_examples_and_names():
