@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from streamdedup.cli.demo_run import DemoOptions, DemoRun
-from streamdedup.cli.demo_servers import PROFILES, DemoServers, ignore_signals, raise_on_signals
+from streamdedup.cli.demo_servers import PROFILES, DemoServers, ignore_signals, raise_on_signals, running_servers
 from streamdedup.cli.options import FormatOption, IdColumnOption, TextColumnOption
 from streamdedup.cli.output import output_to
 from streamdedup.cli.rendering.differences import GAP
@@ -108,7 +108,7 @@ def run_demo(options: DemoOptions, pairs: str | None, console: Console) -> None:
             directory = stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="streamdedup-demo-", ignore_cleanup_errors=True)
             )
-            servers = stack.enter_context(DemoServers(Path(directory), options.profiles))
+            servers = stack.enter_context(running_servers(Path(directory), options.profiles))
             run = DemoRun(options, console, servers, stack)
             _introduce(options, console, servers)
             with _progress_bar(console) as progress:

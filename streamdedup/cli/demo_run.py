@@ -16,7 +16,7 @@ from streamdedup.cli.dead_letters import DeadLetter
 from streamdedup.cli.demo_servers import DEAD_LETTER_TOPIC, DUPLICATES_TOPIC, DemoServers
 from streamdedup.cli.pace import Pace
 from streamdedup.cli.rendering.dead_letters import dead_letter_notice
-from streamdedup.cli.rendering.pairs import AlertView, Pair, write_pairs
+from streamdedup.cli.rendering.pairs import AlertView, Fetch, Pair, write_pairs
 from streamdedup.cli.rendering.terminal import CLOCK_FORMAT, print_rows
 from streamdedup.cli.topic_reading import KafkaTexts, decoders_of
 from streamdedup.corpora import CorpusReader, Entry
@@ -190,7 +190,7 @@ def _alternating(readers: Mapping[str, CorpusReader]) -> Iterator[tuple[str, Ent
 
 
 class OutputView:
-    """Shows alerts and dead letters, with both texts of each pair if ``texts`` is given, and collects the pairs.
+    """Shows alerts and dead letters, with both texts of each pair if ``fetch`` is given, and collects the pairs.
 
     Attributes:
         pairs: Similarity of each pair, by the sorted ids.
@@ -198,9 +198,9 @@ class OutputView:
         dead_letters_count: Number of dead letters.
     """
 
-    def __init__(self, console: Console, texts: KafkaTexts | None) -> None:
+    def __init__(self, console: Console, fetch: Fetch | None) -> None:
         self._console = console
-        self._view = AlertView(console, texts, CLOCK_FORMAT, _MAX_PAIRS)
+        self._view = AlertView(console, fetch, CLOCK_FORMAT, _MAX_PAIRS)
         self.pairs: dict[tuple[str, str], float] = {}
         self.pairs_count = 0
         self.dead_letters_count = 0
@@ -244,8 +244,10 @@ class DemoRun:
             fetch_timeout_s=_FETCH_TIMEOUT_S,
         )
         self._reader = stack.enter_context(TopicReader(kafka, from_beginning=True))
-        texts = KafkaTexts(stack.enter_context(RecordFetcher(kafka)), decoders_of(settings)) if options.diff else None
-        self._view = OutputView(console, texts)
+        fetch = None
+        if options.diff:
+            fetch = KafkaTexts(stack.enter_context(RecordFetcher(kafka)), decoders_of(settings)).side
+        self._view = OutputView(console, fetch)
         self._feed = DocumentFeed(stack.enter_context(Feeder(kafka)), options)
         self._counters = DaemonCounters()
         self._metrics_due_at = 0.0

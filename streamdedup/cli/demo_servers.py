@@ -4,12 +4,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from streamdedup.embedded import MOCK_API_VERSION, ManagedProcess, MockBroker, RedisServer, ServerError, free_ports
 from streamdedup.settings.schema import PREFIX
@@ -124,27 +124,13 @@ class DaemonProcess(ManagedProcess):
             connection.close()
 
 
+@dataclass(frozen=True, slots=True)
 class DemoServers:
-    """Redis, broker and daemon, started in this order and ended in reverse. A context manager.
+    """The running servers of the demo."""
 
-    Args:
-        directory: Directory of settings and logs; must exist longer than the servers.
-        profiles: Settings of each profile by name, which is also its input topic.
-
-    Raises:
-        MissingToolError: A server program is not installed.
-    """
-
+    redis: RedisServer
+    broker: MockBroker
     daemon: DaemonProcess
-
-    def __init__(self, directory: Path, profiles: Mapping[str, Mapping[str, Any]]) -> None:
-        topics = dict.fromkeys([*profiles, DUPLICATES_TOPIC], _PARTITIONS) | {DEAD_LETTER_TOPIC: 1}
-        # Both are constructed before the first start, so that a missing program is reported at once.
-        self.redis = RedisServer(directory=directory / "redis")
-        self.broker = MockBroker(topics, directory / "kafka")
-        self._directory = directory
-        self._profiles = profiles
-        self._stack = ExitStack()
 
     def check(self) -> None:
         """Raise ``ServerError`` with the end of the log if a server has ended."""
@@ -163,33 +149,40 @@ class DemoServers:
             self.check()
             raise
 
-    def __enter__(self) -> Self:
-        forget_settings()
-        with ExitStack() as stack:
-            stack.enter_context(self.redis)
-            stack.enter_context(self.broker)
-            self.daemon = stack.enter_context(DaemonProcess(self._directory / "daemon", self._settings()))
-            self._stack = stack.pop_all()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stack.close()
+@contextmanager
+def running_servers(directory: Path, profiles: Mapping[str, Mapping[str, Any]]) -> Iterator[DemoServers]:
+    """Start Redis, the broker and the daemon in this order, and end them in reverse order.
 
-    def _settings(self) -> str:
-        """Return the settings file. JSON strings, numbers and lists are also TOML."""
-        text = _SETTINGS.format(
-            servers=json.dumps(self.broker.bootstrap_servers),
-            version=json.dumps(".".join(map(str, MOCK_API_VERSION))),
-            duplicates=json.dumps(DUPLICATES_TOPIC),
-            dead_letters=json.dumps(DEAD_LETTER_TOPIC),
-            url=json.dumps(self.redis.url),
-        )
-        for name, profile in self._profiles.items():
-            lines = [f"{key} = {json.dumps(value)}" for key, value in {"topics": [name], **profile}.items()]
-            text += "\n".join(["", f"[profiles.{name}]", *lines, ""])
-        return text
+    Args:
+        directory: Directory of settings and logs.
+        profiles: Settings of each profile by name, which is also its input topic.
+
+    Raises:
+        MissingToolError: A server program is not installed.
+        ServerError: A server did not start.
+    """
+    forget_settings()
+    topics = dict.fromkeys([*profiles, DUPLICATES_TOPIC], _PARTITIONS) | {DEAD_LETTER_TOPIC: 1}
+    # Both are constructed before the first start, so that a missing program is reported at once.
+    redis, broker = RedisServer(directory=directory / "redis"), MockBroker(topics, directory / "kafka")
+    with redis, broker, DaemonProcess(directory / "daemon", _settings_file(redis, broker, profiles)) as daemon:
+        yield DemoServers(redis, broker, daemon)
+
+
+def _settings_file(redis: RedisServer, broker: MockBroker, profiles: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the settings file. JSON strings, numbers and lists are also TOML."""
+    text = _SETTINGS.format(
+        servers=json.dumps(broker.bootstrap_servers),
+        version=json.dumps(".".join(map(str, MOCK_API_VERSION))),
+        duplicates=json.dumps(DUPLICATES_TOPIC),
+        dead_letters=json.dumps(DEAD_LETTER_TOPIC),
+        url=json.dumps(redis.url),
+    )
+    for name, profile in profiles.items():
+        lines = [f"{key} = {json.dumps(value)}" for key, value in {"topics": [name], **profile}.items()]
+        text += "\n".join(["", f"[profiles.{name}]", *lines, ""])
+    return text
 
 
 def forget_settings() -> None:

@@ -47,15 +47,12 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def refuse_while_daemons_run(settings: Settings, force: str = "", *, wait: bool = False) -> None:
-    """Raise unless the consumer group has no members.
+    """Raise ``StreamdedupError`` if the consumer group has members or Kafka does not answer.
 
     Args:
         settings: Settings.
-        force: Advice for the case that members are left; refers to ``--force`` if not empty.
+        force: Advice about ``--force``, if the command has this option.
         wait: Wait until the sessions of members end; see ``await_no_members``.
-
-    Raises:
-        StreamdedupError: The group has members, or Kafka does not answer.
     """
     try:
         if wait:

@@ -49,11 +49,11 @@ def tail(
     options = reading_options(settings, bootstrap_servers, followed)
     with ExitStack() as stack:
         reader = stack.enter_context(TopicReader(options, from_beginning=from_beginning))
-        texts = None
+        fetch = None
         if diff:
             fetcher = stack.enter_context(RecordFetcher(options))
-            texts = KafkaTexts(fetcher, {} if settings is None else decoders_of(settings))
-        view = AlertView(make_console(), texts)
+            fetch = KafkaTexts(fetcher, {} if settings is None else decoders_of(settings)).side
+        view = AlertView(make_console(), fetch)
         if not as_json:
             say(f"following {followed} from its {'beginning' if from_beginning else 'end'}; Ctrl-C ends")
         count = 0

@@ -4,9 +4,9 @@ Everything is ``rich`` text, never markup: ids and texts come from arbitrary sen
 marked by brackets.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TextIO
+from typing import NamedTuple, TextIO
 
 import msgspec
 from rich import box
@@ -59,35 +59,32 @@ class Side:
     text: str | None
 
 
-class Texts(Protocol):
-    """Fetches the texts of documents."""
-
-    def side(self, document_id: str, digest: str, position: Position) -> Side:
-        """Return a document with its text."""
+#: Returns a document with its text, from id, digest and position.
+Fetch = Callable[[str, str, Position], Side]
 
 
 class AlertView:
-    """Prints alerts: at most ``max_pairs`` lines each, with both texts side by side if ``texts`` is given."""
+    """Prints alerts: at most ``max_pairs`` lines each, with both texts side by side if ``fetch`` is given."""
 
     def __init__(
         self,
         console: Console,
-        texts: Texts | None = None,
+        fetch: Fetch | None = None,
         time_format: str = TIME_FORMAT,
         max_pairs: int | None = None,
     ) -> None:
         self._console = console
-        self._texts = texts
+        self._fetch = fetch
         self._time_format = time_format
         self._max_pairs = max_pairs
 
     def show(self, alert: Alert) -> None:
         """Print each pair of an alert."""
-        new = self._texts.side(alert.document_id, alert.digest, alert.position) if self._texts else None
+        new = self._fetch(alert.document_id, alert.digest, alert.position) if self._fetch else None
         for match in alert.matches[: self._max_pairs]:
             self._console.print(match_line(alert, match, self._time_format), soft_wrap=True)
-            if new is not None and self._texts is not None:
-                old = self._texts.side(match.id, match.digest, match.position)
+            if new is not None and self._fetch is not None:
+                old = self._fetch(match.id, match.digest, match.position)
                 self._console.print(side_by_side(new, old, coloured=self._console.color_system is not None))
                 self._console.print()
         if self._max_pairs is not None and len(alert.matches) > self._max_pairs:
