@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.evaluation import gathered, join
+from streamdedup.evaluation.truth import gathered, join
 from streamdedup.similarity.measures import MEASURES, OverlapBounds, intersection_size, jaccard
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import Sketch, Sketcher
