@@ -256,7 +256,7 @@ class Index:
         return True
 
     def extend_lease(self, name: str) -> None:
-        """Extend the reservation of the rebuild (``hold_staging.lua``).
+        """Extend the reservation of the rebuild (``extend_staging_lease.lua``).
 
         Raises:
             BatchRefused: Another process has reserved the rebuild.
