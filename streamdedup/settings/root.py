@@ -8,6 +8,7 @@ from typing import Any, Self
 from pydantic import Field
 
 from streamdedup.errors import SettingsError
+from streamdedup.settings.api import Api
 from streamdedup.settings.base import Check, Section
 from streamdedup.settings.kafka import Kafka
 from streamdedup.settings.profile import Profile
@@ -29,6 +30,7 @@ class Settings(Section):
     kafka: Kafka
     redis: Redis
     service: Service = Field(default=Service())
+    api: Api = Field(default=Api())
     profiles: dict[str, Profile] = Field(min_length=1)
 
     @classmethod

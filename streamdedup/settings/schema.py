@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from pydantic.fields import FieldInfo
 
+from streamdedup.settings.api import Api
 from streamdedup.settings.base import Section, keys_of
 from streamdedup.settings.kafka import Kafka
 from streamdedup.settings.profile import Profile
@@ -15,7 +16,7 @@ PREFIX = "STREAMDEDUP_"
 #: Separator of section, profile and key in a variable's name.
 SEPARATOR = "__"
 #: Model of each section except ``profiles``, whose tables are profiles.
-SECTIONS: Mapping[str, type[Section]] = {"kafka": Kafka, "redis": Redis, "service": Service}
+SECTIONS: Mapping[str, type[Section]] = {"kafka": Kafka, "redis": Redis, "service": Service, "api": Api}
 
 #: Path to a value: section and key, or ``profiles``, profile and key.
 Steps = tuple[str, ...]

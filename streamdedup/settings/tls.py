@@ -55,7 +55,7 @@ class TlsSection(Section):
                 yield name, f"is given, but {unused}"
         cert, key, password = self.ssl_cert_file, self.ssl_key_file, self.ssl_key_password
         files = {"ssl_ca_file": self.ssl_ca_file, "ssl_cert_file": cert, "ssl_key_file": key}
-        absent = [(name, path) for name, path in files.items() if path is not None and not _is_file(path)]
+        absent = [(name, path) for name, path in files.items() if path is not None and not is_file(path)]
         for name, path in absent:
             yield name, f"names no file that can be read: {path}"
         if cert is not None and key is None:
@@ -63,21 +63,23 @@ class TlsSection(Section):
         if key is not None and cert is None:
             yield "ssl_cert_file", "is missing; ssl_key_file needs it"
         if not absent:
-            yield from _unusable_files(self.ssl_ca_file, cert, key, password.get_secret_value() if password else "")
+            yield from unusable_files(self.ssl_ca_file, cert, key, password.get_secret_value() if password else "")
         if password is not None and key is None:
             yield "ssl_key_password", "is given, but there is no ssl_key_file that it could belong to"
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: Path) -> bool:
+    """Tell whether a path names a file; False where the path cannot be one."""
     try:
         return path.is_file()
     except OSError:  # a name that is too long, a folder without permission
         return False
 
 
-def _unusable_files(
+def unusable_files(
     ca: Path | None, cert: Path | None, key: Path | None, key_password: str
 ) -> Iterator[tuple[str, str]]:
+    """Yield key and text for each file of TLS that cannot be used."""
     usable = True
     for name, path in (("ssl_ca_file", ca), ("ssl_cert_file", cert)):
         reason = None if path is None else _certificate_mistake(path)

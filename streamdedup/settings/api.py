@@ -1,0 +1,58 @@
+"""The section ``[api]``: the HTTP service ``streamdedup serve``."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field
+
+from streamdedup.settings.base import Check, Section
+from streamdedup.settings.kafka import is_loopback
+from streamdedup.settings.tls import is_file, unusable_files
+from streamdedup.settings.units import Duration, File, Flag, Kind, Size, Whole
+
+
+class Api(Section):
+    """Address, access and limits of the HTTP service; a daemon reads none of them."""
+
+    host: Annotated[str, Field(min_length=1), Kind("a host name or address")] = "127.0.0.1"
+    """Address of the service; `0.0.0.0` for all addresses of this machine."""
+    port: Whole = Field(default=8080, ge=0, le=65535)
+    """Port of `host`; with 0 the system chooses one."""
+    tokens_file: File = None
+    """File with the bearer tokens that are accepted, one in each line of at least 22 characters; several for rotation.
+    Read at the start. Required where `host` is not an address of this machine alone."""
+    allow_anonymous: Flag = False
+    """Allow requests without a token on any address, although everybody who reaches it can look up texts."""
+    ssl_cert_file: File = None
+    """Certificate (PEM) of the service; without it HTTP is not encrypted."""
+    ssl_key_file: File = None
+    """Private key (PEM) of `ssl_cert_file`, without a password."""
+    max_body_bytes: Size = Field(default=8_388_608, ge=1_024, le=1_073_741_824)
+    """Longest body of a request."""
+    max_requests: Whole = Field(default=256, ge=1, le=65_536)
+    """Most requests in progress; a further one is answered by 429."""
+    timeout_s: Duration = Field(default=10.0, ge=0.1, le=600.0)
+    """Time for one request, from its headers to the end of the answer."""
+    gather_s: Duration = Field(default=0.002, ge=0.0, le=0.1)
+    """Time for which a look-up waits for others, to be answered in one pass of the index."""
+
+    def checks(self) -> tuple[Check, ...]:
+        """Return the checks for contradictions within the section."""
+        return (*super().checks(), self._access, self._tls)
+
+    def _access(self) -> Iterator[tuple[str, str]]:
+        if self.tokens_file is None and not self.allow_anonymous and not is_loopback(self.host):
+            yield "tokens_file", f"is missing; other machines can reach {self.host} (or allow_anonymous = true)"
+        if self.tokens_file is not None and self.allow_anonymous:
+            yield "allow_anonymous", "is true, but tokens_file is given"
+
+    def _tls(self) -> Iterator[tuple[str, str]]:
+        cert, key = self.ssl_cert_file, self.ssl_key_file
+        if (cert is None) != (key is None):
+            yield "ssl_key_file" if key is None else "ssl_cert_file", "is missing; both files are needed"
+        elif cert is not None and key is not None:
+            files = {"ssl_cert_file": cert, "ssl_key_file": key}
+            absent = [name for name, path in files.items() if not is_file(path)]
+            yield from ((name, f"names no file that can be read: {files[name]}") for name in absent)
+            if not absent:
+                yield from unusable_files(None, cert, key, "")
