@@ -14,6 +14,7 @@ from streamdedup.index.redis.admin import IndexUpkeep
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel
 from streamdedup.index.redis.keys import Keys
+from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.servers import Servers
 from streamdedup.index.redis.staging import RedisStagingIndex
 from streamdedup.index.redis.store import RedisIndex
@@ -87,6 +88,20 @@ def redis_store(settings: Settings, name: str, servers: Servers, *, in_staging: 
         bucket_cap=profile.bucket_cap,
         bucket_layout=LAYOUTS[settings.redis.bucket_layout],
         in_staging=in_staging,
+    )
+
+
+def redis_reader(settings: Settings, name: str, servers: Servers) -> RedisIndexReader:
+    """Return the reader of the index of a profile."""
+    profile = settings.profiles[name]
+    return RedisIndexReader(
+        servers,
+        namespace=_namespace(settings, name),
+        bands=profile.banding().bands,
+        shards=settings.redis.shards,
+        lifetime_ms=lifetime_ms(profile),
+        bucket_cap=profile.bucket_cap,
+        bucket_layout=LAYOUTS[settings.redis.bucket_layout],
     )
 
 

@@ -1,0 +1,162 @@
+"""``streamdedup serve``: the HTTP service for look-ups."""
+
+import gc
+import signal
+import socket
+import time
+from contextlib import ExitStack
+from types import FrameType
+
+import structlog
+import typer
+
+from streamdedup import __version__
+from streamdedup.cli import assembly
+from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
+from streamdedup.daemon import logs
+from streamdedup.detection.lookup import IndexLookup
+from streamdedup.errors import EXIT_FAILED, SettingsError, StreamdedupError, exit_code
+from streamdedup.index.redis.servers import Servers
+from streamdedup.settings import Settings
+
+try:
+    import uvicorn
+
+    from streamdedup.serve.access import Gate, Limits, Tokens
+    from streamdedup.serve.app import create_app
+    from streamdedup.serve.engine import Engine, ServedProfile
+    from streamdedup.serve.metrics import ServeMetrics
+except ModuleNotFoundError as error:
+    raise SettingsError(f"serve needs {error.name}: pip install 'streamdedup[serve]'") from error
+
+#: Longest time of requests in progress after a request to stop, in seconds.
+_STOP_S = 5
+#: Time without a request after which a connection is closed, in seconds.
+_KEEP_ALIVE_S = 30
+
+log = structlog.get_logger("streamdedup.serve")
+
+
+def run_service(settings: Settings) -> None:
+    """Serve until a signal asks to stop.
+
+    Raises:
+        SettingsError: The address cannot be bound, or the file of tokens cannot be used.
+    """
+    api = settings.api
+    metrics = ServeMetrics()
+    metrics.build.info({"version": __version__})
+    tokens = Tokens.read(api.tokens_file) if api.tokens_file is not None else None
+    with ExitStack() as stack:
+        listener = stack.enter_context(_listen(api.host, api.port))
+        servers = stack.enter_context(assembly.connect_store(settings))
+        profiles = _served_profiles(settings, servers)
+        engine = Engine(profiles, metrics, api.gather_s, lambda: time.time() * 1000)
+        stack.callback(engine.close)
+        gate = Gate(
+            create_app(engine, metrics, api.max_body_bytes),
+            tokens,
+            Limits(api.max_requests, api.timeout_s),
+            metrics,
+            any_host=api.allow_anonymous,
+        )
+        server = uvicorn.Server(_server_options(settings, gate))
+        _ignore_repeated_signals()
+        host, port = listener.getsockname()[:2]
+        log.info("serving", version=__version__, host=host, port=port, profiles=sorted(profiles))
+        server.run(sockets=[listener])
+        log.info("stopped")
+
+
+def _served_profiles(settings: Settings, servers: Servers) -> dict[str, ServedProfile]:
+    """Return all profiles with readers of their indexes."""
+    served = {}
+    for name, profile in settings.profiles.items():
+        reader = assembly.redis_reader(settings, name, servers)
+        options = profile.shingle_options()
+        served[name] = ServedProfile(
+            name=name,
+            topics=profile.topics,
+            shingle_unit=options.unit,
+            shingle_size=options.size,
+            similarity=profile.similarity,
+            retention_s=profile.retention_s,
+            max_text_bytes=profile.max_text_bytes,
+            fingerprint=profile.fingerprint(),
+            reader=reader,
+            lookup=IndexLookup(assembly.detector_options(name, profile), reader),
+        )
+    return served
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at an address.
+
+    Raises:
+        SettingsError: The address cannot be bound.
+    """
+    try:
+        (family, _, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return socket.create_server(address[:2], family=family)
+    except OSError as error:
+        text = error.strerror or str(error)
+        raise SettingsError(f"api.port: cannot listen on {host}:{port}: {text}; choose another") from error
+
+
+def _server_options(settings: Settings, gate: Gate) -> uvicorn.Config:
+    api = settings.api
+    return uvicorn.Config(
+        gate,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_STOP_S,
+        ssl_certfile=api.ssl_cert_file,
+        ssl_keyfile=api.ssl_key_file,
+    )
+
+
+def _ignore_repeated_signals() -> None:
+    """Make the signals that stop the service harmless once it has stopped.
+
+    uvicorn 0.54 raises a captured signal again after its end, which would end the process with the signal's exit code.
+    """
+
+    def ignore(_number: int, _frame: FrameType | None) -> None:
+        return
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, ignore)
+
+
+def serve(config: ConfigOption = None, assignments: SetOption = None) -> None:
+    """Answer look-ups over HTTP: is this text known, and from where?
+
+    Runs until asked to stop; reads the indexes and writes nothing.
+
+    The address is that of the section [api] in the settings, by default http://127.0.0.1:8080; requests: /docs there.
+
+    Example:  streamdedup serve --config streamdedup.toml
+    """
+    settings = load_settings(config, assignments)
+    logs.configure(settings.service.log_level, settings.service.log_format)
+    gc.freeze()
+    try:
+        run_service(settings)
+    except StreamdedupError as error:
+        if not logs.writes_json():
+            raise  # reported by the command line, as for any other command
+        log.critical("fatal", error=type(error).__name__, exit_code=exit_code(error), reason=str(error))
+        raise typer.Exit(exit_code(error)) from error
+    except Exception as error:
+        log.critical("fatal", error=type(error).__name__, exit_code=EXIT_FAILED, reason=type(error).__name__)
+        raise typer.Exit(EXIT_FAILED) from error
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(serve)

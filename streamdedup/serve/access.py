@@ -1,0 +1,229 @@
+"""The ASGI layer around the application: who may ask, how much, and for how long.
+
+In this order, for each request:
+    1. Path: routes match the percent-encoded path, so that an id may contain a slash (``%2F``).
+    2. Host: without tokens, only requests that name this machine are answered. Otherwise a web page could reach a
+       service on the loopback interface through a DNS name of its own (DNS rebinding).
+    3. Token: compared in constant time with every token of the file. ``/livez`` and ``/readyz`` need none.
+    4. Requests in progress: beyond the limit 429.
+    5. Deadline: 503 where no answer has begun in time; an answer that has begun is cut off.
+
+Every response gets the security headers, and its route, status and time are counted.
+"""
+
+import asyncio
+import hmac
+import time
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from streamdedup.errors import SettingsError
+from streamdedup.serve.metrics import ServeMetrics
+from streamdedup.serve.problems import MEDIA_TYPE, RequestProblem
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Any, Any, Any], Awaitable[None]]
+
+#: Paths that probes call without a token and beside the limit of requests.
+_PROBES: Final = frozenset({"/livez", "/readyz"})
+#: Shortest token, in characters: 128 bits in Base64.
+_SHORTEST_TOKEN: Final = 22
+#: Names of this machine that a request may use while no token is required.
+_LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+#: Headers of every response that does not set them itself.
+_SECURITY_HEADERS: Final = {
+    b"cache-control": b"no-store",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"referrer-policy": b"no-referrer",
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+}
+
+log = structlog.get_logger("streamdedup.serve")
+
+
+class Tokens:
+    """Bearer tokens, kept as digests.
+
+    Args:
+        tokens: The tokens.
+    """
+
+    def __init__(self, tokens: Collection[str]) -> None:
+        self._digests = [sha256(token.encode()).digest() for token in tokens]
+
+    @classmethod
+    def read(cls, path: Path) -> "Tokens":
+        """Read a file with one token in each line; empty lines and lines that begin with ``#`` are left out.
+
+        Raises:
+            SettingsError: The file cannot be read, has no token, or has one that is too short or has blanks.
+        """
+        try:
+            lines = [line.strip() for line in path.read_text(encoding="ascii").splitlines()]
+        except OSError as error:
+            raise SettingsError(f"api.tokens_file: cannot be read ({error.strerror}): {path}") from error
+        except UnicodeDecodeError as error:
+            raise SettingsError(f"api.tokens_file: must be ASCII: {path}") from error
+        tokens = [line for line in lines if line and not line.startswith("#")]
+        if not tokens:
+            raise SettingsError(f"api.tokens_file: holds no token: {path}")
+        for number, line in enumerate(lines, start=1):
+            if line in tokens and (len(line) < _SHORTEST_TOKEN or len(line.split()) > 1):
+                advice = (
+                    f"needs a token of at least {_SHORTEST_TOKEN} characters without blanks: openssl rand -base64 32"
+                )
+                raise SettingsError(f"api.tokens_file: line {number} {advice}")
+        return cls(tokens)
+
+    def allow(self, authorization: bytes) -> bool:
+        """Tell whether an Authorization header has one of the tokens; takes the same time whichever one."""
+        scheme, _, token = authorization.partition(b" ")
+        digest = sha256(token.strip()).digest()
+        matches = [hmac.compare_digest(digest, each) for each in self._digests]
+        return scheme.lower() == b"bearer" and any(matches)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a process.
+
+    Attributes:
+        max_requests: Most requests in progress.
+        timeout_s: Time until the answer must have begun and ended, in seconds.
+    """
+
+    max_requests: int
+    timeout_s: float
+
+
+class Gate:
+    """The ASGI application with tokens, limits and headers.
+
+    Args:
+        app: The application.
+        tokens: Accepted tokens; None for anybody.
+        limits: Limits.
+        metrics: Counts requests.
+        any_host: Whether requests may name any host while no token is required.
+    """
+
+    def __init__(
+        self, app: App, tokens: Tokens | None, limits: Limits, metrics: ServeMetrics, *, any_host: bool = False
+    ) -> None:
+        self._app = app
+        self._tokens = tokens
+        self._limits = limits
+        self._metrics = metrics
+        self._any_host = any_host or tokens is not None
+        self._in_progress = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; pass the messages of the lifespan on."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, _Response(send))
+        # A web socket is never accepted: returning closes it.
+
+    async def _answer(self, scope: Scope, receive: Receive, response: "_Response") -> None:
+        began_at = time.monotonic()
+        try:
+            self._route_by_encoded_path(scope)
+            problem = self._refusal(scope)
+            if problem is not None:
+                await response.send_problem(problem)
+            elif scope["path"] in _PROBES:
+                await self._app(scope, receive, response.send)
+            else:
+                await self._answer_in_time(scope, receive, response)
+        finally:
+            # The framework names the route; without one the path is not a label, because clients choose it.
+            route = str(scope.get("path_template") or "none")
+            self._metrics.requests.labels(route, str(response.status)).inc()
+            self._metrics.seconds.labels(route).observe(time.monotonic() - began_at)
+
+    @staticmethod
+    def _route_by_encoded_path(scope: Scope) -> None:
+        scope["path"] = bytes(scope.get("raw_path") or b"/").partition(b"?")[0].decode("latin-1")
+
+    def _refusal(self, scope: Scope) -> RequestProblem | None:
+        headers = {bytes(name).lower(): bytes(value) for name, value in scope["headers"]}
+        if not self._any_host and not _names_this_machine(headers.get(b"host", b"")):
+            return RequestProblem("host-not-allowed", "without tokens, only requests to localhost are answered")
+        if scope["path"] in _PROBES:
+            return None
+        if self._tokens is not None and not self._tokens.allow(headers.get(b"authorization", b"")):
+            return RequestProblem("unauthorized")
+        if self._in_progress >= self._limits.max_requests:
+            return RequestProblem("too-many-requests", retry_after_s=1)
+        return None
+
+    async def _answer_in_time(self, scope: Scope, receive: Receive, response: "_Response") -> None:
+        self._in_progress += 1
+        self._metrics.in_flight.set(self._in_progress)
+        try:
+            async with asyncio.timeout(self._limits.timeout_s):
+                await self._app(scope, receive, response.send)
+        except TimeoutError:
+            if not response.has_begun:
+                await response.send_problem(RequestProblem("timeout", retry_after_s=1))
+        except Exception as error:  # noqa: BLE001  the server would log the traceback, which could show a text
+            log.error("request_failed", route=scope.get("path_template"), error=type(error).__name__)  # noqa: TRY400
+            if not response.has_begun:
+                await response.send_problem(RequestProblem("internal"))
+        finally:
+            self._in_progress -= 1
+            self._metrics.in_flight.set(self._in_progress)
+
+
+class _Response:
+    """The response to one request.
+
+    Attributes:
+        status: Its status; 0 while it has not begun.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the status was sent."""
+        return self.status != 0
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the application; the first one gets the security headers."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = list(message.get("headers", ()))
+            given = {bytes(name).lower() for name, _ in headers}
+            headers += [(name, value) for name, value in _SECURITY_HEADERS.items() if name not in given]
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+    async def send_problem(self, problem: RequestProblem) -> None:
+        """Send a problem as the whole response."""
+        body = msgspec.json.encode(problem.problem)
+        headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
+        headers += [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+        # The rest of an unread body would be taken for the next request.
+        headers.append((b"connection", b"close"))
+        await self.send({"type": "http.response.start", "status": problem.problem.status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
+
+
+def _names_this_machine(host: bytes) -> bool:
+    name = host.decode("latin-1").lower()
+    return name in _LOCAL_HOSTS or name.rpartition(":")[0] in _LOCAL_HOSTS

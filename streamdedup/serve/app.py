@@ -1,0 +1,284 @@
+"""The application: its routes, and how an exception becomes a problem."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+import structlog
+from litestar import Litestar, MediaType, Request, Response, get, post
+from litestar.di import NamedDependency, Provide
+from litestar.exceptions import HTTPException
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath, QueryParameter
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from streamdedup.detection.lookup import LookupQuery
+from streamdedup.errors import StreamdedupError
+from streamdedup.serve.engine import Engine, ServedProfile
+from streamdedup.serve.metrics import ServeMetrics
+from streamdedup.serve.openapi import PAGE_POLICY, describe, render_page
+from streamdedup.serve.problems import MEDIA_TYPE, Problem, RequestProblem, problem_of
+from streamdedup.serve.requests import check_content_type, check_id, decode_batch, decode_lookup, decode_path_id
+from streamdedup.serve.schemas import (
+    CompareBody,
+    DocumentBody,
+    DocumentMatchesBody,
+    LookupBatchBody,
+    LookupBatchResult,
+    LookupBody,
+    LookupRequest,
+    ProfileBody,
+    ProfilesBody,
+    compare_body,
+    document_body,
+    document_matches_body,
+    lookup_body,
+)
+
+#: Problems of HTTP that the framework finds itself, by status.
+_FRAMEWORK_PROBLEMS: Final = {
+    400: "invalid-request",
+    404: "not-found",
+    405: "method-not-allowed",
+    413: "too-large",
+    415: "unsupported-media-type",
+}
+#: Content type of metrics; the framework adds the character set.
+_METRICS_TYPE: Final = CONTENT_TYPE_LATEST.partition("; charset")[0]
+
+log = structlog.get_logger("streamdedup.serve")
+
+_Request = Request[Any, Any, Any]
+
+
+def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
+    """Return the responses with problems that an operation may have, for the OpenAPI document."""
+    return {
+        status: ResponseSpec(Problem, generate_examples=False, description="Problem.", media_type=MEDIA_TYPE)
+        for status in sorted({*statuses, 400, 401, 429, 500, 503})
+    }
+
+
+# Look-ups
+
+
+@post("/v1/profiles/{profile:str}/lookup", status_code=200, responses=_problems(404, 413, 415, 422))
+async def look_up(request: _Request, profile: FromPath[str], engine: NamedDependency[Engine]) -> LookupBody:
+    """Find the near-duplicates of a text.
+
+    The matches are those that a daemon would find if the text arrived now.
+    """
+    served = _profile(engine, profile)
+    check_content_type(request.headers.get("content-type", ""))
+    return await _look_up(engine, served, decode_lookup(await request.body(), served.max_text_bytes))
+
+
+@post("/v1/profiles/{profile:str}/lookup:batch", status_code=200, responses=_problems(404, 413, 415, 422))
+async def look_up_batch(request: _Request, profile: FromPath[str], engine: NamedDependency[Engine]) -> LookupBatchBody:
+    """Find the near-duplicates of up to 500 texts, each for itself; a problem with a text is reported in its place."""
+    served = _profile(engine, profile)
+    check_content_type(request.headers.get("content-type", ""))
+    texts = decode_batch(await request.body())
+    return LookupBatchBody(list(await asyncio.gather(*(_batch_result(engine, served, text) for text in texts))))
+
+
+async def _batch_result(engine: Engine, served: ServedProfile, text: bytes) -> LookupBatchResult:
+    try:
+        return LookupBatchResult(answer=await _look_up(engine, served, decode_lookup(text, served.max_text_bytes)))
+    except RequestProblem as error:
+        return LookupBatchResult(problem=error.problem)
+    except StreamdedupError as error:
+        problem = problem_of(error)
+        if problem.retry_after_s is not None:
+            raise  # Redis fails the request as a whole, so that clients repeat it.
+        return LookupBatchResult(problem=problem.problem)
+
+
+async def _look_up(engine: Engine, served: ServedProfile, request: LookupRequest) -> LookupBody:
+    result = await engine.look_up(served, LookupQuery(request.text, request.id, request.threshold))
+    return lookup_body(result, request.limit)
+
+
+# Documents
+
+
+@get("/v1/profiles/{profile:str}/documents/{document_id:str}", responses=_problems(404, 422))
+async def document(profile: FromPath[str], document_id: FromPath[str], engine: NamedDependency[Engine]) -> DocumentBody:
+    """Return a document of the index, without its text; the id is percent-encoded."""
+    return await _document(engine, _profile(engine, profile), decode_path_id(document_id))
+
+
+@get("/v1/profiles/{profile:str}/documents/{document_id:str}/matches", responses=_problems(404, 422))
+async def document_matches(
+    profile: FromPath[str], document_id: FromPath[str], engine: NamedDependency[Engine]
+) -> DocumentMatchesBody:
+    """Return the near-duplicates of a document of the index; the id is percent-encoded."""
+    served, decoded_id = _profile(engine, profile), decode_path_id(document_id)
+    found = await engine.document_matches(served, decoded_id)
+    if found is None:
+        raise RequestProblem("unknown-document")
+    (entry, cluster_id), result = found
+    return document_matches_body(entry, cluster_id, result)
+
+
+@get("/v1/profiles/{profile:str}/compare", responses=_problems(404, 422))
+async def compare(
+    profile: FromPath[str],
+    engine: NamedDependency[Engine],
+    a: Annotated[str, QueryParameter(description="Id of a document.")],
+    b: Annotated[str, QueryParameter(description="Id of another document.")],
+) -> CompareBody:
+    """Compare two documents of the index."""
+    served = _profile(engine, profile)
+    check_id(a, "a")
+    check_id(b, "b")
+    found = await engine.compare(served, (a, b))
+    if found.a is None or found.b is None or found.comparison is None:
+        raise RequestProblem("unknown-document", field="b" if found.a is not None else "a")
+    return compare_body(document_body(*found.a), document_body(*found.b), found.comparison)
+
+
+async def _document(engine: Engine, served: ServedProfile, document_id: str) -> DocumentBody:
+    found = await engine.document(served, document_id)
+    if found is None:
+        raise RequestProblem("unknown-document")
+    return document_body(*found)
+
+
+# The service
+
+
+@get("/v1/profiles", responses=_problems())
+async def profiles(engine: NamedDependency[Engine]) -> ProfilesBody:
+    """Return all profiles with the states of their indexes."""
+    return ProfilesBody([await _profile_body(engine, served) for served in engine.profiles.values()])
+
+
+async def _profile_body(engine: Engine, served: ServedProfile) -> ProfileBody:
+    problem, documents = None, None
+    try:
+        documents = await engine.call(served, served.reader.count_documents)
+    except StreamdedupError as error:
+        problem = problem_of(error).problem
+    options = served.lookup.options
+    return ProfileBody(
+        name=served.name,
+        topics=list(served.topics),
+        threshold=options.threshold,
+        similarity=served.similarity,
+        shingle_unit=served.shingle_unit,
+        shingle_size=served.shingle_size,
+        bands=options.banding.bands,
+        rows=options.banding.rows,
+        permutations=options.permutations,
+        min_shared_bands=options.min_shared_bands,
+        min_words=options.min_words,
+        max_text_bytes=served.max_text_bytes,
+        retention_seconds=served.retention_s,
+        recall=served.lookup.recall(options.threshold),
+        index=problem,
+        documents=documents,
+    )
+
+
+@get("/livez", media_type=MediaType.TEXT)
+async def livez(engine: NamedDependency[Engine]) -> Response[str]:
+    """Tell whether the process works."""
+    if engine.is_stuck():
+        return Response("a call of the index does not end\n", status_code=503, media_type=MediaType.TEXT)
+    return Response("ok\n", media_type=MediaType.TEXT)
+
+
+@get("/readyz", media_type=MediaType.TEXT)
+async def readyz(engine: NamedDependency[Engine]) -> Response[str]:
+    """Tell whether at least one index can be looked up."""
+    problems = {name: await engine.problem(served) for name, served in engine.profiles.items()}
+    lines = [f"{name}: {problem_of(error).problem.title}\n" for name, error in problems.items() if error is not None]
+    is_ready = len(lines) < len(problems)
+    return Response("".join(lines) or "ok\n", status_code=200 if is_ready else 503, media_type=MediaType.TEXT)
+
+
+@get("/metrics")
+async def show_metrics(metrics: NamedDependency[ServeMetrics]) -> Response[bytes]:
+    """Return the metrics for Prometheus."""
+    return Response(generate_latest(metrics.registry), media_type=_METRICS_TYPE)
+
+
+def _profile(engine: Engine, name: str) -> ServedProfile:
+    served = engine.profiles.get(name)
+    if served is None:
+        raise RequestProblem("unknown-profile", field="profile")
+    return served
+
+
+# Errors
+
+
+def _respond(problem: RequestProblem) -> Response[bytes]:
+    body = msgspec.json.encode(problem.problem)
+    return Response(body, status_code=problem.problem.status, media_type=MEDIA_TYPE, headers=problem.headers)
+
+
+def _on_problem(_request: _Request, error: RequestProblem) -> Response[bytes]:
+    return _respond(error)
+
+
+def _on_project_error(_request: _Request, error: StreamdedupError) -> Response[bytes]:
+    return _respond(problem_of(error))
+
+
+def _on_framework_error(_request: _Request, error: HTTPException) -> Response[bytes]:
+    return _respond(RequestProblem(_FRAMEWORK_PROBLEMS.get(error.status_code, "internal")))
+
+
+def _on_defect(request: _Request, error: Exception) -> Response[bytes]:
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    place = "" if frame is None else f"{frame.tb_frame.f_code.co_filename.rpartition('/')[2]}:{frame.tb_lineno}"
+    log.error("request_failed", route=request.scope.get("path_template"), error=type(error).__name__, place=place)
+    return _respond(RequestProblem("internal"))
+
+
+#: Routes of the OpenAPI document.
+_DESCRIBED: Final = (look_up, look_up_batch, document, document_matches, compare, profiles)
+
+
+def create_app(engine: Engine, metrics: ServeMetrics, max_body_bytes: int) -> Litestar:
+    """Return the application.
+
+    Args:
+        engine: Runs look-ups.
+        metrics: Metrics to serve.
+        max_body_bytes: Longest body of a request.
+    """
+    dependencies = {
+        "engine": Provide(lambda: engine, sync_to_thread=False),
+        "metrics": Provide(lambda: metrics, sync_to_thread=False),
+    }
+    openapi = describe(_DESCRIBED, dependencies)
+    document_json, page = msgspec.json.encode(openapi), render_page(openapi).encode()
+
+    @get("/openapi.json", sync_to_thread=False)
+    def openapi_json() -> Response[bytes]:
+        return Response(document_json, media_type=MediaType.JSON)
+
+    @get("/docs", sync_to_thread=False)
+    def docs() -> Response[bytes]:
+        return Response(page, media_type=MediaType.HTML, headers={"content-security-policy": PAGE_POLICY})
+
+    return Litestar(
+        [*_DESCRIBED, livez, readyz, show_metrics, openapi_json, docs],
+        dependencies=dependencies,
+        exception_handlers={
+            RequestProblem: _on_problem,
+            StreamdedupError: _on_project_error,
+            HTTPException: _on_framework_error,
+            Exception: _on_defect,
+        },
+        openapi_config=None,
+        request_max_body_size=max_body_bytes,
+        logging_config=None,
+        debug=False,
+    )

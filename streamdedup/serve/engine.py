@@ -1,0 +1,269 @@
+"""The thread that talks to the index, and the look-ups that it runs.
+
+All calls of the blocking Redis client happen in one worker thread, so that the event loop never waits for a server.
+Look-ups of texts are gathered (``gathering``) and run as one batch; other calls run one by one between the passes.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import structlog
+
+from streamdedup.detection.lookup import DocumentComparison, IndexLookup, LookupQuery, LookupResult
+from streamdedup.errors import FatalError, StoreUnavailable, StreamdedupError
+from streamdedup.index.documents import IndexEntry
+from streamdedup.index.reading import IndexReader
+from streamdedup.serve.gathering import Gatherer
+from streamdedup.serve.metrics import ServeMetrics
+from streamdedup.serve.problems import IndexAbsentError, RequestProblem
+from streamdedup.wire import content_digest
+
+T = TypeVar("T")
+
+#: Most texts of one pass. A pass of so many short articles takes about 20 ms, the longest delay of a lone request.
+MAX_PASS_TEXTS = 128
+#: Time after which a call of the index counts as stuck, in seconds; above the time-outs of the Redis client together.
+STUCK_S = 60.0
+
+log = structlog.get_logger("streamdedup.serve")
+
+
+@dataclass(frozen=True, slots=True)
+class ServedProfile:
+    """A profile and the means to look up its index.
+
+    Attributes:
+        name: Name of the profile.
+        topics: Input topics.
+        shingle_unit: Unit of shingles.
+        shingle_size: Units in a shingle.
+        similarity: Name of the measure.
+        retention_s: Window of comparison, in seconds.
+        max_text_bytes: Longest text, in bytes of UTF-8.
+        fingerprint: Parameters that the index must have been built with.
+        reader: The index.
+        lookup: Looks up texts and documents.
+    """
+
+    name: str
+    topics: tuple[str, ...]
+    shingle_unit: str
+    shingle_size: int
+    similarity: str
+    retention_s: float
+    max_text_bytes: int
+    fingerprint: Mapping[str, object]
+    reader: IndexReader
+    lookup: IndexLookup
+
+    def check_index(self) -> None:
+        """Make sure that the index exists and was built with the parameters of the profile.
+
+        Raises:
+            IndexAbsentError: There is no index.
+            IndexMismatch: The index was built with other parameters.
+            StoreUnavailable: Redis does not answer, or the index is being rebuilt.
+            StoreMisconfigured: Redis refuses the service.
+        """
+        if self.reader.check(self.fingerprint) is None:
+            raise IndexAbsentError(f"the index of profile {self.name} does not exist; a daemon creates it at its start")
+
+
+class StoredDocument(NamedTuple):
+    """A document of the index.
+
+    Attributes:
+        entry: Its index entry.
+        cluster_id: Id of the first document of its cluster; None where that document left the index.
+    """
+
+    entry: IndexEntry
+    cluster_id: str | None
+
+
+class Compared(NamedTuple):
+    """Two documents, None where the index does not have one, and their comparison where it has both."""
+
+    a: StoredDocument | None
+    b: StoredDocument | None
+    comparison: DocumentComparison | None
+
+
+class _Question(NamedTuple):
+    profile: ServedProfile
+    query: LookupQuery
+
+
+class Engine:
+    """Runs look-ups in its thread until closed.
+
+    Args:
+        profiles: The profiles by name.
+        metrics: Counts texts and times of passes.
+        gather_s: Time for which the first text of a pass waits for others, in seconds.
+        now_ms: The clock, in milliseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        profiles: Mapping[str, ServedProfile],
+        metrics: ServeMetrics,
+        gather_s: float,
+        now_ms: Callable[[], float],
+    ) -> None:
+        self.profiles = profiles
+        self._metrics = metrics
+        self._now_ms = now_ms
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
+        self._gatherer: Gatherer[_Question, LookupResult] = Gatherer(self._pass, gather_s, MAX_PASS_TEXTS)
+        self._call_began_at: float | None = None
+        self._failing: dict[str, str] = {}
+
+    async def look_up(self, profile: ServedProfile, query: LookupQuery) -> LookupResult:
+        """Look up one text, together with those of concurrent requests.
+
+        Raises:
+            StreamdedupError: The index cannot be looked up, or the id collides with another one.
+        """
+        return await self._gatherer.ask(_Question(profile, query))
+
+    async def call(self, profile: ServedProfile, function: Callable[[], T]) -> T:
+        """Run a function that reads the index of a profile.
+
+        Raises:
+            StreamdedupError: The index cannot be looked up.
+        """
+
+        def checked() -> T:
+            profile.check_index()
+            return function()
+
+        return await self._in_thread(lambda: self._observed(profile.name, checked))
+
+    async def problem(self, profile: ServedProfile) -> StreamdedupError | None:
+        """Return why the index of a profile cannot be looked up, or None."""
+        try:
+            await self.call(profile, lambda: None)
+        except StreamdedupError as error:
+            return error
+        return None
+
+    def is_stuck(self) -> bool:
+        """Tell whether a call of the index has been running for longer than ``STUCK_S``."""
+        began_at = self._call_began_at
+        return began_at is not None and time.monotonic() - began_at > STUCK_S
+
+    def close(self) -> None:
+        """Wait for the running call and end the thread."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    async def _in_thread(self, function: Callable[[], T]) -> T:
+        def timed() -> T:
+            self._call_began_at = time.monotonic()
+            try:
+                return function()
+            finally:
+                self._call_began_at = None
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, timed)
+
+    async def _pass(self, questions: Sequence[_Question]) -> Sequence[LookupResult | Exception]:
+        return await self._in_thread(lambda: self._answers(questions))
+
+    def _answers(self, questions: Sequence[_Question]) -> list[LookupResult | Exception]:
+        """Answer the questions of a pass, those of each profile as one batch."""
+        began_at = time.monotonic()
+        rows_of: dict[str, list[int]] = {}
+        for row, question in enumerate(questions):
+            rows_of.setdefault(question.profile.name, []).append(row)
+        answers: dict[int, LookupResult | Exception] = {}
+        for name, rows in rows_of.items():
+            of_profile = self._answers_of_profile(self.profiles[name], [questions[row].query for row in rows])
+            answers.update(zip(rows, of_profile, strict=True))
+            self._metrics.texts.labels(name).inc(len(rows))
+        self._metrics.pass_texts.observe(len(questions))
+        self._metrics.pass_seconds.observe(time.monotonic() - began_at)
+        return [answers[row] for row in range(len(questions))]
+
+    def _answers_of_profile(
+        self, profile: ServedProfile, queries: Sequence[LookupQuery]
+    ) -> Sequence[LookupResult | Exception]:
+        def look_up(some: Sequence[LookupQuery]) -> Sequence[LookupResult | Exception]:
+            profile.check_index()
+            return profile.lookup.look_up(some, int(self._now_ms()))
+
+        try:
+            return self._observed(profile.name, lambda: look_up(queries))
+        except StreamdedupError as error:
+            return [error] * len(queries)
+        except Exception as error:  # noqa: BLE001  the request reports it
+            # A defect that one text triggers fails that text alone.
+            if len(queries) == 1:
+                # Without the traceback, which could show the text.
+                log.error("lookup_failed", **_place(profile, queries[0], error))  # noqa: TRY400
+                return [RequestProblem("internal")]
+            return [answer for query in queries for answer in self._answers_of_profile(profile, [query])]
+
+    def _observed(self, name: str, function: Callable[[], T]) -> T:
+        """Run a function; count its errors, and log the first error and the first success after it."""
+        try:
+            result = function()
+        except (StoreUnavailable, FatalError, IndexAbsentError) as error:
+            self._metrics.store_errors.labels(name).inc()
+            kind = type(error).__name__
+            if self._failing.get(name) != kind:
+                log.warning("index_unavailable", profile=name, error=kind, reason=str(error))
+            self._failing[name] = kind
+            raise
+        if self._failing.pop(name, None) is not None:
+            log.info("index_available", profile=name)
+        return result
+
+    # Documents
+
+    async def document(self, profile: ServedProfile, document_id: str) -> StoredDocument | None:
+        """Return a document of the index, or None."""
+        return await self.call(profile, lambda: _document(profile, document_id))
+
+    async def document_matches(
+        self, profile: ServedProfile, document_id: str
+    ) -> tuple[StoredDocument, LookupResult] | None:
+        """Return a document of the index and its near-duplicates, or None."""
+
+        def find() -> tuple[StoredDocument, LookupResult] | None:
+            found = _document(profile, document_id)
+            return None if found is None else (found, profile.lookup.matches_of(found.entry))
+
+        return await self.call(profile, find)
+
+    async def compare(self, profile: ServedProfile, ids: tuple[str, str]) -> Compared:
+        """Compare two documents of the index."""
+
+        def find() -> Compared:
+            a, b = (_document(profile, document_id) for document_id in ids)
+            return Compared(a, b, profile.lookup.compare(a.entry, b.entry) if a and b else None)
+
+        return await self.call(profile, find)
+
+
+def _document(profile: ServedProfile, document_id: str) -> StoredDocument | None:
+    found = profile.lookup.document(document_id)
+    return None if found is None else StoredDocument(*found)
+
+
+def _place(profile: ServedProfile, query: LookupQuery, error: Exception) -> dict[str, object]:
+    """Return where a defect shows itself, without any part of the text."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    where = "" if frame is None else f"{frame.tb_frame.f_code.co_filename.rpartition('/')[2]}:{frame.tb_lineno}"
+    return {
+        "profile": profile.name,
+        "error": type(error).__name__,
+        "place": where,
+        "digest": content_digest(query.text).hex(),
+    }

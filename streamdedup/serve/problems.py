@@ -1,0 +1,112 @@
+"""Errors of the HTTP service as problem details (RFC 9457).
+
+The ``type`` of a problem is stable: a URN whose last part is a name from ``PROBLEMS``. The ``title`` belongs to the
+type; ``detail`` describes the occurrence and contains nothing of a text.
+"""
+
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+from streamdedup.errors import FatalError, IndexMismatch, MessageError, StoreUnavailable, StreamdedupError
+
+MEDIA_TYPE: Final = "application/problem+json"
+#: Beginning of the type of each problem.
+TYPE_PREFIX: Final = "urn:streamdedup:problem:"
+
+#: Name of each problem, with its status and title. Clients rely on names and statuses.
+PROBLEMS: Final[dict[str, tuple[int, str]]] = {
+    "malformed-json": (400, "The body is not JSON"),
+    "invalid-request": (400, "The request cannot be read"),
+    "host-not-allowed": (400, "The Host header names another server"),
+    "unauthorized": (401, "A valid bearer token is required"),
+    "not-found": (404, "There is no such resource"),
+    "unknown-profile": (404, "There is no such profile"),
+    "unknown-document": (404, "The index has no such document"),
+    "method-not-allowed": (405, "The resource has no such method"),
+    "too-large": (413, "The body or a text is too large"),
+    "unsupported-media-type": (415, "The content type is not application/json"),
+    "missing-text": (422, "The text is missing"),
+    "invalid-field": (422, "A field is invalid"),
+    "id-collision": (422, "Another document has the number of this id"),
+    "too-many-requests": (429, "Too many requests are in progress"),
+    "internal": (500, "The service has a defect"),
+    "index-absent": (503, "The index does not exist"),
+    "index-mismatch": (503, "The index was built with other parameters"),
+    "index-unusable": (503, "The index cannot be read"),
+    "store-unavailable": (503, "Redis does not answer"),
+    "timeout": (503, "The answer took too long"),
+}
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A problem as it is sent.
+
+    Attributes:
+        type: URN of the kind of problem.
+        title: Sentence for the kind.
+        status: Status code of HTTP.
+        detail: Sentence for this occurrence.
+        field: Field of the request that is wrong.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str = ""
+    field: str = ""
+
+
+class RequestProblem(Exception):
+    """Ends a request with a problem.
+
+    Args:
+        name: Name from ``PROBLEMS``.
+        detail: Mistake in this request.
+        field: Field of the request that is wrong.
+        retry_after_s: Seconds after which the same request may succeed; None where waiting does not help.
+    """
+
+    def __init__(self, name: str, detail: str = "", *, field: str = "", retry_after_s: int | None = None) -> None:
+        super().__init__(detail or PROBLEMS[name][1])
+        status, title = PROBLEMS[name]
+        self.name = name
+        self.problem = Problem(TYPE_PREFIX + name, title, status, detail, field)
+        self.retry_after_s = retry_after_s
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of the response besides its content type."""
+        headers = {} if self.retry_after_s is None else {"retry-after": str(self.retry_after_s)}
+        if self.problem.status == HTTPStatus.UNAUTHORIZED:
+            headers["www-authenticate"] = "Bearer"
+        return headers
+
+
+#: Delay in ``Retry-After`` while Redis does not answer, in seconds.
+_STORE_RETRY_S: Final = 2
+
+
+class IndexAbsentError(StreamdedupError):
+    """The index of a profile does not exist: no daemon has created it, or it was deleted."""
+
+
+def problem_of(error: StreamdedupError) -> RequestProblem:
+    """Return the problem that reports an error of a look-up.
+
+    Errors of the store name servers and users, so their texts are for the log only.
+    """
+    match error:
+        case StoreUnavailable():
+            return RequestProblem("store-unavailable", retry_after_s=_STORE_RETRY_S)
+        case IndexAbsentError():
+            return RequestProblem("index-absent", str(error), retry_after_s=_STORE_RETRY_S)
+        case IndexMismatch():
+            return RequestProblem("index-mismatch", str(error))
+        case FatalError():
+            return RequestProblem("index-unusable")
+        case MessageError():
+            return RequestProblem("id-collision", str(error), field="id")
+        case _:
+            return RequestProblem("internal")

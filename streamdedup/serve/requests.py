@@ -1,0 +1,130 @@
+"""Decoding of request bodies and path parameters.
+
+Bodies are decoded here and not by the framework: half surrogate pairs are replaced as in a record, so that a look-up
+and the daemon see the same text; a mistake in one text of a batch spoils no other; errors contain nothing of a value.
+"""
+
+from typing import Final, TypeVar
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from streamdedup.serve.problems import RequestProblem
+from streamdedup.serve.schemas import MAX_BATCH_TEXTS, LookupRequest
+from streamdedup.wire import MAX_DEPTH, id_mistake, is_too_deep, repair_json
+
+T = TypeVar("T")
+
+#: Content type of all request bodies.
+_JSON: Final = "application/json"
+
+
+class _RawBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A batch whose texts are not decoded yet."""
+
+    texts: list[msgspec.Raw]
+
+
+_lookup_decoder = msgspec.json.Decoder(LookupRequest)
+_batch_decoder = msgspec.json.Decoder(_RawBatch)
+
+
+def check_content_type(content_type: str) -> None:
+    """Refuse a body that is not declared as JSON.
+
+    A web page of another origin cannot send this content type without permission (CORS), which is never given.
+
+    Raises:
+        RequestProblem: Another content type, or none.
+    """
+    if content_type.partition(";")[0].strip().lower() != _JSON:
+        raise RequestProblem("unsupported-media-type", f"send the body as {_JSON}")
+
+
+def decode_lookup(body: bytes, max_text_bytes: int) -> LookupRequest:
+    """Decode the body of a look-up.
+
+    Args:
+        body: JSON text.
+        max_text_bytes: Longest text of the profile in bytes of UTF-8.
+
+    Raises:
+        RequestProblem: The body is no such request, or the text is too long.
+    """
+    request = _decode(_lookup_decoder, body)
+    # A text is never longer than its JSON, so most texts need not be encoded to be measured.
+    if len(body) > max_text_bytes and (length := len(request.text.encode())) > max_text_bytes:
+        raise RequestProblem("too-large", f"the text is {length:,} bytes long; the limit is {max_text_bytes:,}")
+    if request.id is not None:
+        check_id(request.id, "id")
+    return request
+
+
+def decode_batch(body: bytes) -> list[bytes]:
+    """Decode the body of a batch to one JSON text for each look-up.
+
+    Raises:
+        RequestProblem: The body is no batch, or has no text or too many.
+    """
+    texts = _decode(_batch_decoder, body).texts
+    if not 1 <= len(texts) <= MAX_BATCH_TEXTS:
+        detail = f"a batch has 1 to {MAX_BATCH_TEXTS} texts, not {len(texts):,}"
+        raise RequestProblem("invalid-field", detail, field="texts")
+    return [bytes(text) for text in texts]
+
+
+def decode_path_id(encoded: str) -> str:
+    """Decode a document id from a path, where it is one percent-encoded segment.
+
+    Raises:
+        RequestProblem: The segment is no id.
+    """
+    try:
+        document_id = unquote_to_bytes(encoded).decode()
+    except UnicodeDecodeError:
+        raise RequestProblem("invalid-field", "the id is not UTF-8", field="id") from None
+    check_id(document_id, "id")
+    return document_id
+
+
+def check_id(document_id: str, field: str) -> None:
+    """Refuse a text that cannot be a document id.
+
+    Raises:
+        RequestProblem: The text is empty, too long, or has control characters or half of a surrogate pair.
+    """
+    try:
+        mistake = id_mistake(document_id, len(document_id.encode()))
+    except UnicodeEncodeError:
+        mistake = "contains half of a surrogate pair"
+    if mistake is not None:
+        raise RequestProblem("invalid-field", f"the id {mistake}", field=field)
+
+
+def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """Decode a body; a byte order mark and half surrogate pairs are repaired first."""
+    if is_too_deep(body):
+        raise RequestProblem("malformed-json", f"the body is nested deeper than {MAX_DEPTH} levels")
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise _invalid(error) from None
+    except ValueError as error:
+        repaired = repair_json(body)
+        if repaired == body:
+            raise RequestProblem("malformed-json", str(error)) from None
+    try:
+        return decoder.decode(repaired)
+    except msgspec.ValidationError as error:
+        raise _invalid(error) from None
+    except ValueError as error:
+        raise RequestProblem("malformed-json", str(error)) from None
+
+
+def _invalid(error: msgspec.ValidationError) -> RequestProblem:
+    """Name the field that is wrong; the text of msgspec has types, limits and names of fields, and no value."""
+    reason, _, path = str(error).partition(" - at `$.")
+    field = path.removesuffix("`")
+    if reason == "Object missing required field `text`" or (field == "text" and reason.endswith("got `null`")):
+        return RequestProblem("missing-text", field="text")
+    return RequestProblem("invalid-field", reason, field=field)

@@ -1,0 +1,260 @@
+"""Bodies of requests and responses; the OpenAPI document is generated from these types."""
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from streamdedup.detection.lookup import DocumentComparison, LookupResult
+from streamdedup.detection.model import Skip
+from streamdedup.index.documents import IndexEntry
+from streamdedup.serve.problems import Problem
+from streamdedup.wire import Match, rfc_3339
+
+#: Most texts of one batch request.
+MAX_BATCH_TEXTS: Final = 500
+#: Most matches of one answer, and their number unless the request says otherwise.
+MAX_MATCHES: Final = 1_000
+DEFAULT_MATCHES: Final = 100
+
+
+class LookupRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A text to look up."""
+
+    text: Annotated[str, Meta(description="The text, as the daemon would receive it.")]
+    id: (
+        Annotated[str, Meta(min_length=1, description="Id of the document; the document itself is left out.")] | None
+    ) = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_MATCHES, description="Most matches to return.")] = DEFAULT_MATCHES
+    threshold: (
+        Annotated[float, Meta(gt=0, le=1, description="Least similarity; without it that of the profile.")] | None
+    ) = None
+
+
+class LookupBatchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Texts to look up, each for itself."""
+
+    texts: Annotated[list[LookupRequest], Meta(min_length=1, max_length=MAX_BATCH_TEXTS)]
+
+
+class MatchBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A near-duplicate, with the fields of a match in an alert."""
+
+    id: str
+    digest: str
+    topic: str
+    partition: int
+    offset: int
+    similarity: float
+    method: Literal["exact", "estimated"]
+    standard_error: float
+    shared_bands: int
+    pair: Annotated[str, Meta(description="Pair key; present where both documents have an id.")] = ""
+
+
+class LookupBody(msgspec.Struct, frozen=True):
+    """Answer for one text."""
+
+    digest: Annotated[str, Meta(description="Content digest of the text.")]
+    skipped: Annotated[
+        Literal["empty", "too_short", "too_few_words"] | None,
+        Meta(description="Why the daemon would skip the text; null where it would not."),
+    ]
+    redelivery: Annotated[
+        bool, Meta(description="Whether the index has this id with this content, so that the daemon would skip it.")
+    ]
+    matches: Annotated[list[MatchBody], Meta(description="Near-duplicates, the most similar first, then by id.")]
+    matches_count: Annotated[int, Meta(description="Number of near-duplicates, beyond the limit included.")]
+    complete: Annotated[
+        bool, Meta(description="False where a bucket was full or there were more candidates than the profile compares.")
+    ]
+    threshold: Annotated[float, Meta(description="Least similarity of a match.")]
+    recall: Annotated[
+        float, Meta(description="Probability that the bands find a document whose similarity is the threshold.")
+    ]
+
+
+class LookupBatchResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Answer for one text of a batch, or the problem with it."""
+
+    answer: LookupBody | None = None
+    problem: Problem | None = None
+
+
+class LookupBatchBody(msgspec.Struct, frozen=True):
+    """Answers in the order of the texts."""
+
+    results: list[LookupBatchResult]
+
+
+class DocumentBody(msgspec.Struct, frozen=True):
+    """A document of the index; the index does not store texts."""
+
+    id: str
+    digest: str
+    topic: str
+    partition: int
+    offset: int
+    record_time: Annotated[str, Meta(description="Record time, RFC 3339.")]
+    cluster_id: Annotated[
+        str | None, Meta(description="Id of the first document of the cluster; null where it left the index.")
+    ]
+    tokens: Annotated[int, Meta(description="Tokens of the text, 65,535 where there are more.")]
+    shingles: Annotated[int, Meta(description="Distinct shingles of the text.")]
+    sketch: Annotated[Literal["shingles", "signature"], Meta(description="Stored form of the shingles.")]
+    sketch_bytes: Annotated[int, Meta(description="Size of the stored hashes.")]
+
+
+class DocumentMatchesBody(msgspec.Struct, frozen=True):
+    """Near-duplicates of a stored document."""
+
+    id: str
+    digest: str
+    cluster_id: str | None
+    matches: list[MatchBody]
+    matches_count: int
+    complete: bool
+    threshold: float
+    recall: float
+
+
+class CompareBody(msgspec.Struct, frozen=True):
+    """DocumentComparison of two stored documents."""
+
+    a: DocumentBody
+    b: DocumentBody
+    similarity: float
+    method: Literal["exact", "estimated"]
+    standard_error: float
+    bands: Annotated[int, Meta(description="Bands of the profile.")]
+    shared_bands: int
+    within_window: Annotated[bool, Meta(description="Whether the record times are near enough for a pair.")]
+    is_match: Annotated[bool, Meta(description="Whether the two documents are a pair of the profile.")]
+
+
+class ProfileBody(msgspec.Struct, frozen=True):
+    """A profile and the state of its index."""
+
+    name: str
+    topics: list[str]
+    threshold: float
+    similarity: str
+    shingle_unit: str
+    shingle_size: int
+    bands: int
+    rows: int
+    permutations: int
+    min_shared_bands: int
+    min_words: int
+    max_text_bytes: int
+    retention_seconds: float
+    recall: Annotated[float, Meta(description="Probability that a pair at the threshold is found.")]
+    index: Annotated[Problem | None, Meta(description="Problem with the index; null where it can be looked up.")]
+    documents: Annotated[int | None, Meta(description="About how many documents the index has.")]
+
+
+class ProfilesBody(msgspec.Struct, frozen=True):
+    """All profiles."""
+
+    profiles: list[ProfileBody]
+
+
+def match_body(match: Match) -> MatchBody:
+    """Return a match as it is sent."""
+    topic, partition, offset, _ = match.position
+    return MatchBody(
+        match.id,
+        match.digest,
+        topic,
+        partition,
+        offset,
+        match.similarity,
+        match.method,
+        match.standard_error,
+        match.shared_bands,
+        match.pair,
+    )
+
+
+def lookup_body(result: LookupResult, limit: int) -> LookupBody:
+    """Return the answer for one text.
+
+    Args:
+        result: Result of the look-up.
+        limit: Most matches to return.
+    """
+    return LookupBody(
+        digest=result.digest.hex(),
+        skipped=_skip_name(result.skipped),
+        redelivery=result.redelivery,
+        matches=[match_body(match) for match in result.matches[:limit]],
+        matches_count=len(result.matches),
+        complete=result.complete,
+        threshold=result.threshold,
+        recall=result.recall,
+    )
+
+
+def _skip_name(skipped: Skip | None) -> Literal["empty", "too_short", "too_few_words"] | None:
+    match skipped:
+        case Skip.EMPTY:
+            return "empty"
+        case Skip.TOO_SHORT:
+            return "too_short"
+        case Skip.TOO_FEW_WORDS:
+            return "too_few_words"
+        case _:
+            return None
+
+
+def document_body(entry: IndexEntry, cluster_id: str | None) -> DocumentBody:
+    """Return a document of the index as it is sent.
+
+    Args:
+        entry: Its index entry.
+        cluster_id: Id of the first document of its cluster, if the index still has that document.
+    """
+    topic, partition, offset, _ = entry.position
+    sketch = entry.content.sketch
+    return DocumentBody(
+        id=entry.id,
+        digest=entry.digest.hex(),
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        record_time=rfc_3339(entry.time_ms),
+        cluster_id=cluster_id,
+        tokens=entry.content.token_count,
+        shingles=sketch.count,
+        sketch="signature" if sketch.hashes is None else "shingles",
+        sketch_bytes=sketch.size_bytes,
+    )
+
+
+def document_matches_body(entry: IndexEntry, cluster_id: str | None, result: LookupResult) -> DocumentMatchesBody:
+    """Return the near-duplicates of a stored document as they are sent."""
+    return DocumentMatchesBody(
+        id=entry.id,
+        digest=entry.digest.hex(),
+        cluster_id=cluster_id,
+        matches=[match_body(match) for match in result.matches[:MAX_MATCHES]],
+        matches_count=len(result.matches),
+        complete=result.complete,
+        threshold=result.threshold,
+        recall=result.recall,
+    )
+
+
+def compare_body(a: DocumentBody, b: DocumentBody, comparison: DocumentComparison) -> CompareBody:
+    """Return the comparison of two stored documents as it is sent."""
+    return CompareBody(
+        a=a,
+        b=b,
+        similarity=comparison.similarity,
+        method="exact" if comparison.exact else "estimated",
+        standard_error=comparison.standard_error,
+        bands=comparison.bands,
+        shared_bands=comparison.shared_bands,
+        within_window=comparison.within_window,
+        is_match=comparison.is_match,
+    )

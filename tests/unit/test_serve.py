@@ -1,0 +1,661 @@
+"""The HTTP service over an index in memory: answers, problems, access, limits, gathering."""
+
+import asyncio
+import json
+import logging
+import re
+import threading
+from itertools import count
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+from litestar.testing import TestClient
+from structlog.testing import capture_logs
+
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.lookup import IndexLookup, LookupQuery
+from streamdedup.detection.model import DetectorOptions
+from streamdedup.errors import IndexMismatch, SettingsError, StoreMisconfigured, StoreUnavailable
+from streamdedup.index.memory import MemoryIndex
+from streamdedup.position import Partition, Position
+from streamdedup.serve.access import Gate, Limits, Tokens
+from streamdedup.serve.app import create_app
+from streamdedup.serve.engine import MAX_PASS_TEXTS, Engine, ServedProfile
+from streamdedup.serve.gathering import Gatherer
+from streamdedup.serve.metrics import ServeMetrics
+from streamdedup.serve.problems import PROBLEMS, TYPE_PREFIX
+from streamdedup.serve.schemas import MAX_BATCH_TEXTS, MatchBody
+from streamdedup.similarity.lsh import Banding
+from streamdedup.text.shingles import ShingleOptions
+from streamdedup.wire import Document, schema
+
+OPTIONS = DetectorOptions(
+    profile="articles",
+    shingles=ShingleOptions(unit="word", size=2),
+    banding=Banding(4, 2),
+    permutations=8,
+    seed=5,
+    threshold=0.5,
+    min_words=3,
+)
+FINGERPRINT = {"bands": 4}
+TEXT = "amber birch cedar delta ember fjord grove heath"
+NEAR = TEXT + " iris"
+#: A word that no log may contain.
+SECRET = "xylophone"
+HOST = "http://127.0.0.1"
+LOOKUP = "/v1/profiles/articles/lookup"
+PARTITION = Partition("articles", 0)
+TOKEN = "t" * 22
+
+
+class Service:
+    """The application over an index in memory.
+
+    Attributes:
+        index: The index, which tests fill and break.
+        client: Sends requests.
+    """
+
+    def __init__(self, *, tokens=None, max_requests=8, timeout_s=30.0, max_body_bytes=100_000, **gate) -> None:
+        self.index = MemoryIndex()
+        self.index.open(FINGERPRINT)
+        self.metrics = ServeMetrics()
+        self._offsets = count()
+        lookup = IndexLookup(OPTIONS, self.index)
+        profile = ServedProfile(
+            name="articles",
+            topics=("articles",),
+            shingle_unit="word",
+            shingle_size=2,
+            similarity="set",
+            retention_s=60.0,
+            max_text_bytes=2_000,
+            fingerprint=FINGERPRINT,
+            reader=self.index,
+            lookup=lookup,
+        )
+        self.engine = Engine({"articles": profile}, self.metrics, 0.001, lambda: 0)
+        app = create_app(self.engine, self.metrics, max_body_bytes)
+        self.app = Gate(app, tokens, Limits(max_requests, timeout_s), self.metrics, **gate)
+        self.client = TestClient(self.app, base_url=HOST, raise_server_exceptions=False)
+
+    def add(self, *documents: tuple[str, str]) -> None:
+        detector = Detector(OPTIONS, self.index)
+        fence = self.index.fence(PARTITION, 1, 0)
+        batch = [Document(each, text, Position(*PARTITION, next(self._offsets)), 0) for each, text in documents]
+        detector.index(detector.prepare(batch), {PARTITION: fence})
+
+    def look_up(self, *, status=200, **body):
+        response = self.client.post(LOOKUP, json=body)
+        assert response.status_code == status, response.text
+        return response.json()
+
+
+@pytest.fixture
+def service():
+    made = Service()
+    with made.client:
+        yield made
+    made.engine.close()
+
+
+def check_problem(response, name, **fields):
+    """Check a response that is a problem."""
+    status, title = PROBLEMS[name]
+    body = response.json()
+    assert response.headers["content-type"].startswith("application/problem+json")
+    assert (response.status_code, body["status"], body["title"]) == (status, status, title)
+    assert body["type"] == TYPE_PREFIX + name
+    assert {key: body.get(key) for key in fields} == fields
+    assert "Traceback" not in response.text
+    return body
+
+
+class TestLookup:
+    def test_matches_have_the_fields_of_an_alert_and_the_most_similar_is_first(self, service):
+        service.add(("same", TEXT), ("near", NEAR), ("other", "kelp lime moss nettle oak pine quince"))
+        answer = service.look_up(text=TEXT, id="new")
+        assert [match["id"] for match in answer["matches"]] == ["same", "near"]
+        assert (answer["skipped"], answer["complete"], answer["matches_count"]) == (None, True, 2)
+        definitions = json.loads(schema("alert"))["$defs"]
+        match_schema = {**definitions["match"], "$defs": definitions}
+        for match in answer["matches"]:
+            jsonschema.validate(match, match_schema)
+        assert set(answer["matches"][0]) == {field.encode_name for field in msgspec.structs.fields(MatchBody)}
+
+    def test_without_an_id_there_is_no_pair(self, service):
+        service.add(("same", TEXT))
+        assert "pair" not in service.look_up(text=TEXT)["matches"][0]
+
+    def test_the_limit_cuts_matches_and_not_their_number(self, service):
+        service.add(*((f"d{at}", TEXT) for at in range(5)))
+        answer = service.look_up(text=TEXT, limit=2)
+        assert ([match["id"] for match in answer["matches"]], answer["matches_count"]) == (["d0", "d1"], 5)
+
+    def test_a_lower_threshold_states_the_recall_there(self, service):
+        service.add(("near", NEAR))
+        answer = service.look_up(text=TEXT, threshold=0.2)
+        assert answer["threshold"] == 0.2
+        assert answer["recall"] == pytest.approx(1 - (1 - 0.2**2) ** 4)
+
+    @pytest.mark.parametrize(("text", "reason"), [("", "empty"), ("one two", "too_few_words")])
+    def test_a_text_that_the_daemon_skips_has_the_reason(self, service, text, reason):
+        assert service.look_up(text=text)["skipped"] == reason
+
+    def test_half_a_surrogate_pair_is_replaced_as_in_a_record(self, service):
+        service.add(("d0", "amber \ufffd birch cedar delta"))
+        body = b'{"text": "amber \\ud800 birch cedar delta"}'
+        response = service.client.post(LOOKUP, content=body, headers={"content-type": "application/json"})
+        assert response.json()["matches"][0]["similarity"] == 1.0
+
+    def test_a_batch_answers_each_text_and_a_mistake_spoils_no_other(self, service):
+        service.add(("d0", TEXT))
+        texts = [{"text": TEXT}, {}, {"text": 3}, {"text": TEXT, "limit": 0}, 7, {"text": "z" * 2_001}, {"text": NEAR}]
+        results = service.client.post(LOOKUP + ":batch", json={"texts": texts}).json()["results"]
+        assert [result.get("problem", {}).get("type", "").removeprefix(TYPE_PREFIX) for result in results] == [
+            "",
+            "missing-text",
+            "invalid-field",
+            "invalid-field",
+            "invalid-field",
+            "too-large",
+            "",
+        ]
+        assert [len(result["answer"]["matches"]) for result in results if "answer" in result] == [1, 1]
+
+    @pytest.mark.parametrize("texts_count", [0, MAX_BATCH_TEXTS + 1])
+    def test_a_batch_has_one_text_at_least_and_not_too_many(self, service, texts_count):
+        response = service.client.post(LOOKUP + ":batch", json={"texts": [{"text": "a"}] * texts_count})
+        check_problem(response, "invalid-field", field="texts")
+
+    def test_a_full_batch_takes_several_passes(self, service):
+        service.add(("d0", TEXT))
+        response = service.client.post(LOOKUP + ":batch", json={"texts": [{"text": TEXT}] * MAX_BATCH_TEXTS})
+        assert [len(result["answer"]["matches"]) for result in response.json()["results"]] == [1] * MAX_BATCH_TEXTS
+        passes = service.metrics.registry.get_sample_value("streamdedup_serve_pass_texts_count")
+        assert passes == -(-MAX_BATCH_TEXTS // MAX_PASS_TEXTS)
+
+
+class TestDocuments:
+    @pytest.mark.parametrize("document_id", ["plain", "with/slash", "ünï cøde", "100%", "a?b#c", "%2F", ".."])
+    def test_a_document_is_found_by_its_encoded_id(self, service, document_id):
+        service.add((document_id, TEXT), ("near", NEAR))
+        encoded = re.sub(
+            r"[^A-Za-z0-9]", lambda char: "".join(f"%{byte:02X}" for byte in char[0].encode()), document_id
+        )
+        body = service.client.get(f"/v1/profiles/articles/documents/{encoded}").json()
+        assert (body["id"], body["cluster_id"], body["shingles"], body["tokens"]) == (document_id, document_id, 7, 8)
+        assert body["record_time"] == "1970-01-01T00:00:00.000Z"
+        found = service.client.get(f"/v1/profiles/articles/documents/{encoded}/matches").json()
+        assert [match["id"] for match in found["matches"]] == ["near"]
+        assert found["cluster_id"] == document_id
+
+    @pytest.mark.parametrize("path", ["documents/none", "documents/none/matches", "compare?a=none&b=none"])
+    def test_an_unknown_document_is_not_found(self, service, path):
+        check_problem(service.client.get(f"/v1/profiles/articles/{path}"), "unknown-document")
+
+    @pytest.mark.parametrize("encoded", ["%FF", "%00", "a" * 1_025])
+    def test_a_text_that_cannot_be_an_id_is_invalid(self, service, encoded):
+        check_problem(service.client.get(f"/v1/profiles/articles/documents/{encoded}"), "invalid-field", field="id")
+
+    def test_a_comparison(self, service):
+        service.add(("a", TEXT), ("b", NEAR))
+        body = service.client.get("/v1/profiles/articles/compare", params={"a": "a", "b": "b"}).json()
+        assert (body["similarity"], body["method"], body["is_match"], body["within_window"]) == (
+            0.875,
+            "exact",
+            True,
+            True,
+        )
+        assert (body["bands"], body["a"]["id"], body["b"]["cluster_id"]) == (4, "a", "a")
+
+    def test_the_document_that_is_missing_is_named(self, service):
+        service.add(("a", TEXT))
+        response = service.client.get("/v1/profiles/articles/compare", params={"a": "a", "b": "b"})
+        check_problem(response, "unknown-document", field="b")
+
+    def test_both_ids_are_needed(self, service):
+        check_problem(service.client.get("/v1/profiles/articles/compare?a=x"), "invalid-request")
+
+
+class TestProblems:
+    @pytest.mark.parametrize(
+        ("content", "name", "field"),
+        [
+            (b"", "malformed-json", None),
+            (b"{", "malformed-json", None),
+            (b"\xff", "malformed-json", None),
+            (b'{"text": ' + b"[" * 300, "malformed-json", None),
+            (b"[]", "invalid-field", None),
+            (b"{}", "missing-text", "text"),
+            (b'{"text": null}', "missing-text", "text"),
+            (b'{"text": 1}', "invalid-field", "text"),
+            (b'{"text": "a", "treshold": 0.5}', "invalid-field", None),
+            (b'{"text": "a", "threshold": 0}', "invalid-field", "threshold"),
+            (b'{"text": "a", "threshold": 1.5}', "invalid-field", "threshold"),
+            (b'{"text": "a", "limit": 1001}', "invalid-field", "limit"),
+            (b'{"text": "a", "id": ""}', "invalid-field", "id"),
+            (b'{"text": "a", "id": "\\u0000"}', "invalid-field", "id"),
+            (b'{"text": "a", "id": 5}', "invalid-field", "id"),
+        ],
+    )
+    def test_a_body_that_cannot_be_read(self, service, content, name, field):
+        response = service.client.post(LOOKUP, content=content, headers={"content-type": "application/json"})
+        check_problem(response, name, field=field)
+
+    @pytest.mark.parametrize(
+        "content_type", ["", "text/plain", "application/x-www-form-urlencoded", "application/jsonp"]
+    )
+    def test_another_content_type_is_refused(self, service, content_type):
+        headers = {"content-type": content_type} if content_type else {}
+        response = service.client.post(LOOKUP, content=b'{"text": "a"}', headers=headers)
+        check_problem(response, "unsupported-media-type")
+
+    def test_a_text_beyond_the_limit_of_the_profile_is_too_large(self, service):
+        response = service.client.post(LOOKUP, json={"text": "ä" * 1_001})
+        check_problem(response, "too-large", detail="the text is 2,002 bytes long; the limit is 2,000")
+
+    def test_a_body_that_is_announced_as_too_large_is_not_read(self, service):
+        response = service.client.post(LOOKUP, json={"text": "a" * 200_000})
+        check_problem(response, "too-large")
+
+    def test_a_body_without_a_length_is_read_up_to_the_limit(self):
+        """The rest of an endless body is never asked for."""
+        made, sent = Service(max_body_bytes=10_000), []
+
+        async def receive():
+            sent.append(1)
+            return {"type": "http.request", "body": b"x" * 1_000, "more_body": True}
+
+        messages = asyncio.run(call(made.app, receive=receive))
+        assert messages[0]["status"] == 413
+        assert len(sent) == 11
+        made.engine.close()
+
+    def test_an_unknown_profile(self, service):
+        check_problem(service.client.post("/v1/profiles/none/lookup", json={"text": "a"}), "unknown-profile")
+
+    def test_an_unknown_path_and_an_unknown_method(self, service):
+        check_problem(service.client.get("/v2"), "not-found")
+        check_problem(service.client.put("/v1/profiles"), "method-not-allowed")
+
+    def test_an_index_that_does_not_exist_is_unavailable(self, service):
+        service.index.drop_fingerprint()
+        response = service.client.post(LOOKUP, json={"text": TEXT})
+        check_problem(response, "index-absent")
+        assert int(response.headers["retry-after"]) > 0
+
+    def test_an_index_with_other_parameters_is_unavailable(self, service):
+        service.index.drop_fingerprint()
+        service.index.open({"bands": 5})
+        body = check_problem(service.client.post(LOOKUP, json={"text": TEXT}), "index-mismatch")
+        assert "bands is 5 in the index and 4 in the settings" in body["detail"]
+
+    @pytest.mark.parametrize(
+        ("error", "name"),
+        [(StoreUnavailable("10.1.2.3"), "store-unavailable"), (StoreMisconfigured("user x"), "index-unusable")],
+    )
+    @pytest.mark.parametrize("path", [LOOKUP, LOOKUP + ":batch"])
+    def test_a_store_that_fails_is_unavailable_and_its_text_is_for_the_log(
+        self, service, monkeypatch, error, name, path
+    ):
+        def failing(*_arguments):
+            raise error
+
+        monkeypatch.setattr(service.index, "look_up", failing)
+        body = {"text": TEXT} if path == LOOKUP else {"texts": [{"text": TEXT}]}
+        with capture_logs() as events:
+            response = service.client.post(path, json=body)
+        if path != LOOKUP and name == "index-unusable":
+            assert response.json()["results"][0]["problem"]["type"] == TYPE_PREFIX + name
+        else:
+            check_problem(response, name)
+        assert str(error) not in response.text
+        assert ("retry-after" in response.headers) == (name == "store-unavailable")
+        assert [(event["event"], event["reason"]) for event in events] == [("index_unavailable", str(error))]
+
+    def test_a_defect_that_one_text_triggers_fails_that_text_alone_and_shows_no_text(self, service, monkeypatch):
+        find = service.engine.profiles["articles"].lookup.look_up
+
+        def failing(queries, time_ms):
+            if any(SECRET in query.text for query in queries):
+                raise RuntimeError(queries[0].text)
+            return find(queries, time_ms)
+
+        monkeypatch.setattr(service.engine.profiles["articles"].lookup, "look_up", failing)
+        service.add(("d0", TEXT))
+        texts = [{"text": TEXT}, {"text": f"{SECRET} {TEXT}"}, {"text": NEAR}]
+        with capture_logs() as events:
+            response = service.client.post(LOOKUP + ":batch", json={"texts": texts})
+        results = response.json()["results"]
+        assert ["answer" in result for result in results] == [True, False, True]
+        assert results[1]["problem"]["type"] == TYPE_PREFIX + "internal"
+        assert [event["event"] for event in events] == ["lookup_failed"]
+        assert SECRET not in repr(events)
+        assert SECRET not in response.text
+
+    def test_a_defect_elsewhere_is_a_problem_without_a_traceback(self, service, monkeypatch, caplog):
+        def failing(_document_id):
+            raise RuntimeError(SECRET)
+
+        monkeypatch.setattr(service.engine.profiles["articles"].lookup, "document", failing)
+        with capture_logs() as events, caplog.at_level(logging.DEBUG):
+            response = service.client.get("/v1/profiles/articles/documents/a")
+        check_problem(response, "internal")
+        assert [(event["event"], event["error"]) for event in events] == [("request_failed", "RuntimeError")]
+        assert SECRET not in repr(events) + caplog.text + response.text
+
+    def test_the_state_of_the_index_is_logged_when_it_changes(self, service, monkeypatch):
+        look_up = service.index.look_up
+
+        def failing(*_arguments):
+            raise StoreUnavailable("away")
+
+        with capture_logs() as events:
+            for answer in (failing, failing, look_up, look_up, failing):
+                monkeypatch.setattr(service.index, "look_up", answer)
+                service.client.post(LOOKUP, json={"text": TEXT})
+        assert [event["event"] for event in events] == ["index_unavailable", "index_available", "index_unavailable"]
+        assert (
+            service.metrics.registry.get_sample_value("streamdedup_serve_store_errors_total", {"profile": "articles"})
+            == 3
+        )
+
+
+async def call(app, *, method="POST", path=LOOKUP, headers=(), receive=None) -> list[dict]:
+    """Send one request to an ASGI application; return its messages."""
+    messages = []
+
+    async def send(message):
+        messages.append(message)
+
+    async def a_body():
+        return {"type": "http.request", "body": b'{"text": "amber birch cedar"}', "more_body": False}
+
+    given = {b"host": b"127.0.0.1", b"content-type": b"application/json", **dict(headers)}
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": list(given.items()),
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8080),
+        "state": {},
+    }
+    await app(scope, receive or a_body, send)
+    return messages
+
+
+class TestAccess:
+    def test_a_token_of_the_file_is_required(self, tmp_path):
+        path = tmp_path / "tokens"
+        path.write_text(f"# rotated\n{TOKEN}\n\n{'u' * 30}\n")
+        made = Service(tokens=Tokens.read(path))
+        with made.client as client:
+            for wrong in (
+                {},
+                {"authorization": TOKEN},
+                {"authorization": f"Basic {TOKEN}"},
+                {"authorization": "Bearer x"},
+            ):
+                response = client.get("/v1/profiles", headers=wrong)
+                check_problem(response, "unauthorized")
+                assert response.headers["www-authenticate"] == "Bearer"
+            for token in (TOKEN, "u" * 30):
+                assert client.get("/v1/profiles", headers={"authorization": f"bearer {token}"}).status_code == 200
+            assert client.get("/metrics").status_code == 401
+            assert {client.get(path).status_code for path in ("/livez", "/readyz")} == {200}
+        made.engine.close()
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            ("", "holds no token"),
+            ("# none\n", "holds no token"),
+            ("short\n", "line 1 needs"),
+            ("ä" * 30, "ASCII"),
+            (f"{TOKEN}\n{TOKEN} {TOKEN}\n", "line 2 needs"),
+        ],
+    )
+    def test_a_file_of_tokens_that_cannot_be_used(self, tmp_path, text, reason):
+        path = tmp_path / "tokens"
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(SettingsError, match=reason) as caught:
+            Tokens.read(path)
+        assert TOKEN not in str(caught.value)
+
+    def test_a_missing_file_of_tokens(self):
+        with pytest.raises(SettingsError, match=r"api\.tokens_file: cannot be read"):
+            Tokens.read(Path("none"))
+
+    @pytest.mark.parametrize("host", ["localhost", "localhost:8080", "127.0.0.1:1", "[::1]", "[::1]:8080", "LOCALHOST"])
+    def test_without_tokens_this_machine_may_be_named_in_all_ways(self, service, host):
+        assert service.client.get("/livez", headers={"host": host}).status_code == 200
+
+    @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "evil.example:8080", "::1", ""])
+    def test_without_tokens_another_host_is_refused(self, service, host):
+        check_problem(service.client.get("/v1/profiles", headers={"host": host}), "host-not-allowed")
+
+    def test_any_host_may_be_named_where_anybody_is_allowed(self):
+        made = Service(any_host=True)
+        with made.client as client:
+            assert client.get("/v1/profiles", headers={"host": "api.example"}).status_code == 200
+        made.engine.close()
+
+    @pytest.mark.parametrize("path", ["/v1/profiles", "/docs", "/openapi.json", "/none", "/livez", "/metrics"])
+    def test_every_response_has_the_security_headers(self, service, path):
+        headers = service.client.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cache-control"] == "no-store"
+        assert headers["content-security-policy"].startswith("default-src 'none'; ")
+        assert "access-control-allow-origin" not in headers
+
+    def test_a_preflight_of_another_origin_is_not_answered(self, service):
+        headers = {"origin": "https://evil.example", "access-control-request-method": "POST"}
+        response = service.client.options(LOOKUP, headers=headers)
+        assert not any(name.startswith("access-control") for name in response.headers)
+
+    def test_requests_beyond_the_limit_are_refused_and_probes_are_not(self, monkeypatch):
+        made = Service(max_requests=2)
+        released = threading.Event()
+        look_up = made.index.look_up
+        monkeypatch.setattr(made.index, "look_up", lambda *given: released.wait(60) and look_up(*given))
+
+        async def several():
+            waiting = [asyncio.create_task(call(made.app)) for _ in range(2)]
+            while made.metrics.registry.get_sample_value("streamdedup_serve_in_flight") < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            refused = await call(made.app)
+            live = await call(made.app, method="GET", path="/livez")
+            released.set()
+            answered = [await each for each in waiting]
+            return refused, live, answered, await call(made.app)
+
+        refused, live, answered, later = asyncio.run(several())
+        assert (refused[0]["status"], dict(refused[0]["headers"])[b"retry-after"]) == (429, b"1")
+        assert live[0]["status"] == 200
+        assert [messages[0]["status"] for messages in [*answered, later]] == [200, 200, 200]
+        made.engine.close()
+
+    def test_a_request_that_takes_too_long_is_ended(self, monkeypatch):
+        made = Service(timeout_s=0.05)
+        released = threading.Event()
+        monkeypatch.setattr(made.index, "look_up", lambda *_given: released.wait(60))
+        (start, body) = asyncio.run(self._released(call(made.app), released))
+        assert (start["status"], json.loads(body["body"])["type"]) == (503, TYPE_PREFIX + "timeout")
+        assert made.metrics.registry.get_sample_value("streamdedup_serve_in_flight") == 0
+        made.engine.close()
+
+    @staticmethod
+    async def _released(answer, released: threading.Event):
+        messages = await answer
+        released.set()
+        return messages
+
+    def test_an_error_of_the_framework_itself_shows_no_traceback(self):
+        async def broken(_scope, _receive, _send):
+            raise RuntimeError(SECRET)
+
+        gate = Gate(broken, None, Limits(1, 1.0), ServeMetrics())
+        with capture_logs() as events:
+            start, body = asyncio.run(call(gate))
+        assert (start["status"], json.loads(body["body"])["type"]) == (500, TYPE_PREFIX + "internal")
+        assert [(event["event"], event["error"]) for event in events] == [("request_failed", "RuntimeError")]
+        assert SECRET not in repr(events)
+
+    def test_a_body_that_never_arrives_is_not_waited_for(self):
+        made = Service(timeout_s=0.05)
+
+        async def never():
+            await asyncio.Event().wait()
+
+        assert asyncio.run(call(made.app, receive=never))[0]["status"] == 503
+        made.engine.close()
+
+
+class TestGathering:
+    def test_concurrent_questions_are_answered_in_one_pass(self):
+        passes = []
+
+        async def answer(questions):
+            passes.append(list(questions))
+            return [question * 2 for question in questions]
+
+        async def several():
+            gatherer = Gatherer(answer, 0.01, 4)
+            return await asyncio.gather(*(gatherer.ask(each) for each in range(3)))
+
+        assert asyncio.run(several()) == [0, 2, 4]
+        assert passes == [[0, 1, 2]]
+
+    def test_questions_that_arrive_during_a_pass_form_the_next_one(self):
+        passes, first, go_on = [], asyncio.Event(), asyncio.Event()
+
+        async def answer(questions):
+            passes.append(list(questions))
+            first.set()
+            await go_on.wait()
+            return questions
+
+        async def several():
+            gatherer = Gatherer(answer, 0.0, 2)
+            tasks = [asyncio.create_task(gatherer.ask(0))]
+            await first.wait()
+            tasks += [asyncio.create_task(gatherer.ask(each)) for each in range(1, 6)]
+            tasks[2].cancel()
+            await asyncio.sleep(0)
+            go_on.set()
+            return await asyncio.gather(*tasks, return_exceptions=True)
+
+        answers = asyncio.run(several())
+        assert passes == [[0], [1, 3], [4, 5]]
+        assert [answer for answer in answers if isinstance(answer, int)] == [0, 1, 3, 4, 5]
+
+    def test_an_error_of_one_question_and_an_error_of_a_pass(self):
+        async def answer(questions):
+            if "all" in questions:
+                raise StoreUnavailable("away")
+            return [IndexMismatch("one") if question == "one" else question for question in questions]
+
+        async def several(*questions):
+            gatherer = Gatherer(answer, 0.001, 10)
+            return await asyncio.gather(*(gatherer.ask(each) for each in questions), return_exceptions=True)
+
+        assert [type(each) for each in asyncio.run(several("a", "one"))] == [str, IndexMismatch]
+        assert [type(each) for each in asyncio.run(several("a", "all"))] == [StoreUnavailable] * 2
+
+    def test_requests_that_come_together_are_looked_up_together(self):
+        made = Service()
+
+        async def several():
+            return await asyncio.gather(*(call(made.app) for _ in range(5)))
+
+        assert [messages[0]["status"] for messages in asyncio.run(several())] == [200] * 5
+        assert made.metrics.registry.get_sample_value("streamdedup_serve_pass_texts_count") == 1
+        assert made.metrics.registry.get_sample_value("streamdedup_serve_pass_texts_sum") == 5
+        made.engine.close()
+
+
+class TestService:
+    def test_profiles_have_their_settings_and_the_state_of_their_index(self, service):
+        service.add(("d0", TEXT))
+        (profile,) = service.client.get("/v1/profiles").json()["profiles"]
+        assert (profile["name"], profile["bands"], profile["index"], profile["documents"]) == ("articles", 4, None, 1)
+        service.index.drop_fingerprint()
+        (profile,) = service.client.get("/v1/profiles").json()["profiles"]
+        assert (profile["index"]["type"], profile["documents"]) == (TYPE_PREFIX + "index-absent", None)
+
+    def test_it_is_ready_while_an_index_can_be_looked_up(self, service):
+        assert service.client.get("/readyz").text == "ok\n"
+        service.index.drop_fingerprint()
+        response = service.client.get("/readyz")
+        assert (response.status_code, response.text) == (503, "articles: The index does not exist\n")
+        assert service.client.get("/livez").status_code == 200
+
+    def test_it_is_not_live_while_a_call_does_not_end(self, service, monkeypatch):
+        monkeypatch.setattr("streamdedup.serve.engine.STUCK_S", -1.0)
+        monkeypatch.setattr(service.engine, "_call_began_at", 0.0)
+        assert service.client.get("/livez").status_code == 503
+
+    def test_metrics_name_routes_and_not_paths(self, service):
+        service.look_up(text=TEXT)
+        service.client.get(f"/v1/profiles/articles/documents/{SECRET}")
+        service.client.get(f"/{SECRET}")
+        text = service.client.get("/metrics").text
+        assert 'streamdedup_serve_requests_total{route="/v1/profiles/{profile}/lookup",status="200"} 1.0' in text
+        assert 'streamdedup_serve_requests_total{route="none",status="404"} 1.0' in text
+        assert SECRET not in text
+
+    def test_the_openapi_document_describes_every_route_and_body(self, service):
+        document = service.client.get("/openapi.json").json()
+        assert set(document["paths"]) == {
+            LOOKUP.replace("articles", "{profile}"),
+            LOOKUP.replace("articles", "{profile}") + ":batch",
+            "/v1/profiles/{profile}/documents/{document_id}",
+            "/v1/profiles/{profile}/documents/{document_id}/matches",
+            "/v1/profiles/{profile}/compare",
+            "/v1/profiles",
+        }
+        body = document["components"]["schemas"]["LookupRequest"]
+        assert body["required"] == ["text"]
+        assert set(body["properties"]) == {"text", "id", "limit", "threshold"}
+        names = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
+        assert names <= set(document["components"]["schemas"])
+        answer = service.look_up(text=TEXT)
+        jsonschema.validate(
+            answer, {**document["components"]["schemas"]["LookupBody"], "components": document["components"]}
+        )
+
+    def test_the_page_has_no_script_and_no_resource_of_others(self, service):
+        response = service.client.get("/docs")
+        assert "POST /v1/profiles/{profile}/lookup" in response.text
+        assert not re.search(r"<script|https?://|src=|url\(", response.text)
+        assert "style-src 'sha256-" in response.headers["content-security-policy"]
+
+
+def test_the_queries_of_one_pass_have_their_own_results():
+    """Answers go back to the requests that asked, in any order of profiles."""
+    made = Service()
+    made.add(("d0", TEXT))
+
+    async def ask(query: LookupQuery):
+        return await made.engine.look_up(made.engine.profiles["articles"], query)
+
+    async def several():
+        return await asyncio.gather(*(ask(LookupQuery(text)) for text in (TEXT, "", NEAR)))
+
+    found = asyncio.run(several())
+    assert [len(result.matches) for result in found] == [1, 0, 1]
+    assert found[1].skipped == "empty"
+    made.engine.close()
