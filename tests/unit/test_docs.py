@@ -23,6 +23,7 @@ from streamdedup.index.contract import Index
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.admin import KINDS
 from streamdedup.position import Partition, Position
+from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.settings import Profile, Settings
 from streamdedup.settings.base import keys_of
 from streamdedup.settings.schema import SECTIONS
@@ -324,7 +325,8 @@ class TestCode:
     def test_every_metric_named_exists(self, page):
         registered = {
             {"counter": f"{family.name}_total", "info": f"{family.name}_info"}.get(family.type, family.name)
-            for family in Metrics().registry.collect()
+            for registry in (Metrics().registry, ServeMetrics().registry)
+            for family in registry.collect()
         }
         assert set(re.findall(r"`(streamdedup_[a-z_]+)`", PAGES[page])) <= registered
 

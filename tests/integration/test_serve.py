@@ -1,0 +1,208 @@
+"""Look-ups on a real Redis: with the rights of the page and no others, on a replica, and by the installed command."""
+
+import contextlib
+import time
+from itertools import count
+
+import pytest
+import redis
+
+from streamdedup.cli import assembly
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.lookup import IndexLookup, LookupQuery
+from streamdedup.embedded.process import LOOPBACK
+from streamdedup.errors import StoreMisconfigured
+from streamdedup.index.redis.connection import connect
+from streamdedup.position import Partition, Position
+from streamdedup.settings import Settings
+from streamdedup.wire import Document
+from tests import redis_sets
+from tests.servers import make_redis, wait_until
+from tests.serving import ServeProcess
+
+PARTITION = Partition("articles", 0)
+TEXT = "amber birch cedar delta ember fjord grove heath"
+RIGHTS = redis_sets.acl_line("serve")
+#: Commands that change keys, as the server counts them.
+WRITING = {"set", "sadd", "srem", "hset", "hdel", "hsetnx", "unlink", "del", "pexpire", "pexpireat", "append", "pfadd"}
+
+
+def settings_for(url: str, layout: str = "sets", **more) -> Settings:
+    values = {
+        "kafka.bootstrap_servers": "localhost:9",
+        "redis.url": url,
+        "redis.bucket_layout": layout,
+        "profiles.articles.topics": "articles",
+        "profiles.articles.shingle_size": 2,
+        "profiles.articles.threshold": 0.5,
+        **more,
+    }
+    return Settings.load(None, values, {})
+
+
+def fill(settings: Settings, *texts: str, time_ms: int = 0) -> None:
+    """Insert documents as a daemon does."""
+    with assembly.connect_store(settings) as servers:
+        index = assembly.redis_store(settings, "articles", servers)
+        index.open(settings.profiles["articles"].fingerprint())
+        fence = index.fence(PARTITION, 1, 0)
+        detector = Detector(assembly.detector_options("articles", settings.profiles["articles"]), index)
+        offsets = count()
+        documents = [
+            Document(f"d{at}", text, Position(*PARTITION, next(offsets)), time_ms) for at, text in enumerate(texts)
+        ]
+        detector.index(detector.prepare(documents), {PARTITION: fence})
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+@contextlib.contextmanager
+def a_lookup(settings: Settings, client_url: str, **login):
+    """Yield the look-up of a service that logs in to a server."""
+    with connect(client_url, security=login) as servers:
+        reader = assembly.redis_reader(settings, "articles", servers)
+        yield IndexLookup(assembly.detector_options("articles", settings.profiles["articles"]), reader), reader
+
+
+def everything(lookup: IndexLookup, reader, settings: Settings) -> None:
+    """Do everything that the service does with an index."""
+    assert reader.check(settings.profiles["articles"].fingerprint()) is not None
+    (answer,) = lookup.look_up([LookupQuery(TEXT, "new")], 0)
+    assert [match.id for match in answer.matches] == ["d0", "d1"]
+    (entry, cluster_id) = lookup.document("d1")
+    assert cluster_id == "d0"
+    assert [match.id for match in lookup.matches_of(entry).matches] == ["d0"]
+    assert reader.look_up_copies([(0, entry.digest)]) == [[]]
+    assert reader.count_documents() == 3
+
+
+@pytest.mark.parametrize("layout", ["sets", "packed"])
+class TestRights:
+    @pytest.fixture
+    def indexed(self, redis_client, redis_url, layout):
+        settings = settings_for(redis_url, layout)
+        fill(settings, TEXT, TEXT + " iris", "kelp lime moss nettle oak pine")
+        yield redis_client, redis_url, settings
+        redis_client.execute_command("ACL", "DELUSER", "streamdedup-serve")
+
+    def test_the_rights_of_the_page_are_enough(self, indexed, layout):
+        client, url, settings = indexed
+        self.let_in(client, RIGHTS)
+        keys = sorted(client.keys())
+        with a_lookup(settings, url, username="streamdedup-serve", password="secret") as (lookup, reader):
+            everything(lookup, reader, settings)
+            everything(lookup, reader, settings)
+        assert sorted(client.keys()) == keys
+        assert {entry["object"] for entry in client.acl_log()} <= {"client|setinfo"}
+
+    @pytest.mark.parametrize("right", [rule for rule in RIGHTS if rule[0] in "+~" and rule != "+ping"])
+    def test_and_each_of_them_is_needed(self, indexed, layout, right):
+        if layout == "sets" and right in {"+hget", "+time"}:
+            pytest.skip("bucket pages exist in the other layout")
+        client, url, settings = indexed
+        self.let_in(client, [rule for rule in RIGHTS if rule != right])
+        with (
+            a_lookup(settings, url, username="streamdedup-serve", password="secret") as (lookup, reader),
+            pytest.raises(StoreMisconfigured, match="rights"),
+        ):
+            everything(lookup, reader, settings)
+
+    def test_they_do_not_allow_to_write(self, indexed, layout):
+        client, url, _ = indexed
+        self.let_in(client, RIGHTS)
+        key = client.keys()[0]
+        with redis.Redis.from_url(url, username="streamdedup-serve", password="secret") as user:
+            for command in (["SET", key, "x"], ["DEL", key], ["EVAL", "return 1", 0], ["FLUSHDB"], ["KEYS", "*"]):
+                with pytest.raises(redis.exceptions.NoPermissionError):
+                    user.execute_command(*command)
+        # Whatever the rights of a user are.
+        with pytest.raises(redis.exceptions.ResponseError, match="read-only script"):
+            client.execute_command("EVAL_RO", "return redis.call('SET', KEYS[1], 'x')", 1, key)
+
+    @staticmethod
+    def let_in(client, rules):
+        client.execute_command("ACL", "DELUSER", "streamdedup-serve")
+        client.execute_command("ACL", "SETUSER", "streamdedup-serve", *rules)
+        client.execute_command("ACL", "LOG", "RESET")
+        client.script_flush()
+
+
+@pytest.mark.parametrize("layout", ["sets", "packed"])
+def test_a_replica_is_read_and_nothing_is_written_there(redis_program, layout):
+    with (
+        make_redis(redis_program, options={"repl-diskless-sync-delay": "0"}) as master,
+        make_redis(redis_program, options={"replicaof": f"{LOOPBACK} {master.port}"}) as replica,
+        redis.Redis(port=replica.port) as client,
+    ):
+        settings = settings_for(f"redis://{LOOPBACK}:{master.port}/0", layout)
+        fill(settings, TEXT, TEXT + " iris", "kelp lime moss nettle oak pine")
+        with redis.Redis(port=master.port) as of_master:
+            keys_count = of_master.dbsize()
+        wait_until(lambda: client.dbsize() == keys_count, what="the copy")
+        client.config_resetstat()
+        with a_lookup(settings, f"redis://{LOOPBACK}:{replica.port}/0") as (lookup, reader):
+            everything(lookup, reader, settings)
+        assert client.info("replication")["role"] == "slave"
+        calls = {name.removeprefix("cmdstat_") for name in client.info("commandstats")}
+        assert "evalsha_ro" in calls
+        assert not calls & WRITING
+
+
+class TestCommand:
+    @pytest.fixture
+    def config(self, tmp_path, redis_url):
+        path = tmp_path / "streamdedup.toml"
+        path.write_text(
+            f'[kafka]\nbootstrap_servers = "localhost:9"\n[redis]\nurl = "{redis_url}"\n'
+            '[profiles.articles]\ntopics = ["articles"]\nshingle_size = 2\nthreshold = 0.5\n',
+            encoding="utf-8",
+        )
+        return path
+
+    def test_it_answers_until_it_is_asked_to_stop(self, config, tmp_path, redis_client, redis_url):
+        with ServeProcess(config, tmp_path) as service:
+            assert service.request("POST", "/v1/profiles/articles/lookup", {"text": TEXT})[0] == 503
+            assert service.request("GET", "/readyz")[0] == 503
+            fill(settings_for(redis_url), TEXT, TEXT + " iris", time_ms=now_ms())
+            assert [match["id"] for match in service.look_up(TEXT)["matches"]] == ["d0", "d1"]
+            assert service.request("GET", "/readyz")[0] == 200
+            assert service.request("GET", "/v1/profiles/articles/documents/d0")[2]["id"] == "d0"
+            assert service.stop() == 0
+        assert [event["event"] for event in service.events()] == [
+            "serving",
+            "index_unavailable",
+            "index_available",
+            "stopped",
+        ]
+        assert "amber" not in service.log.read_text(encoding="utf-8")
+
+    def test_a_redis_that_is_away_is_unavailable_and_its_return_is_noticed(
+        self, config, tmp_path, redis_url, redis_program
+    ):
+        with make_redis(redis_program, persist=True) as server:
+            url = f"redis://{LOOPBACK}:{server.port}/0"
+            config.write_text(config.read_text(encoding="utf-8").replace(redis_url, url), encoding="utf-8")
+            fill(settings_for(url), TEXT, time_ms=now_ms())
+            with ServeProcess(config, tmp_path) as service:
+                assert [match["id"] for match in service.look_up(TEXT)["matches"]] == ["d0"]
+                server.kill()
+                status, headers, problem = service.request("POST", "/v1/profiles/articles/lookup", {"text": TEXT})
+                assert (status, problem["title"]) == (503, "Redis does not answer")
+                assert int(headers["retry-after"]) > 0
+                server.start()
+                wait_until(lambda: service.request("GET", "/readyz")[0] == 200, what="the return of the index")
+                assert [match["id"] for match in service.look_up(TEXT)["matches"]] == ["d0"]
+                assert service.stop() == 0
+
+    def test_tokens_of_a_file_are_required_on_other_addresses(self, config, tmp_path, redis_client):
+        tokens = tmp_path / "tokens"
+        tokens.write_text("a-token-of-22-characters-at-least\n", encoding="ascii")
+        settings = {"api.host": "0.0.0.0", "api.tokens_file": tokens}
+        with ServeProcess(config, tmp_path, **settings) as service:
+            status, headers, _ = service.request("GET", "/v1/profiles")
+            assert (status, headers["www-authenticate"]) == (401, "Bearer")
+            token = "Bearer a-token-of-22-characters-at-least"
+            assert service.request("GET", "/v1/profiles", authorization=token)[0] == 200
+        assert "a-token" not in service.log.read_text(encoding="utf-8")

@@ -1,0 +1,84 @@
+"""Start the installed command ``streamdedup serve`` as a process, and ask it."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.servers import wait_until
+
+#: Seconds that the process may take to start.
+DEADLINE_S = 180.0
+
+
+class ServeProcess:
+    """One process of ``streamdedup serve`` on a free port.
+
+    Attributes:
+        log: Its output.
+    """
+
+    def __init__(self, config: Path, folder: Path, **settings: Any) -> None:
+        self.log = folder / "serve.log"
+        given = {"api.port": 0, "service.log_format": "json", **settings}
+        sets = [part for key, value in given.items() for part in ("--set", f"{key}={value}")]
+        self._command = [sys.executable, "-m", "streamdedup", "serve", "--config", str(config), *sets]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def events(self, name: str | None = None) -> list[dict[str, Any]]:
+        """What it has logged so far."""
+        lines = self.log.read_text(encoding="utf-8").splitlines()
+        found = [json.loads(line) for line in lines if line.startswith("{")]
+        return [event for event in found if name in (None, event["event"])]
+
+    def port(self) -> int:
+        """Wait until it listens; return its port."""
+
+        def listening() -> list[dict[str, Any]]:
+            assert self._process.poll() is None, self.log.read_text(encoding="utf-8")
+            return self.events("serving")
+
+        return wait_until(listening, DEADLINE_S, "the service")[0]["port"]
+
+    def request(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], Any]:
+        """Send a request; return status, headers and JSON body, or the text of another one."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port(), timeout=60)
+        try:
+            content = None if body is None else json.dumps(body)
+            connection.request(method, path, content, {"content-type": "application/json", **headers})
+            response = connection.getresponse()
+            text = response.read().decode()
+            is_json = "json" in response.headers["content-type"]
+            return response.status, dict(response.headers), json.loads(text) if is_json else text
+        finally:
+            connection.close()
+
+    def look_up(self, text: str, **fields: Any) -> dict[str, Any]:
+        """Look up a text in the profile articles."""
+        status, _, answer = self.request("POST", "/v1/profiles/articles/lookup", {"text": text, **fields})
+        assert status == 200, answer
+        return answer
+
+    def stop(self) -> int:
+        """Ask it to stop; return its exit code."""
+        os.kill(self._process.pid, signal.SIGTERM)
+        return self._process.wait(DEADLINE_S)
