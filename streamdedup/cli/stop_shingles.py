@@ -23,7 +23,7 @@ def stop_shingles(
         str | None, typer.Option("--output", "-o", help="Where to write the shingles; standard output.")
     ] = None,
     share: Annotated[
-        float, typer.Option(help="Least share of the documents that a stop shingle stands in, above 0 up to 1.")
+        float, typer.Option(help="Least share of the documents that contain a stop shingle, above 0 up to 1.")
     ] = DEFAULT_SHARE,
 ) -> None:
     """Learn from a sample which shingles are boilerplate that many texts share.

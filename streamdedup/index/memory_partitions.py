@@ -40,12 +40,12 @@ class MemoryPartitions:
             raise IndexLost("the index is gone")
         stored = self._fences.get(partition)
         if stored is not None and stored > generation:
-            raise BatchRefused(f"{partition} is fenced by generation {stored}, ours is {generation}")
+            raise BatchRefused(f"{partition} is fenced by generation {stored}, the batch has {generation}")
         self._fences[partition] = generation
         if not attempt_id and stored is None:
             self._announced.pop(partition, None)
         if self._announced.get(partition, "") < attempt_id:
-            raise IndexLost(f"the index has gone back to an earlier time: it lacks what is committed of {partition}")
+            raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
         if state.topic_id in self._earlier_topic_ids.get(partition, ()):
             raise BatchRefused(f"{partition} was polled before its topic was deleted and created again")
         recreated = self._count_incarnation(partition, state)
@@ -118,4 +118,6 @@ class MemoryPartitions:
             if stored is None:
                 raise BatchRefused(f"{fence.partition} is not fenced")
             if stored > fence.generation:
-                raise BatchRefused(f"{fence.partition} is fenced by generation {stored}, ours is {fence.generation}")
+                raise BatchRefused(
+                    f"{fence.partition} is fenced by generation {stored}, the batch has {fence.generation}"
+                )

@@ -22,7 +22,7 @@ class MemoryStagingIndex:
     def begin(self, is_lost: Callable[[], bool], tick: Callable[[], None] = lambda: None) -> bool:
         """See ``StagingIndex.begin``."""
         if self._index.builder not in (None, self):
-            raise StoreUnavailable("the index is being rebuilt by somebody else")
+            raise StoreUnavailable("the index is being rebuilt by another process")
         self._index.builder = self
         try:
             needed = is_lost()
@@ -52,7 +52,7 @@ class MemoryStagingIndex:
     def extend_lease(self) -> None:
         """See ``StagingIndex.extend_lease``."""
         if self._index.builder is not self:
-            raise BatchRefused("the rebuilding of the index was taken over by somebody else")
+            raise BatchRefused("the rebuilding of the index was taken over by another process")
 
     def complete(self, fingerprint: Fingerprint) -> None:
         """See ``StagingIndex.complete``."""

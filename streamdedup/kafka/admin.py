@@ -262,8 +262,8 @@ def _check_transactions(admin: Any, options: KafkaOptions) -> Finding:
     longest_ms = _broker_limits(admin, options, (_LONGEST_TRANSACTION,)).get(_LONGEST_TRANSACTION)
     if longest_ms is not None and longest_ms < ours_ms:
         error = BrokerMisconfigured(
-            f"kafka.transaction_timeout is {ours_ms} ms, the broker's {_LONGEST_TRANSACTION} {longest_ms}: lower ours "
-            "or raise the broker's"
+            f"kafka.transaction_timeout is {ours_ms} ms, the broker's {_LONGEST_TRANSACTION} {longest_ms}: lower the "
+            "one or raise the other"
         )
         return Finding.failure("transactions", subject, error)
     unknown = "" if longest_ms is not None else f" ({_LONGEST_TRANSACTION} is not readable with these rights)"
@@ -359,7 +359,7 @@ def _size(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -
     if need.message_bytes is None or limit_bytes >= need.message_bytes:
         return
     error = BrokerMisconfigured(
-        f"topic {need.name} takes messages of {limit_bytes} bytes, ours may have {need.message_bytes}: raise its "
+        f"topic {need.name} takes messages of {limit_bytes} bytes, the daemon may send {need.message_bytes}: raise its "
         f"{SIZE_LIMIT}, or lower kafka.max_message_bytes"
     )
     command = alter_topic(options, need.name, {SIZE_LIMIT: str(need.message_bytes)})

@@ -78,7 +78,7 @@ _TLS_ALERT = 0x1503
 #: Failed connections: part of the client's text, and the likely cause.
 CAUSES: tuple[tuple[str, str], ...] = (
     ("DNS Resolution failure", "a host name does not resolve; check kafka.bootstrap_servers and advertised.listeners"),
-    ("ECONNREFUSED", "nobody listens there"),
+    ("ECONNREFUSED", "no server listens there"),
     ("Invalid frame length", "what listens there does not speak Kafka's protocol"),
     ("Handshake failed", "TLS did not come about; a listener without TLS ends it so: check kafka.security_protocol"),
     ("socket disconnected", "hung up; a listener that wants TLS or a login does so: check kafka.security_protocol"),
@@ -104,7 +104,7 @@ _LIBRARIES = {"snappy": "python-snappy", "lz4": "lz4", "zstd": "zstandard"}
 ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (
         kafka_errors.InvalidTransactionTimeoutError,
-        "kafka.transaction_timeout exceeds the broker's transaction.max.timeout.ms; lower ours or raise the broker's",
+        "kafka.transaction_timeout exceeds the broker's transaction.max.timeout.ms; lower the one or raise the other",
     ),
     (
         kafka_errors.InvalidTimestampError,
@@ -133,7 +133,7 @@ ADVICE: tuple[tuple[type[Exception], str], ...] = (
     ),
     (
         kafka_errors.UnsupportedVersionError,
-        "the broker is too old for what is asked; without transactions, set delivery to at-least-once",
+        "the broker is too old for a request of the client; without transactions, set delivery to at-least-once",
     ),
     (kafka_errors.KafkaConfigurationError, "the settings of the Kafka client contradict each other"),
 )

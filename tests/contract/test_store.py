@@ -162,7 +162,7 @@ class TestFence:
 
     def test_a_lower_generation_cannot_take_a_partition_back(self, store):
         store.fence(PARTITION, 5, 0)
-        with pytest.raises(BatchRefused, match="generation 5, ours is 4"):
+        with pytest.raises(BatchRefused, match="generation 5, the batch has 4"):
             store.fence(PARTITION, 4, 0)
 
     @pytest.mark.parametrize(
@@ -1148,7 +1148,7 @@ class TestDrafts:
         store.insert_entries([an_entry()], [store.fence(PARTITION, 1, 0)])
         assert not staging.begin(lambda: False)
         assert staging.begin(lambda: True)
-        with pytest.raises(StoreUnavailable, match="rebuilt by somebody else"):
+        with pytest.raises(StoreUnavailable, match="rebuilt by another process"):
             other.begin(lambda: True)
         staging.abandon()
         assert other.begin(lambda: True)

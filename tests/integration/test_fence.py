@@ -41,5 +41,5 @@ def test_a_later_generation_is_told_by_its_number(processes):
     fence = old.fence(PARTITION, 7, 0)
     new.fence(PARTITION, 10, 0)
     for write in (lambda: old.claim_pairs(CLAIM, [fence]), lambda: old.fence(PARTITION, 9, 0)):
-        with pytest.raises(BatchRefused, match="fenced by generation 10, ours is"):
+        with pytest.raises(BatchRefused, match="fenced by generation 10, the batch has "):
             write()

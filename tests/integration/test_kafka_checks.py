@@ -48,7 +48,9 @@ def test_a_missing_topic_hides_nothing_of_the_others(kafka, new_topic):
     ]
     found = list(check_kafka(options(kafka), needs))
     assert [finding.check for finding in found] == ["kafka", "group", "transactions", "topic_exists", "topic_size"]
-    with pytest.raises(BrokerMisconfigured, match=rf"{missing}[^\n]*\n.*1000 bytes, ours may have 1048576") as caught:
+    with pytest.raises(
+        BrokerMisconfigured, match=rf"{missing}[^\n]*\n.*1000 bytes, the daemon may send 1048576"
+    ) as caught:
         warnings_of(found)
     assert f"--entity-name {small} --add-config max.message.bytes=1048576" in str(caught.value)
 

@@ -300,7 +300,7 @@ def test_a_server_that_is_no_kafka_or_needs_tls_is_explained(reply, kind, words)
             "takes no login; set kafka.security_prot",
         ),
         ({"bootstrap_servers": "nowhere.invalid:9092"}, BrokerUnavailable, "a host name does not resolve"),
-        ({"bootstrap_servers": "127.0.0.1:1"}, BrokerUnavailable, "nobody listens there"),
+        ({"bootstrap_servers": "127.0.0.1:1"}, BrokerUnavailable, "no server listens there"),
     ],
 )
 def test_the_reason_of_a_failed_connection_is_explained(kafka, changes, kind, words):

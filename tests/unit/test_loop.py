@@ -437,7 +437,7 @@ def test_two_refusals_of_an_idle_daemon_hours_apart_are_no_stale_fence(monkeypat
     recovered = daemon.loop._recovery.recovered
 
     def refuse(*_):
-        raise BatchRefused("somebody else rebuilds the index")
+        raise BatchRefused("another process rebuilds the index")
 
     for _ in range(2):
         monkeypatch.setattr(daemon.loop._recovery, "recovered", refuse)

@@ -86,7 +86,7 @@ class RedisPartitions:
         # Once more: the index may have been deleted just before, and a staging index is not for this caller.
         self._refuse_if_gone()
         if announced < attempt_id:
-            raise IndexLost(f"the index has gone back to an earlier time: it lacks what is committed of {partition}")
+            raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
         fence = Fence(partition, generation, committed)
         ((before, offset, incarnation, recreated),) = self._runner.run([self._raise_call(fence, committed, state)])
         if before >= 0:

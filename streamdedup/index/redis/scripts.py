@@ -182,7 +182,7 @@ class ScriptRunner:
             stored, own = (fence.partition(":")[0] for fence in text.split()[1:3])
             if stored == own:
                 raise BatchRefused("a partition of the batch is fenced by another process with our place in the group")
-            raise BatchRefused(f"a partition of the batch is fenced by generation {stored}, ours is {own}")
+            raise BatchRefused(f"a partition of the batch is fenced by generation {stored}, the batch has {own}")
         if text.startswith("RECREATED"):
             raise BatchRefused("a partition of the batch was polled before its topic was deleted and created again")
         if text.startswith("LATE"):

@@ -54,7 +54,7 @@ class RedisStagingIndex:
         key = self._keys.staging
         has_lease = self._servers.ask(key, "SET", key, self._name, "NX", "PX", LEASE_MS) or self._has_lease()
         if not has_lease:
-            raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt by somebody else")
+            raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt by another process")
 
         def deleted(count: int) -> None:
             self.extend_lease()
@@ -91,13 +91,13 @@ class RedisStagingIndex:
     def extend_lease(self) -> None:
         """See ``StagingIndex.extend_lease``."""
         if not self._has_lease():
-            raise BatchRefused("the rebuilding of the index was taken over by somebody else")
+            raise BatchRefused("the rebuilding of the index was taken over by another process")
 
     def complete(self, fingerprint: Fingerprint) -> None:
         """See ``StagingIndex.complete``."""
         # As RedisIndex.open writes it.
         if not self._has_lease(msgspec.json.encode(self.store.stored_fingerprint(fingerprint))):
-            raise BatchRefused("the rebuilding of the index was taken over by somebody else")
+            raise BatchRefused("the rebuilding of the index was taken over by another process")
 
     def abandon(self) -> None:
         """See ``StagingIndex.abandon``."""
