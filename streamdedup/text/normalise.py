@@ -1,21 +1,17 @@
-"""Normalisation: texts to NFKC with case folding, as classified code points, many documents at once.
+"""From texts to folded and classified code points, for texts beyond ASCII.
 
-A table that maps code point by code point is many times faster than `unicodedata.normalize`, but right only where
-neighbours do not matter. Unicode Standard Annex 15 (section 9, "Detecting Normalization Forms") gives the condition: a
-text is in normal form when no code point is excluded from the form, combining classes never decrease, and nothing
-composes. `fold` therefore works in three steps, each for the documents that the step before leaves in doubt:
+Normalising by a table of code points is many times faster than ``unicodedata.normalize``, but right only where
+neighbours do not interact. Unicode Standard Annex 15 (section 9, "Detecting Normalization Forms") gives the conditions:
+a text is in normal form when no code point is excluded from the form, combining classes never decrease, and nothing
+composes. ``fold`` works in steps:
 
-1. Map by table, and test the conditions.
-2. Compose with `unicodedata` (NFC), map by table, and test again: texts with decomposed letters or marks out of order.
-3. Apply `unicodedata` to a fixed point: slow and always right.
+1. Map each code point by table, and test the conditions.
+2. Repair the simple cases in the arrays: compose a letter with the single mark after it; exchange two marks in the
+   wrong order. Texts in NFD and vowelled Arabic, typed with shadda first, need no more.
+3. Compose the other documents with ``unicodedata``, then map again.
+4. Fold documents that still fail with ``_canonical``, which is slow and always right.
 
-The result of a document does not depend on the step, nor on the other documents of the batch.
-
-    ns a character, words, one core                    step 1 to 3   without 2   3 alone
-    one text in 382 languages                          17            20          32
-    Arabic reviews                                     19            18          54
-    Latin, decomposed accents (synthetic)              45            110         90
-    Arabic, vowel signs, shadda first (synthetic)      75            100         79
+All steps give the same result. The result for a document does not depend on the other documents of the batch.
 """
 
 import itertools
@@ -36,23 +32,24 @@ from streamdedup.text.unicode_tables import (
     EXPANDS,
     IGNORED,
     LAST_CLASS_SHIFT,
+    MARK,
     OWN_CLASS,
     Tables,
     pair_keys,
     tables,
 )
 
-#: Characters for each removed or expanding one from which on slices are joined instead of masking all characters.
+#: Up to one changed character in so many, joining the unchanged runs is cheaper than a mask over all characters.
 _FEW = 100
 
 
 class Folded(NamedTuple):
-    """Normalised documents in one array, a separator before each and one at the end.
+    """Documents after normalisation, all in one array, a separator before each and one at the end.
 
     Attributes:
-        packed: uint32 (n_code_points,); code point and class bits; separators are SPACE without bits.
-        starts: int64 (n_docs + 1,); start of each document; the last entry is the length of `packed`.
-        bits: All bits that occur in `packed`.
+        packed: uint32 (n_code_points,); code point and bits; separators are SPACE without bits.
+        starts: int64 (n_docs + 1,); start of each document; the last entry is the length of ``packed``.
+        bits: All bits that occur in ``packed``.
     """
 
     packed: NDArray[np.uint32]
@@ -60,13 +57,12 @@ class Folded(NamedTuple):
     bits: int
 
 
-class _Mapped(NamedTuple):
-    """Visible code points of documents, and their entries in the table; attributes as in `Folded`."""
+class _Written(NamedTuple):
+    """Documents without ignorable code points, before composition: table entries, code points, starts."""
 
     packed: NDArray[np.uint32]
     points: NDArray[np.uint32]
     starts: NDArray[np.int64]
-    bits: int
 
 
 def fold(texts: Sequence[str], *, fold_marks: bool = False) -> Folded:
@@ -74,65 +70,161 @@ def fold(texts: Sequence[str], *, fold_marks: bool = False) -> Folded:
 
     Args:
         texts: At least one text; any code points, lone surrogates and NUL included.
-        fold_marks: Remove accents and vowel signs, too.
+        fold_marks: Remove accents and vowel signs.
     """
     table = tables(fold_marks=fold_marks)
-    mapped = _map(texts, table)
-    packed, starts, bits = mapped.packed, mapped.starts, mapped.bits
-    doubtful = _doubtful(mapped, table)
-    if doubtful.size:
-        packed, starts = _replace(mapped, doubtful, table, fold_marks=fold_marks)
+    written = _look_up(texts, table)
+    packed, _, starts = written
+    bits = int(np.bitwise_or.reduce(packed))
+    if bits & CHECK:
+        written, doubtful = _composed(written, table)
+        packed, starts = written.packed, written.starts
+        if doubtful.size:
+            packed, starts = _replace(written, doubtful, table, fold_marks=fold_marks)
         bits = int(np.bitwise_or.reduce(packed))
     return _expand(packed, starts, bits, table)
 
 
-def _map(texts: Sequence[str], table: Tables) -> _Mapped:
-    """Map the visible code points of all texts by table, a line feed before each text and after the last."""
+def _look_up(texts: Sequence[str], table: Tables) -> _Written:
+    """Look up the code points of all texts, a line feed before each and after the last."""
     joined = "\n".join(["", *texts, ""])
     starts = np.fromiter(itertools.accumulate((len(text) + 1 for text in texts), initial=1), np.int64, len(texts) + 1)
     points = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4")
     packed = table.packed.take(points)
-    bits = int(np.bitwise_or.reduce(packed))
-    if bits & IGNORED:
+    if int(np.bitwise_or.reduce(packed)) & IGNORED:
         ignored = np.flatnonzero((packed & IGNORED) != 0)
         starts = starts - np.searchsorted(ignored, starts)
         packed, points = _without(packed, ignored), _without(points, ignored)
-    return _Mapped(packed, points, starts, bits)
+    return _Written(packed, points, starts)
 
 
-def _doubtful(mapped: _Mapped, table: Tables) -> NDArray[np.int64]:
-    """Return the documents for which the table may be wrong, ascending.
+def _without(values: NDArray[np.uint32], at: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Return ``values`` without those at ``at``, ascending indexes."""
+    if at.size * _FEW < values.size:
+        return _with_pieces(values, at, [values[:0]] * at.size)
+    keep = np.ones(values.size, np.bool_)
+    keep[at] = False
+    return values.take(np.flatnonzero(keep))
 
-    A document is in doubt at a code point that always needs `unicodedata`; at a mark whose combining class is below
-    that of the code point before it; and at a code point that composes with the one before it, or follows a mark or
-    jamo, so that it could compose with an earlier one.
+
+def _with_pieces(
+    values: NDArray[np.uint32], at: NDArray[np.int64], pieces: Sequence[NDArray[np.uint32]]
+) -> NDArray[np.uint32]:
+    """Return ``values`` with each value at ``at``, few ascending indexes, replaced by a piece."""
+    parts, end = [], 0
+    for place, piece in zip(at.tolist(), pieces, strict=True):
+        parts += [values[end:place], piece]
+        end = place + 1
+    return np.concatenate([*parts, values[end:]])
+
+
+def _composed(written: _Written, table: Tables) -> tuple[_Written, NDArray[np.int64]]:
+    """Repair the simple cases; return also the documents, ascending, in which the table may still be wrong.
+
+    A mark changes places with the code point before it when its combining class is lower. It may compose when the two
+    are a pair, or when the code point before it is a mark, over which it could reach.
     """
-    packed, points, starts, bits = mapped
-    if not bits & CHECK:
-        return np.empty(0, np.int64)
+    packed, points, starts = written
     at = np.flatnonzero((packed & CHECK) != 0)
     after, here = points.take(at - 1), points.take(at)
     before, context = table.context.take(after), table.context.take(here)
     own_class = context & OWN_CLASS
+    swapped = (own_class != 0) & (before >> LAST_CLASS_SHIFT & OWN_CLASS > own_class)
+    if not int(np.bitwise_or.reduce(context)) & (COMPLEX | COMPOSES_BACKWARD) and not swapped.any():
+        return written, at[:0]
     doubtful = (context & COMPLEX) != 0
-    doubtful |= (own_class != 0) & (before >> LAST_CLASS_SHIFT & OWN_CLASS > own_class)
+    doubtful |= swapped
     backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
-    if backward.size:
-        keys = pair_keys(after.take(backward), here.take(backward))
-        composes = table.pairs.take(np.searchsorted(table.pairs, keys), mode="clip") == keys
-        doubtful[backward] |= composes | ((before.take(backward) & (OWN_CLASS | COMPOSES_FORWARD)) != 0)
-    return np.unique(np.searchsorted(starts, at[doubtful], side="right") - 1)
+    before, keys = before.take(backward), pair_keys(after.take(backward), here.take(backward))
+    pair = np.searchsorted(table.pairs, keys)
+    composes = table.pairs.take(pair, mode="clip") == keys
+    composite = np.zeros(at.size, np.uint32)
+    composite[backward] = table.composites.take(pair, mode="clip") * composes
+    composite[backward] *= _alone(packed, at.take(backward)) & ~doubtful.take(backward)
+    doubtful[backward] |= composes | ((before & (OWN_CLASS | COMPOSES_FORWARD)) != 0)
+    doubtful &= composite == 0
+    exchanged = np.flatnonzero(swapped)
+    exchanged = exchanged.take(np.flatnonzero(_only_reordered(written, at.take(exchanged), table)))
+    doubtful[exchanged] = False
+    documents = _documents_of(at[doubtful], starts)
+    composing = np.flatnonzero(composite)
+    written = _with_exchanged(written, at.take(exchanged))
+    return _with_composites(written, at.take(composing), composite.take(composing), table), documents
+
+
+def _alone(packed: NDArray[np.uint32], marks: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which marks have no second neighbour that could compose too."""
+    alone: NDArray[np.bool_] = (packed.take(marks - 1) | packed.take(marks + 1)) & CHECK == 0
+    return alone
+
+
+def _only_reordered(written: _Written, marks: NDArray[np.int64], table: Tables) -> NDArray[np.bool_]:
+    """Return which marks need only change places with the mark before, as a vowel sign typed after shadda does."""
+    packed, points, _ = written
+    both = table.context.take(points.take(marks)) | table.context.take(points.take(marks - 1))
+    # Excludes marks that decompose: their last combining class is not their own.
+    plain = (both & (COMPLEX | COMPOSES_BACKWARD | COMPOSES_FORWARD) == 0) & (packed.take(marks - 1) & MARK != 0)
+    only: NDArray[np.bool_] = plain & ((packed.take(marks - 2, mode="clip") | packed.take(marks + 1)) & CHECK == 0)
+    return only
+
+
+def _with_exchanged(written: _Written, marks: NDArray[np.int64]) -> _Written:
+    """Exchange each of ``marks`` with the mark before it."""
+    if not marks.size:
+        return written
+    packed, points, starts = written
+    packed, points = packed.copy(), points.copy()
+    for values in (packed, points):
+        values[marks], values[marks - 1] = values.take(marks - 1), values.take(marks)
+    return _Written(packed, points, starts)
+
+
+def _documents_of(at: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the documents, ascending and distinct, that contain the indexes ``at``."""
+    return np.unique(np.searchsorted(starts, at, side="right") - 1)
+
+
+def _with_composites(
+    written: _Written, marks: NDArray[np.int64], composites: NDArray[np.uint32], table: Tables
+) -> _Written:
+    """Replace the letters before ``marks`` by ``composites``, and remove the marks."""
+    if not marks.size:
+        return written
+    packed, points, starts = written
+    packed, points = _without(packed, marks), _without(points, marks)
+    letters = marks - 1 - np.arange(marks.size)
+    points[letters] = composites
+    packed[letters] = table.packed.take(composites)
+    return _Written(packed, points, starts - np.searchsorted(marks, starts))
+
+
+def _canonical(text: str, table: Tables, *, fold_marks: bool) -> str:
+    """Return a text without ignorable characters in NFKC and case-folded, to a fixed point; separators stay."""
+    while True:
+        visible = _visible(unicodedata.normalize("NFD", text) if fold_marks else text, table)
+        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
+        if folded == text:
+            return folded
+        text = folded
+
+
+def _visible(text: str, table: Tables) -> str:
+    """Return a text without ignorable code points."""
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    ignored = np.flatnonzero((table.packed.take(points) & IGNORED) != 0)
+    return str(_without(points, ignored).data, "utf-32-le", "surrogatepass") if ignored.size else text
 
 
 def _replace(
-    mapped: _Mapped, documents: NDArray[np.int64], table: Tables, *, fold_marks: bool
+    written: _Written, documents: NDArray[np.int64], table: Tables, *, fold_marks: bool
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Replace documents in doubt by their normal form (steps 2 and 3); return the new `packed` and `starts`."""
-    packed, points, starts, _ = mapped
+    """Fold some documents with ``unicodedata``; return the new ``packed`` and ``starts`` of all."""
+    packed, points, starts = written
     bounds = [(int(starts[document]), int(starts[document + 1]) - 1) for document in documents.tolist()]
     texts = [str(points[first:last].data, "utf-32-le", "surrogatepass") for first, last in bounds]
-    composed = _map([unicodedata.normalize("NFC", text) for text in texts], table)
-    slow = set(_doubtful(composed, table).tolist())
+    composed = _look_up([unicodedata.normalize("NFC", text) for text in texts], table)
+    composed, doubtful = _composed(composed, table)
+    slow = set(doubtful.tolist())
     lengths = np.diff(starts)
     pieces, end = [], 0
     for nth, (first, last) in enumerate(bounds):
@@ -148,45 +240,8 @@ def _replace(
     return np.concatenate(pieces), starts[0] + offsets_of(lengths)
 
 
-def _canonical(text: str, table: Tables, *, fold_marks: bool) -> str:
-    """Return a text without invisible characters in NFKC and case-folded, to a fixed point; separators stay."""
-    while True:
-        visible = _visible(unicodedata.normalize("NFD", text) if fold_marks else text, table)
-        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
-        if folded == text:
-            return folded
-        text = folded
-
-
-def _visible(text: str, table: Tables) -> str:
-    """Return a text without invisible characters."""
-    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-    ignored = np.flatnonzero((table.packed.take(points) & IGNORED) != 0)
-    return str(_without(points, ignored).data, "utf-32-le", "surrogatepass") if ignored.size else text
-
-
-def _without(values: NDArray[np.uint32], at: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Return values without those at given places, ascending."""
-    if at.size * _FEW < values.size:
-        return _with_pieces(values, at, [values[:0]] * at.size)
-    keep = np.ones(values.size, np.bool_)
-    keep[at] = False
-    return values.take(np.flatnonzero(keep))
-
-
-def _with_pieces(
-    values: NDArray[np.uint32], at: NDArray[np.int64], pieces: Sequence[NDArray[np.uint32]]
-) -> NDArray[np.uint32]:
-    """Return values with those at given places, ascending and few, replaced by pieces."""
-    parts, end = [], 0
-    for place, piece in zip(at.tolist(), pieces, strict=True):
-        parts += [values[end:place], piece]
-        end = place + 1
-    return np.concatenate([*parts, values[end:]])
-
-
 def _expand(packed: NDArray[np.uint32], starts: NDArray[np.int64], bits: int, table: Tables) -> Folded:
-    """Replace the code points that become several."""
+    """Replace each code point that folds to several by all of them."""
     if not bits & EXPANDS:
         return Folded(packed, starts, bits)
     at = np.flatnonzero((packed & EXPANDS) != 0)

@@ -1,7 +1,8 @@
-"""Unicode tables for `normalise`: folded form, class and composition of each code point, as NumPy arrays.
+"""Unicode properties of each code point as NumPy tables, for ``normalise``.
 
-The tables follow the Unicode version of the running Python. They take 9 MB and about 0.2 s, once, for the first text
-beyond ASCII, and as much again for profiles that fold marks. The daemon builds them before it is ready (`cli.warm_up`).
+The tables follow the Unicode version of the running Python. They take 9 MB and some 0.2 s, once, when the first text
+beyond ASCII arrives, and as much again for profiles that fold marks. The daemon builds them before it is ready
+(``cli.warm_up``).
 """
 
 import functools
@@ -23,37 +24,37 @@ NUMBER = np.uint32(1 << 22)
 MARK = np.uint32(1 << 23)
 #: A character of a script without spaces: a token of its own.
 SOLO = np.uint32(1 << 24)
-#: Invisible: removed before anything else.
+#: Ignorable, because invisible: removed before anything else.
 IGNORED = np.uint32(1 << 25)
-#: Becomes several code points; the low bits are an index into `Tables.first` and `Tables.length`.
+#: Becomes several code points; the low bits are then an index into ``Tables.first`` and ``Tables.length``.
 EXPANDS = np.uint32(1 << 26)
-#: The table alone may be wrong here, depending on the code point before.
+#: The table alone may be wrong here: look at the neighbour before it.
 CHECK = np.uint32(1 << 27)
 
-#: Bits of `Tables.context`: the combining class of this code point.
+#: Bits of ``Tables.context``: the combining class of this code point.
 OWN_CLASS = np.uint32(0xFF)
 #: This code point composes with certain code points before it.
 COMPOSES_BACKWARD = np.uint32(1 << 8)
-#: Needs `unicodedata` in any context.
+#: The folded form of this code point depends on its neighbours: only ``normalise._canonical`` is right.
 COMPLEX = np.uint32(1 << 9)
-#: First bit of the combining class of the last code point of the decomposition: a following mark is compared with it.
+#: Position of the combining class of the last code point of the decomposition, which a following mark is compared with.
 LAST_CLASS_SHIFT = 16
-#: This code point composes with certain code points after it (Hangul only; others are in `Tables.pairs`).
+#: This code point composes with certain code points after it (Hangul only; for the others see ``Tables.pairs``).
 COMPOSES_FORWARD = np.uint32(1 << 24)
 
 #: Separator of tokens in folded text.
 SPACE = np.uint32(0x20)
 
-#: Invisible code points that are not of category Cf, first and last of each range. The default-ignorable ones
+#: Ignorable code points outside category Cf, first and last of each range. The default-ignorable ones
 #: (DerivedCoreProperties.txt): grapheme joiner, Hangul fillers, Khmer inherent vowels, Mongolian and other variation
-#: selectors, reserved ranges. And those that only stretch a word: Arabic tatweel, N'Ko lajanyalan.
+#: selectors, reserved ranges. And two that only stretch a word: Arabic tatweel, N'Ko lajanyalan.
 _IGNORED_RANGES = (
     *((0x034F, 0x034F), (0x0640, 0x0640), (0x07FA, 0x07FA), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F)),
     *((0x2065, 0x2065), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0xE0000, 0xE0FFF)),
 )
 
-#: Marks that `fold_marks` removes, first and last code point of each range: accents (Latin, Greek, Cyrillic), points
-#: and vowel signs (Hebrew, Arabic, Syriac), enclosing marks. In other scripts marks distinguish words.
+#: Marks that a profile may fold, first and last code point of each range: accents (Latin, Greek, Cyrillic), points and
+#: vowel signs (Hebrew, Arabic, Syriac), enclosing marks. In other scripts marks distinguish words.
 _FOLDED_RANGES = (
     *((0x0300, 0x036F), (0x0483, 0x0489), (0x0591, 0x05C7), (0x0610, 0x061A), (0x064B, 0x065F), (0x0670, 0x0670)),
     *((0x06D6, 0x06ED), (0x0711, 0x0711), (0x0730, 0x074A), (0x0890, 0x08FF), (0x1AB0, 0x1AFF), (0x1DC0, 0x1DFF)),
@@ -61,8 +62,8 @@ _FOLDED_RANGES = (
     (0x10EC0, 0x10EFF),
 )
 
-#: Scripts written without spaces, first and last code point of each range. Code points there that are no letter, mark
-#: or number are separators.
+#: Scripts written without spaces, first and last code point of each range. Other
+#: characters than letters, marks and numbers stay separators there.
 _SOLO_RANGES = (
     *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF)),  # Thai, Lao; Myanmar; Khmer
     *((0x1950, 0x19DF), (0x1A20, 0x1AAF)),  # Tai Le, New Tai Lue; Tai Tham
@@ -84,25 +85,26 @@ _SOLO_RANGES = (
 _HANGUL_FORWARD = ((0x1100, 0x1112), (0xAC00, 0xD7A3))
 _HANGUL_BACKWARD = ((0x1161, 0x1175), (0x11A8, 0x11C2))
 
-#: All code points that can be something else than a separator: planes 0-3 and the first block of plane 14. Planes 4-13
-#: are unassigned, 15 and 16 are private use.
+#: All code points that may not be separators: planes 0-3 and the first block of plane 14. Planes 4-13
+#: have never been used, 15 and 16 are private use.
 _CANDIDATES = (*range(0x40000), *range(0xE0000, 0xE1000))
 
-#: Class bits of a code point, by the first letter of its category.
+#: Bits of a code point by the first letter of its category.
 _CATEGORY_BITS = {"L": int(LETTER), "M": int(LETTER | MARK), "N": int(NUMBER)}
 
 
 class Tables(NamedTuple):
-    """The tables, each over all 0x110000 code points unless said otherwise.
+    """The tables; each has an entry for all 0x110000 code points unless a length is given.
 
     Attributes:
         packed: uint32; the folded code point and its bits.
-        context: uint32; bits for the tests on neighbours.
-        expansions: uint32, packed; the folded forms of the expanding code points, one after the other.
-        first: int64, by expanding code point; start of its form in `expansions`.
-        length: int64, by expanding code point; length of its form.
-        pairs: uint64 (n,), ascending; keys of pairs of code points, the second of which composes with a form of the
-            first (without Hangul, which has too many).
+        context: uint32; combining classes and composition, for the tests on neighbours.
+        expansions: uint32, packed; the folded forms of the expanding code points, joined.
+        first: int64, by expanding code point; its start in ``expansions``.
+        length: int64, by expanding code point; number of its code points there.
+        pairs: uint64 (n,), ascending; keys of pairs of code points, the second of which composes with the folded form
+            of the first. Without Hangul, which has too many.
+        composites: uint32 (n,), by pair; the composed code point if it alone decides the folded form, else 0.
     """
 
     packed: NDArray[np.uint32]
@@ -111,6 +113,7 @@ class Tables(NamedTuple):
     first: NDArray[np.int64]
     length: NDArray[np.int64]
     pairs: NDArray[np.uint64]
+    composites: NDArray[np.uint32]
 
 
 def pair_keys(first: NDArray[np.uint32], second: NDArray[np.uint32]) -> NDArray[np.uint64]:
@@ -123,7 +126,7 @@ def tables(*, fold_marks: bool) -> Tables:
     """Return the tables; built at the first call.
 
     Args:
-        fold_marks: Accents and vowel signs are invisible, too.
+        fold_marks: Accents and vowel signs are ignorable too.
     """
     characters = list(map(chr, _CANDIDATES))
     categories = list(map(unicodedata.category, characters))
@@ -134,17 +137,19 @@ def tables(*, fold_marks: bool) -> Tables:
     forms = {c: steps for c, steps in forms.items() if steps[-1]}
     packed = _kinds(categories)
     pairs = _composing_pairs(forms)
-    context = _context(characters, categories, forms, pairs)
+    context = _context(characters, categories, forms, list(pairs))
     expansions = _fold_changing(packed, forms)
     packed[context & (OWN_CLASS | COMPOSES_BACKWARD | COMPLEX) != 0] |= CHECK
     packed[list(map(ord, ignored))] = SPACE | IGNORED
     length = np.array([part.size for part in expansions], np.int64)
+    keys, composites = _pairs_with_forms(pairs, forms)
+    composites[(packed.take(composites) & CHECK) != 0] = 0
     first = offsets_of(length)[:-1]
-    return Tables(packed, context, np.concatenate(expansions), first, length, _keys_with_forms(pairs, forms))
+    return Tables(packed, context, np.concatenate(expansions), first, length, keys, composites)
 
 
 def _kinds(categories: list[str]) -> NDArray[np.uint32]:
-    """Return the table of unchanged code points, with the bits of their category and script."""
+    """Return the table with each code point folded to itself, and the bits of its category and script."""
     packed = np.full(0x110000, SPACE, np.uint32)
     kinds = np.array([_CATEGORY_BITS.get(category[0], 0) for category in categories], np.uint32)
     points = np.array(_CANDIDATES, np.uint32)[kinds != 0]
@@ -156,7 +161,7 @@ def _kinds(categories: list[str]) -> NDArray[np.uint32]:
 
 
 def _ignored(characters: list[str], categories: list[str], *, fold_marks: bool) -> frozenset[str]:
-    """Return the invisible characters: all format characters, and those of `_IGNORED_RANGES`."""
+    """Return the ignorable characters: all format characters, and those of ``_IGNORED_RANGES``."""
     ignored = {c for c, category in zip(characters, categories, strict=True) if category == "Cf"}
     ignored.update(chr(c) for first, last in _IGNORED_RANGES for c in range(first, last + 1))
     if fold_marks:
@@ -166,7 +171,7 @@ def _ignored(characters: list[str], categories: list[str], *, fold_marks: bool) 
 
 
 def _forms(character: str, ignored: frozenset[str], *, fold_marks: bool) -> list[str]:
-    """Return the forms of a character after each NFKC on the way to its fixed point, which is the last."""
+    """Return the results of each NFKC of a character on the way to its fixed point; the last is the fixed point."""
     forms: list[str] = []
     text = character
     while True:
@@ -180,7 +185,7 @@ def _forms(character: str, ignored: frozenset[str], *, fold_marks: bool) -> list
 
 
 def _fold_changing(packed: NDArray[np.uint32], forms: dict[str, list[str]]) -> list[NDArray[np.uint32]]:
-    """Write the folded form of each character to `packed`; return the forms of several code points."""
+    """Write the folded form of each character into ``packed``; return the expansions of those that become several."""
     entries: dict[int, NDArray[np.uint32]] = {
         ord(character): _without_repeated_spaces(packed[[ord(c) for c in steps[-1]]])
         for character, steps in forms.items()
@@ -196,37 +201,49 @@ def _fold_changing(packed: NDArray[np.uint32], forms: dict[str, list[str]]) -> l
 
 
 def _without_repeated_spaces(packed: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return a form with one separator for each run, so that an ellipsis needs no expansion."""
+    """Shorten runs of separators to one, so that an ellipsis needs no expansion."""
     repeated = (packed[1:] == SPACE) & (packed[:-1] == SPACE)
     return packed[np.concatenate(([True], ~repeated))]
 
 
-def _composing_pairs(forms: dict[str, list[str]]) -> list[tuple[int, int]]:
-    """Return all pairs of code points that NFC composes, without Hangul."""
-    pairs = []
+def _composing_pairs(forms: dict[str, list[str]]) -> dict[tuple[int, int], int]:
+    """Return the pairs of code points that NFC composes, each with the composed one; without Hangul."""
+    pairs = {}
     for character in forms:
         decomposition = unicodedata.decomposition(character).split()
         if len(decomposition) == 2 and decomposition[0][0] != "<" and unicodedata.is_normalized("NFC", character):
-            pairs.append((int(decomposition[0], 16), int(decomposition[1], 16)))
+            pairs[int(decomposition[0], 16), int(decomposition[1], 16)] = ord(character)
     return pairs
 
 
-def _keys_with_forms(pairs: list[tuple[int, int]], forms: dict[str, list[str]]) -> NDArray[np.uint64]:
-    """Return the keys of all pairs, also of those whose first code point has a form that ends with that of a pair."""
+def _pairs_with_forms(
+    pairs: dict[tuple[int, int], int], forms: dict[str, list[str]]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    """Return the keys and the composed code points of all pairs.
+
+    A character that folds to the first of a pair makes a pair too, with 0: it composes only after folding.
+    """
     seconds: dict[int, list[int]] = {}
     for first, second in pairs:
         seconds.setdefault(first, []).append(second)
-    found = set(pairs)
-    for character, steps in forms.items():
-        found.update((ord(character), second) for step in steps for second in seconds.get(ord(step[-1]), ()))
-    both = np.array(sorted(found), np.uint32)
-    return pair_keys(both[:, 0], both[:, 1])
+    found = dict.fromkeys(
+        (
+            (ord(character), second)
+            for character, steps in forms.items()
+            for step in steps
+            for second in seconds.get(ord(step[-1]), ())
+        ),
+        0,
+    )
+    found.update(pairs)
+    both = np.array(sorted((*pair, composite) for pair, composite in found.items()), np.uint32)
+    return pair_keys(both[:, 0], both[:, 1]), both[:, 2].copy()
 
 
 def _context(
     characters: list[str], categories: list[str], forms: dict[str, list[str]], pairs: list[tuple[int, int]]
 ) -> NDArray[np.uint32]:
-    """Return `Tables.context`."""
+    """Return ``Tables.context``."""
     context = np.zeros(0x110000, np.uint32)
     for first, last in _HANGUL_FORWARD:
         context[first : last + 1] |= COMPOSES_FORWARD

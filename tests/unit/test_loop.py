@@ -817,7 +817,7 @@ class WithoutFence(MemoryIndex):
         self._fences[partition] = 0
         return super().fence(partition, *state)
 
-    def _check(self, fences):
+    def _check_fences(self, fences):
         pass
 
 
