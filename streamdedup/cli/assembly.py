@@ -57,12 +57,17 @@ def kafka_options(settings: Settings) -> KafkaOptions:
     )
 
 
-def connect_store(settings: Settings) -> Servers:
-    """Return the connections to the servers of the index; nothing is sent yet."""
+def connect_store(settings: Settings, *, from_replicas: bool = False) -> Servers:
+    """Return the connections to the servers of the index; nothing is sent yet.
+
+    Args:
+        settings: All settings.
+        from_replicas: Whether a cluster or Sentinels are asked for replicas; for commands that only read.
+    """
     redis = settings.redis
     times = {"timeout_s": redis.timeout_s, "connect_timeout_s": redis.connect_timeout_s}
     if redis.mode == "cluster":
-        return connect_cluster(redis.addresses, security=redis.security(), **times)
+        return connect_cluster(redis.addresses, security=redis.security(), from_replicas=from_replicas, **times)
     if redis.mode == "sentinel":
         return connect_sentinel(
             redis.addresses,
@@ -70,6 +75,7 @@ def connect_store(settings: Settings) -> Servers:
             database=redis.database,
             security=redis.security(),
             sentinel_security=redis.sentinel_security(),
+            from_replicas=from_replicas,
             **times,
         )
     url = redis.url.get_secret_value() if redis.url is not None else ""

@@ -49,7 +49,7 @@ def run_service(settings: Settings) -> None:
     tokens = Tokens.read(api.tokens_file) if api.tokens_file is not None else None
     with ExitStack() as stack:
         listener = stack.enter_context(_listen(api.host, api.port))
-        servers = stack.enter_context(assembly.connect_store(settings))
+        servers = stack.enter_context(assembly.connect_store(settings, from_replicas=api.read_from == "replica"))
         profiles = _served_profiles(settings, servers)
         engine = Engine(profiles, metrics, api.gather_s, lambda: time.time() * 1000)
         stack.callback(engine.close)

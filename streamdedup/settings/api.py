@@ -1,7 +1,7 @@
 """The section ``[api]``: the HTTP service ``streamdedup serve``."""
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -27,6 +27,9 @@ class Api(Section):
     """Certificate (PEM) of the service; without it HTTP is not encrypted."""
     ssl_key_file: File = None
     """Private key (PEM) of `ssl_cert_file`, without a password."""
+    read_from: Literal["master", "replica"] = "master"
+    """Servers of a cluster, or of Sentinels, that are read; a master without a replica is read itself. A single server
+    is read at `redis.url`, master or replica. Replicas answer from a moment ago."""
     max_body_bytes: Size = Field(default=8_388_608, ge=1_024, le=1_073_741_824)
     """Longest body of a request."""
     max_requests: Whole = Field(default=256, ge=1, le=65_536)

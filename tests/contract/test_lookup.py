@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-import fakeredis
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -64,7 +63,7 @@ def _on_redis(servers: Servers, **options) -> World:
 
 
 PLACES = ["memory", "server", "server-packed-sharded", "cluster-sharded"]
-MORE_PLACES = ["fakeredis", "fakeredis-packed", "cluster-packed"]
+MORE_PLACES = ["server-packed", "cluster", "cluster-packed"]
 
 
 @pytest.fixture(params=[*PLACES, *(pytest.param(place, marks=pytest.mark.long) for place in MORE_PLACES)])
@@ -80,8 +79,6 @@ def make_world(request: pytest.FixtureRequest) -> Iterator[MakeWorld]:
         return
     if place == "cluster":
         servers = connect_cluster(request.getfixturevalue("cluster_of_redis").addresses[:1])
-    elif place == "fakeredis":
-        servers = OneServer(fakeredis.FakeRedis(version=(7, 0)))
     else:
         servers = OneServer(request.getfixturevalue("redis_client"))
     given_options = {"shards": 4} if "sharded" in forms else {}

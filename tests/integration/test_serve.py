@@ -27,7 +27,7 @@ RIGHTS = redis_sets.acl_line("serve")
 WRITING = {"set", "sadd", "srem", "hset", "hdel", "hsetnx", "unlink", "del", "pexpire", "pexpireat", "append", "pfadd"}
 
 
-def settings_for(url: str, layout: str = "sets", **more) -> Settings:
+def settings_for(url: str | None, layout: str = "sets", **more) -> Settings:
     values = {
         "kafka.bootstrap_servers": "localhost:9",
         "redis.url": url,
@@ -148,6 +148,33 @@ def test_a_replica_is_read_and_nothing_is_written_there(redis_program, layout):
         calls = {name.removeprefix("cmdstat_") for name in client.info("commandstats")}
         assert "evalsha_ro" in calls
         assert not calls & WRITING
+
+
+@pytest.mark.parametrize("mode", ["cluster", "sentinel"])
+def test_replicas_of_a_cluster_and_of_sentinels_are_read(redis_program, mode):
+    with contextlib.ExitStack() as stack:
+        if mode == "cluster":
+            servers = stack.enter_context(redis_sets.redis_cluster(redis_program, masters=2, replicated=True))
+            replicas, nodes = servers.nodes[2:], servers.addresses[:1]
+        else:
+            servers = stack.enter_context(redis_sets.redis_sentinel(redis_program))
+            replicas, nodes = [servers.replica], [(LOOPBACK, servers.sentinel.port)]
+        given = {"redis.mode": mode, "redis.nodes": ",".join(f"{host}:{port}" for host, port in nodes)}
+        given |= {"redis.sentinel_service": redis_sets.SERVICE} if mode == "sentinel" else {}
+        settings = settings_for(None, **given)
+        fill(settings, TEXT, TEXT + " iris", "kelp lime moss nettle oak pine")
+        clients = [stack.enter_context(redis.Redis(port=replica.port)) for replica in replicas]
+        reader_servers = stack.enter_context(assembly.connect_store(settings, from_replicas=True))
+        reader = assembly.redis_reader(settings, "articles", reader_servers)
+        lookup = IndexLookup(assembly.detector_options("articles", settings.profiles["articles"]), reader)
+        wait_until(lambda: all(client.info("replication")["master_sync_in_progress"] == 0 for client in clients))
+        wait_until(lambda: lookup.document("d2") is not None and reader.count_documents() == 3, what="the copy")
+        for client in clients:
+            client.config_resetstat()
+        everything(lookup, reader, settings)
+        for client in clients:
+            assert client.info("replication")["role"] == "slave"
+            assert "cmdstat_evalsha_ro" in client.info("commandstats")
 
 
 class TestCommand:

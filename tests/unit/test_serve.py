@@ -11,6 +11,8 @@ from pathlib import Path
 import jsonschema
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from litestar.testing import TestClient
 from structlog.testing import capture_logs
 
@@ -30,6 +32,7 @@ from streamdedup.serve.schemas import MAX_BATCH_TEXTS, MatchBody
 from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.wire import Document, schema
+from tests.thoroughness import examples
 
 OPTIONS = DetectorOptions(
     profile="articles",
@@ -365,15 +368,21 @@ class TestProblems:
         )
 
 
-async def call(app, *, method="POST", path=LOOKUP, headers=(), receive=None) -> list[dict]:
+def a_receive(body: bytes):
+    """Return the channel on which an application receives a body."""
+
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive
+
+
+async def call(app, *, method="POST", path=LOOKUP, query=b"", headers=(), receive=None) -> list[dict]:
     """Send one request to an ASGI application; return its messages."""
     messages = []
 
     async def send(message):
         messages.append(message)
-
-    async def a_body():
-        return {"type": "http.request", "body": b'{"text": "amber birch cedar"}', "more_body": False}
 
     given = {b"host": b"127.0.0.1", b"content-type": b"application/json", **dict(headers)}
     scope = {
@@ -383,15 +392,15 @@ async def call(app, *, method="POST", path=LOOKUP, headers=(), receive=None) -> 
         "method": method,
         "scheme": "http",
         "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
+        "raw_path": path.encode("latin-1"),
+        "query_string": query,
         "root_path": "",
         "headers": list(given.items()),
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 8080),
         "state": {},
     }
-    await app(scope, receive or a_body, send)
+    await app(scope, receive or a_receive(b'{"text": "amber birch cedar"}'), send)
     return messages
 
 
@@ -522,6 +531,77 @@ class TestAccess:
 
         assert asyncio.run(call(made.app, receive=never))[0]["status"] == 503
         made.engine.close()
+
+
+BODIES = (
+    st.binary(max_size=200)
+    | st.sampled_from([b'{"text": "amber birch cedar"}', b'{"texts": [{"text": "a b c d"}]}']).flatmap(
+        lambda body: st.tuples(st.integers(0, len(body)), st.integers(0, 8), st.binary(max_size=8)).map(
+            lambda cut: body[: cut[0]] + cut[2] + body[cut[0] + cut[1] :]
+        )
+    )
+    | st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(st.characters(), max_size=20),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(
+                st.sampled_from(["text", "texts", "id", "limit", "threshold"]) | st.text(max_size=4), inner, max_size=4
+            )
+        ),
+        max_leaves=12,
+    ).map(lambda value: json.dumps(value).encode())
+)
+PATHS = (
+    st.sampled_from([LOOKUP, LOOKUP + ":batch"])
+    | st.text(st.sampled_from("/%:?.abcv12\x7f") | st.characters(max_codepoint=255), max_size=40).map(
+        lambda path: f"/v1/profiles/articles/documents/{path}"
+    )
+    | st.text(st.characters(max_codepoint=255), max_size=40).map(lambda path: f"/{path}")
+)
+
+
+@pytest.fixture(scope="module")
+def fuzzed_service():
+    made = Service()
+    made.add(("d0", TEXT))
+    yield made
+    made.engine.close()
+
+
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    requests=st.lists(
+        st.tuples(
+            st.sampled_from(["GET", "POST", "PUT", "HEAD", "OPTIONS"]),
+            PATHS,
+            st.binary(max_size=40),
+            BODIES,
+            st.dictionaries(
+                st.sampled_from([b"content-type", b"content-length", b"accept"]), st.binary(max_size=30), max_size=2
+            ),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_no_request_is_a_defect(fuzzed_service, requests):
+    """Any method, path, query, headers and body: an answer or a problem, never a defect."""
+    made = fuzzed_service
+
+    async def several():
+        return await asyncio.gather(
+            *(
+                call(made.app, method=method, path=path, query=query, headers=headers, receive=a_receive(body))
+                for method, path, query, body, headers in requests
+            )
+        )
+
+    for start, *bodies in asyncio.run(several()):
+        assert start["status"] != 500
+        content_type = dict(start["headers"]).get(b"content-type")
+        body = b"".join(message["body"] for message in bodies)
+        if start["status"] >= 400 and body and content_type == b"application/problem+json":
+            assert json.loads(body)["status"] == start["status"]
 
 
 class TestGathering:

@@ -6,7 +6,7 @@ from typing import Any
 import redis
 from redis import exceptions
 from redis.backoff import NoBackoff
-from redis.cluster import ClusterNode, RedisCluster
+from redis.cluster import ClusterNode, LoadBalancingStrategy, RedisCluster
 from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
@@ -66,10 +66,11 @@ def connect_sentinel(
     database: int = 0,
     security: Mapping[str, Any] | None = None,
     sentinel_security: Mapping[str, Any] | None = None,
+    from_replicas: bool = False,
     timeout_s: float = 2.0,
     connect_timeout_s: float = 1.0,
 ) -> Servers:
-    """Return the connection to the master that Sentinels name; nothing is sent yet.
+    """Return the connection to the master that Sentinels name, or to one of its replicas; nothing is sent yet.
 
     Args:
         sentinels: Host and port of each Sentinel.
@@ -77,6 +78,7 @@ def connect_sentinel(
         database: Database number.
         security: The client's own arguments for login to the master, and for TLS.
         sentinel_security: The client's own arguments for login to the Sentinels, and for TLS.
+        from_replicas: Whether to connect to a replica where there is one; for commands that only read.
         timeout_s: Time limit of a reply, in seconds.
         connect_timeout_s: Time limit of connecting, in seconds.
     """
@@ -84,7 +86,8 @@ def connect_sentinel(
     # Each Sentinel is asked once: when one does not answer, the client asks the next.
     of_sentinels = {**times, "retry": Retry(NoBackoff(), 0), **(sentinel_security or {})}
     connections = Connections()
-    client: redis.Redis = Sentinel(list(sentinels), sentinel_kwargs=of_sentinels).master_for(
+    asked: Any = Sentinel(list(sentinels), sentinel_kwargs=of_sentinels)
+    client: redis.Redis = (asked.slave_for if from_replicas else asked.master_for)(
         service,
         redis_class=_MasterClient,
         db=database,
@@ -112,6 +115,7 @@ def connect_cluster(
     nodes: Sequence[tuple[str, int]],
     *,
     security: Mapping[str, Any] | None = None,
+    from_replicas: bool = False,
     timeout_s: float = 2.0,
     connect_timeout_s: float = 1.0,
 ) -> Servers:
@@ -120,6 +124,7 @@ def connect_cluster(
     Args:
         nodes: Host and port of some nodes, which tell the others.
         security: The client's own arguments for login and TLS.
+        from_replicas: Whether to read from replicas where there are any; for commands that only read.
         timeout_s: Time limit of a reply, in seconds.
         connect_timeout_s: Time limit of connecting, in seconds.
     """
@@ -132,13 +137,15 @@ def connect_cluster(
             retry=Retry(NoBackoff(), 0),
             # Slots without a master may be outside the index.
             require_full_coverage=False,
+            # Makes each connection begin with READONLY; ``ClusterServers`` chooses the nodes itself.
+            load_balancing_strategy=LoadBalancingStrategy.RANDOM_REPLICA if from_replicas else None,
             redis_connect_func=connections.added,
             socket_timeout=timeout_s,
             socket_connect_timeout=connect_timeout_s,
             **(security or {}),
         )
 
-    return ClusterServers(open_client, connections)
+    return ClusterServers(open_client, connections, from_replicas=from_replicas)
 
 
 def read_facts(servers: Servers) -> dict[str, dict[str, Any]]:

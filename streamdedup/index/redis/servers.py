@@ -182,12 +182,20 @@ class ClusterServers(Servers):
     Args:
         open_client: Makes a client, which connects at once.
         connections: Counts those that its clients open.
+        from_replicas: Whether commands go to a replica of the master where there is one; for commands that only read.
     """
 
     mode = "cluster"
 
-    def __init__(self, open_client: Callable[[], RedisCluster], connections: Connections | None = None) -> None:
+    def __init__(
+        self,
+        open_client: Callable[[], RedisCluster],
+        connections: Connections | None = None,
+        *,
+        from_replicas: bool = False,
+    ) -> None:
         self._open_client = open_client
+        self._from_replicas = from_replicas
         self.connections = connections or Connections()
         self._client: RedisCluster | None = None
 
@@ -196,8 +204,15 @@ class ClusterServers(Servers):
         if not commands:
             return []
         return self._deliver(
-            lambda client: [(client.get_node_from_key(command.key), command.parts) for command in commands]
+            lambda client: [(self._node_of(client, command.key), command.parts) for command in commands]
         )
+
+    def _node_of(self, client: RedisCluster, key: bytes) -> ClusterNode:
+        replica: ClusterNode | None = client.get_node_from_key(key, replica=True) if self._from_replicas else None
+        if replica is not None:
+            return replica
+        master: ClusterNode = client.get_node_from_key(key)
+        return master
 
     def on_masters(self, *parts: Any) -> dict[str, Any]:
         """See ``Servers.on_masters``."""
