@@ -31,6 +31,8 @@ except ModuleNotFoundError as error:
 
 #: Longest time of requests in progress after a request to stop, in seconds.
 _STOP_S = 5
+#: Connections that may wait to be accepted.
+_BACKLOG = 512
 #: Time without a request after which a connection is closed, in seconds.
 _KEEP_ALIVE_S = 30
 
@@ -96,11 +98,22 @@ def _listen(host: str, port: int) -> socket.socket:
         SettingsError: The address cannot be bound.
     """
     try:
-        (family, _, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return socket.create_server(address[:2], family=family)
+        (family, kind, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        # asyncio of Python 3.11 turns Nagle's algorithm off only for sockets whose protocol is named. With it, the
+        # second packet of an answer waits 40 ms for the acknowledgement of the first.
+        listener = socket.socket(family, kind, socket.IPPROTO_TCP)
     except OSError as error:
         text = error.strerror or str(error)
+        raise SettingsError(f"api.host: {host}: {text}") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        text = error.strerror or str(error)
         raise SettingsError(f"api.port: cannot listen on {host}:{port}: {text}; choose another") from error
+    return listener
 
 
 def _server_options(settings: Settings, gate: Gate) -> uvicorn.Config:

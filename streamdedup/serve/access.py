@@ -158,6 +158,8 @@ class Gate:
         scope["path"] = bytes(scope.get("raw_path") or b"/").partition(b"?")[0].decode("latin-1")
 
     def _refusal(self, scope: Scope) -> RequestProblem | None:
+        if not scope["query_string"].isascii():
+            return RequestProblem("invalid-request", "the query is not percent-encoded")
         headers = {bytes(name).lower(): bytes(value) for name, value in scope["headers"]}
         if not self._any_host and not _names_this_machine(headers.get(b"host", b"")):
             return RequestProblem("host-not-allowed", "without tokens, only requests to localhost are answered")

@@ -14,8 +14,8 @@ from streamdedup.serve.schemas import MAX_BATCH_TEXTS, LookupRequest
 from streamdedup.settings.api import Api
 from streamdedup.settings.base import keys_of
 from streamdedup.wire import MAX_DEPTH
+from tests.served import Service
 from tests.unit.test_docs import blocks, named, rows, section
-from tests.unit.test_serve import Service
 
 PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text(encoding="utf-8")
 

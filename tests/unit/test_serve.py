@@ -4,8 +4,8 @@ import asyncio
 import json
 import logging
 import re
+import socket
 import threading
-from itertools import count
 from pathlib import Path
 
 import jsonschema
@@ -13,88 +13,24 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from litestar.testing import TestClient
 from structlog.testing import capture_logs
 
-from streamdedup.detection.detector import Detector
-from streamdedup.detection.lookup import IndexLookup, LookupQuery
-from streamdedup.detection.model import DetectorOptions
+from streamdedup.cli.serve import _listen
+from streamdedup.detection.lookup import LookupQuery
 from streamdedup.errors import IndexMismatch, SettingsError, StoreMisconfigured, StoreUnavailable
-from streamdedup.index.memory import MemoryIndex
-from streamdedup.position import Partition, Position
 from streamdedup.serve.access import Gate, Limits, Tokens
-from streamdedup.serve.app import create_app
-from streamdedup.serve.engine import MAX_PASS_TEXTS, Engine, ServedProfile
+from streamdedup.serve.engine import MAX_PASS_TEXTS
 from streamdedup.serve.gathering import Gatherer
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import PROBLEMS, TYPE_PREFIX
 from streamdedup.serve.schemas import MAX_BATCH_TEXTS, MatchBody
-from streamdedup.similarity.lsh import Banding
-from streamdedup.text.shingles import ShingleOptions
-from streamdedup.wire import Document, schema
+from streamdedup.wire import schema
+from tests.served import LOOKUP, NEAR, TEXT, Service, a_receive, call
 from tests.thoroughness import examples
 
-OPTIONS = DetectorOptions(
-    profile="articles",
-    shingles=ShingleOptions(unit="word", size=2),
-    banding=Banding(4, 2),
-    permutations=8,
-    seed=5,
-    threshold=0.5,
-    min_words=3,
-)
-FINGERPRINT = {"bands": 4}
-TEXT = "amber birch cedar delta ember fjord grove heath"
-NEAR = TEXT + " iris"
 #: A word that no log may contain.
 SECRET = "xylophone"
-HOST = "http://127.0.0.1"
-LOOKUP = "/v1/profiles/articles/lookup"
-PARTITION = Partition("articles", 0)
 TOKEN = "t" * 22
-
-
-class Service:
-    """The application over an index in memory.
-
-    Attributes:
-        index: The index, which tests fill and break.
-        client: Sends requests.
-    """
-
-    def __init__(self, *, tokens=None, max_requests=8, timeout_s=30.0, max_body_bytes=100_000, **gate) -> None:
-        self.index = MemoryIndex()
-        self.index.open(FINGERPRINT)
-        self.metrics = ServeMetrics()
-        self._offsets = count()
-        lookup = IndexLookup(OPTIONS, self.index)
-        profile = ServedProfile(
-            name="articles",
-            topics=("articles",),
-            shingle_unit="word",
-            shingle_size=2,
-            similarity="set",
-            retention_s=60.0,
-            max_text_bytes=2_000,
-            fingerprint=FINGERPRINT,
-            reader=self.index,
-            lookup=lookup,
-        )
-        self.engine = Engine({"articles": profile}, self.metrics, 0.001, lambda: 0)
-        app = create_app(self.engine, self.metrics, max_body_bytes)
-        self.app = Gate(app, tokens, Limits(max_requests, timeout_s), self.metrics, **gate)
-        self.client = TestClient(self.app, base_url=HOST, raise_server_exceptions=False)
-
-    def add(self, *documents: tuple[str, str]) -> None:
-        detector = Detector(OPTIONS, self.index)
-        fence = self.index.fence(PARTITION, 1, 0)
-        batch = [Document(each, text, Position(*PARTITION, next(self._offsets)), 0) for each, text in documents]
-        detector.index(detector.prepare(batch), {PARTITION: fence})
-
-    def look_up(self, *, status=200, **body):
-        response = self.client.post(LOOKUP, json=body)
-        assert response.status_code == status, response.text
-        return response.json()
 
 
 @pytest.fixture
@@ -219,6 +155,10 @@ class TestDocuments:
         service.add(("a", TEXT))
         response = service.client.get("/v1/profiles/articles/compare", params={"a": "a", "b": "b"})
         check_problem(response, "unknown-document", field="b")
+
+    def test_a_query_that_is_not_encoded_is_refused(self, service):
+        start, _ = asyncio.run(call(service.app, method="GET", path="/v1/profiles/articles/compare", query=b"a=\xc3"))
+        assert start["status"] == 400
 
     def test_both_ids_are_needed(self, service):
         check_problem(service.client.get("/v1/profiles/articles/compare?a=x"), "invalid-request")
@@ -366,42 +306,6 @@ class TestProblems:
             service.metrics.registry.get_sample_value("streamdedup_serve_store_errors_total", {"profile": "articles"})
             == 3
         )
-
-
-def a_receive(body: bytes):
-    """Return the channel on which an application receives a body."""
-
-    async def receive():
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return receive
-
-
-async def call(app, *, method="POST", path=LOOKUP, query=b"", headers=(), receive=None) -> list[dict]:
-    """Send one request to an ASGI application; return its messages."""
-    messages = []
-
-    async def send(message):
-        messages.append(message)
-
-    given = {b"host": b"127.0.0.1", b"content-type": b"application/json", **dict(headers)}
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": method,
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode("latin-1"),
-        "query_string": query,
-        "root_path": "",
-        "headers": list(given.items()),
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 8080),
-        "state": {},
-    }
-    await app(scope, receive or a_receive(b'{"text": "amber birch cedar"}'), send)
-    return messages
 
 
 class TestAccess:
@@ -665,6 +569,24 @@ class TestGathering:
         assert made.metrics.registry.get_sample_value("streamdedup_serve_pass_texts_count") == 1
         assert made.metrics.registry.get_sample_value("streamdedup_serve_pass_texts_sum") == 5
         made.engine.close()
+
+
+class TestAddress:
+    def test_answers_are_not_held_back_by_the_socket(self):
+        """asyncio sets TCP_NODELAY only where the protocol is named."""
+        with _listen("127.0.0.1", 0) as listener:
+            assert listener.proto == socket.IPPROTO_TCP
+            assert listener.getsockname()[1] > 0
+
+    def test_an_address_in_use_is_named(self):
+        with _listen("127.0.0.1", 0) as listener:
+            port = listener.getsockname()[1]
+            with pytest.raises(SettingsError, match=f"api.port: cannot listen on 127.0.0.1:{port}: "):
+                _listen("127.0.0.1", port)
+
+    def test_a_host_that_does_not_exist_is_named(self):
+        with pytest.raises(SettingsError, match=r"api\.host: no\.such\.host\.invalid: "):
+            _listen("no.such.host.invalid", 0)
 
 
 class TestService:

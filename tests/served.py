@@ -1,0 +1,115 @@
+"""The HTTP service over an index in memory, and requests to it without a socket."""
+
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Any
+
+from litestar.testing import TestClient
+
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.lookup import IndexLookup
+from streamdedup.detection.model import DetectorOptions
+from streamdedup.index.memory import MemoryIndex
+from streamdedup.position import Partition, Position
+from streamdedup.serve.access import Gate, Limits
+from streamdedup.serve.app import create_app
+from streamdedup.serve.engine import Engine, ServedProfile
+from streamdedup.serve.metrics import ServeMetrics
+from streamdedup.similarity.lsh import Banding
+from streamdedup.text.shingles import ShingleOptions
+from streamdedup.wire import Document
+
+OPTIONS = DetectorOptions(
+    profile="articles",
+    shingles=ShingleOptions(unit="word", size=2),
+    banding=Banding(4, 2),
+    permutations=8,
+    seed=5,
+    threshold=0.5,
+    min_words=3,
+)
+FINGERPRINT = {"bands": 4}
+TEXT = "amber birch cedar delta ember fjord grove heath"
+NEAR = TEXT + " iris"
+HOST = "http://127.0.0.1"
+LOOKUP = "/v1/profiles/articles/lookup"
+PARTITION = Partition("articles", 0)
+
+
+class Service:
+    """The application over an index in memory.
+
+    Attributes:
+        index: The index, which tests fill and break.
+        client: Sends requests.
+    """
+
+    def __init__(self, *, tokens=None, max_requests=8, timeout_s=30.0, max_body_bytes=100_000, **gate) -> None:
+        self.index = MemoryIndex()
+        self.index.open(FINGERPRINT)
+        self.metrics = ServeMetrics()
+        self._offsets = count()
+        lookup = IndexLookup(OPTIONS, self.index)
+        profile = ServedProfile(
+            name="articles",
+            topics=("articles",),
+            shingle_unit="word",
+            shingle_size=2,
+            similarity="set",
+            retention_s=60.0,
+            max_text_bytes=2_000,
+            fingerprint=FINGERPRINT,
+            reader=self.index,
+            lookup=lookup,
+        )
+        self.engine = Engine({"articles": profile}, self.metrics, 0.001, lambda: 0)
+        app = create_app(self.engine, self.metrics, max_body_bytes)
+        self.app = Gate(app, tokens, Limits(max_requests, timeout_s), self.metrics, **gate)
+        self.client = TestClient(self.app, base_url=HOST, raise_server_exceptions=False)
+
+    def add(self, *documents: tuple[str, str]) -> None:
+        detector = Detector(OPTIONS, self.index)
+        fence = self.index.fence(PARTITION, 1, 0)
+        batch = [Document(each, text, Position(*PARTITION, next(self._offsets)), 0) for each, text in documents]
+        detector.index(detector.prepare(batch), {PARTITION: fence})
+
+    def look_up(self, *, status=200, **body):
+        response = self.client.post(LOOKUP, json=body)
+        assert response.status_code == status, response.text
+        return response.json()
+
+
+def a_receive(body: bytes) -> Callable[[], Awaitable[dict[str, Any]]]:
+    """Return the channel on which an application receives a body."""
+
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive
+
+
+async def call(app, *, method="POST", path=LOOKUP, query=b"", headers=(), receive=None) -> list[dict]:
+    """Send one request to an ASGI application; return its messages."""
+    messages = []
+
+    async def send(message):
+        messages.append(message)
+
+    given = {b"host": b"127.0.0.1", b"content-type": b"application/json", **dict(headers)}
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode("latin-1"),
+        "query_string": query,
+        "root_path": "",
+        "headers": list(given.items()),
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8080),
+        "state": {},
+    }
+    await app(scope, receive or a_receive(b'{"text": "amber birch cedar"}'), send)
+    return messages
