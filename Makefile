@@ -80,9 +80,10 @@ chaos-selftest: $(VENV)/.dev ## Deliberately broken loops, each of which the har
 MESSAGES ?= 1000000
 
 .PHONY: fuzz
-fuzz: $(VENV)/.dev ## MESSAGES damaged messages, stored forms and files, by SEED: each accounted for; see docs/testing.md
+fuzz: $(VENV)/.dev ## MESSAGES damaged messages, stored forms, files and HTTP requests, by SEED: each accounted for; see docs/testing.md
 	$(BIN)/python -m tests.fuzz messages --count $(MESSAGES) --seed $(SEED)
 	$(BIN)/python -m tests.fuzz forms --count $(MESSAGES) --seed $(SEED)
+	$(BIN)/python -m tests.fuzz requests --seed $(SEED)
 
 .PHONY: fuzz-daemon
 fuzz-daemon: $(VENV)/.dev ## 20,000 damaged messages by SEED through a real Kafka and the daemon

@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz messages``, ``forms`` and ``daemon``: see docs/testing.md."""
+"""``python -m tests.fuzz messages``, ``forms``, ``requests`` and ``daemon``: see docs/testing.md."""
 
 import argparse
 import multiprocessing
@@ -15,6 +15,7 @@ from tests.fuzz.accounts import Account, Accountant, Unaccounted
 from tests.fuzz.files import fuzz_corpora, fuzz_settings
 from tests.fuzz.fuzzed import Fuzzed
 from tests.fuzz.memory import growth
+from tests.fuzz.requests import Defect, fuzz_requests
 from tests.fuzz.stored import Undocumented, fuzz_stored
 from tests.fuzz.workers import CHUNK, Failed, begin, chunk
 from tests.servers import make_kafka
@@ -102,6 +103,19 @@ def forms(arguments: argparse.Namespace) -> bool:
     return True
 
 
+def requests(arguments: argparse.Namespace) -> bool:
+    """Send damaged requests to the HTTP service, without a socket."""
+    began = time.monotonic()
+    statuses, rss = fuzz_requests(arguments.seed, arguments.count)
+    seconds = time.monotonic() - began
+    print(f"seed {arguments.seed}: {arguments.count:,} requests in {seconds:.0f} s, {arguments.count / seconds:,.0f}/s")
+    for status, count in sorted(statuses.items()):
+        print(f"  {count:9,}  {status}")
+    grown = growth(rss)
+    print(f"  RSS: {rss[0] / 1e6:.1f} to {rss[-1] / 1e6:.1f} MB, {grown:+.1%}")
+    return grown <= MOST_GROWTH
+
+
 def daemon(arguments: argparse.Namespace) -> bool:
     """Send messages through a real Kafka to a real daemon, and compare the topics with what was sent."""
     with tempfile.TemporaryDirectory() as folder, make_kafka() as kafka, RedisServer(None) as redis:
@@ -116,7 +130,7 @@ def main() -> None:
     """Run a command; exit with 1 when something was not accounted for."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    for command, count in ((messages, 1_000_000), (forms, 1_000_000), (daemon, 20_000)):
+    for command, count in ((messages, 1_000_000), (forms, 1_000_000), (requests, 200_000), (daemon, 20_000)):
         sub = commands.add_parser(command.__name__, help=command.__doc__)
         sub.add_argument("--count", type=int, default=count)
         sub.add_argument("--seed", default="1")
@@ -133,7 +147,7 @@ def main() -> None:
         raise SystemExit(
             f"seed {error.seed}: {error.reason}\n{len(error.lines)} messages in {arguments.save}"
         ) from error
-    except Undocumented as error:
+    except (Defect, Undocumented) as error:
         raise SystemExit(f"seed {arguments.seed}: {error}") from error
     sys.exit(0 if good else 1)
 

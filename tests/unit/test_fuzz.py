@@ -16,6 +16,7 @@ from tests.fuzz.fuzzed import Fuzzed
 from tests.fuzz.memory import growth
 from tests.fuzz.messages import fuzzed_messages
 from tests.fuzz.reading import read
+from tests.fuzz.requests import fuzz_requests
 from tests.fuzz.stored import Undocumented, fuzz_stored
 from tests.fuzz.workers import Failed, begin, chunk
 
@@ -183,3 +184,10 @@ def test_growth_is_that_of_the_last_quarter_above_the_second():
     assert growth([5.0, 5.0, 10.0, 10.0, 10.0, 10.0, 11.0, 11.0]) == pytest.approx(0.1)
     assert growth([1.0] * 100) == 0.0
     assert growth([1.0, 2.0, 3.0]) == 0.0
+
+
+def test_damaged_requests_have_an_answer_or_a_problem_and_never_a_defect():
+    statuses, rss = fuzz_requests(SEED, 1_000)
+    assert statuses.total() == 1_000
+    assert {200, 400, 404, 415, 422} <= statuses.keys()
+    assert len(rss) == 10
