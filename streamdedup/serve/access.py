@@ -5,7 +5,7 @@ In this order, for each request:
     2. Host: without tokens, only requests that name this machine are answered. Otherwise a web page could reach a
        service on the loopback interface through a DNS name of its own (DNS rebinding).
     3. Token: compared in constant time with every token of the file. ``/livez`` and ``/readyz`` need none.
-    4. Requests in progress: beyond the limit 429.
+    4. Requests in progress: beyond the limit 429. Probes do not count.
     5. Deadline: 503 where no answer has begun in time; an answer that has begun is cut off.
 
 Every response gets the security headers, and its route, status and time are counted.
@@ -144,13 +144,13 @@ class Gate:
             if problem is not None:
                 await response.send_problem(problem)
             elif scope["path"] in _PROBES:
-                await self._app(scope, receive, response.send)
-            else:
                 await self._answer_in_time(scope, receive, response)
+            else:
+                await self._answer_counted(scope, receive, response)
         finally:
             # The framework names the route; without one the path is not a label, because clients choose it.
             route = str(scope.get("path_template") or "none")
-            self._metrics.requests.labels(route, str(response.status)).inc()
+            self._metrics.requests.labels(route, str(response.status or "none")).inc()
             self._metrics.seconds.labels(route).observe(time.monotonic() - began_at)
 
     @staticmethod
@@ -171,9 +171,16 @@ class Gate:
             return RequestProblem("too-many-requests", retry_after_s=1)
         return None
 
-    async def _answer_in_time(self, scope: Scope, receive: Receive, response: "_Response") -> None:
+    async def _answer_counted(self, scope: Scope, receive: Receive, response: "_Response") -> None:
         self._in_progress += 1
         self._metrics.in_flight.set(self._in_progress)
+        try:
+            await self._answer_in_time(scope, receive, response)
+        finally:
+            self._in_progress -= 1
+            self._metrics.in_flight.set(self._in_progress)
+
+    async def _answer_in_time(self, scope: Scope, receive: Receive, response: "_Response") -> None:
         try:
             async with asyncio.timeout(self._limits.timeout_s):
                 await self._app(scope, receive, response.send)
@@ -184,9 +191,6 @@ class Gate:
             log.error("request_failed", route=scope.get("path_template"), error=type(error).__name__)  # noqa: TRY400
             if not response.has_begun:
                 await response.send_problem(RequestProblem("internal"))
-        finally:
-            self._in_progress -= 1
-            self._metrics.in_flight.set(self._in_progress)
 
 
 class _Response:

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 import msgspec
 import structlog
-from litestar import Litestar, MediaType, Request, Response, get, post
+from litestar import Litestar, MediaType, Request, Response, get, post, route
 from litestar.di import NamedDependency, Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
@@ -89,10 +90,10 @@ async def _batch_result(engine: Engine, served: ServedProfile, text: bytes) -> L
     except RequestProblem as error:
         return LookupBatchResult(problem=error.problem)
     except StreamdedupError as error:
-        problem = problem_of(error)
-        if problem.retry_after_s is not None:
-            raise  # Redis fails the request as a whole, so that clients repeat it.
-        return LookupBatchResult(problem=problem.problem)
+        problem = problem_of(error).problem
+        if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise  # an index that cannot be looked up fails the request as a whole
+        return LookupBatchResult(problem=problem)
 
 
 async def _look_up(engine: Engine, served: ServedProfile, request: LookupRequest) -> LookupBody:
@@ -182,7 +183,7 @@ async def _profile_body(engine: Engine, served: ServedProfile) -> ProfileBody:
     )
 
 
-@get("/livez", media_type=MediaType.TEXT)
+@route("/livez", http_method=["GET", "HEAD"], media_type=MediaType.TEXT)
 async def livez(engine: NamedDependency[Engine]) -> Response[str]:
     """Tell whether the process works."""
     if engine.is_stuck():
@@ -190,7 +191,7 @@ async def livez(engine: NamedDependency[Engine]) -> Response[str]:
     return Response("ok\n", media_type=MediaType.TEXT)
 
 
-@get("/readyz", media_type=MediaType.TEXT)
+@route("/readyz", http_method=["GET", "HEAD"], media_type=MediaType.TEXT)
 async def readyz(engine: NamedDependency[Engine]) -> Response[str]:
     """Tell whether at least one index can be looked up."""
     problems = {name: await engine.problem(served) for name, served in engine.profiles.items()}
