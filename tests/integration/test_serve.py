@@ -12,7 +12,7 @@ from streamdedup.detection.detector import Detector
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
 from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import StoreMisconfigured
-from streamdedup.index.redis.connection import connect
+from streamdedup.index.redis.connection import connect, connect_cluster
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.wire import Document
@@ -127,6 +127,37 @@ class TestRights:
         client.execute_command("ACL", "SETUSER", "streamdedup-serve", *rules)
         client.execute_command("ACL", "LOG", "RESET")
         client.script_flush()
+
+
+class TestRightsOnACluster:
+    @pytest.fixture
+    def indexed(self, cluster_of_redis):
+        nodes = ",".join(f"{host}:{port}" for host, port in cluster_of_redis.addresses)
+        settings = settings_for(None, **{"redis.mode": "cluster", "redis.nodes": nodes})
+        fill(settings, TEXT, TEXT + " iris", "kelp lime moss nettle oak pine")
+        yield cluster_of_redis, settings
+        for client in cluster_of_redis.clients:
+            client.execute_command("ACL", "DELUSER", "streamdedup-serve")
+
+    @staticmethod
+    def read_all(cluster, settings, *rules):
+        for client in cluster.clients:
+            client.execute_command("ACL", "DELUSER", "streamdedup-serve")
+            client.execute_command("ACL", "SETUSER", "streamdedup-serve", *rules)
+        login = {"username": "streamdedup-serve", "password": "secret"}
+        with connect_cluster(cluster.addresses, security=login, from_replicas=True) as servers:
+            reader = assembly.redis_reader(settings, "articles", servers)
+            lookup = IndexLookup(assembly.detector_options("articles", settings.profiles["articles"]), reader)
+            everything(lookup, reader, settings)
+
+    def test_the_rights_of_the_page_are_enough(self, indexed):
+        self.read_all(*indexed, *RIGHTS, *redis_sets.acl_line("serve-cluster"))
+
+    @pytest.mark.parametrize("right", redis_sets.acl_line("serve-cluster"))
+    def test_and_each_of_them_is_needed(self, indexed, right):
+        rest = [rule for rule in redis_sets.acl_line("serve-cluster") if rule != right]
+        with pytest.raises(StoreMisconfigured):
+            self.read_all(*indexed, *RIGHTS, *rest)
 
 
 @pytest.mark.parametrize("layout", ["sets", "packed"])
