@@ -4,8 +4,10 @@ import gc
 import signal
 import socket
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
-from types import FrameType
+from types import FrameType, ModuleType
+from typing import Any
 
 import structlog
 import typer
@@ -17,17 +19,10 @@ from streamdedup.daemon import logs
 from streamdedup.detection.lookup import IndexLookup
 from streamdedup.errors import EXIT_FAILED, SettingsError, StreamdedupError, exit_code
 from streamdedup.index.redis.servers import Servers
+from streamdedup.serve.access import App, Gate, Limits, Tokens
+from streamdedup.serve.engine import Engine, ServedProfile
+from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.settings import Settings
-
-try:
-    import uvicorn
-
-    from streamdedup.serve.access import Gate, Limits, Tokens
-    from streamdedup.serve.app import create_app
-    from streamdedup.serve.engine import Engine, ServedProfile
-    from streamdedup.serve.metrics import ServeMetrics
-except ModuleNotFoundError as error:
-    raise SettingsError(f"serve needs {error.name}: pip install 'streamdedup[serve]'") from error
 
 #: Longest time of requests in progress after a request to stop, in seconds.
 _STOP_S = 5
@@ -43,8 +38,9 @@ def run_service(settings: Settings) -> None:
     """Serve until a signal asks to stop.
 
     Raises:
-        SettingsError: The address cannot be bound, or the file of tokens cannot be used.
+        SettingsError: The address cannot be bound, the file of tokens cannot be used, or a library is missing.
     """
+    create_app, uvicorn = _http_libraries()
     api = settings.api
     metrics = ServeMetrics()
     metrics.build.info({"version": __version__})
@@ -62,7 +58,7 @@ def run_service(settings: Settings) -> None:
             metrics,
             any_host=api.allow_anonymous,
         )
-        server = uvicorn.Server(_server_options(settings, gate))
+        server = uvicorn.Server(uvicorn.Config(gate, **_server_options(settings)))
         _ignore_repeated_signals()
         host, port = listener.getsockname()[:2]
         log.info("serving", version=__version__, host=host, port=port, profiles=sorted(profiles))
@@ -116,21 +112,35 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _server_options(settings: Settings, gate: Gate) -> uvicorn.Config:
-    api = settings.api
-    return uvicorn.Config(
-        gate,
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        ws="none",
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_STOP_S,
-        ssl_certfile=api.ssl_cert_file,
-        ssl_keyfile=api.ssl_key_file,
-    )
+def _http_libraries() -> tuple[Callable[[Engine, ServeMetrics, int], App], ModuleType]:
+    """Return the function that makes the application, and the server.
+
+    Raises:
+        SettingsError: A library of the extra "serve" is not installed.
+    """
+    try:
+        import uvicorn  # noqa: PLC0415  needs the extra "serve"
+
+        from streamdedup.serve.app import create_app  # noqa: PLC0415  needs the extra "serve"
+    except ModuleNotFoundError as error:
+        raise SettingsError(f"serve needs {error.name}: pip install 'streamdedup[serve]'") from error
+    return create_app, uvicorn
+
+
+def _server_options(settings: Settings) -> dict[str, Any]:
+    """Return the options of uvicorn."""
+    return {
+        "log_config": None,
+        "log_level": "warning",
+        "access_log": False,
+        "server_header": False,
+        "proxy_headers": False,
+        "ws": "none",
+        "timeout_keep_alive": _KEEP_ALIVE_S,
+        "timeout_graceful_shutdown": _STOP_S,
+        "ssl_certfile": settings.api.ssl_cert_file,
+        "ssl_keyfile": settings.api.ssl_key_file,
+    }
 
 
 def _ignore_repeated_signals() -> None:

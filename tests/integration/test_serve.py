@@ -1,6 +1,8 @@
 """Look-ups on a real Redis: with the rights of the page and no others, on a replica, and by the installed command."""
 
 import contextlib
+import http.client
+import ssl
 import time
 from itertools import count
 
@@ -17,6 +19,7 @@ from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.wire import Document
 from tests import redis_sets
+from tests.canaries import TLS
 from tests.servers import make_redis, wait_until
 from tests.serving import ServeProcess
 
@@ -264,3 +267,16 @@ class TestCommand:
             token = "Bearer a-token-of-22-characters-at-least"
             assert service.request("GET", "/v1/profiles", authorization=token)[0] == 200
         assert "a-token" not in service.log.read_text(encoding="utf-8")
+
+    def test_the_files_of_a_certificate_turn_tls_on(self, config, tmp_path, redis_client):
+        certificate = TLS / "certificate.pem"
+        files = {"api.ssl_cert_file": certificate, "api.ssl_key_file": TLS / "plain.key"}
+        context = ssl.create_default_context(cafile=certificate)
+        with (
+            ServeProcess(config, tmp_path, **files) as service,
+            contextlib.closing(
+                http.client.HTTPSConnection("localhost", service.port(), timeout=60, context=context)
+            ) as client,
+        ):
+            client.request("GET", "/livez")
+            assert client.getresponse().read() == b"ok\n"

@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import socket
+import sys
 import threading
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from streamdedup.cli.serve import _listen
+from streamdedup.cli.serve import _http_libraries, _listen
 from streamdedup.detection.lookup import LookupQuery
 from streamdedup.errors import IndexMismatch, SettingsError, StoreMisconfigured, StoreUnavailable
 from streamdedup.serve.access import Gate, Limits, Tokens
@@ -576,6 +577,14 @@ class TestGathering:
         assert made.metrics.registry.get_sample_value("streamdedup_serve_pass_texts_count") == 1
         assert made.metrics.registry.get_sample_value("streamdedup_serve_pass_texts_sum") == 5
         made.engine.close()
+
+
+@pytest.mark.parametrize("missing", ["litestar", "uvicorn"])
+def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatch, missing):
+    monkeypatch.delitem(sys.modules, "streamdedup.serve.app", raising=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(SettingsError, match=rf"serve needs {missing}: pip install 'streamdedup\[serve\]'"):
+        _http_libraries()
 
 
 class TestAddress:
