@@ -16,7 +16,7 @@ from streamdedup.similarity.lsh import Banding
 from streamdedup.wire import Document
 
 #: Documents that are prepared and indexed at once: one chunk of the daemon.
-BATCH_DOCUMENTS = 500
+BATCH_DOCUMENTS = 1_000
 PROFILE = "articles"
 PARTITION = Partition(PROFILE, 0)
 

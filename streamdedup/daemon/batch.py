@@ -30,7 +30,7 @@ from streamdedup.wire.dead_letters import Stage
 INVALID = "invalid"
 #: Largest number of documents in a chunk. Arrays of this length fit into the processor's cache, and hundreds of matches
 #: for each document stay within bounds of memory and time.
-CHUNK_DOCUMENTS = 500
+CHUNK_DOCUMENTS = 1_000
 #: Largest number of characters in a chunk of several documents.
 CHUNK_CHARACTERS = 4 * 2**20
 

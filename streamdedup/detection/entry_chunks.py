@@ -8,8 +8,8 @@ from streamdedup.index.documents import IndexEntry
 from streamdedup.index.reading import IndexReader
 
 #: Weight of the index entries that are held at once, in bytes of their hashes. An entry is held about twice: in the
-#: reply and decoded. The candidates of an ordinary chunk of 500 documents weigh less than
-#: 1 MB, so that they are read in one round trip; 3,000 candidates of 24 kB are read in nine.
+#: reply and decoded. The candidates of an ordinary chunk of 1,000 documents weigh less than
+#: 2 MB, so that they are read in one round trip; 3,000 candidates of 24 kB are read in nine.
 BUDGET_BYTES = 8 * 1_048_576
 #: Most entries that are asked for at once: a reply ends where the budget does, and the request names each entry again
 #: that did not fit in.
