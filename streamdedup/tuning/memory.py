@@ -9,9 +9,10 @@ The parts are inserted one after the other into an empty index, once for n docum
 the server's memory gives the bytes of each part, and of entries and buckets the part that does not grow, such as the
 least number of bucket pages. Nothing is assumed about allocators, tables and stored forms.
 
-n is the number of documents of the forecast, halved until the index is small. A server's hash tables double as they
-grow, so those of the small index are as full as those of the large one. That holds for the measured row; with another
-number of bands the tables may be fuller or emptier, which is a few percent of the memory.
+n is the number of documents of the forecast, halved or doubled until the index is small, but not too small to measure.
+A server's hash tables double as they grow, so those of the measured index are as full as those of the forecast one.
+That holds for the measured row; with another number of bands the tables may be fuller or emptier, which is a few
+percent of the memory.
 """
 
 import math
@@ -173,7 +174,9 @@ def measured_documents(documents: float) -> int:
     """Return the size of the larger measured index for a forecast of so many documents."""
     while documents > MOST_DOCUMENTS:
         documents /= 2
-    return max(round(documents), LEAST_DOCUMENTS)
+    while documents < LEAST_DOCUMENTS:
+        documents *= 2
+    return round(documents)
 
 
 class Measurement:

@@ -40,7 +40,7 @@ def corpus(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def tuned(corpus) -> tuple[dict, Path]:
     report = corpus.with_name("report.html")
-    done = streamdedup("tune", corpus, "--json", "--report", report, "--documents-per-day", 5_000, "--retention", "7d")
+    done = streamdedup("tune", corpus, "--json", "--report", report, "--documents-per-day", 5_760, "--retention", "7d")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), report
 
@@ -48,11 +48,11 @@ def tuned(corpus) -> tuple[dict, Path]:
 def test_the_numbers_are_consistent(tuned):
     results, _ = tuned
     assert results["sample"]["documents"] == 360
-    assert results["demand"]["documents_kept"] == 5_000 * 8
+    assert results["demand"]["documents_kept"] == 5_760 * 8
     best = results["recommendation"]
     assert best["probability_at_threshold"] >= best["min_recall"] == 0.99
     assert best["measured_recall"] > 0.9
-    assert best["memory_bytes"] == pytest.approx(best["bytes_per_document"] * 40_000)
+    assert best["memory_bytes"] == pytest.approx(best["bytes_per_document"] * 46_080)
     assert best["daemons"] == 1
     assert {(row["unit"], row["size"]) for row in results["rows"]} == {
         ("word", 3), ("word", 5), ("char", 5), ("char", 9),

@@ -158,16 +158,18 @@ class TestMeasurement:
         assert found[signature] - found[plain] == pytest.approx(4 * (128 - 29), abs=4)
         assert found[words] - found[plain] == pytest.approx(4 - 8, abs=1)
 
-    @pytest.mark.parametrize("documents", [1.0, 5_000.0, 16_384.0, 16_385.0, 310_000.0, 1e9])
-    def test_the_measured_index_is_the_large_one_halved(self, documents):
+    @pytest.mark.parametrize("documents", [1.0, 360.0, 1_023.5, 5_000.0, 16_384.0, 16_385.0, 310_000.0, 1e9])
+    def test_the_measured_index_is_the_forecast_one_halved_or_doubled(self, documents):
         size = measured_documents(documents)
         assert LEAST_DOCUMENTS <= size <= MOST_DOCUMENTS
+        halvings = math.log2(documents / size)
+        assert halvings == pytest.approx(round(halvings), abs=1e-3)
         if documents > MOST_DOCUMENTS:
-            halvings = math.log2(documents / size)
-            assert halvings == pytest.approx(round(halvings), abs=1e-3)
             assert size >= MOST_DOCUMENTS / 2
+        elif documents < LEAST_DOCUMENTS:
+            assert size <= LEAST_DOCUMENTS * 2
         else:
-            assert size == max(documents, LEAST_DOCUMENTS)
+            assert size == documents
 
 
 class TestForecast:
