@@ -76,6 +76,14 @@ class Cluster:
             replica = self.clients[masters + spares + at]
             replica.cluster("REPLICATE", self.clients[at].cluster("MYID"))
             wait_until(lambda one=replica: one.info("replication").get("master_link_status") == "up", what="a copy")
+        if replicated:
+            wait_until(self.replicas_are_known, what="replicas in the map of every node")
+
+    def replicas_are_known(self) -> bool:
+        """Tell whether every node names a replica for each range of slots; clients read the map once."""
+        return all(
+            len(servers) > 1 for client in self.clients for _, _, *servers in client.execute_command("CLUSTER SLOTS")
+        )
 
     def is_settled(self) -> bool:
         """Tell whether every node knows all of them and has all slots served."""

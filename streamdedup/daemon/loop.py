@@ -9,8 +9,9 @@ The class of an error (``errors``) decides the reaction:
 - ``BatchRefused``: another daemon owns a partition; undo the batch, and learn the assignment from the next poll.
 - ``IndexLost``: undo the batch; end, or recover in the next turn (``recovery``).
 - ``DeadLetterBurst``: undo the batch; publish nothing further, and keep the partitions until a restart.
-- ``BrokerUnavailable``, ``Rejoin``, ``ProducerFenced``: the outcome of the batch is unknown, so no rewind is safe. Open
-  new clients, which read from the committed offset. ``BrokerSilent`` keeps the clients.
+- ``BrokerSilent``: undo the batch and keep the clients; new ones would wait for the end of the old session.
+- ``BrokerUnavailable``, ``Rejoin``, ``ProducerFenced``: the batch may be committed or not, so no rewind is safe. Open
+  new clients, which read from the committed offset.
 - ``FatalError``: end.
 """
 
@@ -150,14 +151,17 @@ class Loop:
         """Take one batch through all stages.
 
         Steps:
-            1. Fence partitions that have no fence of this generation. The fences return the incarnation of each topic.
-               A batch larger than ``BatchLimits`` allows is polled again in parts.
-            2. Prepare the documents. A record that cannot be decoded becomes a dead letter. In a backlog the next batch
-               is polled and prepared in a second thread; if that poll joins another generation, both are undone.
-            3. Index: candidates, verified pairs, claims.
-            4. Announce that the batch is completely written, unless too many records would be dead letters.
+            1. Fence partitions that have no fence of this generation. The fences return the incarnation of each topic,
+               and the index may lower the batch size: then a larger batch is undone and polled again in parts.
+            2. Decode the records and prepare the documents. A record that cannot be decoded becomes a dead letter. In
+               a backlog this thread also polls the next batch, and a second thread prepares it; if that poll joins
+               another generation, both batches are undone.
+            3. Index: candidates, verified pairs, claims. The pairs claimed by a position stay claimed by the same
+               position when the batch is repeated. Too many dead letters (``DeadLetterBurst``) end the batch here.
+            4. Announce: store the attempt id in every slot of the index, now that the batch is completely written. The
+               commit carries the same id, so that the next fence recognises an index that has gone back in time.
             5. Publish alerts and dead letters and commit the offsets, atomically.
-            6. Raise the high-water marks to the committed offsets.
+            6. Raise the high-water marks to the committed offsets: records below emit nothing when they are read again.
         """
         # 1. Fence.
         fences = self._ownership.take_over(batch, source)
@@ -201,7 +205,7 @@ class Loop:
         self.readiness.attempt_succeeded()
         if self.readiness.awaited is None:
             return
-        # Without partitions, too, a daemon is at work: the group may have more members than partitions.
+        # A daemon without partitions is also at work: a group may have more members than partitions.
         if source.assigned() or source.stats().rebalances_count:
             log.info("at_work", partitions=sorted(str(partition) for partition in source.assigned()))
             self.readiness.at_work()

@@ -6,7 +6,9 @@ settings file.
 
 The set of reported pairs does not depend on the order of arrival, on batches or on the number of daemons: it is the set
 of all pairs of documents with at least ``min_shared_bands`` band keys in common, within the window, with a similarity
-of at least the threshold. All three conditions are symmetric and depend only on the two index entries.
+of at least the threshold. All three conditions are symmetric and depend only on the two index entries. Exceptions are
+the limits for storms (``bucket_cap``, ``max_candidates``) and documents that change or are deleted: a version is
+compared while it is in the index.
 """
 
 from collections.abc import Mapping, Sequence
@@ -106,11 +108,11 @@ class Detector:
         emitted by the same position as the first time.
 
         Steps, each with calls to the index (the rules: ``index.contract``):
-            1. Insert the entries, which from now on decide about versions. Append to documents. Remove replaced
-               versions from their buckets before their entries are replaced.
+            1. Insert the entries of new documents; the index decides which version of a document is valid. Append to
+               documents. For a new version, remove the old one from its buckets, then replace its entry.
             2. Insert in buckets and look up candidates.
             3. Verify the candidates: window, shared bands, similarity.
-            4. Save the matches as pending; add those of an earlier attempt.
+            4. Save the matches as pending, and add the pending matches that an earlier attempt at the position saved.
             5. Claim the pairs.
             6. Find the cluster of each document with pairs.
 
@@ -158,7 +160,7 @@ class Detector:
         )
 
     def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:
-        """Delete documents from the index, except for a deletion marker.
+        """Delete documents from the index; a deletion marker stays in place of each entry.
 
         Args:
             documents: Documents to delete, in the order of their positions within each partition.
@@ -175,7 +177,7 @@ class Detector:
     # Backlog expiry
 
     def listed(self, documents: Sequence[Document], claims: Sequence[tuple[bytes, Position]]) -> Listed:
-        """Return the entries of documents and of their claims in the lists for backlog expiry.
+        """Make the items by which the lists for backlog expiry name documents and their claims.
 
         Args:
             documents: Documents.
@@ -261,7 +263,7 @@ class Detector:
     ) -> dict[int, PendingMatches]:
         """Save matches as pending; return them by row, together with those of earlier attempts at the same position.
 
-        A document that was created in this attempt and has no match has no earlier attempt either.
+        Documents without a match that this attempt created are left out: an earlier attempt would have created them.
         """
         rows = [row for row in emitting if row in found or batch.states[row] is not InsertState.CREATED]
         if not rows:
@@ -280,7 +282,7 @@ class Detector:
         other_pairs: Mapping[int, AbstractSet[bytes]],
         fences: Sequence[Fence],
     ) -> _Claims:
-        """Claim the pairs of all matches, and extend the claims of pairs without a match."""
+        """Claim the pairs of all matches, and extend the claims of pairs that a renewed document had before."""
         pairs = [(row, key, match) for row, saved in pending.items() for key, match in saved.matches.items()]
         claims = [(key, batch.documents[row].position) for row, key, _ in pairs]
         extended = [(key, batch.documents[row].position) for row, keys in other_pairs.items() for key in sorted(keys)]
@@ -316,5 +318,5 @@ class Detector:
 
 
 def _with_digest(entry: IndexEntry, digest: bytes | None) -> IndexEntry:
-    """Return the entry of an append with the digest of its first attempt; a later append has changed it since."""
+    """Return an entry with the digest of the document after the append; later appends change the entry's digest."""
     return entry if digest is None else structs.replace(entry, digest=digest)

@@ -70,7 +70,7 @@ class LookupResult:
 
 @dataclass(frozen=True, slots=True)
 class DocumentComparison:
-    """DocumentComparison of two stored documents.
+    """Comparison of two stored documents.
 
     Attributes:
         similarity: Similarity, exact or estimated.
@@ -117,7 +117,7 @@ class IndexLookup:
 
     def recall(self, threshold: float) -> float:
         """Return the probability that the bands find a document whose similarity is ``threshold``."""
-        return self.options.banding.probability(threshold, self.options.min_shared_bands)
+        return self.options.recall(threshold)
 
     def look_up(self, queries: Sequence[LookupQuery], time_ms: int) -> list[LookupResult | MessageError]:
         """Find the near-duplicates of texts, each as if it arrived alone.

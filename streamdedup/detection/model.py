@@ -67,6 +67,10 @@ class DetectorOptions:
     silent_until_ms: int | None = None
     max_candidates: int | None = None
 
+    def recall(self, similarity: float) -> float:
+        """Return the probability that the bands find a pair of this similarity; for some measures a lower bound."""
+        return self.banding.probability(self.measure.least_jaccard(similarity), self.min_shared_bands)
+
     def skips(self, token_counts: NDArray[np.int64], shingle_counts: NDArray[np.int64]) -> dict[int, Skip]:
         """Return the documents that are not inserted in buckets, with the reason, by row.
 

@@ -53,8 +53,7 @@ def describe_banding(profile: Profile) -> Iterator[str]:
     bands, rows = counted(banding.bands, "band"), counted(banding.rows, "row")
     yield f"banding ({chosen}): {bands} x {rows}, {banding.permutations} of {profile.permutations} permutations"
     yield f"steepest near (1/{banding.bands})^(1/{banding.rows}) = {banding.threshold:.3f}"
-    at = banding.probability(profile.threshold, shared)
-    below = banding.probability(profile.threshold / 2, shared)
+    at, below = profile.recall(profile.threshold), profile.recall(profile.threshold / 2)
     yield (
         f"chance to share at least {counted(shared, 'band')}: {at:.4f} at the threshold {profile.threshold:g}, "
         f"{below:.4f} at {profile.threshold / 2:g}"

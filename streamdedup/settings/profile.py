@@ -184,6 +184,11 @@ class Profile(Section):
         """Return the given bands and rows, else the cheapest that reach ``min_recall`` at the threshold."""
         return self._banding
 
+    def recall(self, similarity: float) -> float:
+        """Return the probability that the bands find a pair of this similarity; for some measures a lower bound."""
+        jaccard = MEASURES[self.similarity].least_jaccard(similarity)
+        return self.banding().probability(jaccard, self.min_shared_bands)
+
     def fingerprint(self) -> dict[str, object]:
         """Return everything that determines the band keys and the sketch of a text, in values that JSON can hold.
 
@@ -235,7 +240,8 @@ class Profile(Section):
     def _banding(self) -> Banding:
         if self.bands is not None and self.rows is not None:
             return Banding(self.bands, self.rows)
-        return choose_banding(self.threshold, self.min_recall, self.permutations, self.min_shared_bands)
+        similarity = MEASURES[self.similarity].least_jaccard(self.threshold)
+        return choose_banding(similarity, self.min_recall, self.permutations, self.min_shared_bands)
 
     def checks(self) -> tuple[Check, ...]:
         """Return the checks for contradictions within the section."""
@@ -301,7 +307,7 @@ class Profile(Section):
         if self.min_shared_bands > banding.bands:
             yield "min_shared_bands", f"is above the number of bands, {banding.bands}"
         elif "min_recall" in self.model_fields_set:
-            reached = banding.probability(self.threshold, self.min_shared_bands)
+            reached = self.recall(self.threshold)
             if reached < self.min_recall:
                 yield (
                     "min_recall",

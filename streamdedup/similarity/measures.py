@@ -8,9 +8,8 @@ One division of two integers is correctly rounded: sets that share 4 of 5 elemen
 double of a threshold of 0.8. Two sets without elements have the similarity 0. Measures are symmetric.
 
 A new measure is one entry of `MEASURES` with its functions and a value of `MeasureName`; settings, detection and
-evaluation take measures from here. The bands of `lsh` find pairs by their Jaccard similarity, also for
-another measure: `Profile._banding` in `settings/profile.py` has to choose bands for the least Jaccard
-similarity of a pair at the threshold.
+evaluation take measures from here. The bands of `lsh` find pairs by their Jaccard similarity, also for another measure:
+bands are chosen, and recall is computed, for `Measure.least_jaccard` of a similarity.
 """
 
 from collections.abc import Callable, Mapping
@@ -51,6 +50,7 @@ class Measure:
         estimate: Estimates similarities from left and right signatures, each uint32 (n, K).
         standard_error: Standard error of an estimate, from the similarity and the length K of the signatures.
         bounds: Bounds for pairs that reach a similarity in (0, 1]; the exact join of an evaluation skips other pairs.
+        least_jaccard: Least Jaccard similarity of a pair that reaches a similarity in (0, 1].
     """
 
     bag: bool
@@ -58,6 +58,7 @@ class Measure:
     estimate: Callable[[NDArray[np.uint32], NDArray[np.uint32]], NDArray[np.float64]]
     standard_error: Callable[[float, int], float]
     bounds: Callable[[float], OverlapBounds]
+    least_jaccard: Callable[[float], float]
 
 
 def intersection_size(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> int:
@@ -82,6 +83,10 @@ def jaccard(common: NDArray[np.int64], left: NDArray[np.int64], right: NDArray[n
     return similarities
 
 
+def _itself(similarity: float) -> float:
+    return similarity
+
+
 def _jaccard_bounds(similarity: float) -> OverlapBounds:
     """Return the bounds of Xiao, Wang, Lin, Yu, "Efficient similarity joins for near duplicate detection" (2008)."""
     return OverlapBounds(similarity, similarity, 2 * similarity / (1 + similarity))
@@ -93,6 +98,7 @@ _JACCARD: Final = Measure(
     estimate=minhash.estimate,
     standard_error=minhash.standard_error,
     bounds=_jaccard_bounds,
+    least_jaccard=_itself,
 )
 
 #: All measures by name.

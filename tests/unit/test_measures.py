@@ -23,7 +23,12 @@ def overlap(common, left, right):
     return np.divide(common, smaller, out=np.zeros(len(smaller)), where=smaller > 0)
 
 
-OVERLAP = replace(MEASURES["set"], exact=overlap, bounds=lambda similarity: OverlapBounds(0.0, 0.0, similarity))
+OVERLAP = replace(
+    MEASURES["set"],
+    exact=overlap,
+    bounds=lambda similarity: OverlapBounds(0.0, 0.0, similarity),
+    least_jaccard=lambda _: 0.1,
+)
 ALL = [*MEASURES.values(), OVERLAP]
 
 

@@ -101,7 +101,7 @@ def as_lines(one: Evaluation) -> Iterator[str]:
     )
     yield (
         f"threshold {options.threshold:g}; {options.banding} (bands x rows), "
-        f"{options.banding.probability(options.threshold, options.min_shared_bands):.4f} expected at the threshold; "
+        f"{options.recall(options.threshold):.4f} expected at the threshold; "
         f"{_method(options)}"
     )
     unknown = f"; {counted(one.unknown_count, 'pair')} with a document that is in no file" if one.unknown_count else ""

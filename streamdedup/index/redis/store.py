@@ -1,6 +1,8 @@
 """The index in Redis (7.0 or newer) or Valkey, on one server or on a cluster.
 
-Each writing operation is one script call per slot for a whole batch. ``RedisIndex`` joins the parts, one for each
+Each writing operation is one script call per *slot* for a whole batch. A slot is the project's own partition of the
+keys of an index, named in the hash tag (``redis.keys``), so that all keys of a call are on one server of a cluster; it
+is not one of the 16,384 hash slots of Redis Cluster. ``RedisIndex`` joins the parts, one for each
 Protocol of the contract: ``redis.partitions``, ``redis.entries``, ``redis.pairs``, ``redis.expiry`` and the two kinds
 of buckets of ``redis.buckets``. Keys: ``redis.keys``. Scripts: ``redis.scripts`` and ``redis/lua``.
 """

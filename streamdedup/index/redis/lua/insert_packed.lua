@@ -1,9 +1,9 @@
--- Insert documents in their buckets of one slot and return the other members, as insert_sets does; buckets are fields of pages.
+-- Layout "packed": insert documents in their buckets of one slot, and return the members of each bucket that existed before.
 -- include: _fence _pages
--- ARGV[at+3..6] and the reply are those of insert_sets, but document numbers and members are 8 bytes each, joined.
+-- ARGV[at+3..6] and reply: see insert_sets.lua, but document numbers and members are 8 bytes each, joined.
 local cap, shown, band_keys, numbers = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4]), ARGV[at + 5], ARGV[at + 6]
 local present, result = generations[1], {}
--- A generation begins with the number of pages that another one needs.
+-- A new page generation begins with as many pages as the largest other one needs for its buckets.
 for g = 2, present.buckets == 0 and #generations or 1 do
   present.pages = math.max(present.pages, math.ceil(generations[g].buckets / FULL_PAGE))
 end
@@ -19,7 +19,7 @@ local function add_page()
       moved[#moved + 1], moved[#moved + 2] = buckets[i], buckets[i + 1]
     end
   end
-  -- The stack of Lua bounds the arguments of one command.
+  -- At most 1,000 fields in one command: `unpack` puts its values on the stack of Lua, which is limited.
   for first = 1, #fields, 1000 do
     local last = math.min(first + 999, #fields)
     call('HSET', to, unpack(moved, 2 * first - 1, 2 * last))
