@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 
 from benchmarks import report
 from benchmarks.places import REPOSITORY
-from streamdedup.cli.assembly import detector_options
 from streamdedup.cli.collection import temporary_store
 from streamdedup.cli.scan import find_pairs
 from streamdedup.corpora import CorpusReader
 from streamdedup.evaluation.trial import DetectorRun, document_at
+from streamdedup.indexes import detector_options
 from streamdedup.settings import Profile
 from streamdedup.text.shingles import normalise
 from streamdedup.text.stop_shingles import learn_stop_shingles

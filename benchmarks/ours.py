@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from benchmarks.corpus import Text
-from streamdedup.cli.assembly import connect_store, detector_options, redis_store
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectionResult, Prepared
 from streamdedup.index import contract as index_contract
+from streamdedup.indexes import connect_store, detector_options, redis_store
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.similarity.lsh import Banding

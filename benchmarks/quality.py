@@ -18,10 +18,10 @@ from benchmarks import open_sets, quality_tables, report
 from benchmarks.open_sets import Set
 from benchmarks.quality_tables import Limited, Measured
 from benchmarks.world import World
-from streamdedup.cli.assembly import detector_options
 from streamdedup.cli.collection import scan_profile, temporary_store
 from streamdedup.cli.evaluate import evaluate_documents
 from streamdedup.evaluation.trial import document_at
+from streamdedup.indexes import detector_options
 from streamdedup.settings import Profile
 from streamdedup.wire import decode_alert
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import redis
 
-from streamdedup.cli import assembly
+from streamdedup import indexes
 from streamdedup.detection import lifecycle
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
@@ -77,7 +77,7 @@ class TimedRedisIndex:
 
     def open(self) -> Index:
         """Return a store of the index."""
-        store = assembly.redis_store(self._settings, "articles", self._servers)
+        store = indexes.redis_store(self._settings, "articles", self._servers)
         store.open({})
         return store
 
@@ -217,7 +217,7 @@ def _lifetimes_without_slack(patch: pytest.MonkeyPatch) -> None:
         def __init__(self, servers: Any, **options: Any) -> None:
             super().__init__(servers, **options | {"lifetime_ms": options["lifetime_ms"] - SLACK_MS})
 
-    patch.setattr(assembly, "RedisIndex", Short)
+    patch.setattr(indexes, "RedisIndex", Short)
 
 
 def _claims_in_process_memory(patch: pytest.MonkeyPatch) -> None:

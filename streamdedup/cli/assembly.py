@@ -8,19 +8,14 @@ from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.publisher import LoopOptions
 from streamdedup.daemon.rebuild import Rebuilder, RebuildTarget
 from streamdedup.detection.detector import Detector
-from streamdedup.detection.model import DetectorOptions
 from streamdedup.index.contract import Index
 from streamdedup.index.redis.admin import IndexUpkeep
-from streamdedup.index.redis.buckets import LAYOUTS
-from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel
 from streamdedup.index.redis.keys import Keys
-from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.servers import Servers
 from streamdedup.index.redis.staging import RedisStagingIndex
-from streamdedup.index.redis.store import RedisIndex
+from streamdedup.indexes import detector_options, lifetime_ms, namespace_of, redis_store
 from streamdedup.kafka import KafkaHistory, KafkaOptions
 from streamdedup.settings import Profile, Settings, crash_point
-from streamdedup.similarity.measures import MEASURES
 from streamdedup.testing.crash_points import CrashPoint, Steps
 from streamdedup.wire import Decoder
 from streamdedup.wire.dead_letters import DaemonInfo
@@ -57,99 +52,17 @@ def kafka_options(settings: Settings) -> KafkaOptions:
     )
 
 
-def connect_store(settings: Settings, *, from_replicas: bool = False) -> Servers:
-    """Return the connections to the servers of the index; nothing is sent yet.
-
-    Args:
-        settings: All settings.
-        from_replicas: Whether a cluster or Sentinels are asked for replicas; for commands that only read.
-    """
-    redis = settings.redis
-    times = {"timeout_s": redis.timeout_s, "connect_timeout_s": redis.connect_timeout_s}
-    if redis.mode == "cluster":
-        return connect_cluster(redis.addresses, security=redis.security(), from_replicas=from_replicas, **times)
-    if redis.mode == "sentinel":
-        return connect_sentinel(
-            redis.addresses,
-            redis.sentinel_service or "",
-            database=redis.database,
-            security=redis.security(),
-            sentinel_security=redis.sentinel_security(),
-            from_replicas=from_replicas,
-            **times,
-        )
-    url = redis.url.get_secret_value() if redis.url is not None else ""
-    return connect(url, security=redis.security(), **times)
-
-
-def redis_store(settings: Settings, name: str, servers: Servers, *, in_staging: bool = False) -> RedisIndex:
-    """Return the index of a profile, or its staging index."""
-    profile = settings.profiles[name]
-    return RedisIndex(
-        servers,
-        namespace=_namespace(settings, name),
-        bands=profile.banding().bands,
-        shards=settings.redis.shards,
-        lifetime_ms=lifetime_ms(profile),
-        bucket_cap=profile.bucket_cap,
-        bucket_layout=LAYOUTS[settings.redis.bucket_layout],
-        in_staging=in_staging,
-    )
-
-
-def redis_reader(settings: Settings, name: str, servers: Servers) -> RedisIndexReader:
-    """Return the reader of the index of a profile."""
-    profile = settings.profiles[name]
-    return RedisIndexReader(
-        servers,
-        namespace=_namespace(settings, name),
-        bands=profile.banding().bands,
-        shards=settings.redis.shards,
-        lifetime_ms=lifetime_ms(profile),
-        bucket_cap=profile.bucket_cap,
-        bucket_layout=LAYOUTS[settings.redis.bucket_layout],
-    )
-
-
 def index_upkeep(settings: Settings, name: str, servers: Servers) -> IndexUpkeep:
     """Return the tool that inspects or deletes the index of a profile."""
-    return IndexUpkeep(servers, _namespace(settings, name))
+    return IndexUpkeep(servers, namespace_of(settings, name))
 
 
 def redis_keys(settings: Settings) -> list[Keys]:
     """Return the key names of each profile's index."""
     return [
-        Keys(_namespace(settings, name), profile.banding().bands, settings.redis.shards)
+        Keys(namespace_of(settings, name), profile.banding().bands, settings.redis.shards)
         for name, profile in settings.profiles.items()
     ]
-
-
-def lifetime_ms(profile: Profile) -> int:
-    """Return the time to live of index entries of a profile, in milliseconds."""
-    return round((profile.retention_s + profile.retention_slack_s) * 1000)
-
-
-def _namespace(settings: Settings, name: str) -> str:
-    return f"{settings.redis.key_prefix}:{name}"
-
-
-def detector_options(name: str, profile: Profile) -> DetectorOptions:
-    """Return the options of the detector of a profile."""
-    return DetectorOptions(
-        profile=name,
-        shingles=profile.shingle_options(),
-        banding=profile.banding(),
-        permutations=profile.permutations,
-        seed=profile.seed,
-        threshold=profile.threshold,
-        measure=MEASURES[profile.similarity],
-        min_shared_bands=profile.min_shared_bands,
-        min_words=profile.min_words,
-        exact_limit=profile.exact_limit,
-        window_ms=round(profile.retention_s * 1000),
-        silent_until_ms=profile.index_silently_until_ms,
-        max_candidates=profile.max_candidates,
-    )
 
 
 def decoder_of(profile: Profile) -> Decoder:
@@ -195,7 +108,7 @@ def rebuilder(settings: Settings, servers: Servers, on_keys: Callable[[int], Non
         store = redis_store(settings, name, servers, in_staging=True)
         kept_s = profile.retention_s + profile.retention_slack_s
         return RebuildTarget(
-            staging=RedisStagingIndex(servers, _namespace(settings, name), store, on_keys),
+            staging=RedisStagingIndex(servers, namespace_of(settings, name), store, on_keys),
             pipeline=pipeline(name, profile, store),
             topics=profile.topics,
             kept_ms=round(kept_s * 1000),

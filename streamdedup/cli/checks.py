@@ -7,14 +7,7 @@ import socket
 import ssl
 from collections.abc import Iterator, Mapping
 
-from streamdedup.cli.assembly import (
-    connect_store,
-    index_upkeep,
-    kafka_options,
-    lifetime_ms,
-    redis_keys,
-    redis_store,
-)
+from streamdedup.cli.assembly import index_upkeep, kafka_options, redis_keys
 from streamdedup.errors import (
     BrokerMisconfigured,
     BrokerUnavailable,
@@ -27,6 +20,7 @@ from streamdedup.findings import Finding, Level
 from streamdedup.index.fingerprints import compare_fingerprints
 from streamdedup.index.redis.checks import RightsNeed, check_redis
 from streamdedup.index.redis.servers import Servers
+from streamdedup.indexes import connect_store, lifetime_ms, redis_store
 from streamdedup.kafka import TopicNeed, check_kafka, committed_quietly
 from streamdedup.position import Partition
 from streamdedup.settings import Settings

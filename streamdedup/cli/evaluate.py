@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from streamdedup.cli.assembly import detector_options
 from streamdedup.cli.collection import BATCH_DOCUMENTS, first_versions, temporary_store
 from streamdedup.cli.options import ComparisonOptions, RedisOption, chosen_profile, with_options
 from streamdedup.cli.output import batches, output_to, steps
@@ -20,6 +19,7 @@ from streamdedup.evaluation.scores import Truth, score
 from streamdedup.evaluation.trial import Trial, document_at
 from streamdedup.evaluation.truth import ShingleSets, concatenated, gathered, join, shingle_sets
 from streamdedup.index.contract import Index
+from streamdedup.indexes import detector_options
 from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from streamdedup.cli.assembly import connect_store, index_upkeep, kafka_options, rebuilder, redis_store
+from streamdedup.cli.assembly import index_upkeep, kafka_options, rebuilder
 from streamdedup.cli.guards import (
     YesOption,
     confirm,
@@ -24,6 +24,7 @@ from streamdedup.daemon.rebuild import Progress, keeping_membership
 from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError
 from streamdedup.index.redis.connection import check_server, read_facts
 from streamdedup.index.redis.servers import Servers
+from streamdedup.indexes import connect_store, redis_store
 from streamdedup.kafka import KafkaSource, KafkaTransport, check_topics
 from streamdedup.position import Partition
 from streamdedup.settings import Settings

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from streamdedup.cli.assembly import index_upkeep, kafka_options, redis_store
+from streamdedup.cli.assembly import index_upkeep, kafka_options
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.index.fingerprints import ADVISORY_PARAMETERS, differences
 from streamdedup.index.redis.admin import IndexUpkeep, PartitionFacts
 from streamdedup.index.redis.connection import read_facts
 from streamdedup.index.redis.servers import Servers
 from streamdedup.index.values import LogState, is_recreated
+from streamdedup.indexes import redis_store
 from streamdedup.kafka import GroupState, describe_group
 from streamdedup.position import Partition
 from streamdedup.settings import Settings

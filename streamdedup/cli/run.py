@@ -9,7 +9,7 @@ from typing import get_args
 import structlog
 import typer
 
-from streamdedup import __version__
+from streamdedup import __version__, indexes
 from streamdedup.cli import assembly
 from streamdedup.cli.checks import kafka_findings, redis_findings
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
@@ -80,7 +80,7 @@ def run_daemon(settings: Settings) -> None:
         stop = stack.enter_context(StopSignals(on_stop=timer.begin))
         watchdog = stack.enter_context(Watchdog(service.watchdog_s, _end_at_once("fatal", EXIT_STALLED)))
         pulse = _Pulse(watchdog, service.watchdog_s)
-        store = stack.enter_context(assembly.connect_store(settings))
+        store = stack.enter_context(indexes.connect_store(settings))
         steps = assembly.crash_steps()
         transport = _kafka_transport(settings, steps)
         pipelines = assembly.pipelines(settings, store, steps)

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from streamdedup.cli.assembly import detector_options
 from streamdedup.cli.collection import BATCH_DOCUMENTS, temporary_store
 from streamdedup.cli.options import ComparisonOptions, RedisOption, chosen_profile, with_options
 from streamdedup.cli.output import batches, output_to
 from streamdedup.cli.rendering.pairs import Pair, write_pairs
 from streamdedup.evaluation.trial import DetectorRun, document_at
+from streamdedup.indexes import detector_options
 from streamdedup.settings.units import counted
 from streamdedup.wire import Document
 

@@ -12,8 +12,7 @@ from typing import Any
 import structlog
 import typer
 
-from streamdedup import __version__
-from streamdedup.cli import assembly
+from streamdedup import __version__, indexes
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.daemon import logs
 from streamdedup.detection.lookup import IndexLookup
@@ -47,7 +46,7 @@ def run_service(settings: Settings) -> None:
     tokens = Tokens.read(api.tokens_file) if api.tokens_file is not None else None
     with ExitStack() as stack:
         listener = stack.enter_context(_listen(api.host, api.port))
-        servers = stack.enter_context(assembly.connect_store(settings, from_replicas=api.read_from == "replica"))
+        servers = stack.enter_context(indexes.connect_store(settings, from_replicas=api.read_from == "replica"))
         profiles = _served_profiles(settings, servers)
         engine = Engine(profiles, metrics, api.gather_s, lambda: time.time() * 1000)
         stack.callback(engine.close)
@@ -70,7 +69,7 @@ def _served_profiles(settings: Settings, servers: Servers) -> dict[str, ServedPr
     """Return all profiles with readers of their indexes."""
     served = {}
     for name, profile in settings.profiles.items():
-        reader = assembly.redis_reader(settings, name, servers)
+        reader = indexes.redis_reader(settings, name, servers)
         options = profile.shingle_options()
         served[name] = ServedProfile(
             name=name,
@@ -82,7 +81,7 @@ def _served_profiles(settings: Settings, servers: Servers) -> dict[str, ServedPr
             max_text_bytes=profile.max_text_bytes,
             fingerprint=profile.fingerprint(),
             reader=reader,
-            lookup=IndexLookup(assembly.detector_options(name, profile), reader),
+            lookup=IndexLookup(indexes.detector_options(name, profile), reader),
         )
     return served
 

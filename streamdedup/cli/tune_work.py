@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamdedup.cli.assembly import detector_options
 from streamdedup.cli.output import steps
 from streamdedup.cli.tune_server import TuneServer
 from streamdedup.errors import SettingsError
 from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.indexes import detector_options
 from streamdedup.position import Partition
 from streamdedup.settings import Profile
 from streamdedup.settings.units import format_duration

@@ -19,8 +19,8 @@ import pytest
 import yaml
 from redis import Redis
 
-from streamdedup.cli.assembly import connect_store, redis_store
 from streamdedup.embedded import MissingToolError, free_ports
+from streamdedup.indexes import connect_store, redis_store
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 from tests import servers

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.cli.assembly import redis_store
 from streamdedup.embedded.ports import free_ports
 from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_OK, EXIT_USAGE
 from streamdedup.index.redis.servers import OneServer
+from streamdedup.indexes import redis_store
 from streamdedup.settings import Settings
 from tests import servers
 from tests.canaries import TLS

@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 import redis
 
-from streamdedup.cli import assembly
+from streamdedup import indexes
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
 from streamdedup.embedded.process import LOOPBACK
@@ -45,11 +45,11 @@ def settings_for(url: str | None, layout: str = "sets", **more) -> Settings:
 
 def fill(settings: Settings, *texts: str, time_ms: int = 0) -> None:
     """Insert documents as a daemon does."""
-    with assembly.connect_store(settings) as servers:
-        index = assembly.redis_store(settings, "articles", servers)
+    with indexes.connect_store(settings) as servers:
+        index = indexes.redis_store(settings, "articles", servers)
         index.open(settings.profiles["articles"].fingerprint())
         fence = index.fence(PARTITION, 1, 0)
-        detector = Detector(assembly.detector_options("articles", settings.profiles["articles"]), index)
+        detector = Detector(indexes.detector_options("articles", settings.profiles["articles"]), index)
         offsets = count()
         documents = [
             Document(f"d{at}", text, Position(*PARTITION, next(offsets)), time_ms) for at, text in enumerate(texts)
@@ -65,8 +65,8 @@ def now_ms() -> int:
 def a_lookup(settings: Settings, client_url: str, **login):
     """Yield the look-up of a service that logs in to a server."""
     with connect(client_url, security=login) as servers:
-        reader = assembly.redis_reader(settings, "articles", servers)
-        yield IndexLookup(assembly.detector_options("articles", settings.profiles["articles"]), reader), reader
+        reader = indexes.redis_reader(settings, "articles", servers)
+        yield IndexLookup(indexes.detector_options("articles", settings.profiles["articles"]), reader), reader
 
 
 def everything(lookup: IndexLookup, reader, settings: Settings) -> None:
@@ -149,8 +149,8 @@ class TestRightsOnACluster:
             client.execute_command("ACL", "SETUSER", "streamdedup-serve", *rules)
         login = {"username": "streamdedup-serve", "password": "secret"}
         with connect_cluster(cluster.addresses, security=login, from_replicas=True) as servers:
-            reader = assembly.redis_reader(settings, "articles", servers)
-            lookup = IndexLookup(assembly.detector_options("articles", settings.profiles["articles"]), reader)
+            reader = indexes.redis_reader(settings, "articles", servers)
+            lookup = IndexLookup(indexes.detector_options("articles", settings.profiles["articles"]), reader)
             everything(lookup, reader, settings)
 
     def test_the_rights_of_the_page_are_enough(self, indexed):
@@ -198,9 +198,9 @@ def test_replicas_of_a_cluster_and_of_sentinels_are_read(redis_program, mode):
         settings = settings_for(None, **given)
         fill(settings, TEXT, TEXT + " iris", "kelp lime moss nettle oak pine")
         clients = [stack.enter_context(redis.Redis(port=replica.port)) for replica in replicas]
-        reader_servers = stack.enter_context(assembly.connect_store(settings, from_replicas=True))
-        reader = assembly.redis_reader(settings, "articles", reader_servers)
-        lookup = IndexLookup(assembly.detector_options("articles", settings.profiles["articles"]), reader)
+        reader_servers = stack.enter_context(indexes.connect_store(settings, from_replicas=True))
+        reader = indexes.redis_reader(settings, "articles", reader_servers)
+        lookup = IndexLookup(indexes.detector_options("articles", settings.profiles["articles"]), reader)
         wait_until(lambda: all(client.info("replication")["master_sync_in_progress"] == 0 for client in clients))
         wait_until(lambda: lookup.document("d2") is not None and reader.count_documents() == 3, what="the copy")
         for client in clients:

@@ -3,7 +3,6 @@
 import pytest
 import redis
 
-from streamdedup.cli.assembly import connect_store, redis_store
 from streamdedup.cli.checks import index_findings, redis_findings
 from streamdedup.embedded import MissingToolError
 from streamdedup.embedded.ports import free_ports
@@ -12,6 +11,7 @@ from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured, Sto
 from streamdedup.findings import Level
 from streamdedup.index.redis import checks
 from streamdedup.index.redis.keys import Keys
+from streamdedup.indexes import connect_store, redis_store
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 from tests import redis_sets

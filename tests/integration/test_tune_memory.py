@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import redis
 
-from streamdedup.cli.assembly import connect_store, detector_options, redis_store
 from streamdedup.cli.tune_server import PRIVATE_OPTIONS, TuneServer
 from streamdedup.detection.detector import Detector
 from streamdedup.index.redis.connection import connect
+from streamdedup.indexes import connect_store, detector_options, redis_store
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.similarity.minhash import HashFamily

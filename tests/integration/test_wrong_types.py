@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from streamdedup.cli.assembly import connect_store, index_upkeep, redis_store
+from streamdedup.cli.assembly import index_upkeep
 from streamdedup.errors import StoreMisconfigured
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.redis.keys import Keys
+from streamdedup.indexes import connect_store, redis_store
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from tests.entries import content_of

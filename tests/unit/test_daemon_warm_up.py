@@ -15,7 +15,8 @@ from streamdedup.settings import Settings
 FIRST_DOCUMENTS = """
 import sys
 from streamdedup.cli import run  # all that the daemon has imported
-from streamdedup.cli.assembly import connect_store, pipelines
+from streamdedup.cli.assembly import pipelines
+from streamdedup.indexes import connect_store
 from streamdedup.cli.warm_up import warm_up
 from streamdedup.wire import Document
 from streamdedup.position import Position

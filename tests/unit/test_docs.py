@@ -15,13 +15,14 @@ from typer.testing import CliRunner
 
 from streamdedup import __version__, errors
 from streamdedup.cli import main as cli
-from streamdedup.cli.assembly import decoder_of, detector_options
+from streamdedup.cli.assembly import decoder_of
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.verification import STORM_CANDIDATES
 from streamdedup.index.contract import Index
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.admin import KINDS
+from streamdedup.indexes import detector_options
 from streamdedup.position import Partition, Position
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.settings import Profile, Settings

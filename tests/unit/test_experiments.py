@@ -17,10 +17,10 @@ from experiments import constructed, edits, glyphs, page, places, source, spinni
 from experiments.exact import all_pairs
 from experiments.findings import Scale
 from experiments.trials import Judge
-from streamdedup.cli.assembly import detector_options
 from streamdedup.cli.scan import find_pairs
 from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.index.memory import MemoryIndex
+from streamdedup.indexes import detector_options
 from streamdedup.similarity.lsh import Banding
 from tests.made_corpus import WORDS
 from tests.thoroughness import examples

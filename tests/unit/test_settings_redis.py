@@ -5,7 +5,7 @@ from test_settings import CANARY, load, mistakes
 from typer.testing import CliRunner
 
 from streamdedup.cli import main as cli
-from streamdedup.cli.assembly import connect_store
+from streamdedup.indexes import connect_store
 from streamdedup.settings import Settings, show
 from tests.canaries import KEY_PASSWORD, TLS
 
