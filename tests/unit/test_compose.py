@@ -167,7 +167,7 @@ class TestOwnImage:
         service = settings().service
         assert service.metrics_host == "0.0.0.0"
         assert published("daemon") == {service.metrics_port: service.metrics_port}
-        assert of_kind("EXPOSE") == [str(service.metrics_port)]
+        assert of_kind("EXPOSE") == [f"{service.metrics_port} {settings().api.port}"]
         assert f"http://127.0.0.1:{service.metrics_port}/livez" in of_kind("HEALTHCHECK")[0]
 
 
@@ -282,6 +282,10 @@ class TestDockerfile:
     def test_it_installs_the_versions_that_were_tested(self):
         (line,) = [rest for rest in of_kind("RUN") if " install " in rest]
         assert "--constraint constraints.txt" in line
+
+    def test_it_has_the_libraries_of_every_command_that_a_deployment_runs(self):
+        (line,) = [rest for rest in of_kind("RUN") if " install " in rest]
+        assert shlex.split(line)[-1] == ".[serve]"
 
 
 class TestBuildContext:
