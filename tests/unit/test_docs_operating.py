@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup import errors
 from streamdedup.cli import main as cli
 from streamdedup.daemon.logs import FOREIGN_EVENT
 from streamdedup.repeats import REPEATS_EVENT
@@ -86,10 +85,12 @@ def test_commands_of_others_are_those_that_were_tried():
         "streamdedup",
         "curl",
         "echo",
+        "install",
         "journalctl",
         "kafka-configs.sh",
         "kafka-consumer-groups.sh",
         "kafka-topics.sh",
+        "kubectl",
         "redis-cli",
         "systemctl",
     }
@@ -98,42 +99,6 @@ def test_commands_of_others_are_those_that_were_tried():
 def variables(pairs):
     """Load settings from variables of the environment, as a unit or a container would set them."""
     return Settings.load(None, SETTINGS, pairs)
-
-
-def test_the_unit_sets_what_exists_and_keeps_down_what_a_restart_does_not_cure(tmp_path):
-    (unit,) = blocks("ini")
-    values = dict(re.findall(r"^(\w+)=(.*)$", unit, re.MULTILINE))
-    secret = tmp_path / "redis-url"
-    secret.write_text("redis://:secret@localhost:6379/0\n", encoding="utf-8")
-    given = re.findall(r"^Environment=(\w+)=(.*)$", unit, re.MULTILINE)
-    filled = {
-        name: value.replace("%H", "host").replace("%i", "4").replace("%d", str(tmp_path)) for name, value in given
-    }
-    settings = variables(filled)
-    assert (settings.kafka.instance_id, settings.kafka.group_instance_id) == ("host-4", "host-4")
-    assert settings.service.metrics_port == 9464
-    assert values["RestartPreventExitStatus"].split() == [str(errors.EXIT_USAGE), str(errors.EXIT_FATAL)]
-    assert values["SuccessExitStatus"] == str(errors.EXIT_FORCED)
-    assert int(values["TimeoutStopSec"]) > settings.service.stop_timeout_s
-    assert shlex.split(values["ExecStart"])[1] == "run"
-
-
-def test_the_pod_sets_what_exists_and_probes_what_is_served(tmp_path):
-    (manifest,) = blocks("yaml")
-    names = re.findall(r"name: (STREAMDEDUP_\w+)", manifest)
-    secret = tmp_path / "redis-url"
-    secret.write_text("redis://localhost:6379/0\n", encoding="utf-8")
-    values = dict.fromkeys(names, "streamdedup-0") | {
-        "STREAMDEDUP_SERVICE__METRICS_HOST": "0.0.0.0",
-        "STREAMDEDUP_REDIS__URL_FILE": str(secret),
-    }
-    settings = variables(values)
-    assert settings.kafka.instance_id == "streamdedup-0"
-    assert len(names) == 4
-    assert int(re.search(r"terminationGracePeriodSeconds: (\d+)", manifest)[1]) > settings.service.stop_timeout_s
-    assert f"containerPort: {settings.service.metrics_port}" in manifest
-    served = set(re.findall(r'"(/[a-z]+)":', (PACKAGE / "daemon" / "health.py").read_text(encoding="utf-8")))
-    assert set(re.findall(r"path: (/\w+z)", manifest)) == {"/livez", "/readyz"} <= served
 
 
 def logged_events():

@@ -1,0 +1,348 @@
+"""Files for Kubernetes and systemd agree with the code, with each other and with docs/deployment.md."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from streamdedup import errors
+from streamdedup.cli import serve
+from streamdedup.errors import SettingsError
+from streamdedup.serve.access import Tokens
+from streamdedup.settings import Settings
+from tests.deployed import (
+    BASE,
+    KUBERNETES,
+    PROGRAM,
+    ROOT,
+    SECRETS_FOLDER,
+    SETTINGS_FILE,
+    SETTINGS_FOLDER,
+    UNITS,
+    Unit,
+    documents,
+    resources,
+)
+
+PAGE = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+RESOURCES = resources()
+DAEMONS, SERVE = RESOURCES["StatefulSet", "streamdedup"], RESOURCES["Deployment", "streamdedup-serve"]
+WORKLOADS = {"daemon": DAEMONS, "serve": SERVE}
+#: The Secrets of the example, by name.
+SECRETS = {one["metadata"]["name"]: one["stringData"] for one in documents(BASE / "secrets.example.yaml")}
+PLACEHOLDER = "REPLACE-ME"
+TOKEN = "a-token-of-thirty-two-characters"
+#: Each unit, by the command that it runs.
+UNIT_OF = {unit.command()[1]: unit for unit in map(Unit.read, UNITS)}
+
+
+def pod(name):
+    return WORKLOADS[name]["spec"]["template"]["spec"]
+
+
+def container(name):
+    (one,) = pod(name)["containers"]
+    return one
+
+
+def port_of(name):
+    (port,) = container(name)["ports"]
+    return port
+
+
+def labels(workload):
+    return workload["spec"]["template"]["metadata"]["labels"]
+
+
+def write_secrets(folder):
+    """Write secrets as they are mounted, with values in place of the placeholders."""
+    folder.mkdir()
+    (folder / "redis-url").write_text("rediss://streamdedup:password@redis:6379/0\n", encoding="utf-8")
+    (folder / "tokens").write_text(f"{TOKEN}\n", encoding="utf-8")
+
+
+def pod_settings_file(tmp_path):
+    """Return a copy of the settings file of the pods that finds the secrets in a folder of the test."""
+    write_secrets(tmp_path / "secrets")
+    text = SETTINGS_FILE.read_text(encoding="utf-8")
+    assert SECRETS_FOLDER in text
+    copy = tmp_path / "streamdedup.toml"
+    copy.write_text(text.replace(SECRETS_FOLDER, str(tmp_path / "secrets")), encoding="utf-8")
+    return copy
+
+
+def pod_environment(name):
+    """Return the variables of a container in a pod called ``streamdedup-0``."""
+    variables = container(name).get("env", [])
+    assert all(one["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}} for one in variables)
+    return {one["name"]: "streamdedup-0" for one in variables}
+
+
+def machine_settings_file(tmp_path):
+    """Return a settings file as docs/deployment.md wants it for the units: without the address of Redis."""
+    write_secrets(tmp_path / "secrets")
+    copy = tmp_path / "streamdedup.toml"
+    copy.write_text(
+        '[kafka]\nbootstrap_servers = "kafka:9092"\n[profiles.articles]\ntopics = ["articles"]\n', encoding="utf-8"
+    )
+    return copy
+
+
+def pod_settings(tmp_path, name):
+    return Settings.load(pod_settings_file(tmp_path), environ=pod_environment(name))
+
+
+def streamdedup(*arguments, environment):
+    """Run the real command line."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STREAMDEDUP_")}
+    return subprocess.run(
+        [sys.executable, "-m", "streamdedup", *arguments],
+        env=inherited | environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def assert_understood(arguments, settings_file, environment):
+    """Run a command line with ``--help``, and check its settings file with its variables."""
+    assert f"{SETTINGS_FOLDER}/streamdedup.toml" in arguments
+    arguments = [word.replace(f"{SETTINGS_FOLDER}/streamdedup.toml", str(settings_file)) for word in arguments]
+    help_text = streamdedup(*arguments, "--help", environment=environment)
+    assert help_text.returncode == 0, help_text.stderr
+    assert f"streamdedup {arguments[0]}" in help_text.stdout
+    check = streamdedup("config", "check", *arguments[1:], environment=environment)
+    assert check.returncode == 0, check.stdout + check.stderr
+
+
+class TestCommandLines:
+    @pytest.mark.parametrize("name", WORKLOADS)
+    def test_a_pod_runs_a_command_whose_settings_are_right(self, name, tmp_path):
+        assert "command" not in container(name)  # the entry point of the image is the program
+        assert_understood(container(name)["args"], pod_settings_file(tmp_path), pod_environment(name))
+
+    @pytest.mark.parametrize("unit", UNIT_OF.values(), ids=UNIT_OF)
+    def test_a_unit_runs_a_command_whose_settings_are_right(self, unit, tmp_path):
+        program, *arguments = unit.command()
+        assert program == PROGRAM
+        settings_file = machine_settings_file(tmp_path)
+        assert unit.credentials() <= {path.name for path in (tmp_path / "secrets").iterdir()}
+        assert_understood(arguments, settings_file, unit.environment(tmp_path / "secrets"))
+
+    def test_an_unknown_option_and_an_unknown_key_are_found(self, tmp_path):
+        assert streamdedup("run", "--no-such-option", "--help", environment={}).returncode == errors.EXIT_USAGE
+        variables = {"STREAMDEDUP_KAFKA__NO_SUCH_KEY": "1"}
+        check = streamdedup("config", "check", "--config", str(pod_settings_file(tmp_path)), environment=variables)
+        assert check.returncode == errors.EXIT_USAGE
+
+    def test_each_process_is_run_by_a_pod_and_by_a_unit(self):
+        assert {container(name)["args"][0] for name in WORKLOADS} == set(UNIT_OF) == {"run", "serve"}
+
+
+class TestProbesAndPorts:
+    @pytest.mark.parametrize("name", WORKLOADS)
+    def test_probes_ask_the_port_of_the_container_at_paths_that_are_served(self, name):
+        module = {"daemon": "daemon/health.py", "serve": "serve/app.py"}[name]
+        tree = ast.parse((ROOT / "streamdedup" / module).read_text(encoding="utf-8"))
+        served = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        probes = {kind: container(name)[f"{kind}Probe"]["httpGet"] for kind in ("liveness", "readiness")}
+        assert {kind: probe["path"] for kind, probe in probes.items()} == {"liveness": "/livez", "readiness": "/readyz"}
+        assert {"/livez", "/readyz", "/metrics"} <= served
+        assert {probe["port"] for probe in probes.values()} == {port_of(name)["name"]}
+
+    def test_ports_are_those_of_the_settings_on_all_addresses(self, tmp_path):
+        settings = pod_settings(tmp_path, "daemon")
+        assert port_of("daemon")["containerPort"] == settings.service.metrics_port
+        assert port_of("serve")["containerPort"] == settings.api.port
+        assert settings.service.metrics_host == settings.api.host == "0.0.0.0"
+        assert settings.api.tokens_file == tmp_path / "secrets" / "tokens"
+
+    @pytest.mark.parametrize(("service", "name"), [("streamdedup", "daemon"), ("streamdedup-serve", "serve")])
+    def test_a_service_leads_to_the_named_port_of_its_pods(self, service, name):
+        spec = RESOURCES["Service", service]["spec"]
+        assert spec["selector"] == labels(WORKLOADS[name])
+        assert [port["targetPort"] for port in spec["ports"]] == [port_of(name)["name"]]
+
+    def test_the_stateful_set_has_its_headless_service(self):
+        assert RESOURCES["Service", DAEMONS["spec"]["serviceName"]]["spec"]["clusterIP"] == "None"
+
+
+class TestStop:
+    def test_a_daemon_has_time_to_end_by_itself(self, tmp_path):
+        stop_timeout_s = pod_settings(tmp_path, "daemon").service.stop_timeout_s
+        assert pod("daemon")["terminationGracePeriodSeconds"] > stop_timeout_s
+        assert int(UNIT_OF["run"].values["TimeoutStopSec"][0]) > stop_timeout_s
+
+    def test_the_service_has_time_to_answer_requests_in_progress(self):
+        wait_s = container("serve")["lifecycle"]["preStop"]["sleep"]["seconds"]
+        assert pod("serve")["terminationGracePeriodSeconds"] > wait_s + serve._STOP_S
+        assert int(UNIT_OF["serve"].values["TimeoutStopSec"][0]) > serve._STOP_S
+
+    def test_a_unit_stays_down_where_a_restart_does_not_help(self):
+        for unit in UNIT_OF.values():
+            codes = unit.values["RestartPreventExitStatus"][0].split()
+            assert codes == [str(errors.EXIT_USAGE), str(errors.EXIT_FATAL)]
+        assert UNIT_OF["run"].values["SuccessExitStatus"] == [str(errors.EXIT_FORCED)]
+
+
+class TestInstanceIds:
+    def test_a_pod_is_named_by_its_stateful_set(self, tmp_path):
+        kafka = pod_settings(tmp_path, "daemon").kafka
+        assert (kafka.instance_id, kafka.group_instance_id) == ("streamdedup-0", "streamdedup-0")
+
+    def test_a_unit_is_named_by_machine_and_instance(self, tmp_path):
+        settings_file = machine_settings_file(tmp_path)
+        settings = Settings.load(settings_file, environ=UNIT_OF["run"].environment(tmp_path / "secrets"))
+        assert (settings.kafka.instance_id, settings.kafka.group_instance_id) == ("host-4", "host-4")
+        assert settings.service.metrics_port == 9464
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+class TestRightsAndResources:
+    def test_a_pod_meets_the_restricted_standard_and_writes_to_its_tmp_alone(self, name):
+        (user,) = re.findall(r"^USER (\d+):\d+$", (ROOT / "deploy/Dockerfile").read_text("utf-8"), re.MULTILINE)
+        rights = pod(name)["securityContext"]
+        assert rights["runAsNonRoot"] is True
+        assert rights["runAsUser"] == int(user)
+        assert rights["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container(name)["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert pod(name)["automountServiceAccountToken"] is False
+        writable = [mount["mountPath"] for mount in container(name)["volumeMounts"] if not mount.get("readOnly")]
+        assert writable == ["/tmp"]
+
+    def test_memory_is_bounded_and_the_processor_is_not(self, name):
+        assert set(container(name)["resources"]["requests"]) == {"cpu", "memory"}
+        assert set(container(name)["resources"]["limits"]) == {"memory"}
+
+    def test_volumes_are_mounted_where_settings_and_command_look(self, name):
+        volumes = {one["name"]: one for one in pod(name)["volumes"]}
+        mounts = {one["mountPath"]: volumes.pop(one["name"]) for one in container(name)["volumeMounts"]}
+        assert not volumes
+        (generated,) = documents(BASE / "kustomization.yaml")[0]["configMapGenerator"]
+        assert mounts[SETTINGS_FOLDER]["configMap"]["name"] == generated["name"]
+        assert generated["files"] == [SETTINGS_FILE.name]
+        secret = mounts[SECRETS_FOLDER]["secret"]
+        keys = {item["key"] for item in secret["items"]} if "items" in secret else set(SECRETS[secret["secretName"]])
+        assert keys <= set(SECRETS[secret["secretName"]])
+        assert keys == ({"redis-url"} if name == "daemon" else {"redis-url", "tokens"})
+
+    def test_pods_are_spread_and_disrupted_one_by_one(self, name):
+        workload = WORKLOADS[name]
+        assert workload["spec"]["selector"]["matchLabels"] == labels(workload)
+        for spread in pod(name)["topologySpreadConstraints"]:
+            assert spread["labelSelector"]["matchLabels"] == labels(workload)
+        budget = RESOURCES["PodDisruptionBudget", workload["metadata"]["name"]]["spec"]
+        assert budget["selector"]["matchLabels"] == labels(workload)
+        assert budget["maxUnavailable"] == 1
+
+    def test_the_network_policy_allows_the_ports_in_use(self, name, tmp_path):
+        settings = pod_settings(tmp_path, name)
+        policy = RESOURCES["NetworkPolicy", WORKLOADS[name]["metadata"]["name"]]["spec"]
+        assert policy["podSelector"]["matchLabels"] == labels(WORKLOADS[name])
+        (ingress,) = policy["ingress"]
+        assert [one["port"] for one in ingress["ports"]] == [port_of(name)["name"]]
+        redis = int(re.search(r":(\d+)/", settings.redis.url.get_secret_value())[1])
+        kafka = {int(server.rpartition(":")[2]) for server in settings.kafka.bootstrap_servers}
+        allowed = {one["port"] for rule in policy["egress"] for one in rule["ports"]}
+        assert allowed == {53, redis} | (kafka if name == "daemon" else set())
+
+
+class TestSecretExample:
+    def test_it_is_no_part_of_what_is_applied(self):
+        named = [
+            name
+            for path in KUBERNETES.rglob("kustomization.yaml")
+            for one in documents(path)
+            for name in one["resources"]
+        ]
+        assert "secrets.example.yaml" not in named
+        assert not [kind for kind, _ in RESOURCES if kind == "Secret"]
+
+    def test_every_secret_is_a_placeholder(self):
+        for content in SECRETS.values():
+            for key, value in content.items():
+                secrets = [re.search(r":([^:@/]+)@", value)[1]] if key == "redis-url" else value.split()
+                assert all(secret.startswith(PLACEHOLDER) for secret in secrets), key
+
+    def test_the_service_refuses_the_placeholders(self, tmp_path):
+        path = tmp_path / "tokens"
+        path.write_text(SECRETS["streamdedup-serve"]["tokens"], encoding="utf-8")
+        with pytest.raises(SettingsError, match="at least 22 characters"):
+            Tokens.read(path)
+
+    def test_prometheus_has_one_of_the_tokens(self):
+        secret = SECRETS["streamdedup-serve"]
+        assert secret["metrics-token"] in secret["tokens"].splitlines()
+
+
+class TestComponents:
+    def test_pod_monitors_scrape_the_metrics_port_of_all_pods(self):
+        monitors = {one["metadata"]["name"]: one["spec"] for one in documents_of_component("monitoring")}
+        assert set(monitors) == {workload["metadata"]["name"] for workload in WORKLOADS.values()}
+        for name, workload in WORKLOADS.items():
+            monitor = monitors[workload["metadata"]["name"]]
+            assert monitor["selector"]["matchLabels"] == labels(workload)
+            (endpoint,) = monitor["podMetricsEndpoints"]
+            assert (endpoint["port"], endpoint["path"]) == (port_of(name)["name"], "/metrics")
+
+    def test_the_job_of_the_daemons_is_that_of_the_alert_rules(self):
+        rules = (ROOT / "deploy/prometheus/rules/streamdedup.yml").read_text(encoding="utf-8")
+        (job,) = set(re.findall(r'job="([^"]+)"', rules))
+        monitors = {one["metadata"]["name"]: one["spec"] for one in documents_of_component("monitoring")}
+        assert labels(DAEMONS)[monitors["streamdedup"]["jobLabel"]] == job
+        assert labels(SERVE)[monitors["streamdedup-serve"]["jobLabel"]] != job
+
+    def test_metrics_of_the_service_are_asked_for_with_a_token_of_its_secret(self):
+        monitors = {one["metadata"]["name"]: one["spec"] for one in documents_of_component("monitoring")}
+        (endpoint,) = monitors["streamdedup-serve"]["podMetricsEndpoints"]
+        credentials = endpoint["authorization"]["credentials"]
+        assert credentials["key"] in SECRETS[credentials["name"]]
+
+    def test_the_number_of_daemons_follows_the_lag_of_their_group(self, tmp_path):
+        settings = pod_settings(tmp_path, "daemon")
+        (scaled,) = documents_of_component("autoscaling")
+        target = scaled["spec"]["scaleTargetRef"]
+        assert (target["kind"], target["name"]) in RESOURCES
+        triggers = [trigger["metadata"] for trigger in scaled["spec"]["triggers"]]
+        assert {trigger["topic"] for trigger in triggers} == {
+            topic for profile in settings.profiles.values() for topic in profile.topics
+        }
+        for trigger in triggers:
+            assert trigger["bootstrapServers"] == ",".join(settings.kafka.bootstrap_servers)
+            assert trigger["consumerGroup"] == settings.kafka.group_id
+
+
+def documents_of_component(name):
+    return list(resources(KUBERNETES / "components" / name).values())
+
+
+class TestPage:
+    def test_parts_of_files_on_the_page_equal_the_files(self):
+        quotes = re.findall(r"^( *)```(?:ini|yaml)\n(.*?)^\1```$", PAGE, re.MULTILINE | re.DOTALL)
+        assert len(quotes) >= 2
+        files = [path.read_text(encoding="utf-8") for path in (*UNITS, *KUBERNETES.rglob("*.yaml"))]
+        for indent, text in quotes:
+            content = re.sub(f"^{indent}", "", text, flags=re.MULTILINE)
+            depths = [textwrap.indent(content, " " * depth) for depth in range(0, 20, 2)]
+            assert any(quote in file for file in files for quote in depths), content
+
+    def test_it_names_every_folder_and_unit(self):
+        for path in KUBERNETES.rglob("kustomization.yaml"):
+            assert f"| `{path.parent.relative_to(KUBERNETES)}` |" in PAGE
+        for path in UNITS:
+            assert f"| `{path.name}` |" in PAGE
+
+    def test_it_names_every_file_that_the_units_read(self):
+        sources = {pair.split(":")[1] for unit in UNIT_OF.values() for pair in unit.values["LoadCredential"]}
+        for source in sources | {f"{SETTINGS_FOLDER}/streamdedup.toml"}:
+            assert f"| `{Path(source).name}` |" in PAGE
