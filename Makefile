@@ -116,7 +116,7 @@ robustness: $(VENV)/.dev ## The tables of docs/robustness.md: the effect of edit
 	$(BIN)/python -m experiments robustness confusables containment
 
 .PHONY: tools
-tools: ## Install the tools of further checks (as root on Debian): redis-server, promtool, Chromium
+tools: ## Install the tools of further checks (as root on Debian): redis-server, promtool, Chromium, kustomize
 	@deploy/install-tools.sh
 
 .PHONY: clean

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install the tools of further checks: redis-server, prometheus (with promtool) and chromium.
+# Install the tools of further checks: redis-server, prometheus (with promtool), chromium and kustomize.
 # As root on Debian and its relatives; a no-op if all are installed. No service is started: a redis-server on its usual
 # port could be taken for one with data, and the tests start their own servers.
 set -euo pipefail
@@ -11,6 +11,8 @@ declare -A package_of=(
   [promtool]=prometheus
   [chromium]=chromium
 )
+# Debian has no package of kustomize: it is built by Go (1.24 or newer), from the Go module proxy.
+kustomize_module=sigs.k8s.io/kustomize/kustomize/v5@v5.8.1
 
 missing_programs() {
   local program
@@ -19,8 +21,25 @@ missing_programs() {
   done | sort
 }
 
+install_kustomize() {
+  command -v kustomize >/dev/null && return
+  local command=(go install "$kustomize_module")
+  if ! command -v go >/dev/null; then
+    echo "tools: missing kustomize, which is built by Go: install Go 1.24 or newer, and run 'make tools' again" >&2
+    return 1
+  fi
+  if ((EUID != 0)); then
+    echo "tools: missing kustomize; run 'make tools' as root, or: ${command[*]}" >&2
+    return 1
+  fi
+  echo "tools: building kustomize"
+  GOBIN=/usr/local/bin "${command[@]}" || return
+  command -v kustomize >/dev/null || { echo "tools: /usr/local/bin is not in PATH" >&2; return 1; }
+}
+
 mapfile -t missing < <(missing_programs)
 if ((${#missing[@]} == 0)); then
+  install_kustomize
   echo "tools: all installed"
   exit 0
 fi
@@ -69,4 +88,5 @@ if ((${#missing[@]} > 0)); then
   echo "tools: still missing after the installation: ${missing[*]}" >&2
   exit 1
 fi
+install_kustomize
 echo "tools: installed"
