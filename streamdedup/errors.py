@@ -11,6 +11,7 @@
     │   ├── BrokerUnavailable    with new clients
     │   │   └── BrokerSilent     with the same clients
     │   └── Rejoin               as a new member of the group
+    ├── IndexNotWritable        a program may look this index up and not write it
     ├── DeadLetterBurst          publish nothing further, hold the partitions until a restart
     ├── BatchRefused             another daemon owns the partition: drop the batch, go on
     └── FatalError               exit; the supervisor or the operator decides
@@ -102,6 +103,10 @@ class BatchRefused(StreamdedupError):
 
 class DeadLetterBurst(StreamdedupError):
     """More of the last records of a topic than allowed would become dead letters; the batch must not be published."""
+
+
+class IndexNotWritable(StreamdedupError):
+    """The program that uses the library may look this index up and not write it; the text says why and what to do."""
 
 
 class FatalError(StreamdedupError):

@@ -1,4 +1,4 @@
-"""Builds the parts of the daemon from settings: the only module that chooses implementations."""
+"""Builds the parts of the daemon from settings, with the indexes and detectors of ``streamdedup.indexes``."""
 
 from collections.abc import Callable
 

@@ -13,6 +13,8 @@ ADVISORY_PARAMETERS = frozenset({"unicode"})
 VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "claim_layout", "entry_layout"})
 #: Version parameters of earlier versions.
 _FORMER_PARAMETERS = frozenset({"content_format"})
+#: Parameter of an index that programs write with the library; an index of daemons does not have it.
+MAINTAINED_BY_PROGRAMS = {"maintained_by": "library"}
 #: Layout of claims in Redis: `redis/lua/_claims.lua`. An index without this parameter has a string for each claim.
 _CLAIM_LAYOUT = 2
 
@@ -69,6 +71,11 @@ def compare_fingerprints(stored: Fingerprint, wanted: Fingerprint) -> Opening:
             if found.keys() <= VERSION_PARAMETERS | _FORMER_PARAMETERS | ADVISORY_PARAMETERS
             else "the settings"
         )
+        if MAINTAINED_BY_PROGRAMS.items() <= wanted.items():
+            raise IndexMismatch(
+                f"{'; '.join(mismatches)}. Use the profile that the index was built with, or give a new index another "
+                "name=..."
+            )
         raise IndexMismatch(
             f"{'; '.join(mismatches)}. Restore {restore}, or build a new index: another redis.key_prefix or profile "
             "name, and a new consumer group to read the topics again"

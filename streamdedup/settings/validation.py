@@ -6,14 +6,15 @@ rest. No text repeats the value of a secret, the value of an unknown key, or a p
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from streamdedup.errors import SettingsError
 from streamdedup.settings.base import VALUES_ONLY, Section, allowed, is_secret, key_of, keys_of
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.schema import SECTIONS, Steps, section_at, tables
@@ -26,6 +27,8 @@ _PLACEHOLDERS = {"bootstrap_servers": "localhost:9092", "topics": "topic"}
 _SHOWN_CHARACTERS = 60
 #: User and password inside an address.
 _USERINFO = re.compile(r"[^/\s]*@")
+
+_AnySection = TypeVar("_AnySection", bound=Section)
 
 
 def read_sections(sources: Sources) -> dict[str, Any]:
@@ -45,6 +48,31 @@ def read_sections(sources: Sources) -> dict[str, Any]:
     return sections
 
 
+def read_profile(given: Mapping[str, object], allowed_keys: Collection[str]) -> Profile:
+    """Return a profile that a program defines in keywords, with the texts of the settings file for mistakes.
+
+    Args:
+        given: Values by key, without ``topics``.
+        allowed_keys: Keys that may be given; the other keys of a profile are about records of Kafka.
+
+    Raises:
+        SettingsError: One line for each mistake.
+    """
+    path = ("profiles", "NAME")
+    sources = Sources(has_file=True)
+    # Mistakes name the keyword alone.
+    sources.origins = {(*path, key): key for key in (*keys_of(Profile), *given)}
+    for key in given.keys() & keys_of(Profile).keys() - set(allowed_keys):
+        sources.report((*path, key), "is about records of Kafka; a program gives ids and texts itself")
+    kept = {key: value for key, value in given.items() if key in allowed_keys or key not in keys_of(Profile)}
+    sources.tree = {"profiles": {path[1]: kept}}
+    content = {"topics": _PLACEHOLDERS["topics"], **kept}
+    profile = _read_section(sources, path, Profile, content)
+    if sources.mistakes:
+        raise SettingsError("\n".join(sources.mistakes))
+    return profile
+
+
 def report_contradictions(sources: Sources, section: Section, above: Steps = ()) -> None:
     """Report the contradictions within a section; after an unread file they are unknown."""
     if not sources.is_unread:
@@ -52,7 +80,7 @@ def report_contradictions(sources: Sources, section: Section, above: Steps = ())
             sources.report((*above, *key.split(".")), text)
 
 
-def _read_section(sources: Sources, path: Steps, model: type[Section], content: object) -> Section:
+def _read_section(sources: Sources, path: Steps, model: type[_AnySection], content: object) -> _AnySection:
     """Return a section that lacks the attributes of its wrong values."""
     if not isinstance(content, Mapping):
         sources.report(path, f"is {shown(content)}, not a table; needed: keys under [{'.'.join(path)}]")
@@ -84,7 +112,7 @@ def _report_values(sources: Sources, path: Steps, model: type[Section], found: V
     return keys
 
 
-def _without(model: type[Section], content: Mapping[str, object], keys: set[str]) -> Section:
+def _without(model: type[_AnySection], content: Mapping[str, object], keys: set[str]) -> _AnySection:
     """Return a section that lacks the attributes of ``keys``."""
     kept = {key: value for key, value in content.items() if key not in keys}
     needed = {key: value for key, value in _PLACEHOLDERS.items() if key in keys & keys_of(model).keys()}

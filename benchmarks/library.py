@@ -1,0 +1,117 @@
+"""The two programs of docs/library.md, with streamdedup and with datasketch: lines, recall and seconds.
+
+    python -m benchmarks.library [--quick] [--documents 0]
+
+Both programs get the same documents in one run, one after the other, and print pairs. The truth is an exact join of the
+word 3-shingles as streamdedup makes them. The other program splits words by a plain expression, so a few of its
+shingles differ; pairs that it prints beyond the truth are counted as such.
+"""
+
+import re
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from benchmarks import corpus, report
+from benchmarks.places import REPOSITORY
+from streamdedup import Profile
+from streamdedup.evaluation.truth import join, shingle_sets
+from streamdedup.text.shingles import Shingler
+
+PAGE = REPOSITORY / "docs" / "library.md"
+NAMES = ("streamdedup", "datasketch")
+#: A pair of ids, the smaller one first.
+Pair = tuple[str, str]
+
+
+class Outcome(NamedTuple):
+    """Result of one program.
+
+    Attributes:
+        lines: Lines of the program that are not blank.
+        pairs: Pairs that it printed.
+        seconds: Time of the program, its imports included.
+    """
+
+    lines: int
+    pairs: set[Pair]
+    seconds: float
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = report.parser(__doc__)
+    parser.add_argument("--documents", type=int, help="how many (0: each of the collection once)")
+    arguments = parser.parse_args()
+    if arguments.documents is None:
+        arguments.documents = 1_000 if arguments.quick else 0
+    texts = corpus.load(arguments.documents)
+    wanted = true_pairs(texts.documents)
+    outcomes = [run(program, texts.documents) for program in programs(PAGE.read_text(encoding="utf-8"))]
+    setting = {"documents": f"{texts.name}: {len(texts.documents):,}", "pairs": len(wanted)}
+    results = [
+        {
+            "name": name,
+            "lines": outcome.lines,
+            "seconds": outcome.seconds,
+            "recall": len(outcome.pairs & wanted) / len(wanted) if wanted else None,
+            "others": len(outcome.pairs - wanted),
+        }
+        for name, outcome in zip(NAMES, outcomes, strict=True)
+    ]
+    report.Report("library", arguments.quick, setting, results, {"programs": table(results)}).show(arguments.output)
+
+
+def programs(page: str) -> tuple[str, str]:
+    """Return the program with streamdedup and the one with datasketch, which are beside each other on the page."""
+    section = page.partition("\n## Beside datasketch\n")[2]
+    ours, theirs = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    return ours, theirs
+
+
+def lines_of(program: str) -> int:
+    """Return the number of lines that are not blank."""
+    return sum(bool(line.strip()) for line in program.splitlines())
+
+
+def run(program: str, documents: Sequence[tuple[str, str]]) -> Outcome:
+    """Run a program, and collect the pairs that it prints."""
+    printed: set[Pair] = set()
+
+    def collect(one: str, other: str, _similarity: float) -> None:
+        printed.add((min(one, other), max(one, other)))
+
+    started = time.perf_counter()
+    exec(program, {"documents": documents, "print": collect})
+    return Outcome(lines_of(program), printed, time.perf_counter() - started)
+
+
+def true_pairs(documents: Sequence[tuple[str, str]]) -> set[Pair]:
+    """Return all pairs at the threshold of the profile."""
+    profile = Profile().section
+    sets = shingle_sets(Shingler(profile.shingle_options()), [text for _, text in documents])
+    ids = [document_id for document_id, _ in documents]
+    found: set[Pair] = set()
+    for block in join(sets.hashes, sets.offsets, profile.threshold):
+        for left, right in zip(block.left.tolist(), block.right.tolist(), strict=True):
+            found.add((min(ids[left], ids[right]), max(ids[left], ids[right])))
+    return found
+
+
+def table(results: Sequence[dict[str, Any]]) -> report.Table:
+    """Return the table of both programs."""
+    rows = [
+        [
+            str(one["name"]),
+            str(one["lines"]),
+            "no pairs" if one["recall"] is None else f"{one['recall']:.4f}",
+            f"{one['others']:,}",
+            f"{one['seconds']:.1f}",
+        ]
+        for one in results
+    ]
+    return report.Table(["program", "lines", "recall", "other pairs", "seconds"], rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Writing an index without Kafka: a program owns the one partition of its index, as a daemon owns those of topics."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.model import DetectionResult, DetectorOptions
+from streamdedup.errors import BatchRefused, IndexNotWritable
+from streamdedup.index.contract import Index
+from streamdedup.index.values import Fence, Fingerprint, wall_clock_ms
+from streamdedup.position import Partition
+from streamdedup.wire import Document, Match, Op
+
+#: The one partition of all documents.
+_PARTITION = Partition("library", 0)
+#: Documents that are prepared, inserted and looked up at once.
+_CHUNK_DOCUMENTS = 1_000
+#: Age at which a fence is renewed, in seconds; the fence lives for 7 days.
+_RENEWAL_S = 86_400.0
+_TAKEN_OVER = (
+    "another program has taken the right to write to this index, or this one has not written for 7 days. One program "
+    "at a time writes to an index: let one process add all documents, or give each its own index with name=...; to "
+    "take the right back, connect again"
+)
+
+_Item = TypeVar("_Item")
+
+
+class IndexWriter:
+    """Writes an index as the owner of its one partition.
+
+    The offsets of a call are reserved in the high-water mark before the call writes, so that no later writer gives them
+    to other documents. Pending matches are kept until the call succeeds: a repeated call has the positions of the first
+    one, and returns the same pairs.
+
+    Args:
+        options: Options of the detector.
+        store: The index.
+        fingerprint: Parameters of the index.
+    """
+
+    def __init__(self, options: DetectorOptions, store: Index, fingerprint: Fingerprint) -> None:
+        self._store = store
+        self._fingerprint = fingerprint
+        self._detector = Detector(options, store)
+        self._fence: Fence | None = None
+        self._fenced_at_s = 0.0
+        self._next_offset = 0
+        self._is_refused = False
+        #: Documents of the last ``add`` if it failed.
+        self._unfinished: list[Document] = []
+
+    def add(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[Match, ...]]:
+        """See ``library.Index.add``; ids and texts are valid."""
+        if not pairs:
+            return []
+        fence = self._owned()
+        if pairs != [(document.id, document.text) for document in self._unfinished]:
+            self._unfinished = self._placed(pairs, fence)
+        documents, result = self._unfinished, DetectionResult()
+        with self._refusals():
+            for chunk in chunks(documents):
+                result += self._detector.index(self._detector.prepare(chunk), {_PARTITION: fence})
+            self._store.finish({}, result.pending_positions, [fence])
+        self._unfinished = []
+        if result.refused:
+            raise result.refused[0][1]
+        matches = {detection.document.position: detection.matches for detection in result.detections}
+        return [matches.get(document.position, ()) for document in documents]
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """See ``library.Index.remove``; the ids are valid."""
+        if not ids:
+            return
+        fence = self._owned()
+        documents = self._placed([(document_id, "") for document_id in ids], fence, op="delete")
+        with self._refusals():
+            for chunk in chunks(documents):
+                self._detector.delete(chunk, {_PARTITION: fence})
+
+    def _owned(self) -> Fence:
+        """Return the fence of the partition; take it before the first write, and renew it while it is owned."""
+        if self._is_refused:
+            raise IndexNotWritable(_TAKEN_OVER)
+        with self._refusals():
+            if self._fence is None:
+                self._store.open(self._fingerprint)
+                self._fence = self._store.fence(_PARTITION, 1, 0)
+                self._next_offset = self._fence.high_water_mark
+                self._fenced_at_s = time.monotonic()
+            elif time.monotonic() - self._fenced_at_s > _RENEWAL_S:
+                # Refused where another program has taken the fence; the call changes nothing else.
+                self._store.finish({_PARTITION: self._next_offset}, [], [self._fence])
+                self._store.fence(_PARTITION, 1, 0)
+                self._fenced_at_s = time.monotonic()
+        return self._fence
+
+    def _placed(self, pairs: Sequence[tuple[str, str]], fence: Fence, op: Op = "upsert") -> list[Document]:
+        """Return documents at positions that no later call of any writer gives to other documents."""
+        first, now_ms = self._next_offset, int(wall_clock_ms())
+        end = first + len(pairs)
+        with self._refusals():
+            self._store.finish({_PARTITION: end}, [], [fence])
+        self._next_offset = end
+        return [
+            Document(document_id, text, fence.log.at(offset), now_ms, op)
+            for offset, (document_id, text) in enumerate(pairs, first)
+        ]
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Raise ``IndexNotWritable`` where the store refuses the fence, now and from then on."""
+        try:
+            yield
+        except BatchRefused as error:
+            self._is_refused = True
+            raise IndexNotWritable(_TAKEN_OVER) from error
+
+
+def chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    """Yield items in chunks that are processed at once."""
+    for first in range(0, len(items), _CHUNK_DOCUMENTS):
+        yield items[first : first + _CHUNK_DOCUMENTS]

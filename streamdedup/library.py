@@ -1,0 +1,312 @@
+"""The Python API: the detector and its index for programs, without Kafka.
+
+The same stages as in the daemon, and the same pairs as those of ``streamdedup scan``. Programs write indexes of their
+own (``detection.writing``), and may look up those of daemons. Documents have the time of the call as record time. The
+package exports ``LibraryIndex`` and ``LibraryProfile`` as ``Index`` and ``Profile``.
+"""
+
+import re
+import threading
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
+
+from streamdedup import settings
+from streamdedup.detection.lookup import IndexLookup, LookupQuery
+from streamdedup.detection.model import DetectorOptions
+from streamdedup.detection.writing import IndexWriter, chunks
+from streamdedup.errors import (
+    DecodeError,
+    DocumentTooLarge,
+    IndexNotWritable,
+    SettingsError,
+    StoreUnavailable,
+)
+from streamdedup.index import contract
+from streamdedup.index.fingerprints import MAINTAINED_BY_PROGRAMS
+from streamdedup.index.memory import MemoryIndex
+from streamdedup.index.reading import IndexReader
+from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.index.redis.connection import check_server, connect
+from streamdedup.index.redis.reader import RedisIndexReader
+from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.values import Fingerprint, wall_clock_ms
+from streamdedup.indexes import connect_store, detector_options, lifetime_ms, redis_reader
+from streamdedup.settings.validation import read_profile
+from streamdedup.similarity.measures import MeasureName
+from streamdedup.wire import ErrorCode, Match, id_mistake
+
+__all__ = ["LibraryIndex", "LibraryProfile", "Match", "ProfileKeys"]
+
+#: Beginning of the keys of indexes that programs write.
+KEY_PREFIX = "streamdedup-library"
+#: Name of an index: part of keys in Redis.
+_NAME = re.compile(r"[a-z0-9_-]{1,32}")
+
+_Result = TypeVar("_Result")
+
+
+class ProfileKeys(TypedDict, total=False):
+    """The keys of a profile that are not about records of Kafka; bounds and defaults: docs/settings.md."""
+
+    shingle_unit: Literal["word", "char"]
+    shingle_size: int
+    letters_only: bool
+    fold_marks: bool
+    stop_words: str
+    stop_shingles: str
+    keep_white_space: bool
+    similarity: MeasureName
+    short_texts: Literal["whole", "skip"]
+    min_words: int
+    threshold: float
+    min_recall: float
+    permutations: int
+    bands: int
+    rows: int
+    min_shared_bands: int
+    exact_limit: int | Literal["none"]
+    retention: str
+    retention_slack: str
+    bucket_cap: int | Literal["none"]
+    max_candidates: int | Literal["none"]
+    max_text_bytes: int | str
+    seed: int
+
+
+class LibraryProfile:
+    """The definition of a near-duplicate: the keys of ``[profiles.NAME]`` of the settings file.
+
+    Args:
+        keys: Values by key; see ``ProfileKeys``.
+
+    Attributes:
+        section: The validated profile with all values.
+
+    Raises:
+        SettingsError: One line for each mistake.
+    """
+
+    __slots__ = ("_keys", "section")
+
+    def __init__(self, **keys: Unpack[ProfileKeys]) -> None:
+        self._keys = keys
+        self.section = read_profile(keys, ProfileKeys.__annotations__.keys())
+
+    def __repr__(self) -> str:
+        return f"Profile({', '.join(f'{key}={value!r}' for key, value in self._keys.items())})"
+
+
+class LibraryIndex:
+    """Near-duplicates of documents and texts; made by ``in_memory``, ``connect`` or ``of_daemons``.
+
+    Threads may share an index: a lock makes their calls run one after the other. For look-ups side by side, each thread
+    opens an index of its own with ``connect``. An index must not be used on both sides of a fork.
+
+    One program at a time writes to an index in Redis: the first ``add`` or ``remove`` takes the right to write, and the
+    program that had the right is refused from then on.
+    """
+
+    def __init__(
+        self,
+        profile: settings.Profile,
+        options: DetectorOptions,
+        reader: IndexReader,
+        fingerprint: Fingerprint,
+        writer: IndexWriter | None,
+    ) -> None:
+        self._options = options
+        self._max_text_bytes = profile.max_text_bytes
+        self._fingerprint = fingerprint
+        self._reader = reader
+        self._writer = writer
+        self._lookup = IndexLookup(options, reader)
+        self._lock = threading.Lock()
+        self._check()
+
+    @classmethod
+    def in_memory(cls, profile: LibraryProfile) -> Self:
+        """Return an empty index in the memory of this process."""
+        section = profile.section
+        store = MemoryIndex(lifetime_ms=lifetime_ms(section), bucket_cap=section.bucket_cap)
+        return cls._written(section, "memory", store, store)
+
+    @classmethod
+    def connect(cls, url: str, profile: LibraryProfile, *, name: str = "default") -> Self:
+        """Open an index in Redis that programs write; the first ``add`` creates it.
+
+        Args:
+            url: ``redis://``, ``rediss://`` or ``unix://``; a single server, with login and database as in the URL.
+            profile: Profile that the index was or will be built with.
+            name: Name of the index: 1 to 32 of a-z, 0-9, _ and -.
+
+        Raises:
+            SettingsError: The URL or the name cannot be used.
+            StoreUnavailable: The server does not answer.
+            StoreMisconfigured: The server is too old, refuses the client, or drops keys when it is full.
+            IndexMismatch: The index was built with another profile.
+        """
+        if not _NAME.fullmatch(name):
+            raise SettingsError(f"name: {name!r} is not the name of an index; allowed: 1 to 32 of a-z, 0-9, _ and -")
+        section = profile.section
+        with ExitStack() as stack:
+            servers = stack.enter_context(connect(url))
+            for warning in check_server(servers):
+                warnings.warn(warning, stacklevel=2)
+            where: dict[str, Any] = {
+                "namespace": f"{KEY_PREFIX}:{name}",
+                "bands": section.banding().bands,
+                "shards": 1,
+                "lifetime_ms": lifetime_ms(section),
+                "bucket_cap": section.bucket_cap,
+                "bucket_layout": LAYOUTS["sets"],
+            }
+            index = cls._written(section, name, RedisIndex(servers, **where), RedisIndexReader(servers, **where))
+            stack.pop_all()
+            return index
+
+    @classmethod
+    def of_daemons(cls, config: str | Path | None, profile: str) -> Self:
+        """Open an index that daemons maintain, for look-ups.
+
+        Args:
+            config: Settings file of the daemons; None for the file that STREAMDEDUP_CONFIG names.
+            profile: Name of the profile.
+
+        Raises:
+            SettingsError: The settings are wrong, or have no such profile.
+            StoreUnavailable: The server does not answer, the index does not exist yet, or it is being rebuilt.
+            StoreMisconfigured: The server refuses the client.
+            IndexMismatch: The index was built with other parameters.
+        """
+        loaded = settings.Settings.load(None if config is None else Path(config))
+        if profile not in loaded.profiles:
+            raise SettingsError(
+                f"there is no profile {profile}; the settings have {', '.join(sorted(loaded.profiles))}"
+            )
+        section = loaded.profiles[profile]
+        with ExitStack() as stack:
+            reader = redis_reader(loaded, profile, stack.enter_context(connect_store(loaded)))
+            index = cls(section, detector_options(profile, section), reader, section.fingerprint(), None)
+            stack.pop_all()
+            return index
+
+    @classmethod
+    def _written(cls, section: settings.Profile, name: str, store: contract.Index, reader: IndexReader) -> Self:
+        """Return an index that programs write."""
+        options, fingerprint = detector_options(name, section), {**section.fingerprint(), **MAINTAINED_BY_PROGRAMS}
+        return cls(section, options, reader, fingerprint, IndexWriter(options, store, fingerprint))
+
+    def add(self, documents: Iterable[tuple[str, str]]) -> list[tuple[Match, ...]]:
+        """Insert documents and find their near-duplicates among those that were inserted before.
+
+        Each pair is returned once, for the document that is inserted later, also within one call. A document whose id
+        is in the index replaces the earlier version; with the same text nothing changes, and there are no matches. If
+        the call fails with ``StoreUnavailable``, repeat it with the same documents: no pair is lost or doubled.
+
+        Args:
+            documents: Id and text of each document.
+
+        Returns:
+            The matches of each document, the most similar first.
+
+        Raises:
+            MessageError: An id or a text is not valid, and nothing was inserted; or two ids share a document number.
+            IndexNotWritable: Daemons maintain the index, or another program has taken the right to write.
+            StoreUnavailable: The server does not answer; repeat the call.
+            IndexLost: The index was deleted; connect again.
+        """
+        valid = [(self._valid_id(document_id), self._valid_text(document_id, text)) for document_id, text in documents]
+        with self._lock:
+            return self._write(lambda writer: writer.add(valid))
+
+    def lookup(self, texts: Iterable[str]) -> list[tuple[Match, ...]]:
+        """Find the near-duplicates of texts without inserting them; the texts do not find each other.
+
+        Returns:
+            The matches of each text, the most similar first.
+
+        Raises:
+            DocumentTooLarge: A text is longer than ``max_text_bytes``.
+            StoreUnavailable: The server does not answer, or the index is being rebuilt.
+            IndexMismatch: The index was built anew with another profile.
+        """
+        queries = [LookupQuery(self._valid_text(f"number {at}", text)) for at, text in enumerate(texts)]
+        with self._lock:
+            if not self._check():
+                return [()] * len(queries)
+            now_ms, found = int(wall_clock_ms()), []
+            for chunk in chunks(queries):
+                for result in self._lookup.look_up(chunk, now_ms):
+                    if isinstance(result, Exception):
+                        raise result
+                    found.append(result.matches)
+            return found
+
+    def remove(self, ids: Iterable[str]) -> None:
+        """Remove documents; ids that the index does not have are ignored. Errors: as for ``add``."""
+        valid = [self._valid_id(document_id) for document_id in ids]
+        with self._lock:
+            self._write(lambda writer: writer.remove(valid))
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _write(self, write: Callable[[IndexWriter], _Result]) -> _Result:
+        if self._writer is None:
+            raise IndexNotWritable(
+                f"daemons maintain the index of profile {self._options.profile}: they would not alert a document that a"
+                " program adds, and lose it when they rebuild the index. Send the document to an input topic of the "
+                "profile, or write an index of the program: Index.connect(url, profile, name=...)"
+            )
+        return write(self._writer)
+
+    def _check(self) -> bool:
+        """Make sure that the index was built with the profile; tell whether it exists.
+
+        Raises:
+            IndexMismatch: The index was built with another profile.
+            StoreUnavailable: Daemons have not created the index yet, or rebuild it.
+        """
+        found = self._reader.check(self._fingerprint)
+        if found is None and self._writer is None:
+            raise StoreUnavailable(
+                f"the index of profile {self._options.profile} does not exist; a daemon creates it at its start"
+            )
+        return found is not None
+
+    def _valid_id(self, document_id: str) -> str:
+        try:
+            mistake = id_mistake(document_id, len(document_id.encode()))
+        except UnicodeEncodeError:
+            mistake = "contains half of a surrogate pair"
+        if mistake is not None:
+            raise DecodeError(ErrorCode.INVALID_ID, f"a document id {mistake}")
+        return document_id
+
+    def _valid_text(self, document_id: str, text: str) -> str:
+        """Return a text with U+FFFD for each half of a surrogate pair, as in a record."""
+        try:
+            length = len(text.encode())
+        except UnicodeEncodeError:
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            length = len(text.encode())
+        if length > self._max_text_bytes:
+            raise DocumentTooLarge(
+                ErrorCode.TOO_LARGE,
+                f"the text of {document_id} is {length:,} bytes long; max_text_bytes is {self._max_text_bytes:,}",
+            )
+        return text

@@ -1,0 +1,192 @@
+"""The Python API on an index in Redis: connections, one writer at a time, and the indexes of daemons."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from streamdedup import Index, Profile, indexes
+from streamdedup.detection import writing
+from streamdedup.detection.detector import Detector
+from streamdedup.errors import IndexLost, IndexMismatch, IndexNotWritable, SettingsError, StoreUnavailable
+from streamdedup.position import Partition
+from streamdedup.settings import Settings
+from streamdedup.wire import Document
+
+TEXT = "amber birch cedar delta ember fjord grove heath"
+PROFILE = Profile(threshold=0.5, shingle_size=2)
+PARTITION = Partition("articles", 0)
+
+pytestmark = pytest.mark.filterwarnings("ignore:the store:UserWarning")
+
+
+def ids(matches):
+    return [[match.id for match in own] for own in matches]
+
+
+@pytest.fixture
+def connect(redis_client, redis_url) -> Callable[..., Index]:
+    opened = []
+
+    def connected(profile=PROFILE, **options) -> Index:
+        opened.append(Index.connect(redis_url, profile, **options))
+        return opened[-1]
+
+    yield connected
+    for index in opened:
+        index.close()
+
+
+@pytest.fixture
+def config(redis_client, redis_url, tmp_path):
+    path = tmp_path / "streamdedup.toml"
+    path.write_text(
+        f"""
+        [kafka]
+        bootstrap_servers = "localhost:9092"
+        [redis]
+        url = "{redis_url}"
+        [profiles.articles]
+        topics = ["articles"]
+        threshold = 0.5
+        shingle_size = 2
+        """
+    )
+    return path
+
+
+@pytest.fixture
+def daemon_index(config):
+    """An index as daemons fill it, with one document."""
+    settings = Settings.load(config)
+    profile = settings.profiles["articles"]
+    with indexes.connect_store(settings) as servers:
+        store = indexes.redis_store(settings, "articles", servers)
+        store.open(profile.fingerprint())
+        fence = store.fence(PARTITION, 1, 0)
+        detector = Detector(indexes.detector_options("articles", profile), store)
+        document = Document("d0", TEXT, fence.log.at(0), 1_800_000_000_000)
+        detector.index(detector.prepare([document]), {PARTITION: fence})
+        yield store
+
+
+class TestConnect:
+    def test_what_one_connection_adds_the_next_one_finds(self, connect):
+        assert ids(connect().lookup([TEXT])) == [[]]
+        assert ids(connect().add([("a", TEXT), ("b", TEXT)])) == [[], ["a"]]
+        assert ids(connect().lookup([TEXT])) == [["a", "b"]]
+        later = connect()
+        assert ids(later.add([("c", TEXT)])) == [["a", "b"]]
+        later.remove(["a"])
+        assert ids(connect().lookup([TEXT])) == [["b", "c"]]
+
+    def test_indexes_of_different_names_are_separate(self, connect):
+        connect(name="one").add([("a", TEXT)])
+        assert ids(connect(name="two").lookup([TEXT])) == [[]]
+
+    def test_the_pairs_are_those_of_an_index_in_memory(self, connect):
+        documents = [(f"d{at}", " ".join(words)) for at, words in enumerate(itertools.permutations(TEXT.split()[:4]))]
+        with Index.in_memory(PROFILE) as memory:
+            assert ids(connect().add(documents)) == ids(memory.add(documents))
+
+    def test_another_profile_is_refused_with_the_difference(self, connect):
+        connect().add([("a", TEXT)])
+        with pytest.raises(IndexMismatch, match=r"shingle_size is 2 in the index and 3 .* or give a new index another"):
+            connect(Profile(threshold=0.5, shingle_size=3))
+
+    def test_a_name_with_a_colon_and_an_url_of_another_kind_are_refused(self, connect):
+        with pytest.raises(SettingsError, match="name: 'a:b' is not the name of an index"):
+            connect(name="a:b")
+        with pytest.raises(SettingsError, match="must begin with redis://"):
+            Index.connect("http://localhost", PROFILE)
+
+    def test_a_server_that_does_not_answer_is_unavailable(self):
+        with pytest.raises(StoreUnavailable):
+            Index.connect("redis://localhost:1", PROFILE)
+
+    def test_a_deleted_index_is_lost(self, connect, redis_client):
+        index = connect()
+        index.add([("a", TEXT)])
+        redis_client.flushdb()
+        with pytest.raises(IndexLost):
+            index.add([("b", TEXT)])
+        assert ids(connect().add([("b", TEXT), ("c", TEXT)])) == [[], ["b"]]
+
+
+class TestWriters:
+    def test_the_later_writer_takes_over_and_the_earlier_one_is_refused_and_may_look_up(self, connect):
+        first, second = connect(), connect()
+        first.add([("a", TEXT)])
+        assert ids(second.add([("b", TEXT)])) == [["a"]]
+        for _ in range(2):
+            with pytest.raises(IndexNotWritable, match="another program has taken the right to write"):
+                first.add([("c", TEXT)])
+        with pytest.raises(IndexNotWritable):
+            first.remove(["a"])
+        assert ids(first.lookup([TEXT])) == [["a", "b"]]
+        assert ids(second.add([("d", TEXT)])) == [["a", "b"]]
+
+    def test_a_writer_renews_its_fence_while_it_owns_it(self, connect, redis_client, monkeypatch):
+        first, second = connect(), connect()
+        first.add([("a", TEXT)])
+        fence = first._writer._store._keys.fence(0, writing._PARTITION)
+        redis_client.pexpire(fence, 60_000)
+        monkeypatch.setattr(writing, "_RENEWAL_S", 0.0)
+        first.add([("b", TEXT)])
+        assert redis_client.pttl(fence) > 60_000
+        second.add([("c", TEXT)])
+        with pytest.raises(IndexNotWritable):
+            first.add([("d", TEXT)])
+        assert ids(second.add([("e", TEXT)])) == [["a", "b", "c"]]
+
+    def test_the_writer_after_one_that_died_in_a_call_has_none_of_its_matches(self, connect, monkeypatch):
+        first, second = connect(), connect()
+        first.add([("a", TEXT)])
+
+        class Died(Exception):
+            pass
+
+        def dies(*_arguments):
+            raise Died
+
+        with monkeypatch.context() as patch:
+            patch.setattr("streamdedup.index.redis.entries.RedisEntries.set_clusters", dies)
+            with pytest.raises(Died):
+                first.add([("b", TEXT)])
+        assert ids(second.add([("other", "something else entirely here"), ("c", TEXT)])) == [[], ["a", "b"]]
+
+
+class TestIndexesOfDaemons:
+    def test_it_is_looked_up_and_not_written(self, config, daemon_index, monkeypatch):
+        monkeypatch.setattr("streamdedup.library.wall_clock_ms", lambda: 1_800_000_000_000)
+        with Index.of_daemons(config, "articles") as index:
+            assert ids(index.lookup([TEXT, "something else entirely here"])) == [["d0"], []]
+            for write in (lambda: index.add([("a", TEXT)]), lambda: index.remove(["d0"])):
+                with pytest.raises(
+                    IndexNotWritable, match=r"daemons maintain the index .* Send the document to an input"
+                ):
+                    write()
+            assert ids(index.lookup([TEXT])) == [["d0"]]
+
+    def test_an_index_that_no_daemon_has_created_is_unavailable(self, config):
+        with pytest.raises(StoreUnavailable, match="a daemon creates it at its start"):
+            Index.of_daemons(config, "articles")
+
+    def test_an_unknown_profile_is_named_with_the_known_ones(self, config):
+        with pytest.raises(SettingsError, match="there is no profile reviews; the settings have articles"):
+            Index.of_daemons(config, "reviews")
+
+    def test_a_program_does_not_open_an_index_of_daemons_as_its_own(self, config, daemon_index, connect, monkeypatch):
+        monkeypatch.setattr("streamdedup.library.KEY_PREFIX", Settings.load(config).redis.key_prefix)
+        with pytest.raises(IndexMismatch, match="maintained_by is None in the index"):
+            connect(name="articles")
+
+    def test_a_daemon_does_not_open_an_index_of_a_program(self, config, connect, monkeypatch):
+        settings = Settings.load(config)
+        monkeypatch.setattr("streamdedup.library.KEY_PREFIX", settings.redis.key_prefix)
+        connect(name="articles").add([("a", TEXT)])
+        with (
+            indexes.connect_store(settings) as servers,
+            pytest.raises(IndexMismatch, match="maintained_by is 'library'"),
+        ):
+            indexes.redis_store(settings, "articles", servers).open(settings.profiles["articles"].fingerprint())

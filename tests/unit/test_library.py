@@ -1,0 +1,250 @@
+"""The Python API on an index in memory, and the examples of its documentation."""
+
+import doctest
+import itertools
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import streamdedup
+from benchmarks import library
+from streamdedup import Index, Profile
+from streamdedup.cli.scan import find_pairs
+from streamdedup.errors import DecodeError, DocumentTooLarge, SettingsError, StoreUnavailable
+from streamdedup.evaluation.trial import DetectorRun, document_at
+from streamdedup.index.memory import MemoryIndex
+from streamdedup.indexes import detector_options
+from streamdedup.library import ProfileKeys
+from streamdedup.settings import Profile as ProfileSection
+from streamdedup.settings.base import keys_of
+from tests.thoroughness import examples
+
+ROOT = Path(__file__).parents[2]
+TEXT = "amber birch cedar delta ember fjord grove heath"
+WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord"]
+#: Keys of a profile that are about records of Kafka.
+RECORD_KEYS = {
+    "topics",
+    "id_field",
+    "text_fields",
+    "published_at_field",
+    "source_field",
+    "op_field",
+    "records_in_order",
+    "index_silently_until",
+    "max_matches",
+}
+
+
+def ids(matches):
+    return [[match.id for match in own] for own in matches]
+
+
+def pairs_of(documents, matches):
+    return sorted(
+        (*sorted((document_id, match.id)), match.similarity)
+        for (document_id, _), own in zip(documents, matches, strict=True)
+        for match in own
+    )
+
+
+@pytest.fixture
+def index():
+    with Index.in_memory(Profile(threshold=0.5, shingle_size=2)) as opened:
+        yield opened
+
+
+class TestAdd:
+    @settings(max_examples=examples(200))
+    @given(
+        texts=st.lists(st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join), max_size=20),
+        cuts=st.sets(st.integers(0, 20)),
+        threshold=st.sampled_from([0.3, 0.5, 0.8]),
+        bucket_cap=st.sampled_from(["none", 500]),
+    )
+    def test_the_pairs_are_those_of_scan_in_any_split_into_calls(self, texts, cuts, threshold, bucket_cap):
+        profile = Profile(threshold=threshold, shingle_size=2, bucket_cap=bucket_cap)
+        store = MemoryIndex(bucket_cap=profile.section.bucket_cap)
+        store.open(profile.section.fingerprint())
+        run = DetectorRun(detector_options("scan", profile.section), store)
+        documents = [(f"d{at:02}", text) for at, text in enumerate(texts)]
+        scanned = find_pairs(run, [document_at(at, *document) for at, document in enumerate(documents)])
+        expected = sorted((pair.id1, pair.id2, pair.similarity) for pair in scanned)
+        bounds = sorted({0, len(documents), *(cut for cut in cuts if cut < len(documents))})
+        matches = []
+        with Index.in_memory(profile) as index:
+            for first, last in itertools.pairwise(bounds):
+                matches += index.add(documents[first:last])
+        assert pairs_of(documents, matches) == expected
+
+    def test_each_pair_belongs_to_the_document_that_is_inserted_later(self, index):
+        assert ids(index.add([("a", TEXT), ("b", TEXT), ("other", "something else entirely here")])) == [[], ["a"], []]
+        assert ids(index.add([("c", TEXT + " iris")])) == [["a", "b"]]
+
+    def test_a_changed_text_replaces_the_earlier_version_and_the_same_text_changes_nothing(self, index):
+        index.add([("a", TEXT), ("b", "something else entirely here")])
+        assert ids(index.add([("a", TEXT)])) == [[]]
+        assert ids(index.add([("b", TEXT)])) == [["a"]]
+        assert ids(index.lookup(["something else entirely here"])) == [[]]
+
+    def test_many_documents_are_added_in_one_call(self, index):
+        documents = [(f"d{at}", f"one{at} two{at} three{at} four{at}") for at in range(2_500)]
+        assert not any(index.add(documents))
+        assert ids(index.lookup([text for _, text in documents])) == [[document_id] for document_id, _ in documents]
+
+    def test_no_documents_and_empty_texts_have_no_matches(self, index):
+        assert index.add([]) == []
+        assert index.add([("a", ""), ("b", " ... ")]) == [(), ()]
+
+    def test_a_failed_call_is_repeated_without_a_lost_or_a_doubled_pair(self, index, monkeypatch):
+        index.add([("a", TEXT)])
+        calls = iter([StoreUnavailable("away"), None])
+        joined = MemoryIndex.set_clusters
+
+        def failing(self, *arguments):
+            # Entries, pending matches and claims are written by now.
+            if (error := next(calls, None)) is not None:
+                raise error
+            return joined(self, *arguments)
+
+        monkeypatch.setattr(MemoryIndex, "set_clusters", failing)
+        with pytest.raises(StoreUnavailable):
+            index.add([("b", TEXT), ("c", TEXT)])
+        assert ids(index.add([("b", TEXT), ("c", TEXT)])) == [["a"], ["a", "b"]]
+
+    def test_documents_after_a_failed_call_have_no_matches_of_its_documents(self, index, monkeypatch):
+        index.add([("a", TEXT)])
+
+        def failing(*_arguments):
+            raise StoreUnavailable("away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryIndex, "set_clusters", failing)
+            with pytest.raises(StoreUnavailable):
+                index.add([("b", TEXT)])
+        assert ids(index.add([("other", "something else entirely here")])) == [[]]
+        assert ids(index.lookup([TEXT])) == [["a", "b"]]
+
+
+class TestValues:
+    @pytest.mark.parametrize("document_id", ["", "x" * 1_025, "a\nb", "\ud800"])
+    def test_an_id_that_is_not_valid_is_refused_before_anything_is_inserted(self, index, document_id):
+        with pytest.raises(DecodeError, match="a document id"):
+            index.add([("a", TEXT), (document_id, TEXT)])
+        assert ids(index.lookup([TEXT])) == [[]]
+
+    def test_a_text_above_the_limit_is_refused(self):
+        with Index.in_memory(Profile(max_text_bytes=10)) as index:
+            with pytest.raises(DocumentTooLarge, match="the text of a is 12 bytes long; max_text_bytes is 10"):
+                index.add([("a", "ä" * 6)])
+            with pytest.raises(DocumentTooLarge):
+                index.lookup(["a" * 11])
+
+    def test_half_of_a_surrogate_pair_is_replaced(self, index):
+        index.add([("a", f"{TEXT} \ud800")])
+        assert ids(index.lookup([f"{TEXT} \ufffd"])) == [["a"]]
+
+
+class TestLookup:
+    def test_a_lookup_inserts_nothing_and_texts_do_not_find_each_other(self, index):
+        assert index.lookup([TEXT, TEXT]) == [(), ()]
+        index.add([("a", TEXT)])
+        (first, second) = index.lookup([TEXT, f"{TEXT} iris"])
+        assert (first[0].id, first[0].similarity, first[0].method) == ("a", 1.0, "exact")
+        assert second[0].similarity == pytest.approx(7 / 8)
+        assert index.lookup([]) == []
+
+
+class TestRemove:
+    def test_a_removed_document_is_not_found_and_may_be_added_again(self, index):
+        index.add([("a", TEXT), ("b", TEXT)])
+        index.remove(["a", "unknown"])
+        index.remove([])
+        assert ids(index.lookup([TEXT])) == [["b"]]
+        assert ids(index.add([("a", TEXT)])) == [["b"]]
+
+
+class TestThreads:
+    def test_threads_share_an_index(self, index):
+        def add(thread):
+            for at in range(20):
+                index.add([(f"{thread}-{at}", f"{TEXT} {thread}x{at}")])
+
+        threads = [threading.Thread(target=add, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(index.lookup([TEXT])[0]) == 80
+
+
+class TestProfile:
+    def test_it_has_the_keys_of_the_settings_file_that_are_not_about_records(self):
+        assert set(ProfileKeys.__annotations__) == set(keys_of(ProfileSection)) - RECORD_KEYS
+
+    def test_values_and_defaults_are_those_of_the_settings_file(self):
+        profile = Profile(threshold=0.7, retention="2d", exact_limit="none")
+        section = ProfileSection(topics=("t",), threshold=0.7, retention="2d", exact_limit="none")
+        assert profile.section.model_dump(exclude={"topics"}) == section.model_dump(exclude={"topics"})
+        assert repr(profile) == "Profile(threshold=0.7, retention='2d', exact_limit='none')"
+
+    def test_each_mistake_is_a_line(self):
+        with pytest.raises(SettingsError) as caught:
+            Profile(threshold=2, shingel_size=3, topics="articles", bands=4)
+        assert sorted(str(caught.value).splitlines()) == [
+            "rows: is missing; bands needs it",
+            "shingel_size: unknown key; did you mean shingle_size?",
+            "threshold: 2.0 is not valid; allowed: a number above 0 up to 1",
+            "topics: is about records of Kafka; a program gives ids and texts itself",
+        ]
+
+
+class TestImport:
+    def test_the_names_are_imported_when_they_are_used(self):
+        program = (
+            "import sys, streamdedup; assert 'numpy' not in sys.modules; "
+            "streamdedup.Index; assert 'kafka' not in sys.modules"
+        )
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+    def test_an_unknown_name_is_an_attribute_error(self):
+        assert set(streamdedup.__all__) <= set(dir(streamdedup))
+        with pytest.raises(AttributeError, match="Indexx"):
+            streamdedup.Indexx  # noqa: B018
+
+
+@pytest.mark.parametrize("page", ["docs/library.md", "README.md"])
+def test_the_examples_do_what_the_page_shows(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    examples_of = "\n".join(re.findall(r"^```pycon\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    assert examples_of
+    test = doctest.DocTestParser().get_doctest(examples_of, {}, page, page, 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    output = []
+    runner.run(test, out=output.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(output)
+
+
+class TestBesideDatasketch:
+    PAGE = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
+
+    def test_the_page_counts_the_lines_of_the_programs(self):
+        shown = re.findall(r"<th>\w+: (\d+) lines</th>", self.PAGE)
+        assert shown == [str(library.lines_of(program)) for program in library.programs(self.PAGE)]
+
+    def test_the_program_prints_the_pairs(self):
+        documents = [("a", TEXT), ("b", f"{TEXT} iris"), ("c", "something else entirely here")]
+        ours, _ = library.programs(self.PAGE)
+        assert library.run(ours, documents).pairs == {("a", "b")} == library.true_pairs(documents)
+
+    def test_the_program_with_datasketch_prints_the_pairs(self):
+        pytest.importorskip("datasketch")
+        documents = [("a", TEXT), ("b", TEXT), ("c", "something else entirely here")]
+        _, theirs = library.programs(self.PAGE)
+        assert library.run(theirs, documents).pairs == {("a", "b")}
