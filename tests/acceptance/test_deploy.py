@@ -1,5 +1,10 @@
-"""Files for Kubernetes are built by kustomize and valid against its schemas; units are accepted by systemd."""
+"""Files for Kubernetes are built by kustomize and valid against its schemas; units are accepted by systemd.
 
+Schemas of Kubernetes come with a Python package, those of operators with their Go modules, from the Go module proxy.
+"""
+
+import copy
+import json
 import re
 import shutil
 import subprocess
@@ -9,14 +14,23 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
 
 from streamdedup.embedded.process import find_tool
 from tests.deployed import BASE, BUILDS, KUBERNETES, PROGRAM, UNITS, documents
 
 #: The version of Kubernetes whose schemas are installed, as docs/deployment.md says.
 VERSION = "1.37"
-#: Kinds of components that are resources of operators, and have no schema in Kubernetes.
-CUSTOM = {"PodMonitor", "ScaledObject"}
+#: Kinds of operators: module, version, and the file in it that defines the kind with its schema.
+CUSTOM = {
+    "PodMonitor": (
+        "github.com/prometheus-operator/prometheus-operator",
+        "v0.85.0",
+        "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
+    ),
+    "ScaledObject": ("github.com/kedacore/keda/v2", "v2.21.0", "config/crd/bases/keda.sh_scaledobjects.yaml"),
+}
 #: Greatest exposure of a unit by `systemd-analyze security`, from 0 to 10.
 MOST_EXPOSURE = 2.0
 
@@ -34,16 +48,68 @@ def validate(resource):
     assert kubernetes_validate.validate(resource, VERSION, strict=True) == VERSION
 
 
+def close(schema):
+    """Forbid unknown keys wherever a schema lists the known ones, as the server does."""
+    if isinstance(schema, dict):
+        known = schema.get("type") == "object" and isinstance(schema.get("properties"), dict)
+        if known and not schema.get("x-kubernetes-preserve-unknown-fields"):
+            schema["additionalProperties"] = False
+        for part in schema.values():
+            close(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            close(part)
+
+
+@pytest.fixture(scope="module")
+def definitions(tmp_path_factory):
+    """The definitions of all custom kinds, from the cache of Go or the Go module proxy."""
+    folder = tmp_path_factory.mktemp("modules")
+    program = find_tool("go", "install Go 1.24 or newer")
+    found = {}
+    for kind, (module, version, file) in CUSTOM.items():
+        command = [program, "mod", "download", "-json", f"{module}@{version}"]
+        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stdout + result.stderr
+        (found[kind],) = documents(Path(json.loads(result.stdout)["Dir"]) / file)
+        assert found[kind]["spec"]["names"]["kind"] == kind
+    return found
+
+
+def validate_custom(resource, definition):
+    """Compare a resource with the schema of its version."""
+    group, _, version = resource["apiVersion"].partition("/")
+    assert group == definition["spec"]["group"]
+    (schema,) = [one["schema"] for one in definition["spec"]["versions"] if one["name"] == version and one["served"]]
+    schema = copy.deepcopy(schema["openAPIV3Schema"])
+    close(schema["properties"]["spec"])
+    Draft202012Validator(schema).validate(resource)
+
+
 class TestKubernetes:
     @pytest.mark.parametrize("name", BUILDS)
     def test_resources_are_valid(self, name):
         found = build(KUBERNETES / name)
-        custom = [resource["kind"] for resource in found if resource["kind"] in CUSTOM]
+        custom = {resource["kind"] for resource in found} & set(CUSTOM)
         for resource in found:
             if resource["kind"] not in CUSTOM:
                 validate(resource)
-        assert set(custom) == (CUSTOM if name != "base" else set())
-        assert len(found) - len(custom) == 9
+        assert custom == (set(CUSTOM) if name != "base" else set())
+        assert len([resource for resource in found if resource["kind"] not in CUSTOM]) == 9
+
+    def test_resources_of_operators_are_valid(self, definitions):
+        found = [one for one in build(KUBERNETES / "overlays" / "full") if one["kind"] in CUSTOM]
+        assert {one["kind"] for one in found} == set(CUSTOM)
+        for resource in found:
+            validate_custom(resource, definitions[resource["kind"]])
+
+    def test_a_misspelt_key_of_an_operator_is_found(self, definitions):
+        found = build(KUBERNETES / "overlays" / "full")
+        for kind in CUSTOM:
+            resource = next(one for one in found if one["kind"] == kind)
+            resource["spec"]["noSuchKey"] = 1
+            with pytest.raises(ValidationError, match="noSuchKey"):
+                validate_custom(resource, definitions[kind])
 
     def test_the_example_of_secrets_is_valid(self):
         for resource in documents(BASE / "secrets.example.yaml"):
@@ -82,9 +148,9 @@ class TestSystemd:
         program = Path(sys.executable).with_name("streamdedup")
         assert program.is_file()
         text = path.read_text(encoding="utf-8")
-        copy = tmp_path / path.name
-        copy.write_text(text.replace(f"ExecStart={PROGRAM} ", f"ExecStart={program} "), encoding="utf-8")
-        return copy
+        changed = tmp_path / path.name
+        changed.write_text(text.replace(f"ExecStart={PROGRAM} ", f"ExecStart={program} "), encoding="utf-8")
+        return changed
 
     @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name, indirect=True)
     def test_a_unit_is_accepted_without_a_warning(self, unit):
