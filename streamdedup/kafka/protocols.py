@@ -356,6 +356,42 @@ class History(Protocol):
         """
 
 
+class TopicFollower(Protocol):
+    """Reads the committed records of all partitions of topics outside any group, without end.
+
+    Attributes:
+        beginnings: First offset of each partition at construction.
+        ends: Offset behind the last committed record of each partition at construction.
+    """
+
+    beginnings: dict[Partition, int]
+    ends: dict[Partition, int]
+
+    def start_at(self, starts: Mapping[Partition, int]) -> None:
+        """Make the next poll begin at ``starts``, and at the oldest record of other partitions."""
+
+    def poll(self, timeout_s: float) -> Batch:
+        """Return the next records; an empty batch if none arrives within ``timeout_s``.
+
+        Raises:
+            BrokerUnavailable: This reader is unusable; close it.
+            FatalError: The broker refuses the client permanently, or the library of a codec is not installed.
+        """
+
+    def positions(self) -> dict[Partition, int]:
+        """Return the next offset of each partition: all committed records before it were returned.
+
+        Raises:
+            BrokerUnavailable: This reader is unusable; close it.
+        """
+
+    def has_new_partitions(self) -> bool:
+        """Return whether the topics have partitions that are not read; sends no request."""
+
+    def close(self) -> None:
+        """Close the client; never raises, may be called twice."""
+
+
 class Transport(Protocol):
     """Opens a source and a sink; the loop opens new ones after a failure."""
 

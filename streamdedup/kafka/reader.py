@@ -173,12 +173,12 @@ class SpanReader(TopicReader):
             BrokerUnavailable: Kafka did not answer, or sent nothing more, within ``fetch_timeout_s``.
             FatalError: The broker refuses the client permanently.
         """
-        positions, moved_at = self._positions(), time.monotonic()
+        positions, moved_at = self.positions(), time.monotonic()
         while any(positions[partition] < end for partition, end in self.ends.items()):
             batch = self._before_ends(self.poll(STEP_S))
             if batch:
                 yield batch
-            before, positions = positions, self._positions()
+            before, positions = positions, self.positions()
             if positions != before or batch:
                 moved_at = time.monotonic()
             elif time.monotonic() - moved_at > self._options.fetch_timeout_s:
@@ -195,8 +195,12 @@ class SpanReader(TopicReader):
             unreadable=tuple(u for u in batch.unreadable if u.position.offset < self.ends[u.position.of]),
         )
 
-    def _positions(self) -> dict[Partition, int]:
-        """Return the next offset of each partition; the one before when the client does not know it at the moment."""
+    def has_new_partitions(self) -> bool:
+        """Return whether the topics have partitions that they did not have at construction; sends no request."""
+        return sum(len(self._consumer.partitions_for_topic(topic)) for topic in self._options.topics) > len(self.ends)
+
+    def positions(self) -> dict[Partition, int]:
+        """Return the next offset of each partition."""
         timeout_ms = round(self._options.fetch_timeout_s * 1000)
         try:
             return {each: self._consumer.position(TopicPartition(*each), timeout_ms=timeout_ms) for each in self.ends}
@@ -278,7 +282,7 @@ class KafkaSpan(SpanReader):
 
     def done_count(self) -> int:
         """Return the number of offsets read."""
-        return self._count_to({each: min(at, self.ends[each]) for each, at in self._positions().items()})
+        return self._count_to({each: min(at, self.ends[each]) for each, at in self.positions().items()})
 
 
 class _ProgressReader(SpanReader):
