@@ -2,16 +2,18 @@
 
 from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import Any
+from typing import Any, NoReturn
 
 from litestar.testing import TestClient
 
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.lookup import IndexLookup
 from streamdedup.detection.model import DetectorOptions
+from streamdedup.errors import BrokerUnavailable
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.position import Partition, Position
 from streamdedup.serve.access import Gate, Limits
+from streamdedup.serve.alerts import AlertFeed
 from streamdedup.serve.app import create_app
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.metrics import ServeMetrics
@@ -36,6 +38,11 @@ LOOKUP = "/v1/profiles/articles/lookup"
 PARTITION = Partition("articles", 0)
 
 
+def no_kafka() -> NoReturn:
+    """Open no reader."""
+    raise BrokerUnavailable("10.1.2.3 does not answer")
+
+
 class Service:
     """The application over an index in memory.
 
@@ -44,7 +51,9 @@ class Service:
         client: Sends requests.
     """
 
-    def __init__(self, *, tokens=None, max_requests=8, timeout_s=30.0, max_body_bytes=100_000, **gate) -> None:
+    def __init__(
+        self, *, tokens=None, max_requests=8, timeout_s=30.0, max_body_bytes=100_000, open_reader=no_kafka, **gate
+    ) -> None:
         self.index = MemoryIndex()
         self.index.open(FINGERPRINT)
         self.metrics = ServeMetrics()
@@ -63,7 +72,8 @@ class Service:
             lookup=lookup,
         )
         self.engine = Engine({"articles": profile}, self.metrics, 0.001, lambda: 0)
-        app = create_app(self.engine, self.metrics, max_body_bytes)
+        self.feed = AlertFeed("duplicates", open_reader, self.metrics, max_subscribers=2)
+        app = create_app(self.engine, self.feed, self.metrics, max_body_bytes)
         self.app = Gate(app, tokens, Limits(max_requests, timeout_s), self.metrics, **gate)
         self.client = TestClient(self.app, base_url=HOST, raise_server_exceptions=False)
 
@@ -88,15 +98,10 @@ def a_receive(body: bytes) -> Callable[[], Awaitable[dict[str, Any]]]:
     return receive
 
 
-async def call(app, *, method="POST", path=LOOKUP, query=b"", headers=(), receive=None) -> list[dict]:
-    """Send one request to an ASGI application; return its messages."""
-    messages = []
-
-    async def send(message):
-        messages.append(message)
-
+def a_scope(method: str, path: str, query=b"", headers=()) -> dict[str, Any]:
+    """Return the scope of one request."""
     given = {b"host": b"127.0.0.1", b"content-type": b"application/json", **dict(headers)}
-    scope = {
+    return {
         "type": "http",
         "asgi": {"version": "3.0"},
         "http_version": "1.1",
@@ -111,5 +116,15 @@ async def call(app, *, method="POST", path=LOOKUP, query=b"", headers=(), receiv
         "server": ("127.0.0.1", 8080),
         "state": {},
     }
+
+
+async def call(app, *, method="POST", path=LOOKUP, query=b"", headers=(), receive=None) -> list[dict]:
+    """Send one request to an ASGI application; return its messages."""
+    messages = []
+
+    async def send(message):
+        messages.append(message)
+
+    scope = a_scope(method, path, query, headers)
     await app(scope, receive or a_receive(b'{"text": "amber birch cedar"}'), send)
     return messages

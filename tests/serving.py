@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -71,6 +73,29 @@ class ServeProcess:
             return response.status, dict(response.headers), json.loads(text) if is_json else text
         finally:
             connection.close()
+
+    @contextmanager
+    def alerts(self, last_id: str | None = None) -> Iterator[Iterator[dict[str, str]]]:
+        """Follow the alerts; yield an iterator over the fields of each block of lines, which ends with the stream."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port(), timeout=DEADLINE_S)
+        try:
+            connection.request("GET", "/v1/alerts", headers={} if last_id is None else {"last-event-id": last_id})
+            response = connection.getresponse()
+            assert response.status == 200, response.read()
+            yield self._blocks(response)
+        finally:
+            connection.close()
+
+    @staticmethod
+    def _blocks(response: http.client.HTTPResponse) -> Iterator[dict[str, str]]:
+        fields: dict[str, str] = {}
+        for line in iter(response.readline, b""):
+            name, _, value = line.decode().rstrip("\n").partition(": ")
+            if name:
+                fields[name] = value
+            elif line == b"\n":
+                yield fields
+                fields = {}
 
     def look_up(self, text: str, **fields: Any) -> dict[str, Any]:
         """Look up a text in the profile articles."""

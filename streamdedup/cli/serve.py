@@ -6,19 +6,22 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from types import FrameType, ModuleType
-from typing import Any
+from types import FrameType
+from typing import Any, Protocol
 
 import structlog
 import typer
 
 from streamdedup import __version__, indexes
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
+from streamdedup.cli.topic_reading import reading_options
 from streamdedup.daemon import logs
 from streamdedup.detection.lookup import IndexLookup
 from streamdedup.errors import EXIT_FAILED, SettingsError, StreamdedupError, exit_code
 from streamdedup.index.redis.servers import Servers
+from streamdedup.kafka.reader import SpanReader
 from streamdedup.serve.access import App, Gate, Limits, Tokens
+from streamdedup.serve.alerts import AlertFeed
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.settings import Settings
@@ -39,7 +42,7 @@ def run_service(settings: Settings) -> None:
     Raises:
         SettingsError: The address cannot be bound, the file of tokens cannot be used, or a library is missing.
     """
-    create_app, uvicorn = _http_libraries()
+    create_app, create_server = _http_libraries()
     api = settings.api
     metrics = ServeMetrics()
     metrics.build.info({"version": __version__})
@@ -50,14 +53,17 @@ def run_service(settings: Settings) -> None:
         profiles = _served_profiles(settings, servers)
         engine = Engine(profiles, metrics, api.gather_s, lambda: time.time() * 1000)
         stack.callback(engine.close)
+        topic = settings.kafka.duplicates_topic
+        options = reading_options(settings, None, topic)
+        feed = AlertFeed(topic, lambda: SpanReader(options), metrics, api.max_subscribers)
         gate = Gate(
-            create_app(engine, metrics, api.max_body_bytes),
+            create_app(engine, feed, metrics, api.max_body_bytes),
             tokens,
             Limits(api.max_requests, api.timeout_s),
             metrics,
             any_host=api.allow_anonymous,
         )
-        server = uvicorn.Server(uvicorn.Config(gate, **_server_options(settings)))
+        server = create_server(gate, feed.end, _server_options(settings))
         _ignore_repeated_signals()
         host, port = listener.getsockname()[:2]
         log.info("serving", version=__version__, host=host, port=port, profiles=sorted(profiles))
@@ -111,19 +117,32 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _http_libraries() -> tuple[Callable[[Engine, ServeMetrics, int], App], ModuleType]:
-    """Return the function that makes the application, and the server.
+class _HttpServer(Protocol):
+    """The server of HTTP."""
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until a signal asks to stop."""
+
+
+class _CreateServer(Protocol):
+    """Creates a server; see ``serve.server.create_server``."""
+
+    def __call__(self, app: App, on_stop: Callable[[], None], options: dict[str, Any], /) -> _HttpServer:
+        """Create a server."""
+
+
+def _http_libraries() -> tuple[Callable[[Engine, AlertFeed, ServeMetrics, int], App], _CreateServer]:
+    """Return the functions that make the application and the server.
 
     Raises:
         SettingsError: A library of the extra "serve" is not installed.
     """
     try:
-        import uvicorn  # noqa: PLC0415  needs the extra "serve"
-
         from streamdedup.serve.app import create_app  # noqa: PLC0415  needs the extra "serve"
+        from streamdedup.serve.server import create_server  # noqa: PLC0415  needs the extra "serve"
     except ModuleNotFoundError as error:
         raise SettingsError(f"serve needs {error.name}: pip install 'streamdedup[serve]'") from error
-    return create_app, uvicorn
+    return create_app, create_server
 
 
 def _server_options(settings: Settings) -> dict[str, Any]:

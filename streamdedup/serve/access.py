@@ -5,8 +5,8 @@ In this order, for each request:
     2. Host: without tokens, only requests that name this machine are answered. Otherwise a web page could reach a
        service on the loopback interface through a DNS name of its own (DNS rebinding).
     3. Token: compared in constant time with every token of the file. ``/livez`` and ``/readyz`` need none.
-    4. Requests in progress: beyond the limit 429. Probes do not count.
-    5. Deadline: 503 where no answer has begun in time; an answer that has begun is cut off.
+    4. Requests in progress: beyond the limit 429. Probes do not count; streams have a limit of their own.
+    5. Deadline: 503 where no answer has begun in time; an answer that has begun is cut off, unless it is a stream.
 
 Every response gets the security headers, and its route, status and time are counted.
 """
@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import dataclass
 from hashlib import sha256
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +36,8 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 
 #: Paths that probes call without a token and beside the limit of requests.
 _PROBES: Final = frozenset({"/livez", "/readyz"})
+#: Paths of answers without end, once they have begun.
+_STREAMS: Final = frozenset({"/v1/alerts"})
 #: Shortest token, in characters: 128 bits in Base64.
 _SHORTEST_TOKEN: Final = 22
 #: Names of this machine that a request may use while no token is required.
@@ -143,7 +146,7 @@ class Gate:
             problem = self._refusal(scope)
             if problem is not None:
                 await response.send_problem(problem)
-            elif scope["path"] in _PROBES:
+            elif scope["path"] in _PROBES | _STREAMS:
                 await self._answer_in_time(scope, receive, response)
             else:
                 await self._answer_counted(scope, receive, response)
@@ -167,7 +170,7 @@ class Gate:
             return None
         if self._tokens is not None and not self._tokens.allow(headers.get(b"authorization", b"")):
             return RequestProblem("unauthorized")
-        if self._in_progress >= self._limits.max_requests:
+        if scope["path"] not in _STREAMS and self._in_progress >= self._limits.max_requests:
             return RequestProblem("too-many-requests", retry_after_s=1)
         return None
 
@@ -182,7 +185,9 @@ class Gate:
 
     async def _answer_in_time(self, scope: Scope, receive: Receive, response: "_Response") -> None:
         try:
-            async with asyncio.timeout(self._limits.timeout_s):
+            async with asyncio.timeout(self._limits.timeout_s) as deadline:
+                if scope["path"] in _STREAMS:
+                    response.deadline = deadline
                 await self._app(scope, receive, response.send)
         except TimeoutError:
             if not response.has_begun:
@@ -198,11 +203,13 @@ class _Response:
 
     Attributes:
         status: Its status; 0 while it has not begun.
+        deadline: Deadline that is lifted when a response of success begins; None for one that applies to the end.
     """
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.status = 0
+        self.deadline: asyncio.Timeout | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -213,6 +220,8 @@ class _Response:
         """Send a message of the application; the first one gets the security headers."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            if self.deadline is not None and self.status == HTTPStatus.OK:
+                self.deadline.reschedule(None)
             headers = list(message.get("headers", ()))
             given = {bytes(name).lower() for name, _ in headers}
             headers += [(name, value) for name, value in _SECURITY_HEADERS.items() if name not in given]

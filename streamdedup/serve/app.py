@@ -11,15 +11,19 @@ from litestar import Litestar, MediaType, Request, Response, get, post, route
 from litestar.di import NamedDependency, Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import FromPath, QueryParameter
+from litestar.params import FromPath, HeaderParameter, QueryParameter
+from litestar.response.base import ASGIResponse
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from streamdedup.detection.lookup import LookupQuery
 from streamdedup.errors import StreamdedupError
+from streamdedup.serve.alerts import AlertFeed
 from streamdedup.serve.engine import Engine, ServedProfile
+from streamdedup.serve.events import MEDIA_TYPE as EVENT_STREAM
+from streamdedup.serve.events import decode_id
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.openapi import PAGE_POLICY, describe, render_page
-from streamdedup.serve.problems import MEDIA_TYPE, Problem, RequestProblem, problem_of
+from streamdedup.serve.problems import MEDIA_TYPE, Problem, RequestProblem, place_of, problem_of
 from streamdedup.serve.requests import check_content_type, check_id, decode_batch, decode_lookup, decode_path_id
 from streamdedup.serve.schemas import (
     CompareBody,
@@ -36,6 +40,7 @@ from streamdedup.serve.schemas import (
     document_matches_body,
     lookup_body,
 )
+from streamdedup.serve.streaming import AlertStream
 
 #: Problems of HTTP that the framework finds itself, by status.
 _FRAMEWORK_PROBLEMS: Final = {
@@ -147,6 +152,32 @@ async def _document(engine: Engine, served: ServedProfile, document_id: str) -> 
     return document_body(*found)
 
 
+# Alerts
+
+
+@get(
+    "/v1/alerts",
+    responses={
+        **_problems(404),
+        200: ResponseSpec(
+            str, generate_examples=False, description="Server-sent events, without end.", media_type=EVENT_STREAM
+        ),
+    },
+)
+async def alerts(
+    engine: NamedDependency[Engine],
+    feed: NamedDependency[AlertFeed],
+    profile: Annotated[str | None, QueryParameter(description="Profile; default: all.")] = None,
+    last_event_id: Annotated[
+        str | None, HeaderParameter(name="Last-Event-ID", description="Id after which the stream resumes.")
+    ] = None,
+) -> ASGIResponse:
+    """Follow the committed alerts of all daemons, without end; an event `alert` has the JSON of an alert as data."""
+    if profile is not None:
+        _profile(engine, profile)
+    return AlertStream(feed, profile, None if last_event_id is None else decode_id(last_event_id))
+
+
 # The service
 
 
@@ -234,28 +265,28 @@ def _on_framework_error(_request: _Request, error: HTTPException) -> Response[by
 
 
 def _on_defect(request: _Request, error: Exception) -> Response[bytes]:
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    place = "" if frame is None else f"{frame.tb_frame.f_code.co_filename.rpartition('/')[2]}:{frame.tb_lineno}"
-    log.error("request_failed", route=request.scope.get("path_template"), error=type(error).__name__, place=place)
+    log.error(
+        "request_failed", route=request.scope.get("path_template"), error=type(error).__name__, place=place_of(error)
+    )
     return _respond(RequestProblem("internal"))
 
 
 #: Routes of the OpenAPI document.
-_DESCRIBED: Final = (look_up, look_up_batch, document, document_matches, compare, profiles)
+_DESCRIBED: Final = (look_up, look_up_batch, document, document_matches, compare, alerts, profiles)
 
 
-def create_app(engine: Engine, metrics: ServeMetrics, max_body_bytes: int) -> Litestar:
+def create_app(engine: Engine, feed: AlertFeed, metrics: ServeMetrics, max_body_bytes: int) -> Litestar:
     """Return the application.
 
     Args:
         engine: Runs look-ups.
+        feed: Distributes alerts.
         metrics: Metrics to serve.
         max_body_bytes: Longest body of a request.
     """
     dependencies = {
         "engine": Provide(lambda: engine, sync_to_thread=False),
+        "feed": Provide(lambda: feed, sync_to_thread=False),
         "metrics": Provide(lambda: metrics, sync_to_thread=False),
     }
     openapi = describe(_DESCRIBED, dependencies)

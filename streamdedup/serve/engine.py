@@ -19,7 +19,7 @@ from streamdedup.index.documents import IndexEntry
 from streamdedup.index.reading import IndexReader
 from streamdedup.serve.gathering import Gatherer
 from streamdedup.serve.metrics import ServeMetrics
-from streamdedup.serve.problems import IndexAbsentError, RequestProblem
+from streamdedup.serve.problems import IndexAbsentError, RequestProblem, place_of
 from streamdedup.wire import content_digest
 
 T = TypeVar("T")
@@ -257,13 +257,9 @@ def _document(profile: ServedProfile, document_id: str) -> StoredDocument | None
 
 def _place(profile: ServedProfile, query: LookupQuery, error: Exception) -> dict[str, object]:
     """Return where a defect shows itself, without any part of the text."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    where = "" if frame is None else f"{frame.tb_frame.f_code.co_filename.rpartition('/')[2]}:{frame.tb_lineno}"
     return {
         "profile": profile.name,
         "error": type(error).__name__,
-        "place": where,
+        "place": place_of(error),
         "digest": content_digest(query.text).hex(),
     }

@@ -43,4 +43,13 @@ class ServeMetrics:
         self.store_errors = Counter(
             "streamdedup_serve_store_errors", "Look-ups that failed because of Redis.", ["profile"], registry=registry
         )
+        self.subscribers = Gauge("streamdedup_serve_subscribers", "Open streams of alerts.", registry=registry)
+        self.events = Counter(
+            "streamdedup_serve_events", "Events that were sent to subscribers.", ["event"], registry=registry
+        )
+        self.unreadable_alerts = Counter(
+            "streamdedup_serve_unreadable_alerts",
+            "Records of the alerts topic that are no alerts; passed over.",
+            registry=registry,
+        )
         ProcessCollector(registry=registry)

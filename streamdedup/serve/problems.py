@@ -36,6 +36,7 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "index-mismatch": (503, "The index was built with other parameters"),
     "index-unusable": (503, "The index cannot be read"),
     "store-unavailable": (503, "Redis does not answer"),
+    "alerts-unavailable": (503, "Alerts cannot be read"),
     "timeout": (503, "The answer took too long"),
 }
 
@@ -110,3 +111,11 @@ def problem_of(error: StreamdedupError) -> RequestProblem:
             return RequestProblem("id-collision", str(error), field="id")
         case _:
             return RequestProblem("internal")
+
+
+def place_of(error: Exception) -> str:
+    """Return file and line where an error was raised, for the log: a traceback could show a text."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return "" if frame is None else f"{frame.tb_frame.f_code.co_filename.rpartition('/')[2]}:{frame.tb_lineno}"

@@ -34,8 +34,10 @@ class Api(Section):
     """Longest body of a request."""
     max_requests: Whole = Field(default=256, ge=1, le=65_536)
     """Most requests in progress; a further one is answered by 429."""
+    max_subscribers: Whole = Field(default=64, ge=1, le=65_536)
+    """Most open streams of alerts, beside `max_requests`; a further one is answered by 429."""
     timeout_s: Duration = Field(default=10.0, ge=0.1, le=600.0)
-    """Time for one request, from its headers to the end of the answer."""
+    """Time for one request, from its headers to the end of the answer; of a stream, to its beginning."""
     gather_s: Duration = Field(default=0.002, ge=0.0, le=0.1)
     """Time for which a look-up waits for others, to be answered in one pass of the index."""
 

@@ -582,6 +582,7 @@ class TestGathering:
 @pytest.mark.parametrize("missing", ["litestar", "uvicorn"])
 def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatch, missing):
     monkeypatch.delitem(sys.modules, "streamdedup.serve.app", raising=False)
+    monkeypatch.delitem(sys.modules, "streamdedup.serve.server", raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(SettingsError, match=rf"serve needs {missing}: pip install 'streamdedup\[serve\]'"):
         _http_libraries()
@@ -643,6 +644,7 @@ class TestService:
             "/v1/profiles/{profile}/documents/{document_id}",
             "/v1/profiles/{profile}/documents/{document_id}/matches",
             "/v1/profiles/{profile}/compare",
+            "/v1/alerts",
             "/v1/profiles",
         }
         body = document["components"]["schemas"]["LookupRequest"]

@@ -1,0 +1,116 @@
+"""The response that is a stream of alerts."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, Final
+
+from litestar.response.base import ASGIResponse
+
+from streamdedup.serve.alerts import AlertFeed
+from streamdedup.serve.events import MEDIA_TYPE, Offsets, format_event, format_keep_alive
+from streamdedup.serve.subscriber import StreamChunk, Subscriber
+
+#: Time without an event after which a comment is sent, in seconds; proxies close silent connections after 30 or more.
+KEEP_ALIVE_S: Final = 15.0
+#: Longest time for the client to take the bytes of one chunk, in seconds.
+_SEND_S: Final = 60.0
+
+Send = Callable[[Any], Awaitable[None]]
+Receive = Callable[[], Awaitable[Any]]
+
+
+class AlertStream(ASGIResponse):
+    """Sends alerts until the client hangs up, the client falls behind, or the service stops.
+
+    Args:
+        feed: Distributes alerts.
+        profile: Profile whose alerts are sent; None for all.
+        last: Topic and offsets of the last event that the client has; None for new alerts only.
+    """
+
+    __slots__ = ("_feed", "_last", "_profile")
+
+    def __init__(self, feed: AlertFeed, profile: str | None, last: tuple[str, Offsets] | None) -> None:
+        super().__init__(media_type=MEDIA_TYPE)
+        self._feed = feed
+        self._profile = profile
+        self._last = last
+
+    async def __call__(self, _scope: Any, receive: Receive, send: Send) -> None:
+        """Subscribe and send.
+
+        Raises:
+            RequestProblem: There are too many subscribers, or alerts cannot be read; nothing was sent.
+        """
+        async with self._feed.subscribe(self._profile, self._last) as subscriber:
+            headers = [(b"content-type", MEDIA_TYPE.encode()), (b"x-accel-buffering", b"no")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            chunks = self._feed.chunks(subscriber)
+            gone = asyncio.create_task(_disconnection(receive))
+            ended = asyncio.create_task(_end(subscriber))
+            try:
+                await self._send_chunks(subscriber, chunks, (gone, ended), send)
+            except TimeoutError:
+                return  # without an end of the body, so that the server closes the connection
+            finally:
+                gone.cancel()
+                ended.cancel()
+                await asyncio.gather(gone, ended, return_exceptions=True)
+
+    async def _send_chunks(
+        self,
+        subscriber: Subscriber,
+        chunks: AsyncGenerator[StreamChunk, None],
+        others: tuple[asyncio.Task[None], asyncio.Task[None]],
+        send: Send,
+    ) -> None:
+        gone, _ = others
+        pending: asyncio.Task[StreamChunk | None] | None = None
+        try:
+            while not gone.done():
+                # A chunk that is waiting to be sent has moved the position, and goes before the end.
+                if subscriber.end_reason is not None and (pending is None or not pending.done()):
+                    await self._send_end(subscriber, send)
+                    return
+                if pending is None:
+                    pending = asyncio.create_task(_next(chunks))
+                await asyncio.wait({pending, *others}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+                if pending.done():
+                    chunk, pending = pending.result(), None
+                    if chunk is not None:
+                        await self._send_body(chunk, send)
+                elif subscriber.end_reason is None and not gone.done():
+                    await self._send_body(StreamChunk(format_keep_alive(subscriber.event_id), {}), send)
+        finally:
+            if pending is not None:
+                pending.cancel()
+                await asyncio.gather(pending, return_exceptions=True)
+            await chunks.aclose()
+
+    async def _send_end(self, subscriber: Subscriber, send: Send) -> None:
+        data = f'{{"reason":"{subscriber.end_reason}"}}'.encode()
+        await self._send_body(StreamChunk(format_event("end", data, subscriber.event_id), {"end": 1}), send)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_body(self, chunk: StreamChunk, send: Send) -> None:
+        """Send a chunk.
+
+        Raises:
+            TimeoutError: The client does not take it.
+        """
+        async with asyncio.timeout(_SEND_S):
+            await send({"type": "http.response.body", "body": chunk.body, "more_body": True})
+        self._feed.count(chunk)
+
+
+async def _next(chunks: AsyncGenerator[StreamChunk, None]) -> StreamChunk | None:
+    return await anext(chunks, None)
+
+
+async def _end(subscriber: Subscriber) -> None:
+    await subscriber.ended.wait()
+
+
+async def _disconnection(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

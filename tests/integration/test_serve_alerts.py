@@ -1,0 +1,138 @@
+"""The stream of alerts on a real Kafka, by the installed command: committed alerts once, aborted ones never."""
+
+import contextlib
+import json
+import random
+from itertools import islice
+
+import pytest
+from kafka import KafkaProducer
+
+from tests.event_stream import an_alert
+from tests.servers import fresh_name
+from tests.serving import ServeProcess
+
+TRANSACTIONS = 60
+#: Alerts after which the client hangs up.
+SESSIONS = 8
+
+
+@pytest.fixture
+def topic(new_topic):
+    return new_topic(partitions=3)
+
+
+@pytest.fixture
+def start(kafka, topic, tmp_path):
+    """Start processes of the service."""
+    config = tmp_path / "streamdedup.toml"
+    # Alerts need no Redis.
+    config.write_text(
+        f'[kafka]\nbootstrap_servers = "{kafka}"\nduplicates_topic = "{topic}"\n[redis]\nurl = "redis://127.0.0.1:9"\n'
+        '[profiles.articles]\ntopics = ["articles"]\n',
+        encoding="utf-8",
+    )
+
+    def started(number: int = 0, **settings) -> ServeProcess:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        return ServeProcess(config, folder, **settings)
+
+    return started
+
+
+@pytest.fixture
+def producer(kafka):
+    options = {"transactional_id": fresh_name("alerts"), "retry_backoff_ms": 20}
+    with contextlib.closing(KafkaProducer(bootstrap_servers=kafka, **options)) as made:
+        made.init_transactions()
+        yield made
+
+
+def send(producer, topic, *documents: str) -> None:
+    """Send alerts to partitions by the number at the end of their names."""
+    for document in documents:
+        producer.send(topic, value=an_alert(document), partition=int(document.rpartition("-")[2]) % 3)
+    producer.flush()
+
+
+def documents_of(blocks, count: int) -> tuple[list[str], str | None]:
+    """Return the documents of the next alerts, and the last id."""
+    found = list(islice((block for block in blocks if "event" in block), count))
+    assert [block["event"] for block in found] == ["alert"] * count, found
+    return [json.loads(block["data"])["document"]["id"] for block in found], found[-1]["id"] if found else None
+
+
+def test_alerts_come_once_after_the_commit_and_aborted_ones_never(start, topic, producer):
+    with start() as service:
+        producer.begin_transaction()
+        send(producer, topic, "early-0")
+        # The transaction is open when the stream begins.
+        with service.alerts() as blocks:
+            first = next(blocks)
+            assert first["id"] == f"{topic}:0,0,0"
+            send(producer, topic, "early-1")
+            producer.commit_transaction()
+            assert sorted(documents_of(blocks, 2)[0]) == ["early-0", "early-1"]
+            producer.begin_transaction()
+            send(producer, topic, "aborted-0", "aborted-1", "aborted-2")
+            producer.abort_transaction()
+            producer.begin_transaction()
+            send(producer, topic, "late-0", "late-1", "late-2")
+            producer.commit_transaction()
+            assert sorted(documents_of(blocks, 3)[0]) == ["late-0", "late-1", "late-2"]
+            assert service.request("GET", "/livez")[0] == 200
+            assert service.stop() == 0
+            rest = [block for block in blocks if "event" in block]
+        assert [(block["event"], block["data"]) for block in rest] == [("end", '{"reason":"stopping"}')]
+    assert [event["event"] for event in service.events()] == ["serving", "stopped"]
+
+
+def test_a_client_that_comes_back_to_any_process_misses_and_doubles_nothing(start, topic, producer):
+    order = random.Random(5)
+    committed: list[str] = []
+
+    def transactions(count: int) -> None:
+        for _ in range(count):
+            number = len(committed)
+            documents = [f"d-{number + at}" for at in range(order.randint(1, 4))]
+            producer.begin_transaction()
+            if order.random() < 0.3:
+                send(producer, topic, *(f"aborted-{at}" for at in range(3)))
+                producer.abort_transaction()
+            else:
+                send(producer, topic, *documents)
+                producer.commit_transaction()
+                committed.extend(documents)
+
+    with start(0) as one, start(1) as other:
+        with one.alerts() as blocks:
+            last_id = next(blocks)["id"]
+        seen: list[str] = []
+        for session in range(SESSIONS):
+            transactions(TRANSACTIONS // SESSIONS // 2)  # while no client is connected
+            with (one, other)[session % 2].alerts(last_id) as blocks:
+                transactions(TRANSACTIONS // SESSIONS // 2)
+                documents, last = documents_of(blocks, order.randint(0, len(committed) - len(seen)))
+                seen += documents
+                last_id = last or last_id
+        with other.alerts(last_id) as blocks:
+            seen += documents_of(blocks, len(committed) - len(seen))[0]
+            producer.begin_transaction()
+            send(producer, topic, "last-0")
+            producer.commit_transaction()
+            assert documents_of(blocks, 1)[0] == ["last-0"]
+        assert len(committed) > TRANSACTIONS
+        assert sorted(seen) == sorted(committed)
+
+
+def test_without_the_topic_or_kafka_there_is_a_problem_and_other_requests_are_answered(start):
+    for number, settings in enumerate(
+        ({"kafka.duplicates_topic": "nowhere"}, {"kafka.bootstrap_servers": "127.0.0.1:9"})
+    ):
+        with start(number, **settings) as service:
+            status, headers, problem = service.request("GET", "/v1/alerts")
+            assert (status, int(headers["retry-after"]) > 0) == (503, True)
+            assert problem["type"].rpartition(":")[2] in {"alerts-unavailable", "timeout"}
+            assert service.request("GET", "/livez")[0] == 200
+            assert service.stop() == 0

@@ -1,0 +1,396 @@
+"""The stream of alerts over a topic in memory: resuming, filters, limits, ends."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from streamdedup.serve import alerts, events, streaming, subscriber
+from streamdedup.serve.access import Tokens
+from streamdedup.serve.events import MAX_PARTITIONS, decode_id, encode_id, one_line, plan_resume
+from streamdedup.serve.problems import TYPE_PREFIX, RequestProblem
+from tests.event_stream import DEADLINE_S, EventClient, MemoryTopic, an_alert
+from tests.served import Service
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_polls():
+    """A reader is closed after the poll in progress."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(alerts, "_POLL_S", 0.02)
+        yield
+
+
+@asynccontextmanager
+async def a_service(topic: MemoryTopic, **options):
+    """Yield a service; wait until it has closed every reader."""
+    service = Service(open_reader=topic.open, **options)
+    try:
+        yield service
+    finally:
+        service.feed.end()
+        service.engine.close()
+        await asyncio.to_thread(topic.wait_closed)
+    assert value(service, "subscribers") == 0
+
+
+def value(service, name, **labels):
+    return service.metrics.registry.get_sample_value(f"streamdedup_serve_{name}", labels)
+
+
+def alerts_of(*ids, profile="articles"):
+    return [an_alert(each, profile) for each in ids]
+
+
+class TestIds:
+    @given(st.lists(st.integers(0, 2**62), min_size=1, max_size=MAX_PARTITIONS))
+    def test_an_id_names_the_offset_of_each_partition(self, offsets):
+        assert decode_id(encode_id("a.b_c-d", offsets)) == ("a.b_c-d", tuple(offsets))
+
+    @pytest.mark.parametrize(
+        "text",
+        ["", "x", "x:", ":1", "x:1,", "x:-1", "x:01", "x:1;2", "x:1\n", "x y:1", "x:" + "9" * 20, "x:١"],
+    )
+    def test_another_text_is_none(self, text):
+        with pytest.raises(RequestProblem):
+            decode_id(text)
+
+    def test_the_size_is_bounded(self):
+        text = encode_id("t" * 249, [9_999_999_999_999_999_999 // 10] * MAX_PARTITIONS)
+        assert len(text) <= 10_250
+        assert decode_id(text)
+        with pytest.raises(RequestProblem):
+            decode_id(text + ",1")
+
+    @pytest.mark.parametrize(
+        ("wanted", "starts", "gap"),
+        [
+            ((5, 5), (5, 5), None),
+            ((10, 20), (10, 20), None),
+            ((5,), (5, 3), None),  # a partition was added
+            ((1, 5), (2, 5), "expired"),
+            ((11, 5), (10, 20), "unknown"),
+            ((5, 5, 5), (10, 20), "unknown"),
+        ],
+    )
+    def test_where_a_stream_resumes(self, wanted, starts, gap):
+        assert plan_resume(wanted, (2, 3), (10, 20)) == (starts, gap)
+
+    def test_no_more_than_the_limit_is_read_again(self):
+        ends = (events.MAX_MISSED + 5,)
+        assert plan_resume((5,), (0,), ends) == ((5,), None)
+        assert plan_resume((4,), (0,), ends) == (ends, "too-many")
+
+    def test_line_ends_in_json_do_not_divide_an_event(self):
+        assert one_line(b'{"a":\r\n 1}') == b'{"a":1}'
+        assert one_line(b'{"a": "\\n"}') == b'{"a": "\\n"}'
+
+
+class TestStream:
+    def test_new_alerts_are_sent_as_published(self):
+        async def test():
+            topic = MemoryTopic()
+            topic.add(0, *alerts_of("before"))
+            async with a_service(topic) as service, EventClient(service.app) as client:
+                assert client.status == 200
+                assert (await client.frame()).id == "duplicates:1,0"
+                topic.add(1, *alerts_of("a", "b"))
+                event = await client.event()
+                assert event == ("alert", json.loads(an_alert("a")), "duplicates:1,1")
+                assert await client.documents(1) == ["b"]
+                assert value(service, "events_total", event="alert") == 2
+
+        asyncio.run(test())
+
+    def test_all_subscribers_share_one_reader_which_ends_with_the_last(self):
+        async def test():
+            topic = MemoryTopic()
+            async with a_service(topic) as service:
+                async with EventClient(service.app) as first, EventClient(service.app) as second:
+                    topic.add(0, *alerts_of("a"))
+                    assert await first.documents(1) == await second.documents(1) == ["a"]
+                    assert (topic.opened_count, len(topic.threads)) == (1, 1)
+                    assert value(service, "subscribers") == 2
+                await asyncio.to_thread(topic.wait_closed)
+                async with EventClient(service.app):
+                    assert topic.opened_count == 2
+
+        asyncio.run(test())
+
+    def test_a_profile_is_chosen_and_the_position_passes_the_others(self, monkeypatch):
+        monkeypatch.setattr(streaming, "KEEP_ALIVE_S", 0.01)
+
+        async def test():
+            topic = MemoryTopic(1)
+            async with (
+                a_service(topic) as service,
+                EventClient(service.app, "profile=articles") as client,
+            ):
+                topic.add(0, *alerts_of("a", profile="other"), *alerts_of("b"), *alerts_of("c", profile="other"))
+                assert await client.documents(1) == ["b"]
+                while (await client.frame()).id != "duplicates:3":
+                    pass
+
+        asyncio.run(test())
+
+    def test_a_silent_stream_has_comments(self, monkeypatch):
+        monkeypatch.setattr(streaming, "KEEP_ALIVE_S", 0.01)
+
+        async def test():
+            async with a_service(MemoryTopic()) as service, EventClient(service.app) as client:
+                frames = [await client.frame() for _ in range(4)]
+                assert frames == [(None, None, "duplicates:0,0")] * 4
+
+        asyncio.run(test())
+
+    def test_records_that_are_no_alerts_are_passed_over(self):
+        async def test():
+            topic = MemoryTopic(1)
+            async with a_service(topic) as service, EventClient(service.app) as client:
+                topic.add(0, b"{}", None, b"\xff", *alerts_of("a"))
+                assert (await client.event()).id == "duplicates:4"
+                assert value(service, "unreadable_alerts_total") == 2
+
+        asyncio.run(test())
+
+    def test_a_stream_outlives_the_deadline_of_requests(self, monkeypatch):
+        monkeypatch.setattr(streaming, "KEEP_ALIVE_S", 0.01)
+
+        async def test():
+            async with a_service(MemoryTopic(), timeout_s=0.3) as service, EventClient(service.app) as client:
+                began_at = asyncio.get_running_loop().time()
+                while asyncio.get_running_loop().time() < began_at + 0.5:
+                    assert not await client.is_cut()
+
+        asyncio.run(test())
+
+
+class TestResume:
+    @given(st.data())
+    def test_every_alert_comes_once_wherever_the_stream_is_cut(self, data):
+        """Streams are cut after any number of events, while records of any partition are written."""
+
+        async def test():
+            topic, sent, seen, last_id = MemoryTopic(3), [], [], None
+            async with a_service(topic) as service:
+                for _ in range(data.draw(st.integers(1, 4))):
+                    # Another subscriber keeps the shared reader going, or not.
+                    others = [EventClient(service.app)] if data.draw(st.booleans()) else []
+                    for other in others:
+                        await other.__aenter__()
+                    for when in range(2):
+                        if last_id is not None or when:
+                            for partition in data.draw(st.lists(st.integers(0, 2), max_size=5)):
+                                sent.append(f"d{len(sent)}")
+                                topic.add(partition, an_alert(sent[-1]), None)  # an alert and a marker
+                        if not when:
+                            client = await EventClient(service.app, last_id=last_id).__aenter__()
+                            await client.frame()
+                    seen += await client.documents(data.draw(st.integers(0, len(sent) - len(seen))))
+                    last_id = client.last_id
+                    await client.__aexit__()
+                    for other in others:
+                        await other.__aexit__()
+                async with EventClient(service.app, last_id=last_id) as client:
+                    seen += await client.documents(len(sent) - len(seen))
+                    topic.add(0, an_alert("last"))
+                    assert await client.documents(1) == ["last"]
+            assert sorted(seen) == sorted(sent)
+
+        asyncio.run(test())
+
+    def test_a_quick_return_needs_no_reader(self):
+        async def test():
+            topic = MemoryTopic()
+            topic.add(0, *alerts_of("a"))
+            async with a_service(topic) as service, EventClient(service.app, last_id="duplicates:1,0") as client:
+                topic.add(0, *alerts_of("b"))
+                assert await client.documents(1) == ["b"]
+                assert topic.opened_count == 1
+
+        asyncio.run(test())
+
+    @pytest.mark.parametrize(
+        ("last_id", "reason", "expected"),
+        [
+            ("duplicates:0,0", "expired", ["b", "c"]),
+            ("duplicates:9,0", "unknown", ["c"]),
+            ("other:0,0", "unknown", ["c"]),
+            ("duplicates:1,0", "too-many", ["c"]),
+        ],
+    )
+    def test_a_gap_is_told(self, monkeypatch, last_id, reason, expected):
+        if reason == "too-many":
+            monkeypatch.setattr(events, "MAX_MISSED", 0)
+
+        async def test():
+            topic = MemoryTopic()
+            topic.add(0, *alerts_of("a", "b"))
+            topic.beginnings[0] = 1
+            async with a_service(topic) as service, EventClient(service.app, last_id=last_id) as client:
+                event = await client.event()
+                assert (event.name, event.data) == ("gap", {"reason": reason, "from": last_id})
+                assert event.id == ("duplicates:1,0" if reason == "expired" else "duplicates:2,0")
+                topic.add(0, *alerts_of("c"))
+                assert await client.documents(len(expected)) == expected
+
+        asyncio.run(test())
+
+    def test_streams_end_when_the_topic_gets_partitions_and_resume_with_them(self):
+        async def test():
+            topic = MemoryTopic(1)
+            async with a_service(topic) as service:
+                async with EventClient(service.app) as client:
+                    with topic.changed:
+                        topic.partitions.append([an_alert("new")])
+                        topic.beginnings.append(0)
+                        topic.changed.notify_all()
+                    event = await client.event()
+                    assert (event.name, event.data) == ("end", {"reason": "alerts-unavailable"})
+                async with EventClient(service.app, last_id=event.id) as client:
+                    assert await client.documents(1) == ["new"]
+
+        asyncio.run(test())
+
+    def test_reading_missed_alerts_has_a_time_limit(self, monkeypatch):
+        """The shared reader is ahead, and the reader of the subscriber does not get there."""
+        monkeypatch.setattr(alerts, "_RESUME_S", -1.0)
+
+        async def test():
+            topic = MemoryTopic(1)
+            topic.add(0, *alerts_of("a"))
+            async with a_service(topic) as service, EventClient(service.app, last_id="duplicates:0") as client:
+                assert await client.event() == ("end", {"reason": "timeout"}, "duplicates:0")
+                assert await client.is_cut()
+
+        asyncio.run(test())
+
+
+class TestEnds:
+    def test_a_subscriber_that_falls_behind_is_cut_and_resumes(self, monkeypatch):
+        monkeypatch.setattr(subscriber, "MAX_QUEUED", 3)
+
+        async def test():
+            topic = MemoryTopic(1)
+            async with a_service(topic) as service, EventClient(service.app) as quick:
+                async with EventClient(service.app) as slow:
+                    await slow.frame()
+                    slow.takes.clear()
+                    for number in range(8):
+                        topic.add(0, *alerts_of(f"d{number}"))
+                        assert await quick.documents(1) == [f"d{number}"]
+                    slow.takes.set()
+                    assert await slow.documents(1) == ["d0"]
+                    assert await slow.event() == ("end", {"reason": "too-slow"}, "duplicates:1")
+                    assert await slow.is_cut()
+                async with EventClient(service.app, last_id=slow.last_id) as again:
+                    assert await again.documents(7) == [f"d{number}" for number in range(1, 8)]
+
+        asyncio.run(test())
+
+    def test_the_bytes_that_wait_are_bounded(self, monkeypatch):
+        monkeypatch.setattr(subscriber, "MAX_QUEUED_BYTES", 1_000)
+
+        async def test():
+            stream = subscriber.Subscriber("duplicates", None)
+            batch = subscriber.AlertBatch((events.AlertEvent(0, 0, "articles", b"x" * 2_000),), (1,), 0)
+            stream.offer(batch)
+            assert stream.end_reason is None  # a batch fits into an empty queue
+            stream.offer(batch)
+            assert stream.end_reason == "too-slow"
+
+        asyncio.run(test())
+
+    def test_a_client_that_takes_nothing_is_given_up(self, monkeypatch):
+        monkeypatch.setattr(streaming, "_SEND_S", 0.05)
+
+        async def test():
+            topic = MemoryTopic(1)
+            async with a_service(topic) as service, EventClient(service.app) as client:
+                await client.frame()
+                client.takes.clear()
+                topic.add(0, *alerts_of("a"))
+                await asyncio.wait_for(client.task, DEADLINE_S)
+                assert value(service, "subscribers") == 0
+
+        asyncio.run(test())
+
+    @pytest.mark.parametrize("last_id", [None, "duplicates:0"])
+    def test_streams_end_when_the_service_stops(self, last_id):
+        async def test():
+            topic = MemoryTopic(1)
+            async with a_service(topic) as service, EventClient(service.app, last_id=last_id) as client:
+                assert (await client.frame()).id == "duplicates:0"
+                service.feed.end()
+                assert await client.event() == ("end", {"reason": "stopping"}, "duplicates:0")
+                assert await client.is_cut()
+                async with EventClient(service.app) as late:
+                    assert late.status == 503
+
+        asyncio.run(test())
+
+    def test_streams_end_when_kafka_fails_and_the_next_one_is_told(self):
+        async def test():
+            topic = MemoryTopic(1)
+            with capture_logs() as logged:
+                async with a_service(topic) as service:
+                    async with EventClient(service.app) as client:
+                        topic.fail()
+                        assert (await client.event()).data == {"reason": "alerts-unavailable"}
+                        assert await client.is_cut()
+                    for _ in range(2):
+                        async with EventClient(service.app) as client:
+                            problem = await client.problem()
+                            assert (client.status, problem["type"]) == (503, TYPE_PREFIX + "alerts-unavailable")
+                            assert "10.1.2.3" not in json.dumps(problem)
+                    topic.is_away = False
+                    async with EventClient(service.app) as client:
+                        assert client.status == 200
+            assert [event["event"] for event in logged] == ["alerts_unavailable", "alerts_available"]
+            assert logged[0]["reason"] == "10.1.2.3 does not answer"
+
+        asyncio.run(test())
+
+
+class TestAccess:
+    def test_a_malformed_id_and_an_unknown_profile_are_problems(self):
+        service = Service()
+        with service.client as client:
+            problem = client.get("/v1/alerts", headers={"last-event-id": "x"}).json()
+            assert (problem["type"], problem["field"]) == (TYPE_PREFIX + "invalid-request", "Last-Event-ID")
+            assert problem["status"] == 400
+            assert client.get("/v1/alerts?profile=none").json()["type"] == TYPE_PREFIX + "unknown-profile"
+        service.engine.close()
+
+    def test_without_kafka_there_is_a_problem_and_everything_else_works(self):
+        service = Service()
+        with service.client as client:
+            response = client.get("/v1/alerts")
+            assert (response.status_code, response.json()["type"]) == (503, TYPE_PREFIX + "alerts-unavailable")
+            assert int(response.headers["retry-after"]) > 0
+            assert client.get("/readyz").status_code == 200
+        service.engine.close()
+
+    def test_subscribers_have_a_limit_beside_that_of_requests(self):
+        async def test():
+            async with (
+                a_service(MemoryTopic(), max_requests=1) as service,
+                EventClient(service.app) as first,
+                EventClient(service.app) as second,
+            ):
+                assert (first.status, second.status) == (200, 200)
+                async with EventClient(service.app) as third:
+                    assert third.status == 429
+                assert value(service, "in_flight") == 0
+
+        asyncio.run(test())
+
+    def test_a_token_is_required(self):
+        service = Service(tokens=Tokens(["t" * 22]))
+        with service.client as client:
+            assert client.get("/v1/alerts").status_code == 401
+        service.engine.close()
