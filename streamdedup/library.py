@@ -205,7 +205,8 @@ class LibraryIndex:
 
         Each pair is returned once, for the document that is inserted later, also within one call. A document whose id
         is in the index replaces the earlier version; with the same text nothing changes, and there are no matches. If
-        the call fails with ``StoreUnavailable``, repeat it with the same documents: no pair is lost or doubled.
+        the call fails with ``StoreUnavailable``, repeat it on this index with the same documents: no pair is lost or
+        doubled, and a pair may be returned for its earlier document.
 
         Args:
             documents: Id and text of each document.
@@ -230,10 +231,12 @@ class LibraryIndex:
             The matches of each text, the most similar first.
 
         Raises:
+            TypeError: ``texts`` is one text.
             DocumentTooLarge: A text is longer than ``max_text_bytes``.
             StoreUnavailable: The server does not answer, or the index is being rebuilt.
             IndexMismatch: The index was built anew with another profile.
         """
+        _refuse_one_text(texts)
         queries = [LookupQuery(self._valid_text(f"number {at}", text)) for at, text in enumerate(texts)]
         with self._lock:
             if not self._check():
@@ -248,6 +251,7 @@ class LibraryIndex:
 
     def remove(self, ids: Iterable[str]) -> None:
         """Remove documents; ids that the index does not have are ignored. Errors: as for ``add``."""
+        _refuse_one_text(ids)
         valid = [self._valid_id(document_id) for document_id in ids]
         with self._lock:
             self._write(lambda writer: writer.remove(valid))
@@ -310,3 +314,13 @@ class LibraryIndex:
                 f"the text of {document_id} is {length:,} bytes long; max_text_bytes is {self._max_text_bytes:,}",
             )
         return text
+
+
+def _refuse_one_text(texts: Iterable[str]) -> None:
+    """Raise for a text in place of a list of texts, which would be taken as the list of its characters.
+
+    Raises:
+        TypeError: It is one text.
+    """
+    if isinstance(texts, str):
+        raise TypeError("a list of texts is needed, not one text")

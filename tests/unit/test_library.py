@@ -118,6 +118,23 @@ class TestAdd:
             index.add([("b", TEXT), ("c", TEXT)])
         assert ids(index.add([("b", TEXT), ("c", TEXT)])) == [["a"], ["a", "b"]]
 
+    def test_a_call_that_failed_after_some_thousand_documents_is_repeated_as_a_whole(self, index, monkeypatch):
+        documents = [(f"d{at}", f"one{at % 1_200} two{at % 1_200} three{at % 1_200}") for at in range(2_400)]
+        look_up, calls = MemoryIndex.insert_and_look_up, itertools.count()
+
+        def failing_once(self, *arguments):
+            found = look_up(self, *arguments)
+            if next(calls) == 2:
+                raise StoreUnavailable("away")
+            return found
+
+        monkeypatch.setattr(MemoryIndex, "insert_and_look_up", failing_once)
+        with pytest.raises(StoreUnavailable):
+            index.add(documents)
+        # A pair may be returned for its earlier document now: the failed attempt has inserted the later one.
+        expected = sorted((*sorted((f"d{at}", f"d{at + 1_200}")), 1.0) for at in range(1_200))
+        assert pairs_of(documents, index.add(documents)) == expected
+
     def test_documents_after_a_failed_call_have_no_matches_of_its_documents(self, index, monkeypatch):
         index.add([("a", TEXT)])
 
@@ -159,6 +176,11 @@ class TestLookup:
         assert (first[0].id, first[0].similarity, first[0].method) == ("a", 1.0, "exact")
         assert second[0].similarity == pytest.approx(7 / 8)
         assert index.lookup([]) == []
+
+    def test_one_text_in_place_of_a_list_is_refused(self, index):
+        for call in (index.lookup, index.remove):
+            with pytest.raises(TypeError, match="a list of texts is needed"):
+                call(TEXT)
 
 
 class TestRemove:
