@@ -89,7 +89,8 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisPairs, RedisBacklog):
         """See ``StoreHealth.open``."""
         self._runner.load()
         key = self._keys.fingerprint
-        # In this order: a rebuild deletes the old index while the lease on the staging index exists.
+        # A rebuild holds the lease on the staging index while it deletes the old index. So a deletion mark that was
+        # read before, without a lease afterwards, is that of an interrupted `index drop`.
         is_half_dropped = self._servers.ask(key, "EXISTS", self._keys.dropping)
         if self._servers.ask(key, "EXISTS", self._keys.staging):
             raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt")
@@ -135,8 +136,8 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisPairs, RedisBacklog):
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
         """See ``EntryStore.replace_entries``."""
-        # First calls that change nothing. A server that goes back in time now, and forgets in other slots that
-        # documents were removed from their buckets, also forgets these calls, and refuses the entries (rule 10).
+        # Number a call without documents in each slot first. If a server restores an older state now, without the
+        # removals from buckets in other slots, it lacks these calls too, and the script refuses the entries (rule 10).
         self._buckets.check_slots(by_slot(self._keys.entry_slot(entry.number) for entry in entries), fences)
         super().replace_entries(entries, fences)
 
@@ -169,16 +170,16 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisPairs, RedisBacklog):
         return self._copies.count_removals()
 
 
-#: Slices of time in a lifetime for which documents are counted: a document counts for at most one slice too long. Each
-#: slice takes 12 kB.
+#: Slices of a lifetime, each with its own count of 12 kB. Documents expire one by one but are counted until their slice
+#: expires, at most an eighth of a lifetime later.
 _SLICES_COUNT = 8
 
 
 class DocumentCount:
     """Counts documents with HyperLogLogs of the server: standard error 0.81 %, one small command for a batch.
 
-    A HyperLogLog forgets nothing, so there is one for each slice of time, which expires when all entries of its time
-    have.
+    Elements cannot be removed from a HyperLogLog, so each slice of time has its own, which expires after the last index
+    entry of the slice.
 
     Args:
         keys: Keys of the index.
