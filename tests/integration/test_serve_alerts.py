@@ -7,9 +7,17 @@ from itertools import islice
 
 import pytest
 from kafka import KafkaProducer
+from kafka.admin import ACLOperation, ResourceType
 
+from streamdedup.embedded import MissingToolError
+from streamdedup.errors import BrokerMisconfigured
+from streamdedup.kafka import KafkaOptions
+from streamdedup.kafka.reader import SpanReader
+from streamdedup.position import Partition
+from tests.canaries import TLS
 from tests.event_stream import an_alert
-from tests.servers import fresh_name
+from tests.guarded_kafka import GuardedKafka
+from tests.servers import fresh_name, unavailable, wait_until
 from tests.serving import ServeProcess
 
 TRANSACTIONS = 60
@@ -136,3 +144,46 @@ def test_without_the_topic_or_kafka_there_is_a_problem_and_other_requests_are_an
             assert problem["type"].rpartition(":")[2] in {"alerts-unavailable", "timeout"}
             assert service.request("GET", "/livez")[0] == 200
             assert service.stop() == 0
+
+
+@pytest.fixture
+def guarded_kafka(tmp_path):
+    """A Kafka whose user "subscriber" has no right yet."""
+    try:
+        made = GuardedKafka(tmp_path, {"subscriber": "only-for-tests"})
+        with made.server:
+            yield made
+    except MissingToolError as error:
+        unavailable(error)
+
+
+@pytest.mark.long
+def test_the_right_to_read_the_topic_is_needed_and_enough(guarded_kafka):
+    guarded_kafka.create_topics("alerts")
+    options = KafkaOptions(
+        bootstrap_servers=guarded_kafka.bootstrap_servers,
+        group_id="unused",
+        topics=("alerts",),
+        delivery="at-least-once",
+        security_protocol="SASL_SSL",
+        ssl_cafile=str(TLS / "certificate.pem"),
+        ssl_certfile=str(TLS / "certificate.pem"),
+        ssl_keyfile=str(TLS / "plain.key"),
+        sasl_mechanism="PLAIN",
+        sasl_username="subscriber",
+        sasl_password="only-for-tests",
+    )
+    with pytest.raises(BrokerMisconfigured, match="READ"):
+        SpanReader(options)
+    guarded_kafka.grant("subscriber", [(ResourceType.TOPIC, "alerts", ACLOperation.READ)])
+    login = guarded_kafka.login()
+    with (
+        SpanReader(options) as reader,
+        contextlib.closing(KafkaProducer(bootstrap_servers=guarded_kafka.bootstrap_servers, **login)) as producer,
+    ):
+        reader.start_at(reader.ends)
+        producer.send("alerts", value=an_alert("a")).get(60)
+        records = wait_until(lambda: reader.poll(0.2).records, what="the alert")
+        assert [record.value for record in records] == [an_alert("a")]
+        assert reader.positions() == {Partition("alerts", 0): 1}
+        assert not reader.has_new_partitions()
