@@ -265,8 +265,8 @@ class TestBesideDatasketch:
         ours, _ = library.programs(self.PAGE)
         assert library.run(ours, documents).pairs == {("a", "b")} == library.true_pairs(documents)
 
+    @pytest.mark.long  # `make test-all` installs datasketch, with the extra bench
     def test_the_program_with_datasketch_prints_the_pairs(self):
-        pytest.importorskip("datasketch")
         documents = [("a", TEXT), ("b", TEXT), ("c", "something else entirely here")]
         _, theirs = library.programs(self.PAGE)
         assert library.run(theirs, documents).pairs == {("a", "b")}
