@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.soak.backlog import DOCUMENTS, FIRST, PARTITIONS, WINDOWS, bytes_after_windows
+from tests.soak.backlog import BATCH_RECORDS, DOCUMENTS, FIRST, PARTITIONS, WINDOWS, bytes_after_windows
 from tests.soak.daemon import SLACK_SHARE, a_daemon
 from tests.soak.late import held_while_late
 
@@ -31,7 +31,8 @@ def test_an_endless_stream_is_sampled_and_its_index_levels_off(tmp_path):
 
 @pytest.mark.long
 def test_a_backlog_of_ten_windows_read_at_full_speed_takes_no_more_than_two(tmp_path, kafka, redis_url, redis_client):
-    with a_daemon(tmp_path, 36_000, kafka, redis_url, partitions=PARTITIONS, in_order=True) as (installation, daemon):
+    options = {"partitions": PARTITIONS, "batch_records": BATCH_RECORDS}
+    with a_daemon(tmp_path, 36_000, kafka, redis_url, in_order=True, **options) as (installation, daemon):
         windows = bytes_after_windows(installation, daemon, redis_client, 36_000, seed=1)
         sizes = dict(windows)
         assert daemon.metric("streamdedup_documents_outdated_total") > 0.7 * WINDOWS * DOCUMENTS

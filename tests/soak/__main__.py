@@ -13,7 +13,7 @@ import redis
 
 from streamdedup.embedded import RedisServer
 from tests.servers import make_kafka, wait_until
-from tests.soak.backlog import DOCUMENTS, PARTITIONS, bytes_after_windows
+from tests.soak.backlog import BATCH_RECORDS, DOCUMENTS, PARTITIONS, bytes_after_windows
 from tests.soak.backlog import WINDOWS as WINDOWS_READ
 from tests.soak.daemon import SLACK_SHARE, a_daemon
 from tests.soak.late import LIFETIMES, held_while_late
@@ -100,8 +100,9 @@ def write(folder: Path, samples: Sequence[Sample], arguments: argparse.Namespace
 def backlog(arguments: argparse.Namespace, folder: Path, kafka: str, redis_url: str) -> None:
     """Read ten windows at full speed; print what Redis holds after two and after all of them."""
     window_s = arguments.minutes * 60
+    options = {"partitions": PARTITIONS, "batch_records": BATCH_RECORDS}
     with (
-        a_daemon(folder, window_s, kafka, redis_url, partitions=PARTITIONS, in_order=True) as (installation, daemon),
+        a_daemon(folder, window_s, kafka, redis_url, in_order=True, **options) as (installation, daemon),
         redis.Redis.from_url(redis_url) as client,
     ):
         began = time.monotonic()

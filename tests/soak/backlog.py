@@ -10,6 +10,7 @@ from kafka import KafkaProducer
 
 from tests.daemons import DEADLINE_S, Daemon, Installation
 from tests.servers import wait_until
+from tests.soak.daemon import SLACK_SHARE
 from tests.soak.stream import endless
 
 #: Windows that the backlog covers, and after how many it is looked at first.
@@ -18,6 +19,11 @@ WINDOWS, FIRST = 10, 2
 #: far one may lag behind another, and should be little beside a window. And the index has far fewer keys than a power
 #: of two, where Redis doubles its table of keys.
 DOCUMENTS, PARTITIONS = 14_000, 2
+#: ``batch_records`` of the daemon. The watermark of a partition is the earliest time of its last batch, so that a large
+#: batch keeps documents beyond their lifetime.
+BATCH_RECORDS = 250
+#: Most index entries that are left when everything expired is evicted: those of a lifetime, and of the time of a batch.
+_SETTLED = round((1 + SLACK_SHARE) * DOCUMENTS) + 2 * PARTITIONS * BATCH_RECORDS
 #: Seconds that the daemon may take for all of them.
 _CATCH_UP_S = 600.0
 
@@ -30,7 +36,7 @@ def bytes_after_windows(
     *,
     seed: int,
 ) -> Iterator[tuple[int, int]]:
-    """Send a backlog in two parts, and look at Redis when each is indexed.
+    """Send a backlog in two parts, and look at Redis when each is indexed and its expired documents are evicted.
 
     Args:
         installation: Where to.
@@ -66,4 +72,13 @@ def bytes_after_windows(
             _CATCH_UP_S,
             f"{sent_count} records consumed",
         )
+        wait_until(
+            lambda: daemon.alive_or_fail() and _entries(client) <= _SETTLED,
+            what=f"an index of at most {_SETTLED} documents",
+        )
         yield windows, int(client.info("memory")["used_memory"]) - before
+
+
+def _entries(client: "redis.Redis") -> int:
+    """Count the index entries."""
+    return sum(key.partition(b"}")[2].startswith(b"r") for key in client.scan_iter(count=10_000))

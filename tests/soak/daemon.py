@@ -14,13 +14,20 @@ PARTITIONS = 4
 
 @contextlib.contextmanager
 def a_daemon(
-    folder: Path, window_s: float, kafka: str, redis_url: str, *, partitions: int = PARTITIONS, in_order: bool = False
+    folder: Path,
+    window_s: float,
+    kafka: str,
+    redis_url: str,
+    *,
+    partitions: int = PARTITIONS,
+    in_order: bool = False,
+    batch_records: int = 2_000,
 ) -> Iterator[tuple[Installation, Daemon]]:
     """Run one daemon that keeps documents for a short window; it may be promised that they come in order."""
     topic, duplicates = fresh_name("articles"), fresh_name("duplicates")
     create_topics(kafka, [topic], partitions)
     create_topics(kafka, [duplicates, f"{duplicates}.dlq"])
-    options = {"batch_records": 2_000, "shingle_size": 3, "threshold": 0.8}
+    options = {"batch_records": batch_records, "shingle_size": 3, "threshold": 0.8}
     installation = Installation(
         folder,
         kafka=kafka,
