@@ -1,5 +1,7 @@
 """The HTTP service over an index in memory, and requests to it without a socket."""
 
+import json
+import threading
 from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any, NoReturn
@@ -11,15 +13,17 @@ from streamdedup.detection.lookup import IndexLookup
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import BrokerUnavailable
 from streamdedup.index.memory import MemoryIndex
+from streamdedup.kafka.protocols import Record
 from streamdedup.position import Partition, Position
 from streamdedup.serve.access import Gate, Limits
 from streamdedup.serve.alerts import AlertFeed
 from streamdedup.serve.app import create_app
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.metrics import ServeMetrics
+from streamdedup.serve.texts import TextAligner
 from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.wire import Document
+from streamdedup.wire import Decoder, Document
 
 OPTIONS = DetectorOptions(
     profile="articles",
@@ -43,17 +47,60 @@ def no_kafka() -> NoReturn:
     raise BrokerUnavailable("10.1.2.3 does not answer")
 
 
+class MemoryFetcher:
+    """Fetches records of topics in memory.
+
+    Attributes:
+        records: The records that the topics still have.
+        error: Raised instead of an answer.
+        released: While cleared, no answer comes.
+        opened_count: Clients that were opened.
+        closed_count: Clients that were closed.
+    """
+
+    def __init__(self) -> None:
+        self.records: dict[Position, Record] = {}
+        self.error: Exception | None = None
+        self.released = threading.Event()
+        self.released.set()
+        self.opened_count = 0
+        self.closed_count = 0
+
+    def open(self) -> "MemoryFetcher":
+        self.opened_count += 1
+        return self
+
+    def fetch(self, position: Position) -> Record | None:
+        assert self.released.wait(60)
+        if self.error is not None:
+            raise self.error
+        return self.records.get(position)
+
+    def close(self) -> None:
+        self.closed_count += 1
+
+
 class Service:
     """The application over an index in memory.
 
     Attributes:
         index: The index, which tests fill and break.
+        texts: The records of the documents.
         client: Sends requests.
     """
 
     def __init__(
-        self, *, tokens=None, max_requests=8, timeout_s=30.0, max_body_bytes=100_000, open_reader=no_kafka, **gate
+        self,
+        *,
+        tokens=None,
+        max_requests=8,
+        timeout_s=30.0,
+        texts_timeout_s=30.0,
+        max_body_bytes=100_000,
+        open_reader=no_kafka,
+        **gate,
     ) -> None:
+        self.texts = MemoryFetcher()
         self.index = MemoryIndex()
         self.index.open(FINGERPRINT)
         self.metrics = ServeMetrics()
@@ -68,12 +115,14 @@ class Service:
             retention_s=60.0,
             max_text_bytes=2_000,
             fingerprint=FINGERPRINT,
+            decoder=Decoder(),
             reader=self.index,
             lookup=lookup,
         )
         self.engine = Engine({"articles": profile}, self.metrics, 0.001, lambda: 0)
         self.feed = AlertFeed("duplicates", open_reader, self.metrics, max_subscribers=2)
-        app = create_app(self.engine, self.feed, self.metrics, max_body_bytes)
+        self.aligner = TextAligner(self.texts.open, texts_timeout_s)
+        app = create_app(self.engine, self.aligner, self.feed, self.metrics, max_body_bytes)
         self.app = Gate(app, tokens, Limits(max_requests, timeout_s), self.metrics, **gate)
         self.client = TestClient(self.app, base_url=HOST, raise_server_exceptions=False)
 
@@ -82,6 +131,13 @@ class Service:
         fence = self.index.fence(PARTITION, 1, 0)
         batch = [Document(each, text, Position(*PARTITION, next(self._offsets)), 0) for each, text in documents]
         detector.index(detector.prepare(batch), {PARTITION: fence})
+        for document in batch:
+            value = json.dumps({"id": document.id, "text": document.text}).encode()
+            self.texts.records[document.position] = Record(document.position, 0, None, value)
+
+    def close(self) -> None:
+        self.engine.close()
+        self.aligner.close()
 
     def look_up(self, *, status=200, **body):
         response = self.client.post(LOOKUP, json=body)

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from types import FrameType
 from typing import Any, Protocol
 
@@ -13,21 +14,26 @@ import structlog
 import typer
 
 from streamdedup import __version__, indexes
+from streamdedup.cli.assembly import decoder_of, kafka_options
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.topic_reading import reading_options
 from streamdedup.daemon import logs
 from streamdedup.detection.lookup import IndexLookup
 from streamdedup.errors import EXIT_FAILED, SettingsError, StreamdedupError, exit_code
 from streamdedup.index.redis.servers import Servers
-from streamdedup.kafka.reader import SpanReader
+from streamdedup.kafka import KafkaOptions, check_topics
+from streamdedup.kafka.reader import RecordFetcher, SpanReader
 from streamdedup.serve.access import App, Gate, Limits, Tokens
 from streamdedup.serve.alerts import AlertFeed
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.metrics import ServeMetrics
+from streamdedup.serve.texts import TextAligner
 from streamdedup.settings import Settings
 
 #: Longest time of requests in progress after a request to stop, in seconds.
 _STOP_S = 5
+#: Longest time in which the records of one comparison are read, in seconds.
+_TEXTS_S = 3.0
 #: Connections that may wait to be accepted.
 _BACKLOG = 512
 #: Time without a request after which a connection is closed, in seconds.
@@ -55,9 +61,12 @@ def run_service(settings: Settings) -> None:
         stack.callback(engine.close)
         topic = settings.kafka.duplicates_topic
         options = reading_options(settings, None, topic)
+        of_texts = replace(kafka_options(settings), connect_timeout_s=_TEXTS_S, fetch_timeout_s=_TEXTS_S)
+        aligner = TextAligner(lambda: open_fetcher(of_texts), min(_TEXTS_S, api.timeout_s / 2))
+        stack.callback(aligner.close)
         feed = AlertFeed(topic, lambda: SpanReader(options), metrics, api.max_subscribers)
         gate = Gate(
-            create_app(engine, feed, metrics, api.max_body_bytes),
+            create_app(engine, aligner, feed, metrics, api.max_body_bytes),
             tokens,
             Limits(api.max_requests, api.timeout_s),
             metrics,
@@ -69,6 +78,17 @@ def run_service(settings: Settings) -> None:
         log.info("serving", version=__version__, host=host, port=port, profiles=sorted(profiles))
         server.run(sockets=[listener])
         log.info("stopped")
+
+
+def open_fetcher(options: KafkaOptions) -> RecordFetcher:
+    """Return a client that fetches records of the input topics.
+
+    Raises:
+        BrokerUnavailable: No broker answers.
+        BrokerMisconfigured: A topic is missing, or the right to read it. The client would not find its records.
+    """
+    check_topics(options)
+    return RecordFetcher(options)
 
 
 def _served_profiles(settings: Settings, servers: Servers) -> dict[str, ServedProfile]:
@@ -86,6 +106,7 @@ def _served_profiles(settings: Settings, servers: Servers) -> dict[str, ServedPr
             retention_s=profile.retention_s,
             max_text_bytes=profile.max_text_bytes,
             fingerprint=profile.fingerprint(),
+            decoder=decoder_of(profile),
             reader=reader,
             lookup=IndexLookup(indexes.detector_options(name, profile), reader),
         )
@@ -131,7 +152,7 @@ class _CreateServer(Protocol):
         """Create a server."""
 
 
-def _http_libraries() -> tuple[Callable[[Engine, AlertFeed, ServeMetrics, int], App], _CreateServer]:
+def _http_libraries() -> tuple[Callable[[Engine, TextAligner, AlertFeed, ServeMetrics, int], App], _CreateServer]:
     """Return the functions that make the application and the server.
 
     Raises:

@@ -70,7 +70,7 @@ class LookupResult:
 
 @dataclass(frozen=True, slots=True)
 class DocumentComparison:
-    """Comparison of two stored documents.
+    """Comparison of two stored documents, or of a text with a stored document.
 
     Attributes:
         similarity: Similarity, exact or estimated.
@@ -209,6 +209,12 @@ class IndexLookup:
             within_window=within_window,
             is_match=is_near and within_window and a.number != b.number,
         )
+
+    def compare_text(self, text: str, entry: IndexEntry, time_ms: int) -> DocumentComparison:
+        """Compare a text with a document of the index, as if the text arrived at ``time_ms``."""
+        prepared = self._preparer.prepare([Document(_NO_ID, text, _NOWHERE, time_ms)])
+        comparison = self.compare(prepared.entries[0], entry)
+        return replace(comparison, is_match=comparison.is_match and not prepared.skips)
 
     def _find(self, prepared: Prepared, rows: Sequence[int], threshold: float) -> list[_Found]:
         """Look up rows of a batch and compare them with their candidates.

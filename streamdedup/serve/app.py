@@ -24,7 +24,14 @@ from streamdedup.serve.events import decode_id
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.openapi import PAGE_POLICY, describe, render_page
 from streamdedup.serve.problems import MEDIA_TYPE, Problem, RequestProblem, place_of, problem_of
-from streamdedup.serve.requests import check_content_type, check_id, decode_batch, decode_lookup, decode_path_id
+from streamdedup.serve.requests import (
+    check_content_type,
+    check_id,
+    decode_batch,
+    decode_compare,
+    decode_lookup,
+    decode_path_id,
+)
 from streamdedup.serve.schemas import (
     CompareBody,
     DocumentBody,
@@ -41,6 +48,7 @@ from streamdedup.serve.schemas import (
     lookup_body,
 )
 from streamdedup.serve.streaming import AlertStream
+from streamdedup.serve.texts import TextAligner
 
 #: Problems of HTTP that the framework finds itself, by status.
 _FRAMEWORK_PROBLEMS: Final = {
@@ -132,17 +140,34 @@ async def document_matches(
 async def compare(
     profile: FromPath[str],
     engine: NamedDependency[Engine],
+    aligner: NamedDependency[TextAligner],
     a: Annotated[str, QueryParameter(description="Id of a document.")],
     b: Annotated[str, QueryParameter(description="Id of another document.")],
 ) -> CompareBody:
-    """Compare two documents of the index."""
+    """Compare two documents of the index, and align their texts where Kafka still has both."""
     served = _profile(engine, profile)
     check_id(a, "a")
     check_id(b, "b")
     found = await engine.compare(served, (a, b))
     if found.a is None or found.b is None or found.comparison is None:
         raise RequestProblem("unknown-document", field="b" if found.a is not None else "a")
-    return compare_body(document_body(*found.a), document_body(*found.b), found.comparison)
+    alignment = await aligner.align(served.decoder, found.a.entry, found.b.entry)
+    return compare_body(document_body(*found.a), document_body(*found.b), found.comparison, alignment)
+
+
+@post("/v1/profiles/{profile:str}/compare", status_code=200, responses=_problems(404, 413, 415, 422))
+async def compare_text(
+    request: _Request, profile: FromPath[str], engine: NamedDependency[Engine], aligner: NamedDependency[TextAligner]
+) -> CompareBody:
+    """Compare a text with a document of the index, and align it where Kafka still has the text of the document."""
+    served = _profile(engine, profile)
+    check_content_type(request.headers.get("content-type", ""))
+    given = decode_compare(await request.body(), served.max_text_bytes)
+    found = await engine.compare_text(served, given.text, given.id)
+    if found is None:
+        raise RequestProblem("unknown-document", field="id")
+    alignment = await aligner.align(served.decoder, given.text, found.document.entry)
+    return compare_body(None, document_body(*found.document), found.comparison, alignment)
 
 
 async def _document(engine: Engine, served: ServedProfile, document_id: str) -> DocumentBody:
@@ -272,20 +297,24 @@ def _on_defect(request: _Request, error: Exception) -> Response[bytes]:
 
 
 #: Routes of the OpenAPI document.
-_DESCRIBED: Final = (look_up, look_up_batch, document, document_matches, compare, alerts, profiles)
+_DESCRIBED: Final = (look_up, look_up_batch, document, document_matches, compare, compare_text, alerts, profiles)
 
 
-def create_app(engine: Engine, feed: AlertFeed, metrics: ServeMetrics, max_body_bytes: int) -> Litestar:
+def create_app(
+    engine: Engine, aligner: TextAligner, feed: AlertFeed, metrics: ServeMetrics, max_body_bytes: int
+) -> Litestar:
     """Return the application.
 
     Args:
         engine: Runs look-ups.
+        aligner: Aligns texts.
         feed: Distributes alerts.
         metrics: Metrics to serve.
         max_body_bytes: Longest body of a request.
     """
     dependencies = {
         "engine": Provide(lambda: engine, sync_to_thread=False),
+        "aligner": Provide(lambda: aligner, sync_to_thread=False),
         "feed": Provide(lambda: feed, sync_to_thread=False),
         "metrics": Provide(lambda: metrics, sync_to_thread=False),
     }

@@ -20,7 +20,7 @@ from streamdedup.index.reading import IndexReader
 from streamdedup.serve.gathering import Gatherer
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import IndexAbsentError, RequestProblem, place_of
-from streamdedup.wire import content_digest
+from streamdedup.wire import Decoder, content_digest
 
 T = TypeVar("T")
 
@@ -45,6 +45,7 @@ class ServedProfile:
         retention_s: Window of comparison, in seconds.
         max_text_bytes: Longest text, in bytes of UTF-8.
         fingerprint: Parameters that the index must have been built with.
+        decoder: Decodes the records of the input topics.
         reader: The index.
         lookup: Looks up texts and documents.
     """
@@ -57,6 +58,7 @@ class ServedProfile:
     retention_s: float
     max_text_bytes: int
     fingerprint: Mapping[str, object]
+    decoder: Decoder
     reader: IndexReader
     lookup: IndexLookup
 
@@ -91,6 +93,13 @@ class Compared(NamedTuple):
     a: StoredDocument | None
     b: StoredDocument | None
     comparison: DocumentComparison | None
+
+
+class ComparedText(NamedTuple):
+    """A document of the index and its comparison with a text."""
+
+    document: StoredDocument
+    comparison: DocumentComparison
 
 
 class _Question(NamedTuple):
@@ -246,6 +255,17 @@ class Engine:
         def find() -> Compared:
             a, b = (_document(profile, document_id) for document_id in ids)
             return Compared(a, b, profile.lookup.compare(a.entry, b.entry) if a and b else None)
+
+        return await self.call(profile, find)
+
+    async def compare_text(self, profile: ServedProfile, text: str, document_id: str) -> ComparedText | None:
+        """Compare a text with a document of the index; None where the index does not have the document."""
+
+        def find() -> ComparedText | None:
+            found = _document(profile, document_id)
+            if found is None:
+                return None
+            return ComparedText(found, profile.lookup.compare_text(text, found.entry, int(self._now_ms())))
 
         return await self.call(profile, find)
 

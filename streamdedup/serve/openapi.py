@@ -1,6 +1,6 @@
 """The OpenAPI document and the page that shows it.
 
-The framework describes routes, parameters and responses; the bodies of the two requests that ``requests`` decodes are
+The framework describes routes, parameters and responses; the bodies of the requests that ``requests`` decodes are
 added here. The page has no script and no external resource, unlike those that the framework offers.
 """
 
@@ -17,12 +17,13 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ControllerRouterHandler, Dependencies
 
 from streamdedup import __version__
-from streamdedup.serve.schemas import LookupBatchRequest, LookupRequest
+from streamdedup.serve.schemas import CompareRequest, LookupBatchRequest, LookupRequest
 
 #: Bodies by path.
 _BODIES: Final = {
     "/v1/profiles/{profile}/lookup": LookupRequest,
     "/v1/profiles/{profile}/lookup:batch": LookupBatchRequest,
+    "/v1/profiles/{profile}/compare": CompareRequest,
 }
 _STYLE: Final = (
     "body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;color-scheme:light dark}"

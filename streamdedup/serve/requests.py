@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from streamdedup.serve.problems import RequestProblem
-from streamdedup.serve.schemas import MAX_BATCH_TEXTS, LookupRequest
+from streamdedup.serve.schemas import MAX_BATCH_TEXTS, CompareRequest, LookupRequest
 from streamdedup.wire import MAX_DEPTH, id_mistake, is_too_deep, repair_json
 
 T = TypeVar("T")
@@ -26,6 +26,7 @@ class _RawBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _lookup_decoder = msgspec.json.Decoder(LookupRequest)
+_compare_decoder = msgspec.json.Decoder(CompareRequest)
 _batch_decoder = msgspec.json.Decoder(_RawBatch)
 
 
@@ -52,12 +53,24 @@ def decode_lookup(body: bytes, max_text_bytes: int) -> LookupRequest:
         RequestProblem: The body is no such request, or the text is too long.
     """
     request = _decode(_lookup_decoder, body)
-    # A text is never longer than its JSON, so most texts need not be encoded to be measured.
-    if len(body) > max_text_bytes and (length := len(request.text.encode())) > max_text_bytes:
-        raise RequestProblem("too-large", f"the text is {length:,} bytes long; the limit is {max_text_bytes:,}")
+    _check_text(request.text, body, max_text_bytes)
     if request.id is not None:
         check_id(request.id, "id")
     return request
+
+
+def decode_compare(body: bytes, max_text_bytes: int) -> CompareRequest:
+    """Decode the body of a comparison of a text with a document; see ``decode_lookup``."""
+    request = _decode(_compare_decoder, body)
+    _check_text(request.text, body, max_text_bytes)
+    check_id(request.id, "id")
+    return request
+
+
+def _check_text(text: str, body: bytes, max_text_bytes: int) -> None:
+    # A text is never longer than its JSON, so most texts need not be encoded to be measured.
+    if len(body) > max_text_bytes and (length := len(text.encode())) > max_text_bytes:
+        raise RequestProblem("too-large", f"the text is {length:,} bytes long; the limit is {max_text_bytes:,}")
 
 
 def decode_batch(body: bytes) -> list[bytes]:

@@ -8,7 +8,9 @@ from msgspec import Meta
 from streamdedup.detection.lookup import DocumentComparison, LookupResult
 from streamdedup.detection.model import Skip
 from streamdedup.index.documents import IndexEntry
+from streamdedup.serve.alignment import Segment
 from streamdedup.serve.problems import Problem
+from streamdedup.serve.texts import Alignment
 from streamdedup.wire import Match, rfc_3339
 
 #: Most texts of one batch request.
@@ -35,6 +37,13 @@ class LookupBatchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Texts to look up, each for itself."""
 
     texts: Annotated[list[LookupRequest], Meta(min_length=1, max_length=MAX_BATCH_TEXTS)]
+
+
+class CompareRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A text to compare with a stored document."""
+
+    text: Annotated[str, Meta(description="The text, as the daemon would receive it.")]
+    id: Annotated[str, Meta(min_length=1, description="Id of the stored document.")]
 
 
 class MatchBody(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -118,10 +127,18 @@ class DocumentMatchesBody(msgspec.Struct, frozen=True):
     recall: float
 
 
-class CompareBody(msgspec.Struct, frozen=True):
-    """DocumentComparison of two stored documents."""
+class SegmentBody(msgspec.Struct, frozen=True):
+    """A part of both texts: the same in both, or the parts that replace each other, of which one may be empty."""
 
-    a: DocumentBody
+    kind: Literal["equal", "changed"]
+    a: str
+    b: str
+
+
+class CompareBody(msgspec.Struct, frozen=True):
+    """Comparison of two stored documents, or of a text with a stored document."""
+
+    a: Annotated[DocumentBody | None, Meta(description="A stored document; null for a text of the request.")]
     b: DocumentBody
     similarity: float
     method: Literal["exact", "estimated"]
@@ -130,6 +147,13 @@ class CompareBody(msgspec.Struct, frozen=True):
     shared_bands: int
     within_window: Annotated[bool, Meta(description="Whether the record times are near enough for a pair.")]
     is_match: Annotated[bool, Meta(description="Whether the two documents are a pair of the profile.")]
+    segments: Annotated[
+        list[SegmentBody] | None,
+        Meta(description="Both texts in order, joined by `a` and by `b`; null where a text is missing."),
+    ]
+    texts_missing: Annotated[
+        str | None, Meta(description="Why Kafka does not have the text of a document any more; null with `segments`.")
+    ]
 
 
 class ProfileBody(msgspec.Struct, frozen=True):
@@ -245,8 +269,11 @@ def document_matches_body(entry: IndexEntry, cluster_id: str | None, result: Loo
     )
 
 
-def compare_body(a: DocumentBody, b: DocumentBody, comparison: DocumentComparison) -> CompareBody:
-    """Return the comparison of two stored documents as it is sent."""
+def compare_body(
+    a: DocumentBody | None, b: DocumentBody, comparison: DocumentComparison, alignment: Alignment
+) -> CompareBody:
+    """Return a comparison as it is sent."""
+    segments = alignment.segments
     return CompareBody(
         a=a,
         b=b,
@@ -257,4 +284,10 @@ def compare_body(a: DocumentBody, b: DocumentBody, comparison: DocumentCompariso
         shared_bands=comparison.shared_bands,
         within_window=comparison.within_window,
         is_match=comparison.is_match,
+        segments=None if segments is None else [_segment_body(segment) for segment in segments],
+        texts_missing=alignment.texts_missing,
     )
+
+
+def _segment_body(segment: Segment) -> SegmentBody:
+    return SegmentBody("equal" if segment.is_equal else "changed", segment.a, segment.b)

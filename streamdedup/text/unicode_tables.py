@@ -64,7 +64,7 @@ _FOLDED_RANGES = (
 
 #: Scripts written without spaces, first and last code point of each range. Other
 #: characters than letters, marks and numbers stay separators there.
-_SOLO_RANGES = (
+SOLO_RANGES = (
     *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF)),  # Thai, Lao; Myanmar; Khmer
     *((0x1950, 0x19DF), (0x1A20, 0x1AAF)),  # Tai Le, New Tai Lue; Tai Tham
     (0x3005, 0x3007),  # Han: iteration mark, closing mark, zero
@@ -154,7 +154,7 @@ def _kinds(categories: list[str]) -> NDArray[np.uint32]:
     kinds = np.array([_CATEGORY_BITS.get(category[0], 0) for category in categories], np.uint32)
     points = np.array(_CANDIDATES, np.uint32)[kinds != 0]
     packed[points] = points | kinds[kinds != 0]
-    for first, last in _SOLO_RANGES:
+    for first, last in SOLO_RANGES:
         block = packed[first : last + 1]
         block[(block & (LETTER | NUMBER) != 0) & (block & MARK == 0)] |= SOLO
     return packed

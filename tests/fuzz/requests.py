@@ -10,6 +10,7 @@ from tests.served import LOOKUP, TEXT, Service, a_receive, call
 #: Bodies that are damaged.
 _BODIES = (
     b'{"text": "amber birch cedar delta", "id": "d0", "limit": 3, "threshold": 0.4}',
+    b'{"text": "amber birch cedar delta", "id": "d0"}',
     b'{"texts": [{"text": "amber birch"}, {"text": "amber birch cedar", "id": "d1"}]}',
 )
 _DOCUMENT = "/v1/profiles/articles/documents/d0"
@@ -19,6 +20,7 @@ _TARGETS = (
     ("GET", _DOCUMENT),
     ("GET", _DOCUMENT + "/matches"),
     ("GET", "/v1/profiles/articles/compare"),
+    ("POST", "/v1/profiles/articles/compare"),
     ("GET", "/v1/profiles"),
     ("GET", "/docs"),
     ("PUT", LOOKUP),
@@ -59,7 +61,7 @@ def fuzz_requests(seed: str, count: int) -> tuple[Counter[int], list[int]]:
     try:
         return asyncio.run(_send(service, random.Random(seed), count))
     finally:
-        service.engine.close()
+        service.close()
 
 
 async def _send(service: Service, rng: random.Random, count: int) -> tuple[Counter[int], list[int]]:

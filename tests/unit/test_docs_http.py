@@ -29,7 +29,7 @@ def test_the_endpoints_are_those_of_the_application():
             others = {path for method, path in documented if path not in described}
             assert {client.get(path).status_code for path in others} == {200}
     finally:
-        made.engine.close()
+        made.close()
     assert {(method.upper(), path) for path, item in described.items() for method in item} <= documented
     assert others == {*_PROBES, "/metrics", "/openapi.json", "/docs"}
     assert f"up to {MAX_BATCH_TEXTS} texts" in PAGE

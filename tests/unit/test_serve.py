@@ -39,7 +39,7 @@ def service():
     made = Service()
     with made.client:
         yield made
-    made.engine.close()
+    made.close()
 
 
 def check_problem(response, name, **fields):
@@ -217,7 +217,7 @@ class TestProblems:
         messages = asyncio.run(call(made.app, receive=receive))
         assert messages[0]["status"] == 413
         assert len(sent) == 11
-        made.engine.close()
+        made.close()
 
     def test_an_unknown_profile(self, service):
         check_problem(service.client.post("/v1/profiles/none/lookup", json={"text": "a"}), "unknown-profile")
@@ -326,7 +326,7 @@ class TestAccess:
             assert client.get("/metrics").status_code == 401
             assert {client.get(path).status_code for path in ("/livez", "/readyz")} == {200}
             assert {client.head(path).status_code for path in ("/livez", "/readyz")} == {200}
-        made.engine.close()
+        made.close()
 
     @pytest.mark.parametrize(
         ("text", "reason"),
@@ -361,7 +361,7 @@ class TestAccess:
         made = Service(any_host=True)
         with made.client as client:
             assert client.get("/v1/profiles", headers={"host": "api.example"}).status_code == 200
-        made.engine.close()
+        made.close()
 
     @pytest.mark.parametrize("path", ["/v1/profiles", "/docs", "/openapi.json", "/none", "/livez", "/metrics"])
     def test_every_response_has_the_security_headers(self, service, path):
@@ -398,7 +398,7 @@ class TestAccess:
         assert (refused[0]["status"], dict(refused[0]["headers"])[b"retry-after"]) == (429, b"1")
         assert live[0]["status"] == 200
         assert [messages[0]["status"] for messages in [*answered, later]] == [200, 200, 200]
-        made.engine.close()
+        made.close()
 
     def test_a_request_that_takes_too_long_is_ended(self, monkeypatch):
         made = Service(timeout_s=0.05)
@@ -407,7 +407,7 @@ class TestAccess:
         (start, body) = asyncio.run(self._released(call(made.app), released))
         assert (start["status"], json.loads(body["body"])["type"]) == (503, TYPE_PREFIX + "timeout")
         assert made.metrics.registry.get_sample_value("streamdedup_serve_in_flight") == 0
-        made.engine.close()
+        made.close()
 
     @staticmethod
     async def _released(answer, released: threading.Event):
@@ -433,7 +433,7 @@ class TestAccess:
         monkeypatch.setattr(made.index, "check", lambda *_given: released.wait(60))
         start, _ = asyncio.run(self._released(call(made.app, method="GET", path="/readyz"), released))
         assert start["status"] == 503
-        made.engine.close()
+        made.close()
 
     def test_a_body_that_never_arrives_is_not_waited_for(self):
         made = Service(timeout_s=0.05)
@@ -442,7 +442,7 @@ class TestAccess:
             await asyncio.Event().wait()
 
         assert asyncio.run(call(made.app, receive=never))[0]["status"] == 503
-        made.engine.close()
+        made.close()
 
 
 BODIES = (
@@ -477,7 +477,7 @@ def fuzzed_service():
     made = Service()
     made.add(("d0", TEXT))
     yield made
-    made.engine.close()
+    made.close()
 
 
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -576,7 +576,7 @@ class TestGathering:
         assert [messages[0]["status"] for messages in asyncio.run(several())] == [200] * 5
         assert made.metrics.registry.get_sample_value("streamdedup_serve_pass_texts_count") == 1
         assert made.metrics.registry.get_sample_value("streamdedup_serve_pass_texts_sum") == 5
-        made.engine.close()
+        made.close()
 
 
 @pytest.mark.parametrize("missing", ["litestar", "uvicorn"])
@@ -678,4 +678,4 @@ def test_the_queries_of_one_pass_have_their_own_results():
     found = asyncio.run(several())
     assert [len(result.matches) for result in found] == [1, 0, 1]
     assert found[1].skipped == "empty"
-    made.engine.close()
+    made.close()

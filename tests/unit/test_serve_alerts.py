@@ -33,7 +33,7 @@ async def a_service(topic: MemoryTopic, **options):
         yield service
     finally:
         service.feed.end()
-        service.engine.close()
+        service.close()
         await asyncio.to_thread(topic.wait_closed)
     assert value(service, "subscribers") == 0
 
@@ -372,7 +372,7 @@ class TestAccess:
             assert (problem["type"], problem["field"]) == (TYPE_PREFIX + "invalid-request", "Last-Event-ID")
             assert problem["status"] == 400
             assert client.get("/v1/alerts?profile=none").json()["type"] == TYPE_PREFIX + "unknown-profile"
-        service.engine.close()
+        service.close()
 
     def test_without_kafka_there_is_a_problem_and_everything_else_works(self):
         service = Service()
@@ -381,7 +381,7 @@ class TestAccess:
             assert (response.status_code, response.json()["type"]) == (503, TYPE_PREFIX + "alerts-unavailable")
             assert int(response.headers["retry-after"]) > 0
             assert client.get("/readyz").status_code == 200
-        service.engine.close()
+        service.close()
 
     def test_subscribers_have_a_limit_beside_that_of_requests(self):
         async def test():
@@ -401,4 +401,4 @@ class TestAccess:
         service = Service(tokens=Tokens(["t" * 22]))
         with service.client as client:
             assert client.get("/v1/alerts").status_code == 401
-        service.engine.close()
+        service.close()

@@ -1,0 +1,194 @@
+"""The texts of documents, from their records in Kafka, and their alignment.
+
+The index does not store texts. It knows the position of the record of each document; the record is fetched by a
+consumer without a group, and must still have the id and the digest of the index entry.
+
+Fetching and alignment run in two threads, each with a consumer of its own, so that the event loop and the thread of the
+index wait for neither.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NamedTuple, TypeVar
+
+import structlog
+
+from streamdedup.errors import MessageError, StreamdedupError
+from streamdedup.index.documents import IndexEntry
+from streamdedup.kafka.reader import RecordFetcher
+from streamdedup.serve.alignment import Segment, align
+from streamdedup.wire import Decoder, content_digest
+
+T = TypeVar("T")
+
+#: Comparisons whose texts are read and aligned at the same time.
+_THREADS: Final = 2
+#: Time without attempts after Kafka could not be read, in seconds.
+_PAUSE_S: Final = 5.0
+
+log = structlog.get_logger("streamdedup.serve")
+
+
+class TextMissingError(Exception):
+    """The text of a document cannot be shown; the message is the reason, for the client."""
+
+
+class Alignment(NamedTuple):
+    """Two texts as segments, or the reason why a text is missing."""
+
+    segments: list[Segment] | None
+    texts_missing: str | None
+
+
+class TextAligner:
+    """Reads and aligns texts.
+
+    Args:
+        open_fetcher: Opens a client that fetches records.
+        timeout_s: Time for the records of one comparison, in seconds.
+    """
+
+    def __init__(self, open_fetcher: Callable[[], RecordFetcher], timeout_s: float) -> None:
+        self._fetchers = _Fetchers(open_fetcher)
+        self._timeout_s = timeout_s
+        self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="texts")
+        self._free = asyncio.Semaphore(_THREADS)
+        self._paused_until = 0.0
+        self._is_failing = False
+
+    async def align(self, decoder: Decoder, a: IndexEntry | str, b: IndexEntry) -> Alignment:
+        """Align the texts of two documents, or a given text with that of a document.
+
+        Args:
+            decoder: Decodes the records of the profile.
+            a: A document of the index, or a text.
+            b: A document of the index.
+        """
+        entries = [b] if isinstance(a, str) else [a, b]
+        for entry in entries:
+            if entry.content.version is not None:
+                return Alignment(None, f"the text of {entry.id} was continued by appends; no record has the whole")
+        try:
+            found = await self._read(decoder, entries)
+        except TextMissingError as missing:
+            return Alignment(None, str(missing))
+        text_a, text_b = [a, *found] if isinstance(a, str) else found
+        async with self._free:
+            return Alignment(await self._in_thread(lambda: align(text_a, text_b)), None)
+
+    def close(self) -> None:
+        """Close the clients after the calls in progress."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._fetchers.close()
+
+    async def _read(self, decoder: Decoder, entries: Sequence[IndexEntry]) -> list[str]:
+        """Return the texts of documents.
+
+        Raises:
+            TextMissingError: A text cannot be read.
+        """
+        now_s = asyncio.get_running_loop().time
+        if now_s() < self._paused_until:
+            raise TextMissingError("Kafka cannot be read at the moment")
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._free.acquire()
+                reading = self._in_thread(lambda: self._texts_or_error(decoder, entries))
+                # The thread stays in use until its call ends, although the request may have given up.
+                reading.add_done_callback(lambda _: self._free.release())
+                result = await asyncio.shield(reading)
+        except TimeoutError:
+            self._observe("Kafka did not answer in time")
+            raise TextMissingError("Kafka did not answer in time") from None
+        match result:
+            case StreamdedupError():
+                self._paused_until = now_s() + _PAUSE_S
+                self._observe(str(result))
+                raise TextMissingError("Kafka cannot be read; the reason is in the log of the service")
+            case TextMissingError():
+                self._observe(None)
+                raise result
+            case texts:
+                self._observe(None)
+                return texts
+
+    def _texts_or_error(
+        self, decoder: Decoder, entries: Sequence[IndexEntry]
+    ) -> list[str] | TextMissingError | StreamdedupError:
+        """Return an error instead of raising it: nobody awaits the call of a request that has given up."""
+        try:
+            return self._fetchers.use(lambda fetcher: [_text(fetcher, decoder, entry) for entry in entries])
+        except (TextMissingError, StreamdedupError) as error:
+            return error
+
+    def _observe(self, problem: str | None) -> None:
+        """Log the first problem, and the first success after it."""
+        if problem is not None and not self._is_failing:
+            log.warning("texts_unavailable", reason=problem)
+        elif problem is None and self._is_failing:
+            log.info("texts_available")
+        self._is_failing = problem is not None
+
+    def _in_thread(self, function: Callable[[], T]) -> "asyncio.Future[T]":
+        return asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+
+class _Fetchers:
+    """A client for each thread, opened at its first use and after a failure.
+
+    Args:
+        open_fetcher: Opens a client.
+    """
+
+    def __init__(self, open_fetcher: Callable[[], RecordFetcher]) -> None:
+        self._open_fetcher = open_fetcher
+        self._open: dict[int, RecordFetcher] = {}
+
+    def use(self, function: Callable[[RecordFetcher], T]) -> T:
+        """Call a function with the client of this thread.
+
+        Raises:
+            StreamdedupError: Kafka cannot be read; the client is closed.
+        """
+        thread = threading.get_ident()
+        fetcher = self._open.pop(thread, None) or self._open_fetcher()
+        try:
+            result = function(fetcher)
+        except TextMissingError:
+            self._open[thread] = fetcher
+            raise
+        except BaseException:
+            fetcher.close()
+            raise
+        self._open[thread] = fetcher
+        return result
+
+    def close(self) -> None:
+        """Close all clients; no thread uses one."""
+        for fetcher in self._open.values():
+            fetcher.close()
+
+
+def _text(fetcher: RecordFetcher, decoder: Decoder, entry: IndexEntry) -> str:
+    """Return the text of a document.
+
+    Raises:
+        TextMissingError: Kafka has no record with this text.
+        StreamdedupError: Kafka cannot be read.
+    """
+    position = entry.position._replace(incarnation=0)
+    try:
+        record = fetcher.fetch(position)
+        if record is None:
+            raise TextMissingError(f"Kafka no longer has the record of {entry.id}, {position}: expired or compacted")
+        document = decoder.decode(record.position, record.timestamp_ms, record.key, record.value)
+    except MessageError as error:
+        raise TextMissingError(f"the record of {entry.id}, {position}, cannot be decoded: {error.code}") from None
+    if document.id != entry.id or content_digest(document.text) != entry.digest:
+        raise TextMissingError(
+            f"the record of {entry.id}, {position}, was replaced by another one: the topic was created again, or the "
+            "field names of the settings have changed"
+        )
+    return document.text

@@ -1,0 +1,167 @@
+"""Comparisons with the texts of records on a real Kafka, by the installed command."""
+
+import contextlib
+import json
+import time
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import ACLOperation, ResourceType
+from kafka.structs import TopicPartition
+
+from streamdedup import indexes
+from streamdedup.cli.serve import open_fetcher
+from streamdedup.detection.detector import Detector
+from streamdedup.embedded import MissingToolError
+from streamdedup.errors import BrokerMisconfigured
+from streamdedup.kafka import KafkaOptions
+from streamdedup.position import Partition, Position
+from streamdedup.settings import Settings
+from streamdedup.wire import Decoder
+from tests.canaries import TLS
+from tests.guarded_kafka import GuardedKafka
+from tests.servers import create_topics, produce, unavailable, wait_until
+from tests.serving import ServeProcess
+
+TEXT = "amber birch cedar delta ember fjord grove heath"
+DOCUMENTS = [("a", TEXT), ("b", TEXT.replace("cedar", "cactus") + " iris"), ("c", "kelp lime moss nettle oak")]
+COMPARE = "/v1/profiles/articles/compare"
+
+
+def values_of(documents) -> list[bytes]:
+    return [
+        json.dumps({"nr": document_id, "title": "On trees", "body": text}).encode() for document_id, text in documents
+    ]
+
+
+@pytest.fixture
+def topic(kafka, new_topic):
+    """A topic with documents whose fields have names of their own."""
+    name = new_topic("articles")
+    produce(kafka, name, values_of(DOCUMENTS))
+    return name
+
+
+@pytest.fixture
+def config(kafka, topic, tmp_path, redis_url, redis_client):
+    """Settings of an index that has the documents of the topic."""
+    path = tmp_path / "streamdedup.toml"
+    path.write_text(
+        f'[kafka]\nbootstrap_servers = "{kafka}"\n[redis]\nurl = "{redis_url}"\n[profiles.articles]\n'
+        f'topics = ["{topic}"]\nshingle_size = 2\nthreshold = 0.4\nid_field = "nr"\ntext_fields = ["title", "body"]\n',
+        encoding="utf-8",
+    )
+    settings = Settings.load(path, {}, {})
+    profile = settings.profiles["articles"]
+    with indexes.connect_store(settings) as servers:
+        index = indexes.redis_store(settings, "articles", servers)
+        index.open(profile.fingerprint())
+        fence = index.fence(Partition(topic, 0), 1, 0)
+        decoder = Decoder(id_field="nr", text_fields=["title", "body"])
+        now_ms = int(time.time() * 1000)
+        documents = [
+            decoder.decode(Position(topic, 0, offset), now_ms, None, value)
+            for offset, value in enumerate(values_of(DOCUMENTS))
+        ]
+        detector = Detector(indexes.detector_options("articles", profile), index)
+        detector.index(detector.prepare(documents), {Partition(topic, 0): fence})
+    return path
+
+
+def compare(service, a="a", b="b"):
+    status, _, body = service.request("GET", f"{COMPARE}?a={a}&b={b}")
+    assert status == 200, body
+    return body
+
+
+def test_the_texts_of_two_documents_are_aligned_until_kafka_has_lost_one(kafka, topic, config, tmp_path):
+    with ServeProcess(config, tmp_path) as service:
+        expected = [
+            ("equal", "On trees\namber birch ", "On trees\namber birch "),
+            ("changed", "cedar", "cactus"),
+            ("equal", " delta ember fjord grove heath", " delta ember fjord grove heath"),
+            ("changed", "", " iris"),
+        ]
+        body = compare(service)
+        assert [(each["kind"], each["a"], each["b"]) for each in body["segments"]] == expected
+        assert body["texts_missing"] is None
+        status, _, posted = service.request("POST", COMPARE, {"text": f"On trees\n{TEXT}", "id": "b"})
+        assert (status, posted["a"], posted["segments"]) == (200, None, body["segments"])
+        assert posted["similarity"] == body["similarity"]
+        with contextlib.closing(KafkaAdminClient(bootstrap_servers=kafka)) as admin:
+            admin.delete_records({TopicPartition(topic, 0): 1})
+        lost = compare(service)
+        assert lost["segments"] is None
+        assert lost["texts_missing"] == f"Kafka no longer has the record of a, {topic}:0:0: expired or compacted"
+        assert lost["similarity"] == body["similarity"]
+        assert compare(service, "b", "c")["segments"] is not None
+        assert service.stop() == 0
+        log = service.log.read_text(encoding="utf-8")
+    assert "amber" not in log
+    assert [event["event"] for event in service.events()] == ["serving", "stopped"]
+
+
+@pytest.mark.long
+def test_the_records_of_a_topic_that_was_created_again_are_others(kafka, topic, config, tmp_path):
+    with ServeProcess(config, tmp_path) as service:
+        assert compare(service)["segments"]
+        with contextlib.closing(KafkaAdminClient(bootstrap_servers=kafka)) as admin:
+            admin.delete_topics([topic])
+            wait_until(lambda: topic not in admin.list_topics(), what="the deletion")
+        create_topics(kafka, [topic], 1)
+        produce(kafka, topic, values_of([("x", "other words"), ("y", "more words"), ("c", DOCUMENTS[2][1])]))
+
+        def reason() -> bool:
+            missing = compare(service)["texts_missing"]
+            return missing is not None and missing.startswith(f"the record of a, {topic}:0:0, was replaced")
+
+        wait_until(reason, what="the record of the new topic")
+
+
+def test_without_kafka_a_comparison_has_no_texts(config, tmp_path):
+    with ServeProcess(config, tmp_path, **{"kafka.bootstrap_servers": "127.0.0.1:9"}) as service:
+        for _ in range(2):
+            body = compare(service)
+            assert (body["segments"], "Kafka" in body["texts_missing"]) == (None, True)
+            assert 0 < body["similarity"] < 1
+        assert service.stop() == 0
+        events = [event["event"] for event in service.events() if event["event"] != "library_message"]
+        assert events == ["serving", "texts_unavailable", "stopped"]
+
+
+@pytest.fixture
+def guarded_kafka(tmp_path):
+    """A Kafka whose user "subscriber" has no right yet."""
+    try:
+        made = GuardedKafka(tmp_path, {"subscriber": "only-for-tests"})
+        with made.server:
+            yield made
+    except MissingToolError as error:
+        unavailable(error)
+
+
+@pytest.mark.long
+def test_the_right_to_read_the_topic_is_needed_and_enough(guarded_kafka):
+    guarded_kafka.create_topics("articles")
+    options = KafkaOptions(
+        bootstrap_servers=guarded_kafka.bootstrap_servers,
+        group_id="unused",
+        topics=("articles",),
+        delivery="at-least-once",
+        security_protocol="SASL_SSL",
+        ssl_cafile=str(TLS / "certificate.pem"),
+        ssl_certfile=str(TLS / "certificate.pem"),
+        ssl_keyfile=str(TLS / "plain.key"),
+        sasl_mechanism="PLAIN",
+        sasl_username="subscriber",
+        sasl_password="only-for-tests",
+    )
+    login = guarded_kafka.login()
+    with contextlib.closing(KafkaProducer(bootstrap_servers=guarded_kafka.bootstrap_servers, **login)) as producer:
+        producer.send("articles", value=b"{}").get(60)
+    place = Position("articles", 0, 0)
+    with pytest.raises(BrokerMisconfigured, match="READ"):
+        open_fetcher(options)
+    guarded_kafka.grant("subscriber", [(ResourceType.TOPIC, "articles", ACLOperation.READ)])
+    with open_fetcher(options) as fetcher:
+        assert fetcher.fetch(place).value == b"{}"

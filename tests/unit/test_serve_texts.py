@@ -1,0 +1,212 @@
+"""Comparisons with texts: read from the records of documents, checked, aligned; and why a text is missing."""
+
+import asyncio
+import json
+import threading
+from contextlib import closing
+
+import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeError
+from streamdedup.kafka.protocols import Record
+from streamdedup.position import Position
+from streamdedup.serve import texts
+from streamdedup.serve.problems import TYPE_PREFIX
+from tests.event_stream import DEADLINE_S
+from tests.served import NEAR, PARTITION, TEXT, Service, a_receive, call
+
+COMPARE = "/v1/profiles/articles/compare"
+A, B = Position(*PARTITION, 0), Position(*PARTITION, 1)
+
+
+@pytest.fixture
+def service():
+    with closing(Service()) as made, made.client:
+        made.add(("a", TEXT), ("b", NEAR))
+        yield made
+
+
+def compare(service, a="a", b="b"):
+    response = service.client.get(COMPARE, params={"a": a, "b": b})
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def missing(service, **ids):
+    """Return the reason why a text is missing; the rest of the comparison is there."""
+    body = compare(service, **ids)
+    assert body["segments"] is None
+    assert body["similarity"] == 0.875
+    return body["texts_missing"]
+
+
+def test_two_stored_documents_have_their_texts_as_segments(service):
+    body = compare(service)
+    assert body["segments"] == [
+        {"kind": "equal", "a": TEXT, "b": TEXT},
+        {"kind": "changed", "a": "", "b": " iris"},
+    ]
+    assert body["texts_missing"] is None
+
+
+def test_a_text_is_compared_with_a_stored_document(service):
+    response = service.client.post(COMPARE, json={"text": NEAR, "id": "a"})
+    body = response.json()
+    stored = compare(service, a="b", b="a")
+    assert body["a"] is None
+    fields = ("b", "similarity", "method", "standard_error", "bands", "shared_bands", "within_window", "is_match")
+    assert {field: body[field] for field in fields} == {field: stored[field] for field in fields}
+    assert body["segments"] == stored["segments"]
+
+
+def test_a_text_that_the_daemon_skips_is_no_match(service):
+    service.add(("short", "one two"))
+    body = service.client.post(COMPARE, json={"text": "one two", "id": "short"}).json()
+    assert (body["similarity"], body["is_match"]) == (1.0, False)
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "field"),
+    [
+        (b"{", "malformed-json", None),
+        (b'{"id": "a"}', "missing-text", "text"),
+        (b'{"text": "a"}', "invalid-field", None),
+        (b'{"text": "a", "id": ""}', "invalid-field", "id"),
+        (b'{"text": "a", "id": "\\u0000"}', "invalid-field", "id"),
+        (b'{"text": "a", "id": "a", "threshold": 1}', "invalid-field", None),
+        (b'{"text": "a", "id": "none"}', "unknown-document", "id"),
+        (b'{"text": "' + b"a" * 3_000 + b'", "id": "a"}', "too-large", None),
+    ],
+)
+def test_a_body_that_cannot_be_compared(service, content, name, field):
+    problem = service.client.post(COMPARE, content=content, headers={"content-type": "application/json"}).json()
+    assert (problem["type"], problem.get("field")) == (TYPE_PREFIX + name, field)
+
+
+def test_a_text_needs_the_content_type(service):
+    assert service.client.post(COMPARE, content=b'{"text": "a", "id": "a"}').status_code == 415
+
+
+class TestMissing:
+    def test_a_record_that_is_gone(self, service):
+        del service.texts.records[B]
+        assert missing(service) == "Kafka no longer has the record of b, articles:0:1: expired or compacted"
+
+    @pytest.mark.parametrize(
+        "value", [{"id": "a", "text": "other words"}, {"id": "c", "text": TEXT}, {"id": "a", "op": "delete"}]
+    )
+    def test_a_record_that_was_replaced(self, service, value):
+        service.texts.records[A] = Record(A, 0, None, json.dumps(value).encode())
+        assert missing(service).startswith("the record of a, articles:0:0, was replaced by another one")
+
+    def test_a_record_that_is_no_document(self, service):
+        service.texts.records[A] = Record(A, 0, None, b"not json")
+        assert missing(service) == "the record of a, articles:0:0, cannot be decoded: not_json"
+
+    def test_a_record_that_the_client_cannot_parse(self, service):
+        service.texts.error = DecodeError("unreadable", "codec 9")
+        assert missing(service) == "the record of a, articles:0:0, cannot be decoded: unreadable"
+
+    def test_a_text_that_was_continued_is_in_no_record(self, service, monkeypatch):
+        look_up = service.engine.profiles["articles"].lookup
+
+        def appended(document_id):
+            entry, cluster_id = found(document_id)
+            return replace(entry, content=replace(entry.content, version=b"v" * 16)), cluster_id
+
+        found = look_up.document
+        monkeypatch.setattr(look_up, "document", appended)
+        assert missing(service) == "the text of a was continued by appends; no record has the whole"
+        assert service.texts.opened_count == 0
+
+    def test_the_key_of_a_record_is_an_id_too(self, service):
+        service.texts.records[A] = Record(A, 0, b"a", json.dumps({"text": TEXT}).encode())
+        assert compare(service)["texts_missing"] is None
+
+    def test_a_topic_that_was_created_again_counts_incarnations_and_kafka_does_not(self, service, monkeypatch):
+        look_up = service.engine.profiles["articles"].lookup
+
+        def later(document_id):
+            entry, cluster_id = found(document_id)
+            return replace(entry, position=entry.position._replace(incarnation=1)), cluster_id
+
+        found = look_up.document
+        monkeypatch.setattr(look_up, "document", later)
+        assert compare(service)["texts_missing"] is None
+
+
+class TestFailures:
+    @pytest.mark.parametrize("error", [BrokerUnavailable("10.1.2.3 is away"), BrokerMisconfigured("user x lacks READ")])
+    def test_a_kafka_that_fails_is_not_asked_again_at_once_and_the_reason_is_for_the_log(
+        self, service, monkeypatch, error
+    ):
+        service.texts.error = error
+        with capture_logs() as events:
+            assert missing(service) == "Kafka cannot be read; the reason is in the log of the service"
+            assert missing(service) == "Kafka cannot be read at the moment"
+            assert (service.texts.opened_count, service.texts.closed_count) == (1, 1)
+            service.texts.error = None
+            monkeypatch.setattr(service.aligner, "_paused_until", 0.0)
+            assert compare(service)["texts_missing"] is None
+        assert [(event["event"], event.get("reason")) for event in events] == [
+            ("texts_unavailable", str(error)),
+            ("texts_available", None),
+        ]
+
+    def test_a_kafka_that_does_not_answer_holds_up_no_other_request(self):
+        with closing(Service(texts_timeout_s=0.05)) as service:
+            service.add(("a", TEXT), ("b", NEAR))
+            service.texts.released.clear()
+
+            async def several():
+                requests = [call(service.app, method="GET", path=COMPARE, query=b"a=a&b=b") for _ in range(4)]
+                answers = await asyncio.gather(*requests)
+                look_up = await call(service.app)
+                service.texts.released.set()
+                return answers, look_up
+
+            answers, look_up = asyncio.run(several())
+            assert look_up[0]["status"] == 200
+            for start, body in answers:
+                assert start["status"] == 200
+                assert json.loads(body["body"])["texts_missing"] == "Kafka did not answer in time"
+            assert service.texts.opened_count <= texts._THREADS
+
+    def test_no_more_than_two_comparisons_read_at_a_time_and_all_are_answered(self, monkeypatch):
+        with closing(Service()) as service:
+            service.add(("a", TEXT), ("b", NEAR))
+            fetch, running, most = service.texts.fetch, [], []
+            both = threading.Barrier(texts._THREADS)
+
+            def counted(position):
+                running.append(1)
+                most.append(len(running))
+                if position == A and len(most) <= texts._THREADS:
+                    both.wait(DEADLINE_S)
+                try:
+                    return fetch(position)
+                finally:
+                    running.pop()
+
+            monkeypatch.setattr(service.texts, "fetch", counted)
+
+            async def several():
+                requests = [call(service.app, method="GET", path=COMPARE, query=b"a=a&b=b") for _ in range(6)]
+                return await asyncio.gather(*requests)
+
+            for _, body in asyncio.run(several()):
+                assert json.loads(body["body"])["texts_missing"] is None
+            assert max(most) == service.texts.opened_count == texts._THREADS
+
+    def test_no_text_is_logged(self, service, monkeypatch, caplog):
+        def failing(_a, _b):
+            raise RuntimeError(TEXT)
+
+        monkeypatch.setattr(texts, "align", failing)
+        with capture_logs() as events:
+            body = a_receive(json.dumps({"text": TEXT, "id": "a"}).encode())
+            start, _ = asyncio.run(call(service.app, path=COMPARE, receive=body))
+        assert start["status"] == 500
+        assert "amber" not in repr(events) + caplog.text
