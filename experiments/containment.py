@@ -2,8 +2,8 @@
 
     containment = |A and B| / |A|,    A the smaller set (A. Broder, "On the resemblance and containment of documents")
 
-Two measurements decide whether alerts should have it: the containment of pairs that are alerted anyway, and the share
-of contained texts that the bands find at all.
+Two measurements: the containment of pairs that are alerted by their similarity, and the share of contained texts that
+the bands find at all.
 """
 
 import math

@@ -13,16 +13,31 @@ from streamdedup.cli.rendering.pairs import Pair, write_pairs
 from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.indexes import detector_options
 from streamdedup.settings.units import counted
-from streamdedup.wire import Document
+from streamdedup.wire import Document, Match
 
 
 def find_pairs(run: DetectorRun, documents: Iterable[Document]) -> Iterator[Pair]:
     """Yield the pairs of a stream of documents as they are found; only the index is kept of the documents."""
     for batch in batches(documents, BATCH_DOCUMENTS):
         for detection in run.index(batch).detections:
-            for match in detection.matches:
-                id1, id2 = sorted((detection.document.id, match.id))
-                yield Pair(id1, id2, match.similarity, match.method, match.shared_bands)
+            yield from (_pair(detection.document.id, match) for match in detection.matches)
+
+
+def _pair(document_id: str, match: Match) -> Pair:
+    """Return a match as a pair of sorted ids."""
+    id1, id2 = sorted((document_id, match.id))
+    sides = {"document": document_id, "match": match.id}
+    return Pair(
+        id1,
+        id2,
+        match.similarity,
+        match.method,
+        match.shared_bands,
+        match.containment or 0.0,
+        match.containment_error,
+        "both" if match.contained not in sides else "id1" if sides[match.contained] == id1 else "id2",
+        match.reason,
+    )
 
 
 def scan(

@@ -7,8 +7,12 @@ import numpy as np
 
 from streamdedup.detection.model import DetectorOptions, InsertedBatch, Prepared, pair_key, pair_side
 from streamdedup.index.documents import IndexEntry
+from streamdedup.similarity import containment
 from streamdedup.similarity.sketch import Sketch, Sketcher
-from streamdedup.wire import Match
+from streamdedup.wire import Contained, Match, Reason
+
+#: Which document of a match is contained, by the side of the comparison, whose left side is the document.
+_CONTAINED: Mapping[containment.Contained, Contained] = {"left": "document", "right": "match", "both": "both"}
 
 
 class _Comparison(NamedTuple):
@@ -17,6 +21,9 @@ class _Comparison(NamedTuple):
     similarity: float
     exact: bool
     shared_bands: int
+    containment: float
+    contained: Contained
+    reason: Reason
 
 
 class Comparer:
@@ -102,11 +109,21 @@ class Comparer:
         similarities = self._sketcher.similarities(own_sketches, sketches, places)
         compared: list[_Comparison | None] = [None] * len(pairs)
         near = np.flatnonzero(similarities.values >= options.threshold).tolist()
+        if not near:
+            return compared
         shared = self._shared_bands(batch, [(pairs[at][0], places[at][1]) for at in near], sketches)
+        containments = similarities.overlaps.containments()
         for at, shared_bands in zip(near, shared, strict=True):
             if shared_bands >= options.min_shared_bands:
-                exact = bool(similarities.exact[at])
-                compared[at] = _Comparison(float(similarities.values[at]), exact, shared_bands)
+                similarity = float(similarities.values[at])
+                compared[at] = _Comparison(
+                    similarity,
+                    bool(similarities.exact[at]),
+                    shared_bands,
+                    float(containments[at]),
+                    _CONTAINED[similarities.overlaps.contained(at)],
+                    "similarity",
+                )
         return compared
 
     def _shared_bands(
@@ -122,15 +139,20 @@ class Comparer:
         return shared
 
     def _match(self, other: IndexEntry, comparison: _Comparison) -> Match:
-        options, (similarity, exact, shared_bands) = self._options, comparison
+        options, (similarity, exact, shared_bands, share, contained, reason) = self._options, comparison
+        permutations = options.permutations
         return Match(
             id=other.id,
             digest=other.digest.hex(),
             position=other.position,
             similarity=similarity,
             method="exact" if exact else "estimated",
-            standard_error=0.0 if exact else options.measure.standard_error(similarity, options.permutations),
+            standard_error=0.0 if exact else options.measure.standard_error(similarity, permutations),
             shared_bands=shared_bands,
+            containment=share,
+            containment_error=0.0 if exact else containment.standard_error(share, similarity, permutations),
+            contained=contained,
+            reason=reason,
         )
 
 

@@ -22,6 +22,7 @@ from streamdedup.errors import MessageError
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.reading import IndexReader
 from streamdedup.position import Position
+from streamdedup.similarity import containment
 from streamdedup.wire import Document, Match
 
 #: Position of a text that comes from no topic.
@@ -76,6 +77,9 @@ class DocumentComparison:
         similarity: Similarity, exact or estimated.
         exact: Whether the similarity is exact.
         standard_error: Standard error of an estimate; 0 when exact.
+        containment: Share of the smaller document's shingles that the other one has; exact or estimated likewise.
+        containment_error: Standard error of an estimated containment; 0 when exact.
+        contained: The smaller document: "left" is the first one.
         bands: Bands of the profile.
         shared_bands: Band keys that the documents have in common.
         within_window: Whether their record times are near enough for a pair.
@@ -85,6 +89,9 @@ class DocumentComparison:
     similarity: float
     exact: bool
     standard_error: float
+    containment: float
+    containment_error: float
+    contained: containment.Contained
     bands: int
     shared_bands: int
     within_window: bool
@@ -196,6 +203,7 @@ class IndexLookup:
         options, sketches = self.options, [a.content.sketch, b.content.sketch]
         similarities = self._preparer.sketcher.similarities(sketches[:1], sketches[1:])
         similarity, exact = float(similarities.values[0]), bool(similarities.exact[0])
+        share, permutations = float(similarities.overlaps.containments()[0]), options.permutations
         keys = self._preparer.band_keys(sketches)
         shared_bands = int(np.count_nonzero(keys[0] == keys[1]))
         within_window = Comparer(options, self._preparer.sketcher).within_window(a, b)
@@ -203,7 +211,10 @@ class IndexLookup:
         return DocumentComparison(
             similarity=similarity,
             exact=exact,
-            standard_error=0.0 if exact else options.measure.standard_error(similarity, options.permutations),
+            standard_error=0.0 if exact else options.measure.standard_error(similarity, permutations),
+            containment=share,
+            containment_error=0.0 if exact else containment.standard_error(share, similarity, permutations),
+            contained=similarities.overlaps.contained(0),
             bands=options.banding.bands,
             shared_bands=shared_bands,
             within_window=within_window,

@@ -11,6 +11,7 @@ from streamdedup.index.documents import IndexEntry
 from streamdedup.serve.alignment import Segment
 from streamdedup.serve.problems import Problem
 from streamdedup.serve.texts import Alignment
+from streamdedup.similarity.containment import Contained
 from streamdedup.wire import Match, rfc_3339
 
 #: Most texts of one batch request.
@@ -18,6 +19,9 @@ MAX_BATCH_TEXTS: Final = 500
 #: Most matches of one answer, and their number unless the request says otherwise.
 MAX_MATCHES: Final = 1_000
 DEFAULT_MATCHES: Final = 100
+
+#: Name of the contained side in a comparison of two stored documents.
+_COMPARED_SIDES: Final[dict[Contained, Literal["a", "b", "both"]]] = {"left": "a", "right": "b", "both": "both"}
 
 
 class LookupRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,6 +63,26 @@ class MatchBody(msgspec.Struct, frozen=True, omit_defaults=True):
     standard_error: float
     shared_bands: int
     pair: Annotated[str, Meta(description="Pair key; present where both documents have an id.")] = ""
+    containment: (
+        Annotated[float, Meta(description="Share of the smaller document's shingles that the other one has.")] | None
+    ) = None
+    containment_error: Annotated[
+        float, Meta(description="Standard error of an estimated containment; absent when exact.")
+    ] = 0.0
+    contained: (
+        Annotated[
+            Literal["document", "match", "both"],
+            Meta(description="The smaller one: the document (or the text looked up), or the match; both: equal sizes."),
+        ]
+        | None
+    ) = None
+    reason: (
+        Annotated[
+            Literal["similarity", "containment"],
+            Meta(description="Why it is a match: its similarity, or its containment where the similarity is too low."),
+        ]
+        | None
+    ) = None
 
 
 class LookupBody(msgspec.Struct, frozen=True):
@@ -143,6 +167,11 @@ class CompareBody(msgspec.Struct, frozen=True):
     similarity: float
     method: Literal["exact", "estimated"]
     standard_error: float
+    containment: Annotated[float, Meta(description="Share of the smaller document's shingles that the other one has.")]
+    containment_error: Annotated[float, Meta(description="Standard error of the containment; 0 when exact.")]
+    contained: Annotated[
+        Literal["a", "b", "both"], Meta(description="The smaller document; both: they are of equal size.")
+    ]
     bands: Annotated[int, Meta(description="Bands of the profile.")]
     shared_bands: int
     within_window: Annotated[bool, Meta(description="Whether the record times are near enough for a pair.")]
@@ -197,6 +226,10 @@ def match_body(match: Match) -> MatchBody:
         match.standard_error,
         match.shared_bands,
         match.pair,
+        match.containment,
+        match.containment_error,
+        match.contained,
+        match.reason,
     )
 
 
@@ -280,6 +313,9 @@ def compare_body(
         similarity=comparison.similarity,
         method="exact" if comparison.exact else "estimated",
         standard_error=comparison.standard_error,
+        containment=comparison.containment,
+        containment_error=comparison.containment_error,
+        contained=_COMPARED_SIDES[comparison.contained],
         bands=comparison.bands,
         shared_bands=comparison.shared_bands,
         within_window=comparison.within_window,

@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.similarity.containment import Overlaps, sampled_overlaps
 from streamdedup.similarity.measures import MEASURES, Measure, intersection_size
 from streamdedup.similarity.minhash import HashFamily
 
@@ -70,11 +71,15 @@ class Similarities:
 
     Attributes:
         values: 0 .. 1, float64, shape (n,).
-        exact: Whether the value is exact, not an estimate, bool, shape (n,).
+        exact: Whether value and containment are exact, not estimates, bool, shape (n,).
+        overlaps: Intersections and sizes, for the containments.
+        smaller_counts: Distinct shingles of the smaller side, as far as the sketches count them, int64, shape (n,).
     """
 
     values: NDArray[np.float64]
     exact: NDArray[np.bool_]
+    overlaps: Overlaps
+    smaller_counts: NDArray[np.int64]
 
 
 class Sketcher:
@@ -199,20 +204,25 @@ class Sketcher:
                 if one.count and other.count:
                     estimated.append(i)
         left_sizes, right_sizes = [left[a].count for a, _ in pairs], [right[b].count for _, b in pairs]
-        values = self._measure.exact(*(np.array(numbers, np.int64) for numbers in (common, left_sizes, right_sizes)))
+        overlaps = Overlaps(*(np.array(numbers, np.int64) for numbers in (common, left_sizes, right_sizes)))
+        values = self._measure.exact(*overlaps)
+        smaller_counts = np.minimum(overlaps.left, overlaps.right)
         if estimated:
-            values[estimated] = self._estimates(left, right, [pairs[i] for i in estimated])
-        return Similarities(values, exact)
+            values[estimated], sampled = self._estimates(left, right, [pairs[i] for i in estimated])
+            for known, drawn in zip(overlaps, sampled, strict=True):
+                known[estimated] = drawn
+        return Similarities(values, exact, overlaps, smaller_counts)
 
     def _estimates(
         self, left: Sequence[Sketch], right: Sequence[Sketch], pairs: Sequence[tuple[int, int]]
-    ) -> NDArray[np.float64]:
-        """Estimate the similarity of each pair from signatures; each sketch is signed once."""
+    ) -> tuple[NDArray[np.float64], Overlaps]:
+        """Estimate the similarity and the overlap of each pair from signatures; each sketch is signed once."""
         left_rows, left_of = np.unique([a for a, _ in pairs], return_inverse=True)
         right_rows, right_of = np.unique([b for _, b in pairs], return_inverse=True)
         sketches = [*(left[a] for a in left_rows.tolist()), *(right[b] for b in right_rows.tolist())]
         signatures = self.signatures(sketches, self.family.permutations)
-        return self._measure.estimate(signatures[left_of], signatures[len(left_rows) + right_of])
+        own, others = signatures[left_of], signatures[len(left_rows) + right_of]
+        return self._measure.estimate(own, others), sampled_overlaps(own, others)
 
     def estimated(self, count: int, signature: NDArray[np.uint32]) -> Sketch:
         """Return the sketch of a document beyond `exact_limit`.

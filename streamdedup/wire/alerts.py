@@ -12,6 +12,10 @@ from streamdedup.position import Position
 from streamdedup.wire.documents import ErrorCode
 
 Method = Literal["exact", "estimated"]
+#: Which document of a pair is contained in the other one; both where their sizes are equal.
+Contained = Literal["document", "match", "both"]
+#: Why a pair is alerted: its similarity, or its containment where the similarity is below the threshold.
+Reason = Literal["similarity", "containment"]
 
 #: Version of the alert format; it is raised by a change that subscribers of the version before would misread.
 ALERT_VERSION: Final = 1
@@ -44,6 +48,11 @@ class Match:
         shared_bands: Number of band keys that the two documents have in common.
         pair: Pair key of the two versions as 32 hexadecimal digits, the same for both documents; empty in alerts from
             versions without pair keys.
+        containment: Share of the smaller document's shingles that the other document has, 0 to 1; None in alerts of
+            versions without it.
+        containment_error: Standard error of an estimated containment; 0 when exact.
+        contained: Which document is the smaller one; None without a containment.
+        reason: Why the pair is a match.
     """
 
     id: str
@@ -54,6 +63,10 @@ class Match:
     standard_error: float
     shared_bands: int
     pair: str = ""
+    containment: float | None = None
+    containment_error: float = 0.0
+    contained: Contained | None = None
+    reason: Reason = "similarity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +201,7 @@ def decode_alert(value: bytes) -> AlertPart:
         time_ms=time_ms,
         published_at=document.published_at,
         source=document.source,
-        matches=tuple(
-            Match(m.id, m.digest, _position(m), m.similarity, m.method, m.standard_error, m.shared_bands, m.pair)
-            for m in wire.matches
-        ),
+        matches=tuple(map(_match, wire.matches)),
         cluster_id=wire.cluster_id,
         threshold=wire.threshold,
         detected_at_ms=detected_at_ms,
@@ -206,13 +216,44 @@ def _position(place: _Place) -> Position:
 def _order(match: Match) -> tuple[object, ...]:
     """Sort key: most similar first, then by id; total, so that equal alerts give equal bytes."""
     place = (match.id, match.digest, match.position)
-    return (-match.similarity, *place, match.method, match.standard_error, match.shared_bands, match.pair)
+    containment = (match.containment or 0.0, match.containment_error, match.contained or "", match.reason)
+    return (-match.similarity, *place, match.method, match.standard_error, match.shared_bands, match.pair, *containment)
+
+
+def _match(m: _WireMatch) -> Match:
+    return Match(
+        m.id,
+        m.digest,
+        _position(m),
+        m.similarity,
+        m.method,
+        m.standard_error,
+        m.shared_bands,
+        m.pair,
+        m.containment,
+        m.containment_error,
+        m.contained,
+        m.reason or "similarity",
+    )
 
 
 def _encode_match(m: Match) -> bytes:
     topic, partition, offset, _ = m.position
     wire = _WireMatch(
-        m.id, m.digest, topic, partition, offset, m.similarity, m.method, m.standard_error, m.shared_bands, m.pair
+        m.id,
+        m.digest,
+        topic,
+        partition,
+        offset,
+        m.similarity,
+        m.method,
+        m.standard_error,
+        m.shared_bands,
+        m.pair,
+        m.containment,
+        m.containment_error,
+        m.contained,
+        None if m.containment is None else m.reason,
     )
     return msgspec.json.encode(wire)
 

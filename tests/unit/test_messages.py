@@ -6,7 +6,9 @@ import string
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import blake2b, sha256
+from typing import Literal
 
+import msgspec
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -421,7 +423,7 @@ topics = st.text(string.ascii_letters, min_size=1, max_size=8)
 # A message does not tell the incarnation of a topic.
 positions = st.builds(Position, topics, st.integers(0, 99), st.integers(0, 2**63 - 1), st.just(0))
 digests = st.binary(min_size=16, max_size=16).map(bytes.hex)
-matches = st.builds(
+older_matches = st.builds(
     Match,
     id=ids,
     digest=digests,
@@ -430,6 +432,15 @@ matches = st.builds(
     method=st.sampled_from(["exact", "estimated"]),
     standard_error=st.floats(0, 0.5),
     shared_bands=st.integers(1, 64),
+)
+matches = older_matches | st.builds(
+    replace,
+    older_matches,
+    pair=digests,
+    containment=st.floats(0, 1),
+    containment_error=st.floats(0, 0.5),
+    contained=st.sampled_from(["document", "match", "both"]),
+    reason=st.sampled_from(["similarity", "containment"]),
 )
 times_ms = st.integers(-62_135_596_800_000, 253_402_300_799_999)
 alerts = st.builds(
@@ -449,8 +460,12 @@ alerts = st.builds(
 
 
 def in_order(matches):
-    rest = operator.attrgetter("id", "digest", "position", "method", "standard_error", "shared_bands")
-    return tuple(sorted(matches, key=lambda match: (-match.similarity, rest(match))))
+    first = operator.attrgetter("id", "digest", "position", "method", "standard_error", "shared_bands", "pair")
+
+    def containment(match):
+        return match.containment or 0.0, match.containment_error, match.contained or "", match.reason
+
+    return tuple(sorted(matches, key=lambda match: (-match.similarity, *first(match), *containment(match))))
 
 
 def test_an_alert_has_fields_in_a_fixed_order_and_these_bytes():
@@ -463,6 +478,59 @@ def test_an_alert_has_fields_in_a_fixed_order_and_these_bytes():
         b'"cluster_id":"c","threshold":0.8,"part":1,"parts":1,"detected_at":"2026-05-01T07:02:11.612Z"}'
     )
     assert encode_alert(ALERT) == [expected]
+
+
+def test_a_match_with_a_containment_has_these_fields_after_the_others():
+    match = replace(MATCH, pair=DIGEST, containment=0.9375, containment_error=0.0, contained="match", reason="similarity")
+    estimated = replace(match, containment_error=0.015625, contained="both", reason="containment")
+    message = encode_alert(replace(ALERT, matches=(match,)))[0]
+    assert b',"containment":0.9375,"contained":"match","reason":"similarity"}]' in message
+    message = encode_alert(replace(ALERT, matches=(estimated,)))[0]
+    assert b',"containment":0.9375,"containment_error":0.015625,"contained":"both","reason":"containment"}]' in message
+
+
+class MatchOfVersion01(msgspec.Struct):
+    """The fields of a match before containment, as a subscriber of that time declares them."""
+
+    id: str
+    digest: str
+    topic: str
+    partition: int
+    offset: int
+    similarity: float
+    method: Literal["exact", "estimated"]
+    standard_error: float
+    shared_bands: int
+    pair: str = ""
+
+
+class AlertOfVersion01(msgspec.Struct):
+    """The fields of an alert that such a subscriber reads."""
+
+    schema_version: Literal[1]
+    profile: str
+    matches: list[MatchOfVersion01]
+    threshold: float
+
+
+@settings(max_examples=examples(100))
+@given(alerts)
+def test_a_subscriber_that_knows_no_containment_reads_the_alert(alert):
+    for message in encode_alert(alert):
+        read = msgspec.json.decode(message, type=AlertOfVersion01)
+        written = decode_alert(message).alert.matches
+        assert [(one.id, one.similarity, one.pair) for one in read.matches] == [
+            (match.id, match.similarity, match.pair) for match in written
+        ]
+
+
+def test_the_fields_of_containment_are_optional_so_that_older_alerts_stay_valid():
+    properties = VALIDATORS["alert"].schema["$defs"]["match"]
+    new = {"containment", "containment_error", "contained", "reason"}
+    assert new <= properties["properties"].keys()
+    assert not new & set(properties["required"])
+    (match,) = decode_alert(encode_alert(ALERT)[0]).alert.matches
+    assert (match.containment, match.contained, match.reason) == (None, None, "similarity")
 
 
 @settings(max_examples=examples(100))

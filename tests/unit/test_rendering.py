@@ -148,6 +148,16 @@ def test_an_estimate_is_shown_with_its_error():
     assert "0.8976 estimated ±0.035" in match_line(ALERT, estimated).plain
 
 
+def test_a_line_says_which_text_is_contained_and_whether_that_is_the_reason():
+    contained = replace(MATCH, containment=0.95, contained="match")
+    assert "0.8976 exact  old in new 0.9500  cluster" in match_line(ALERT, contained).plain
+
+    by_containment = replace(
+        contained, method="estimated", containment_error=0.0192, contained="document", reason="containment"
+    )
+    assert "  new in old 0.9500 ±0.019, alerted by containment  " in match_line(ALERT, by_containment).plain
+
+
 def test_ids_are_never_taken_for_markup_or_control_sequences():
     alert = replace(ALERT, document_id="[red]x\x1b[31m")
 

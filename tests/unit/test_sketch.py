@@ -161,7 +161,14 @@ class TestSimilarities:
         swapped = sketcher.similarities(right, left)
         single = [sketcher.similarities([one], [other]) for one, other in zip(left, right, strict=True)]
         assert swapped.values.tolist() == whole.values.tolist()
+        assert swapped.overlaps.containments().tolist() == whole.overlaps.containments().tolist()
+        assert swapped.smaller_counts.tolist() == whole.smaller_counts.tolist()
+        other_side = {"left": "right", "right": "left", "both": "both"}
+        assert [other_side[swapped.overlaps.contained(i)] for i in range(len(pairs))] == [
+            whole.overlaps.contained(i) for i in range(len(pairs))
+        ]
         assert [one.values[0] for one in single] == whole.values.tolist()
+        assert [one.overlaps.containments()[0] for one in single] == whole.overlaps.containments().tolist()
         assert [one.exact[0] for one in single] == whole.exact.tolist()
 
     def test_one_sketch_in_many_pairs_is_signed_once(self):

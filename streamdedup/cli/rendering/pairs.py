@@ -4,7 +4,7 @@ Everything is ``rich`` text, never markup: ids and texts come from arbitrary sen
 marked by brackets.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TextIO
 
@@ -17,7 +17,7 @@ from rich.text import Text
 from streamdedup.cli.rendering.differences import GAP, Comparison, Piece, compare
 from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time, printable
 from streamdedup.position import Position
-from streamdedup.wire import Alert, Match
+from streamdedup.wire import Alert, Contained, Match
 
 
 class _Highlight(NamedTuple):
@@ -28,17 +28,23 @@ class _Highlight(NamedTuple):
     style: str
 
 
+#: Words for the contained document of an alert.
+_CONTAINED: Mapping[Contained, str] = {"document": "new in old", "match": "old in new", "both": "each in the other"}
 _NEW, _OLD = _Highlight("{+", "+}", "bold green"), _Highlight("[-", "-]", "bold red")
 
 
 class Pair(NamedTuple):
-    """A near-duplicate pair; the ids are sorted."""
+    """A near-duplicate pair; the ids are sorted. ``contained`` is the smaller document: "id1", "id2" or "both"."""
 
     id1: str
     id2: str
     similarity: float
     method: str
     shared_bands: int
+    containment: float = 0.0
+    containment_error: float = 0.0
+    contained: str = "both"
+    reason: str = "similarity"
 
 
 def write_pairs(pairs: Iterable[Pair], output: TextIO, *, as_json: bool) -> None:
@@ -92,7 +98,7 @@ class AlertView:
 
 
 def match_line(alert: Alert, match: Match, time_format: str = TIME_FORMAT) -> Text:
-    """Return a pair as one line: time, profile, new id ~ old id, similarity, method, cluster."""
+    """Return a pair as one line: time, profile, new id ~ old id, similarity, method, containment, cluster."""
     method = match.method if match.method == "exact" else f"{match.method} ±{match.standard_error:.3f}"
     return Text.assemble(
         (local_time(alert.detected_at_ms / 1000, time_format), "dim"),
@@ -105,8 +111,18 @@ def match_line(alert: Alert, match: Match, time_format: str = TIME_FORMAT) -> Te
         "  ",
         (f"{match.similarity:.4f}", "green"),
         f" {method}",
+        _containment(match),
         (f"  cluster {printable(alert.cluster_id)}", "dim"),
     )
+
+
+def _containment(match: Match) -> str:
+    """Return the containment of a pair, and that it is the reason of the alert; empty in alerts without it."""
+    if match.containment is None or match.contained is None:
+        return ""
+    error = f" ±{match.containment_error:.3f}" if match.containment_error else ""
+    reason = ", alerted by containment" if match.reason == "containment" else ""
+    return f"  {_CONTAINED[match.contained]} {match.containment:.4f}{error}{reason}"
 
 
 def side_by_side(new: Side, old: Side, *, coloured: bool) -> Table:
