@@ -19,6 +19,7 @@ def detector_options(name: str, profile: Profile) -> DetectorOptions:
         permutations=profile.permutations,
         seed=profile.seed,
         threshold=profile.threshold,
+        containment=profile.containment_rule(),
         measure=MEASURES[profile.similarity],
         min_shared_bands=profile.min_shared_bands,
         min_words=profile.min_words,

@@ -63,6 +63,9 @@ class ProfileKeys(TypedDict, total=False):
     short_texts: Literal["whole", "skip"]
     min_words: int
     threshold: float
+    containment_threshold: float | Literal["none"]
+    containment_min_similarity: float
+    containment_min_shingles: int
     min_recall: float
     permutations: int
     bands: int

@@ -11,6 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
+from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
 
@@ -27,8 +28,12 @@ def expected_pairs(
     permutations: int,
     seed: int,
     min_shared_bands: int = 1,
+    containment: ContainmentRule | None = None,
 ) -> set[Pair]:
-    """Return the pairs of ids, sorted, of documents (id, text) that share enough band keys and are similar enough."""
+    """Return the pairs of ids, sorted, of documents (id, text) that share enough band keys and are similar enough.
+
+    With a rule of containment, also those of which the larger one has enough of the smaller one.
+    """
     batch = Shingler(shingles).shingle([text for _, text in documents])
     family = HashFamily(permutations, seed)
     sets, keys = [], []
@@ -45,9 +50,17 @@ def expected_pairs(
             if not sets[a] or not sets[b]:
                 continue
             similarity = Fraction(len(sets[a] & sets[b]), len(sets[a] | sets[b]))
-            if float(similarity) >= threshold:
+            if float(similarity) >= threshold or (
+                containment is not None and _is_contained(sets[a], sets[b], float(similarity), containment)
+            ):
                 found.add(tuple(sorted((documents[a][0], documents[b][0]))))
     return found
+
+
+def _is_contained(a: frozenset[int], b: frozenset[int], similarity: float, rule: ContainmentRule) -> bool:
+    smaller = min(len(a), len(b))
+    share = float(Fraction(len(a & b), smaller))
+    return share >= rule.threshold and similarity >= rule.min_similarity and smaller >= rule.min_shingles
 
 
 def _band_keys(signature: np.ndarray, bands: int, rows: int) -> list[int]:

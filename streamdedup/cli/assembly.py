@@ -91,6 +91,7 @@ def pipeline(name: str, profile: Profile, index: Index) -> Pipeline:
         in_order=profile.records_in_order,
         slack_ms=round(profile.retention_slack_s * 1000),
         lifetime_ms=lifetime_ms(profile),
+        containment_threshold=profile.containment_threshold,
     )
 
 

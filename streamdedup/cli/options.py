@@ -134,7 +134,12 @@ class MatchSettings:
     threshold: Annotated[float | None, typer.Option("--threshold", "-t", help="Least similarity, above 0 up to 1.")] = (
         None
     )
-    min_recall: Annotated[float | None, typer.Option(help="Least share of the pairs at the threshold to find.")] = None
+    containment_threshold: Annotated[
+        float | None, typer.Option(help="Also pairs below the threshold with this share of the smaller text in common.")
+    ] = None
+    min_recall: Annotated[
+        float | None, typer.Option(help="Least share of the pairs at the lowest similarity to find.")
+    ] = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,8 @@ from streamdedup.evaluation.truth import Pairs
 
 #: First bytes of a compressed file.
 _GZIP: Final = b"\x1f\x8b"
+#: Columns of a line of ``scan`` with a rule of containment.
+_SCAN_COLUMNS: Final = 5
 
 
 class JudgedPairs(NamedTuple):
@@ -32,7 +34,8 @@ class JudgedPairs(NamedTuple):
 def read_pairs(path: Path, numbers: Mapping[str, int]) -> JudgedPairs:
     """Read pairs: id, id and perhaps a similarity, with tabs between them; gzip-compressed or not.
 
-    A first line whose third column is no number is a header. The last line of a repeated pair counts.
+    A first line whose third column is no number is a header. The last line of a repeated pair counts. Of ``scan`` with a
+    rule of containment, a line also has containment and reason, which are not read.
 
     Args:
         path: The file.
@@ -46,6 +49,8 @@ def read_pairs(path: Path, numbers: Mapping[str, int]) -> JudgedPairs:
     columns: set[int] = set()
     for number, line in enumerate(_lines(path), start=1):
         fields = line.split("\t")
+        if len(fields) == _SCAN_COLUMNS:
+            fields = fields[:3]
         if number == 1 and len(fields) == 3 and _similarity(fields[2]) is None:
             continue
         similarity = 1.0 if len(fields) == 2 else _similarity(fields[2]) if len(fields) == 3 else None

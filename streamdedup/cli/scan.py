@@ -12,6 +12,7 @@ from streamdedup.cli.output import batches, output_to
 from streamdedup.cli.rendering.pairs import Pair, write_pairs
 from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.indexes import detector_options
+from streamdedup.settings import Profile
 from streamdedup.settings.units import counted
 from streamdedup.wire import Document, Match
 
@@ -50,7 +51,8 @@ def scan(
 ) -> None:
     """Find all near-duplicate pairs of files; needs no server.
 
-    Writes a line for each pair, sorted: id, id, similarity, separated by tabs. A summary goes to standard error.
+    Writes a line for each pair, sorted: id, id, similarity, separated by tabs; with a containment threshold also
+    containment and reason. A summary goes to standard error.
 
     Example:  streamdedup scan articles.jsonl.gz --threshold 0.7 --output pairs.tsv
     """
@@ -63,13 +65,23 @@ def scan(
     with output_to(output) as target, temporary_store(redis, chosen, chosen.bucket_cap) as store:
         run = DetectorRun(detector_options("scan", chosen), store)
         pairs = list(find_pairs(run, documents))
-        write_pairs(pairs, target, as_json=as_json)
+        write_pairs(pairs, target, as_json=as_json, with_containment=chosen.containment_threshold is not None)
     skipped = ", ".join(f"{count:,} {reason}" for reason, count in sorted(run.skipped.items())) or "none"
     typer.echo(
         f"{counted(run.documents_count, 'document')}, skipped: {skipped}; {counted(len(pairs), 'pair')} with "
-        f"similarity of at least {chosen.threshold:g}; {chosen.banding()}; {time.perf_counter() - started:.1f} s",
+        f"similarity of at least {chosen.threshold:g}{_by_containment(chosen, pairs)}; {chosen.banding()}; "
+        f"{time.perf_counter() - started:.1f} s",
         err=True,
     )
+
+
+def _by_containment(profile: Profile, pairs: Iterable[Pair]) -> str:
+    """Return the rule of containment and the number of its pairs; empty without the rule."""
+    rule = profile.containment_rule()
+    if rule is None:
+        return ""
+    count = sum(pair.reason == "containment" for pair in pairs)
+    return f" or containment of at least {rule.threshold:g} ({count:,} by containment)"
 
 
 def register(app: typer.Typer) -> None:

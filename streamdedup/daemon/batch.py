@@ -56,6 +56,7 @@ class Pipeline:
         in_order: Whether the records of each partition are promised to be in the order of their times.
         slack_ms: Allowed out-of-orderness, in milliseconds.
         lifetime_ms: Time to live of index entries, in milliseconds; None for ever.
+        containment_threshold: Least containment of a pair below the threshold that is published; None without a rule.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Pipeline:
     in_order: bool = False
     slack_ms: int = 0
     lifetime_ms: int | None = None
+    containment_threshold: float | None = None
 
     def is_warm_up(self, record: Record) -> bool:
         """Tell whether a record is indexed for comparison only."""

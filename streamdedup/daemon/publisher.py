@@ -125,6 +125,7 @@ class Publisher:
             cluster_id=detection.cluster_id,
             threshold=pipeline.threshold,
             detected_at_ms=now_ms(),
+            containment_threshold=pipeline.containment_threshold,
         )
         values = encode_alert(alert, pipeline.max_matches, self._options.max_message_bytes)
         return [Message(self._options.duplicates_topic, document.id.encode(), value) for value in values]

@@ -1,6 +1,6 @@
 """Clusters of near-duplicates: stars, never chains.
 
-A document joins the cluster of its best match only if it is also similar enough to the first document of that cluster.
+A document joins the cluster of its best match only if it is also a near-duplicate of the first document of that cluster.
 So each member of a cluster resembles its first document, however long a chain of small edits grows, and a document that
 lies between two clusters does not join them. The first document depends on the order of arrival; pairs never depend on
 clusters.
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from streamdedup.detection.model import DetectorOptions
 from streamdedup.index.contract import EntryStore
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.values import Fence
@@ -39,13 +40,13 @@ class Clusters:
     Args:
         store: The index.
         sketcher: Compares sketches.
-        threshold: Least similarity to the first document of a cluster.
+        options: Definition of a near-duplicate; a member of a cluster is one of the first document.
     """
 
-    def __init__(self, store: EntryStore, sketcher: Sketcher, threshold: float) -> None:
+    def __init__(self, store: EntryStore, sketcher: Sketcher, options: DetectorOptions) -> None:
         self._store = store
         self._sketcher = sketcher
-        self._threshold = threshold
+        self._options = options
 
     def join(self, members: Sequence[Member], fences: Sequence[Fence]) -> list[str]:
         """Place documents in clusters, in order, and store the clusters they join.
@@ -81,5 +82,5 @@ class Clusters:
         digest = first.digest.hex()
         if any((match.id, match.digest) == (first.id, digest) for match in member.matches):
             return first
-        similarity = self._sketcher.similarities([member.entry.content.sketch], [first.content.sketch]).values[0]
-        return first if similarity >= self._threshold else None
+        found = self._sketcher.similarities([member.entry.content.sketch], [first.content.sketch])
+        return first if self._options.near(found)[0] else None

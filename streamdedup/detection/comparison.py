@@ -32,11 +32,13 @@ class Comparer:
     Args:
         options: Options of the detector.
         sketcher: Compares sketches.
+        least: Pairs from this similarity on are returned as well; None for none below the threshold.
     """
 
-    def __init__(self, options: DetectorOptions, sketcher: Sketcher) -> None:
+    def __init__(self, options: DetectorOptions, sketcher: Sketcher, least: float | None = None) -> None:
         self._options = options
         self._sketcher = sketcher
+        self._least = options.threshold if least is None else min(least, options.threshold)
 
     def _pairs(
         self, batch: Prepared | InsertedBatch, rows_of: Mapping[int, Sequence[int]], entries: Mapping[int, IndexEntry]
@@ -108,7 +110,8 @@ class Comparer:
         places = [(row_at[row], other_at[other.number]) for row, other in pairs]
         similarities = self._sketcher.similarities(own_sketches, sketches, places)
         compared: list[_Comparison | None] = [None] * len(pairs)
-        near = np.flatnonzero(similarities.values >= options.threshold).tolist()
+        by_containment = options.contained(similarities)
+        near = np.flatnonzero((similarities.values >= self._least) | by_containment).tolist()
         if not near:
             return compared
         shared = self._shared_bands(batch, [(pairs[at][0], places[at][1]) for at in near], sketches)
@@ -122,7 +125,7 @@ class Comparer:
                     shared_bands,
                     float(containments[at]),
                     _CONTAINED[similarities.overlaps.contained(at)],
-                    "similarity",
+                    "containment" if similarity < options.threshold and by_containment[at] else "similarity",
                 )
         return compared
 

@@ -6,8 +6,8 @@ settings file.
 
 The set of reported pairs does not depend on the order of arrival, on batches or on the number of daemons: it is the set
 of all pairs of documents with at least ``min_shared_bands`` band keys in common, within the window, with a similarity
-of at least the threshold. All three conditions are symmetric and depend only on the two index entries. Exceptions are
-the limits for storms (``bucket_cap``, ``max_candidates``) and documents that change or are deleted: a version is
+of at least the threshold or, by the rule of containment, with enough of the smaller document in the larger one. All
+three conditions are symmetric and depend only on the two index entries. Exceptions are the limits for storms (``bucket_cap``, ``max_candidates``) and documents that change or are deleted: a version is
 compared while it is in the index.
 """
 
@@ -93,7 +93,7 @@ class Detector:
         sketcher = self._preparer.sketcher
         self._lifecycle = Lifecycle(options, store, self._preparer.shingler, sketcher)
         self._verifier = Verifier(options, store, sketcher)
-        self._clusters = Clusters(store, sketcher, options.threshold)
+        self._clusters = Clusters(store, sketcher, options)
 
     def prepare(self, documents: Sequence[Document]) -> Prepared:
         """Stage one: see ``Preparer.prepare``."""
@@ -111,7 +111,7 @@ class Detector:
             1. Insert the entries of new documents; the index decides which version of a document is valid. Append to
                documents. For a new version, remove the old one from its buckets, then replace its entry.
             2. Insert in buckets and look up candidates.
-            3. Verify the candidates: window, shared bands, similarity.
+            3. Verify the candidates: window, shared bands, similarity or containment.
             4. Save the matches as pending, and add the pending matches that an earlier attempt at the position saved.
             5. Claim the pairs.
             6. Find the cluster of each document with pairs.

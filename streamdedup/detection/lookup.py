@@ -37,7 +37,7 @@ class LookupQuery(NamedTuple):
     Attributes:
         text: The text.
         id: Document id; None for a text without one.
-        threshold: Least similarity of a match; None for that of the profile.
+        threshold: Least similarity of a match; None for the definition of the profile, with its rule of containment.
     """
 
     text: str
@@ -56,7 +56,7 @@ class LookupResult:
             redelivered.
         matches: Near-duplicates, the most similar first, then by id.
         complete: Whether all candidates were compared; not where a bucket was full or there were too many.
-        threshold: Least similarity of a match.
+        threshold: Least similarity of a match by similarity.
         recall: Probability that the bands find a document whose similarity is the threshold.
     """
 
@@ -159,7 +159,7 @@ class IndexLookup:
             digest=entry.digest,
             skipped=prepared.skips.get(row),
             redelivery=stored is entry,
-            matches=_in_order(found.matches, threshold, has_id=entry.id != _NO_ID),
+            matches=_in_order(self._chosen(query, found.matches), has_id=entry.id != _NO_ID),
             complete=found.complete,
             threshold=threshold,
             recall=self.recall(threshold),
@@ -167,6 +167,14 @@ class IndexLookup:
 
     def _threshold(self, query: LookupQuery) -> float:
         return self.options.threshold if query.threshold is None else query.threshold
+
+    def _chosen(self, query: LookupQuery, matches: Sequence[Match]) -> list[Match]:
+        """Return the matches of a query among those of all queries; a threshold of its own replaces the rule."""
+        if query.threshold is not None:
+            similar = [match for match in matches if match.similarity >= query.threshold]
+            return [one if one.reason == "similarity" else replace(one, reason="similarity") for one in similar]
+        threshold = self.options.threshold
+        return [match for match in matches if match.similarity >= threshold or match.reason == "containment"]
 
     def document(self, document_id: str) -> tuple[IndexEntry, str | None] | None:
         """Return the entry of a document and the id of the first document of its cluster.
@@ -192,7 +200,7 @@ class IndexLookup:
             digest=entry.digest,
             skipped=skips.get(0),
             redelivery=True,
-            matches=_in_order(found.matches, threshold, has_id=True),
+            matches=_in_order(found.matches, has_id=True),
             complete=found.complete,
             threshold=threshold,
             recall=self.recall(threshold),
@@ -207,7 +215,7 @@ class IndexLookup:
         keys = self._preparer.band_keys(sketches)
         shared_bands = int(np.count_nonzero(keys[0] == keys[1]))
         within_window = Comparer(options, self._preparer.sketcher).within_window(a, b)
-        is_near = similarity >= options.threshold and shared_bands >= options.min_shared_bands
+        is_near = bool(options.near(similarities)[0]) and shared_bands >= options.min_shared_bands
         return DocumentComparison(
             similarity=similarity,
             exact=exact,
@@ -233,7 +241,7 @@ class IndexLookup:
         Args:
             prepared: The documents.
             rows: Rows to look up.
-            threshold: Least similarity of a match.
+            threshold: Matches from this similarity on are returned, with those of the profile.
 
         Returns:
             The near-duplicates of each of ``rows``.
@@ -247,7 +255,7 @@ class IndexLookup:
         for row, numbers in chosen.items():
             for number in numbers:
                 rows_of.setdefault(number, []).append(row)
-        comparer = Comparer(replace(self.options, threshold=threshold), self._preparer.sketcher)
+        comparer = Comparer(self.options, self._preparer.sketcher, threshold)
         near: dict[tuple[int, int], tuple[bytes, Match]] = {}
         for entries in self._entries.chunks(rows_of):
             near |= comparer.near_duplicates(prepared, rows_of, entries)
@@ -290,7 +298,7 @@ def _current(entry: IndexEntry, stored: IndexEntry | None) -> IndexEntry:
     return with_incarnation(entry, stored)
 
 
-def _in_order(matches: Sequence[Match], threshold: float, *, has_id: bool) -> tuple[Match, ...]:
-    """Return the matches from a threshold on, in the order of an alert; a text without an id has no pair to name."""
-    chosen = [match if has_id else replace(match, pair="") for match in matches if match.similarity >= threshold]
+def _in_order(matches: Sequence[Match], *, has_id: bool) -> tuple[Match, ...]:
+    """Return matches in the order of an alert; a text without an id has no pair to name."""
+    chosen = [match if has_id else replace(match, pair="") for match in matches]
     return tuple(sorted(chosen, key=lambda match: (-match.similarity, match.id)))

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from streamdedup.errors import MessageError
 from streamdedup.index.documents import IndexEntry, InsertState
 from streamdedup.position import Position
+from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.measures import MEASURES, Measure
+from streamdedup.similarity.sketch import Similarities
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.wire import Alert, Document, Match
 
@@ -43,6 +45,7 @@ class DetectorOptions:
         permutations: Length of a signature; at least bands times rows.
         seed: Seed of the hash family.
         threshold: Least similarity of a pair that is reported, in (0, 1].
+        containment: Rule by which other pairs are reported; None for no rule.
         measure: Measure of similarity.
         min_shared_bands: Least number of band keys that a reported pair has in common.
         min_words: Documents with fewer tokens are skipped.
@@ -59,6 +62,7 @@ class DetectorOptions:
     permutations: int
     seed: int
     threshold: float
+    containment: ContainmentRule | None = None
     measure: Measure = MEASURES["set"]
     min_shared_bands: int = 1
     min_words: int = 0
@@ -70,6 +74,21 @@ class DetectorOptions:
     def recall(self, similarity: float) -> float:
         """Return the probability that the bands find a pair of this similarity; for some measures a lower bound."""
         return self.banding.probability(self.measure.least_jaccard(similarity), self.min_shared_bands)
+
+    @property
+    def least_similarity(self) -> float:
+        """Least similarity of a pair that is reported, by similarity or by containment."""
+        return self.threshold if self.containment is None else self.containment.min_similarity
+
+    def near(self, found: Similarities) -> NDArray[np.bool_]:
+        """Return the pairs that are near-duplicates, bool (n,)."""
+        return (found.values >= self.threshold) | self.contained(found)
+
+    def contained(self, found: Similarities) -> NDArray[np.bool_]:
+        """Return the pairs for which the rule of containment holds, bool (n,)."""
+        if self.containment is None:
+            return np.zeros(len(found.values), np.bool_)
+        return self.containment.holds(found.values, found.overlaps.containments(), found.smaller_counts)
 
     def skips(self, token_counts: NDArray[np.int64], shingle_counts: NDArray[np.int64]) -> dict[int, Skip]:
         """Return the documents that are not inserted in buckets, with the reason, by row.

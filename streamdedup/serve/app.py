@@ -223,6 +223,7 @@ async def _profile_body(engine: Engine, served: ServedProfile) -> ProfileBody:
         name=served.name,
         topics=list(served.topics),
         threshold=options.threshold,
+        containment_threshold=None if options.containment is None else options.containment.threshold,
         similarity=served.similarity,
         shingle_unit=served.shingle_unit,
         shingle_size=served.shingle_size,

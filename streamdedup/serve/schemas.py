@@ -33,7 +33,15 @@ class LookupRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ) = None
     limit: Annotated[int, Meta(ge=1, le=MAX_MATCHES, description="Most matches to return.")] = DEFAULT_MATCHES
     threshold: (
-        Annotated[float, Meta(gt=0, le=1, description="Least similarity; without it that of the profile.")] | None
+        Annotated[
+            float,
+            Meta(
+                gt=0,
+                le=1,
+                description="Least similarity of every match; without it the profile's, with its rule of containment.",
+            ),
+        ]
+        | None
     ) = None
 
 
@@ -101,7 +109,7 @@ class LookupBody(msgspec.Struct, frozen=True):
     complete: Annotated[
         bool, Meta(description="False where a bucket was full or there were more candidates than the profile compares.")
     ]
-    threshold: Annotated[float, Meta(description="Least similarity of a match.")]
+    threshold: Annotated[float, Meta(description="Least similarity of a match whose reason is the similarity.")]
     recall: Annotated[
         float, Meta(description="Probability that the bands find a document whose similarity is the threshold.")
     ]
@@ -191,6 +199,9 @@ class ProfileBody(msgspec.Struct, frozen=True):
     name: str
     topics: list[str]
     threshold: float
+    containment_threshold: Annotated[
+        float | None, Meta(description="Least containment of a pair below the threshold; null without this rule.")
+    ]
     similarity: str
     shingle_unit: str
     shingle_size: int

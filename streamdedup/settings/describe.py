@@ -25,10 +25,18 @@ from streamdedup.settings.redis import Redis
 from streamdedup.settings.root import Settings
 from streamdedup.settings.schema import SECTIONS
 from streamdedup.settings.units import counted, write_text
-from streamdedup.similarity.lsh import Banding
+from streamdedup.similarity.lsh import (
+    BAND_BYTES,
+    FALSE_CANDIDATE_WEIGHT,
+    REFERENCE_DOCUMENTS,
+    Banding,
+    false_candidates,
+)
 
 #: Replacement of a secret in shown settings.
 HIDDEN = '"***"'
+#: Keys without effect where the rule of containment is off.
+_OF_CONTAINMENT = ("containment_min_similarity", "containment_min_shingles")
 #: A generated table of the documentation, between two comments that name its section.
 _TABLE = re.compile(r"(<!-- settings: ([a-z.]+) -->\n).*?(<!-- end of settings -->)", re.DOTALL)
 
@@ -57,6 +65,29 @@ def describe_banding(profile: Profile) -> Iterator[str]:
     yield (
         f"chance to share at least {counted(shared, 'band')}: {at:.4f} at the threshold {profile.threshold:g}, "
         f"{below:.4f} at {profile.threshold / 2:g}"
+    )
+    yield from _describe_containment(profile)
+
+
+def _describe_containment(profile: Profile) -> Iterator[str]:
+    """Yield the rule of containment and its price; nothing where it is off."""
+    rule = profile.containment_rule()
+    if rule is None:
+        return
+    yield (
+        f"containment from {rule.threshold:g}, of at least {counted(rule.min_shingles, 'shingle')}, from similarity "
+        f"{rule.min_similarity:g} on: chance {profile.recall(rule.min_similarity):.4f} there"
+    )
+    if profile.bands is not None:
+        return
+    without, banding = profile.cheapest_banding(profile.threshold), profile.banding()
+    false = [false_candidates(one, profile.threshold) for one in (without, banding)]
+    costs = [one.bands + FALSE_CANDIDATE_WEIGHT * count for one, count in zip((without, banding), false, strict=True)]
+    more_bytes = (banding.bands - without.bands) * BAND_BYTES
+    yield (
+        f"price of it: {banding} bands instead of {without}, {more_bytes:+,} bytes a document in Redis; with "
+        f"{REFERENCE_DOCUMENTS:,} documents {false[1]:.1f} candidates below the threshold instead of {false[0]:.1f}, "
+        f"and {costs[1] / costs[0]:.1f} times the time for buckets and comparisons"
     )
 
 
@@ -94,6 +125,7 @@ def _unused(section: BaseModel) -> dict[str, str]:
     return {
         **({"keep_white_space": 'for shingle_unit = "char" only'} if section.shingle_unit == "word" else {}),
         **({"min_recall": "bands and rows are given"} if section.bands is not None else {}),
+        **(dict.fromkeys(_OF_CONTAINMENT, "for containment_threshold") if section.containment_threshold is None else {}),
     }
 
 

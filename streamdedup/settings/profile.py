@@ -24,6 +24,7 @@ from streamdedup.settings.units import (
     Limit,
     Moment,
     Number,
+    OptionalNumber,
     OptionalWhole,
     Size,
     Whole,
@@ -33,6 +34,7 @@ from streamdedup.settings.units import (
     write_text,
 )
 from streamdedup.similarity import minhash
+from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding, choose_banding
 from streamdedup.similarity.measures import MEASURES, MeasureName
 from streamdedup.text import shingles
@@ -127,8 +129,16 @@ class Profile(Section):
     """Skip documents with fewer words."""
     threshold: Number = Field(default=0.8, gt=0.0, le=1.0)
     """Lowest similarity of an alerted pair."""
+    containment_threshold: OptionalNumber = Field(default=None, gt=0.0, le=1.0)
+    """Alert a pair below `threshold` too, if at least this share of the smaller text is in the larger one: a copy with a
+    paragraph added, a reply that quotes a mail. Takes more bands: [containment](tuning.md#containment)."""
+    containment_min_similarity: Number = Field(default=0.5, gt=0.0, lt=1.0)
+    """Lowest similarity of a pair alerted by containment; bands and rows are chosen for it."""
+    containment_min_shingles: Whole = Field(default=20, ge=1)
+    """Fewest distinct shingles of the smaller text of a pair alerted by containment, so that a greeting is no copy."""
     min_recall: Number = Field(default=0.99, gt=0.0, le=1.0)
-    """Lowest share of the pairs exactly at the threshold that must be found; decides bands and rows."""
+    """Lowest share of the pairs exactly at the threshold that must be found, with `containment_threshold` exactly at
+    `containment_min_similarity`; decides bands and rows."""
     permutations: Whole = Field(default=128, ge=1, le=1024)
     """Values in a signature."""
     bands: OptionalWhole = Field(default=None, ge=1, json_schema_extra={"default": "chosen"})
@@ -181,8 +191,20 @@ class Profile(Section):
         )
 
     def banding(self) -> Banding:
-        """Return the given bands and rows, else the cheapest that reach ``min_recall`` at the threshold."""
+        """Return the given bands and rows, else the cheapest that reach ``min_recall`` at ``least_similarity``."""
         return self._banding
+
+    def containment_rule(self) -> ContainmentRule | None:
+        """Return the rule that alerts pairs by containment; None where it is off."""
+        if self.containment_threshold is None:
+            return None
+        return ContainmentRule(
+            self.containment_threshold, self.containment_min_similarity, self.containment_min_shingles
+        )
+
+    def least_similarity(self) -> float:
+        """Return the least similarity of a pair that is alerted."""
+        return self.threshold if self.containment_threshold is None else self.containment_min_similarity
 
     def recall(self, similarity: float) -> float:
         """Return the probability that the bands find a pair of this similarity; for some measures a lower bound."""
@@ -194,8 +216,8 @@ class Profile(Section):
 
         An index may be continued with another profile exactly if both fingerprints are equal. ``exact_limit`` is part
         of the fingerprint: otherwise the same two texts would be compared exactly or by estimate, depending on the time
-        of their insertion. Not part of it are ``threshold`` and ``min_recall`` (bands and rows, which may follow from
-        them, are), ``min_words``, ``min_shared_bands``, the names of fields, retention and caps: they select documents
+        of their insertion. Not part of it are ``threshold``, the keys of containment and ``min_recall`` (bands and
+        rows, which may follow from them, are), ``min_words``, ``min_shared_bands``, the names of fields, retention and caps: they select documents
         and pairs, and change nothing stored. A newer ``unicode`` changes few characters, and causes a warning only.
         """
         banding = self.banding()
@@ -240,12 +262,21 @@ class Profile(Section):
     def _banding(self) -> Banding:
         if self.bands is not None and self.rows is not None:
             return Banding(self.bands, self.rows)
-        similarity = MEASURES[self.similarity].least_jaccard(self.threshold)
-        return choose_banding(similarity, self.min_recall, self.permutations, self.min_shared_bands)
+        return self.cheapest_banding(self.least_similarity())
+
+    def cheapest_banding(self, similarity: float) -> Banding:
+        """Return the cheapest bands and rows that reach ``min_recall`` at a similarity.
+
+        Raises:
+            ValueError: No banding reaches it.
+        """
+        jaccard = MEASURES[self.similarity].least_jaccard(similarity)
+        return choose_banding(jaccard, self.min_recall, self.permutations, self.min_shared_bands)
 
     def checks(self) -> tuple[Check, ...]:
         """Return the checks for contradictions within the section."""
-        return (*super().checks(), self._repetitions, self._white_space, self._stop_list, self._names, self._bands)
+        own = (self._repetitions, self._white_space, self._stop_list, self._names, self._containment, self._bands)
+        return (*super().checks(), *own)
 
     def _bands(self) -> Iterator[tuple[str, str]]:
         if (self.bands is None) != (self.rows is None):
@@ -259,6 +290,23 @@ class Profile(Section):
                 self.banding()
             except ValueError as error:
                 yield "min_recall", f"cannot be reached: {error}"
+
+    def _containment(self) -> Iterator[tuple[str, str]]:
+        if self.containment_threshold is None:
+            for key in ("containment_min_similarity", "containment_min_shingles"):
+                if key in self.model_fields_set:
+                    yield key, "needs containment_threshold"
+            return
+        if self.containment_min_similarity >= self.threshold:
+            text = f"is {self.containment_min_similarity:g}; it must be below threshold, which is {self.threshold:g}"
+            yield "containment_min_similarity", text
+        counted_shingles = None if self.exact_limit is None else self.exact_limit + 1
+        if counted_shingles is not None and self.containment_min_shingles > counted_shingles:
+            yield (
+                "containment_min_shingles",
+                f"is {self.containment_min_shingles}, but shingles are counted up to {counted_shingles}, "
+                "exact_limit and one",
+            )
 
     def _repetitions(self) -> Iterator[tuple[str, str]]:
         for key in ("topics", "text_fields"):
@@ -307,9 +355,10 @@ class Profile(Section):
         if self.min_shared_bands > banding.bands:
             yield "min_shared_bands", f"is above the number of bands, {banding.bands}"
         elif "min_recall" in self.model_fields_set:
-            reached = self.recall(self.threshold)
+            key = "threshold" if self.containment_threshold is None else "containment_min_similarity"
+            reached = self.recall(self.least_similarity())
             if reached < self.min_recall:
                 yield (
                     "min_recall",
-                    f"is {self.min_recall}, but {used} reach {reached:.4f} at threshold {self.threshold}",
+                    f"is {self.min_recall}, but {used} reach {reached:.4f} at {key} {self.least_similarity()}",
                 )

@@ -172,6 +172,17 @@ def parse_limit(value: object) -> int | None:
     return parse_whole(value)
 
 
+def parse_optional_number(value: object) -> float | None:
+    """Read a finite number, or ``"none"`` for no number.
+
+    Raises:
+        ValueError: Anything else.
+    """
+    if value is None or (isinstance(value, str) and value.strip().lower() == "none"):
+        return None
+    return parse_number(value)
+
+
 def parse_version(value: object) -> tuple[int, ...] | None:
     """Read the version ``"2.3"`` as ``(2, 3)``; it must be text, because as a number 2.10 would be 2.1.
 
@@ -254,6 +265,12 @@ Whole = Annotated[int, BeforeValidator(parse_whole), Kind("a whole number", str)
 OptionalWhole = Annotated[int | None, BeforeValidator(parse_limit), Kind("a whole number", str)]
 #: A finite number.
 Number = Annotated[float, BeforeValidator(parse_number), Kind("a number", repr)]
+#: A finite number, or None for a rule that is off.
+OptionalNumber = Annotated[
+    float | None,
+    BeforeValidator(parse_optional_number),
+    Kind("a number", lambda value: '"none"' if value is None else repr(value), ', or "none"'),
+]
 #: True or false.
 Flag = Annotated[bool, BeforeValidator(parse_flag), Kind("true or false", lambda value: str(value).lower())]
 #: A whole number, or None for no limit.

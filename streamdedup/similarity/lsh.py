@@ -49,6 +49,8 @@ from numpy.typing import NDArray
 REFERENCE_DOCUMENTS: Final = 300_000
 #: Price of one false candidate in bands (module docstring).
 FALSE_CANDIDATE_WEIGHT: Final = 2.0
+#: Memory of one band of a document in Redis, in bytes, about (`streamdedup tune` measures it).
+BAND_BYTES: Final = 30
 #: Articles of Reuters-21578 that have a body: the index in which the neighbours below were counted.
 _MEASURED_DOCUMENTS: Final = 19_043
 #: Neighbours of a document by similarity: (from, to, mean number), measured on Reuters-21578 as the docstring says;

@@ -85,6 +85,7 @@ class Alert:
         cluster_id: Id of the first document of the cluster.
         threshold: Least similarity of a pair in the profile.
         detected_at_ms: Time of the detection, in milliseconds since the epoch.
+        containment_threshold: Least containment of a pair below the threshold; None where the profile has no such rule.
     """
 
     profile: str
@@ -98,6 +99,7 @@ class Alert:
     cluster_id: str
     threshold: float
     detected_at_ms: int
+    containment_threshold: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ class _WireMatch(_Place, frozen=True, omit_defaults=True):
 _M = TypeVar("_M", _WireMatch, msgspec.Raw)
 
 
-class _WireAlert(msgspec.Struct, Generic[_M], frozen=True):
+class _WireAlert(msgspec.Struct, Generic[_M], frozen=True, omit_defaults=True):
     schema_version: Literal[1]
     profile: str
     document: _WireDocument
@@ -150,6 +152,7 @@ class _WireAlert(msgspec.Struct, Generic[_M], frozen=True):
     part: int
     parts: int
     detected_at: str
+    containment_threshold: float | None = None
 
 
 _alert_decoder = msgspec.json.Decoder(_WireAlert[_WireMatch])
@@ -205,6 +208,7 @@ def decode_alert(value: bytes) -> AlertPart:
         cluster_id=wire.cluster_id,
         threshold=wire.threshold,
         detected_at_ms=detected_at_ms,
+        containment_threshold=wire.containment_threshold,
     )
     return AlertPart(alert, wire.part, wire.parts)
 
@@ -272,6 +276,7 @@ def _encode_part(alert: Alert, matches: list[msgspec.Raw], part: int, parts: int
         part=part,
         parts=parts,
         detected_at=rfc_3339(alert.detected_at_ms),
+        containment_threshold=alert.containment_threshold,
     )
     return msgspec.json.encode(wire)
 

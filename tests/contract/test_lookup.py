@@ -23,6 +23,7 @@ from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.servers import OneServer, Servers
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.position import Partition, Position
+from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.wire import Document
@@ -138,12 +139,13 @@ ARRIVALS = st.lists(
     time_ms=st.integers(1_501, 2_600),
     max_candidates=st.sampled_from([None, 2]),
     threshold=st.sampled_from([0.3, 0.5, 0.9]),
+    containment=st.sampled_from([None, ContainmentRule(0.7, 0.2, 2)]),
 )
 def test_a_lookup_finds_what_the_detector_finds_when_the_text_arrives(
-    make_world, arrivals, asked, time_ms, max_candidates, threshold
+    make_world, arrivals, asked, time_ms, max_candidates, threshold, containment
 ):
     """Texts are looked up together; then each arrives in a world of its own, where no other was inserted."""
-    options = replace(OPTIONS, max_candidates=max_candidates, threshold=threshold)
+    options = replace(OPTIONS, max_candidates=max_candidates, threshold=threshold, containment=containment)
 
     def the_world() -> tuple[World, Daemon]:
         world = make_world()
@@ -248,6 +250,22 @@ class TestAnswers:
         assert low.recall == pytest.approx(1 - (1 - 0.01**2) ** 4)
         assert (low.threshold, high.threshold, high.recall) == (0.01, 1.0, 1.0)
         assert "near" in [match.id for match in low.matches]
+
+    def test_a_threshold_of_the_text_replaces_the_rule_of_containment(self, world):
+        options = replace(OPTIONS, threshold=0.8, containment=ContainmentRule(0.9, 0.2))
+        daemon = Daemon(world, options)
+        daemon.index(daemon.document("longer", TEXT + " iris jade kelp lime"), daemon.document("equal", TEXT))
+        queries = LookupQuery(TEXT), LookupQuery(TEXT, threshold=0.8), LookupQuery(TEXT, threshold=0.3)
+        by_rule, high, low = looked_up(world, *queries, options=options)
+        assert [(match.id, match.reason) for match in by_rule.matches] == [
+            ("equal", "similarity"),
+            ("longer", "containment"),
+        ]
+        assert [match.id for match in high.matches] == ["equal"]
+        assert [(match.id, match.reason, match.contained) for match in low.matches] == [
+            ("equal", "similarity", "both"),
+            ("longer", "similarity", "document"),
+        ]
 
     def test_two_texts_that_are_looked_up_together_do_not_find_each_other(self, world):
         Daemon(world)

@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 
 from streamdedup.detection.clusters import Clusters, Member
+from streamdedup.detection.model import DetectorOptions
 from streamdedup.index.documents import Content, IndexEntry
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.position import Partition, Position
+from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import Sketch, Sketcher
+from streamdedup.text.shingles import ShingleOptions
 from streamdedup.wire import Match
 
 
@@ -20,6 +23,7 @@ def an_entry(number, *hashes, cluster=None):
     return IndexEntry(number, f"doc-{number}", digest, Position("t", 0, number), 0, cluster, content)
 
 
+OPTIONS = DetectorOptions("p", ShingleOptions(), Banding(4, 2), 8, 0, threshold=0.6)
 FIRST = an_entry(1, 1, 2, 3, 4)
 BEST = an_entry(2, 1, 2, 3, 5, cluster=1)
 
@@ -35,7 +39,7 @@ class TestClusters:
         self.store.open({})
         self.fences = [self.store.fence(Partition("t", 0), 1, 0)]
         self.store.insert_entries([FIRST, BEST], self.fences)
-        self.clusters = Clusters(self.store, Sketcher(HashFamily(8), None, 8), 0.6)
+        self.clusters = Clusters(self.store, Sketcher(HashFamily(8), None, 8), OPTIONS)
 
     def join(self, entry, best, *matches):
         self.store.insert_entries([entry], self.fences)

@@ -17,6 +17,7 @@ from streamdedup.detection.verification import STORM_CANDIDATES, Verifier
 from streamdedup.index.documents import InsertResult, InsertState
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.position import Partition, Position
+from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.wire import Document
@@ -91,6 +92,7 @@ def the_expected(corpus: list[tuple[str, str]], options: DetectorOptions = OPTIO
             permutations=options.permutations,
             seed=options.seed,
             min_shared_bands=options.min_shared_bands,
+            containment=options.containment,
         )
     )
 
@@ -118,6 +120,86 @@ def test_options_of_the_comparison_keep_to_the_reference(exact_limit, shared):
     stream = Stream(options)
     stream.index(*(a_document(i, text, offset) for offset, (i, text) in enumerate(corpus)))
     assert sorted(stream.pairs) == the_expected(corpus, options)
+
+
+def with_paragraphs(corpus: list[tuple[str, str]], seed: int) -> list[tuple[str, str]]:
+    """Return a corpus with longer copies of some of its texts, before or after them."""
+    rng = random.Random(seed)
+    copies = [(f"{i} and more", f"{text} {a_text(rng, rng.randint(3, 15))}") for i, text in corpus[::3]]
+    longer = [*corpus, *copies]
+    rng.shuffle(longer)
+    return longer
+
+
+@settings(max_examples=examples(40))
+@given(
+    seed=st.integers(0, 10**6),
+    size=st.integers(1, 30),
+    bag=st.booleans(),
+    rule=st.builds(
+        ContainmentRule, st.sampled_from([0.7, 0.9, 1.0]), st.sampled_from([0.2, 0.5]), st.sampled_from([1, 10])
+    ),
+)
+def test_with_a_rule_of_containment_the_pairs_are_those_of_the_reference(seed, size, bag, rule):
+    options = replace(
+        OPTIONS, shingles=ShingleOptions(unit="word", size=2, bag=bag), threshold=0.75, containment=rule
+    )
+    corpus = with_paragraphs(a_corpus(seed, 30), seed)
+    stream = Stream(options)
+    documents = [a_document(i, text, offset) for offset, (i, text) in enumerate(corpus)]
+    matches = []
+    for first in range(0, len(documents), size):
+        for detection in stream.index(*documents[first : first + size]).detections:
+            matches += detection.matches
+    assert sorted(stream.pairs) == the_expected(corpus, options)
+    assert len(stream.pairs) > 3
+    for match in matches:
+        assert match.containment >= match.similarity
+        assert match.reason == ("similarity" if match.similarity >= options.threshold else "containment")
+
+
+class TestContainment:
+    RULE = ContainmentRule(0.9, 0.3, 5)
+    ADDED = " inlet jetty knoll lagoon inlet knoll jetty inlet"
+
+    def matches(self, *texts, **options):
+        stream = Stream(replace(OPTIONS, threshold=0.8, **options))
+        result = stream.index(*(a_document(f"d{at}", text, at) for at, text in enumerate(texts)))
+        return [match for detection in result.detections for match in detection.matches]
+
+    @pytest.mark.parametrize(("longer_first", "contained"), [(True, "document"), (False, "match")])
+    def test_a_text_with_more_added_is_found_in_either_order(self, longer_first, contained):
+        texts = [TEXT + self.ADDED, TEXT][:: 1 if longer_first else -1]
+        (match,) = self.matches(*texts, containment=self.RULE)
+        assert (match.containment, match.contained, match.reason) == (1.0, contained, "containment")
+        assert match.similarity == pytest.approx(7 / 15)
+        assert self.matches(*texts) == []
+
+    def test_a_short_text_is_no_copy_of_a_longer_one(self):
+        assert self.matches(TEXT, TEXT + self.ADDED, containment=replace(self.RULE, min_shingles=8)) == []
+        assert len(self.matches(TEXT, TEXT + self.ADDED, containment=replace(self.RULE, min_shingles=7))) == 1
+
+    def test_a_pair_by_similarity_has_a_containment_too(self):
+        (match,) = self.matches(TEXT, TEXT + " inlet")
+        assert (match.containment, match.containment_error, match.contained) == (1.0, 0.0, "match")
+        assert match.reason == "similarity"
+
+    def test_an_estimated_containment_has_the_error_of_its_estimate(self):
+        rng = random.Random(3)
+        text = a_text(rng, 60)
+        (match,) = self.matches(
+            text, edited(rng, text) + a_text(rng, 20), exact_limit=3, containment=ContainmentRule(0.6, 0.2)
+        )
+        assert match.method == "estimated"
+        variance = (1 - match.containment) / (64 * match.similarity)
+        assert match.containment_error == pytest.approx(match.containment * variance**0.5)
+
+    def test_a_contained_document_joins_the_cluster_of_the_longer_one(self):
+        stream = Stream(replace(OPTIONS, threshold=0.8, containment=self.RULE))
+        longer = TEXT + self.ADDED
+        documents = [a_document("longer", longer, 0), a_document("copy", longer, 1), a_document("shorter", TEXT, 2)]
+        result = stream.index(*documents)
+        assert {one.document.id: one.cluster_id for one in result.detections} == {"copy": "longer", "shorter": "longer"}
 
 
 def test_beyond_the_exact_limit_similarities_are_estimates_and_say_so():

@@ -66,10 +66,12 @@ class TestAdd:
         texts=st.lists(st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join), max_size=20),
         cuts=st.sets(st.integers(0, 20)),
         threshold=st.sampled_from([0.3, 0.5, 0.8]),
+        containment=st.sampled_from([{}, {"containment_threshold": 0.9, "containment_min_similarity": 0.25}]),
         bucket_cap=st.sampled_from(["none", 500]),
     )
-    def test_the_pairs_are_those_of_scan_in_any_split_into_calls(self, texts, cuts, threshold, bucket_cap):
-        profile = Profile(threshold=threshold, shingle_size=2, bucket_cap=bucket_cap)
+    def test_the_pairs_are_those_of_scan_in_any_split_into_calls(self, texts, cuts, threshold, containment, bucket_cap):
+        few = {"containment_min_shingles": 2} if containment else {}
+        profile = Profile(threshold=threshold, shingle_size=2, bucket_cap=bucket_cap, min_recall=0.9, **containment, **few)
         store = MemoryIndex(bucket_cap=profile.section.bucket_cap)
         store.open(profile.section.fingerprint())
         run = DetectorRun(detector_options("scan", profile.section), store)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from streamdedup.cli.assembly import decoder_of, kafka_options
 from streamdedup.errors import SettingsError
 from streamdedup.index.fingerprints import ADVISORY_PARAMETERS
-from streamdedup.settings import Profile, Settings, show
+from streamdedup.settings import Profile, Settings, describe_banding, show
 from streamdedup.settings.base import keys_of, secrets_of
 from streamdedup.settings.schema import SECTIONS
 from streamdedup.settings.units import (
@@ -27,6 +27,7 @@ from streamdedup.settings.units import (
     parse_moment,
     parse_size,
 )
+from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions
 from streamdedup.text.stop_shingles import learn_stop_shingles
@@ -364,6 +365,28 @@ def test_contradictions_are_reported_together_with_wrong_values(overrides, keys)
             {"profiles.a.bands": 2, "profiles.a.rows": 5, "profiles.a.min_recall": 0.9},
             "profiles.a.min_recall",
             "reach 0.5480 at threshold 0.8",
+        ),
+        ({"profiles.a.containment_min_similarity": 0.6}, "profiles.a.containment_min_similarity", "needs containment_t"),
+        ({"profiles.a.containment_min_shingles": 9}, "profiles.a.containment_min_shingles", "needs containment_thresh"),
+        (
+            {"profiles.a.containment_threshold": 0.9, "profiles.a.containment_min_similarity": 0.8},
+            "profiles.a.containment_min_similarity",
+            "is 0.8; it must be below threshold, which is 0.8",
+        ),
+        (
+            {"profiles.a.containment_threshold": 0.9, "profiles.a.exact_limit": 0},
+            "profiles.a.containment_min_shingles",
+            "is 20, but shingles are counted up to 1, exact_limit and one",
+        ),
+        (
+            {
+                "profiles.a.containment_threshold": 0.9,
+                "profiles.a.bands": 9,
+                "profiles.a.rows": 4,
+                "profiles.a.min_recall": 0.9,
+            },
+            "profiles.a.min_recall",
+            "reach 0.4406 at containment_min_similarity 0.5",
         ),
         ({"profiles.a.min_recall": 1.0}, "profiles.a.min_recall", "cannot be reached"),
         ({"profiles.a.permutations": 1}, "profiles.a.min_recall", "cannot be reached"),
@@ -803,6 +826,23 @@ def test_bands_and_rows_are_chosen_or_given():
     assert profile(bands=16, rows=6).banding() == Banding(16, 6)
 
 
+def test_with_a_rule_of_containment_bands_and_rows_are_chosen_for_its_least_similarity():
+    chosen = profile(containment_threshold=0.9, containment_min_similarity=0.6, min_recall=0.95)
+    assert chosen.containment_rule() == ContainmentRule(0.9, 0.6, 20)
+    assert chosen.least_similarity() == 0.6
+    assert chosen.banding() == profile(threshold=0.6, min_recall=0.95).banding()
+    assert profile(containment_threshold="none").banding() == profile().banding()
+    assert profile().containment_rule() is None
+
+
+def test_the_price_of_a_rule_of_containment_is_described():
+    rule, price = list(describe_banding(profile(containment_threshold=0.8)))[3:]
+    assert rule.startswith("containment from 0.8, of at least 20 shingles, from similarity 0.5 on: chance 0.99")
+    assert price.startswith("price of it: 35 x 3 bands instead of 9 x 4, +780 bytes a document in Redis; with 300,000 ")
+    assert len(list(describe_banding(profile()))) == 3
+    assert len(list(describe_banding(profile(containment_threshold=0.8, bands=20, rows=3)))) == 4
+
+
 def test_no_limit_is_none():
     unlimited = profile(exact_limit="none", bucket_cap="none", max_candidates="NONE")
     assert (unlimited.exact_limit, unlimited.bucket_cap, unlimited.max_candidates) == (None, None, None)
@@ -838,6 +878,7 @@ def test_keys_that_only_select_do_not_change_the_fingerprint():
     given_banding = {"bands": 16, "rows": 6}
     other = {
         "threshold": 0.9,
+        "containment_threshold": 0.9,
         "min_words": 3,
         "min_shared_bands": 2,
         "retention": "1d",
@@ -912,6 +953,7 @@ def test_no_other_text_is_a_duration(text):
         {"profiles.a.shingle_unit": "char", "profiles.a.keep_white_space": False, "profiles.a.exact_limit": "none"},
         {"profiles.a.bands": 2, "profiles.a.rows": 5, "profiles.a.retention": "1500ms"},
         {"kafka.group_id": 'a "quoted" \\ ключ\x7f\n', "kafka.api_version": "2.10", "profiles.b-c.topics": "x,y"},
+        {"profiles.a.containment_threshold": 0.9, "profiles.a.containment_min_similarity": 0.6},
         {"kafka.max_message_bytes": 70_001, "kafka.group_instance_id": "i", "profiles.a.stop_words": "english"},
     ],
 )

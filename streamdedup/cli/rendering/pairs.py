@@ -47,13 +47,23 @@ class Pair(NamedTuple):
     reason: str = "similarity"
 
 
-def write_pairs(pairs: Iterable[Pair], output: TextIO, *, as_json: bool) -> None:
-    """Write pairs sorted by id, one per line: id, id, similarity separated by tabs, or a JSON object."""
+def write_pairs(
+    pairs: Iterable[Pair], output: TextIO, *, as_json: bool = False, with_containment: bool = False
+) -> None:
+    """Write pairs sorted by id, one per line.
+
+    Args:
+        pairs: The pairs.
+        output: Where to write.
+        as_json: Write JSON objects, instead of id, id and similarity with tabs between them.
+        with_containment: Write containment and reason after the similarity.
+    """
     for pair in sorted(pairs):
         if as_json:
             output.write(msgspec.json.encode(pair._asdict()).decode() + "\n")
         else:
-            output.write(f"{pair.id1}\t{pair.id2}\t{pair.similarity:.6f}\n")
+            more = f"\t{pair.containment:.6f}\t{pair.reason}" if with_containment else ""
+            output.write(f"{pair.id1}\t{pair.id2}\t{pair.similarity:.6f}{more}\n")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,116 @@
+"""The installed daemon with a rule of containment: copies with a paragraph added, replies, and equality with `scan`."""
+
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+
+from streamdedup.similarity.containment import ContainmentRule
+from streamdedup.similarity.lsh import choose_banding
+from streamdedup.similarity.minhash import DEFAULT_SEED
+from streamdedup.text.shingles import ShingleOptions
+from streamdedup.wire import decode_alert
+from tests.daemons import Installation, produce_keyed, values_of
+from tests.made_corpus import WORDS
+from tests.reference_pairs import expected_pairs
+from tests.servers import read_topic
+
+RULE = ContainmentRule(0.9, 0.5, 20)
+
+
+def streamdedup(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a command of the installed program."""
+    command = [sys.executable, "-m", "streamdedup", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def a_corpus(seed: int) -> list[tuple[str, str]]:
+    """Texts, half of them with a copy that has a paragraph more; a greeting, also with a line more."""
+    rng = random.Random(seed)
+    texts = [" ".join(rng.choices(WORDS, k=rng.randint(40, 80))) for _ in range(60)]
+    corpus = [(f"text-{at}", text) for at, text in enumerate(texts)]
+    for at, text in enumerate(texts[::2]):
+        added = " ".join(rng.choices(WORDS, k=len(text.split()) // 2))
+        corpus.append((f"longer-{2 * at}", f"{text}\n\n{added}"))
+    rng.shuffle(corpus)
+    return [*corpus, ("greeting", "kind regards from all of us"), ("mail", "kind regards from all of us here tonight at sea")]
+
+
+def alerted(installation: Installation) -> dict[tuple[str, str], dict[str, object]]:
+    """Each alerted pair, with the fields of its match as they are in the message, and those of the alert."""
+    found = {}
+    for record in read_topic(installation.kafka, installation.duplicates):
+        decode_alert(record.value)
+        message = json.loads(record.value)
+        for match in message["matches"]:
+            pair = tuple(sorted((message["document"]["id"], match["id"])))
+            assert pair not in found
+            found[pair] = match | {"document": message["document"]["id"], "of_alert": message}
+    return found
+
+
+@pytest.mark.short
+def test_a_text_with_a_paragraph_added_is_alerted_by_containment(install, tmp_path):
+    corpus = a_corpus(4)
+    installation = install(3, threshold=0.8)
+    produce_keyed(installation.kafka, installation.topic, values_of(corpus))
+    with installation.daemon(**{"profiles.articles.containment_threshold": RULE.threshold}) as daemon:
+        installation.wait_committed(len(corpus))
+        assert daemon.stop() == 0
+    found = alerted(installation)
+
+    expected = {tuple(sorted((f"longer-{at}", f"text-{at}"))) for at in range(0, 60, 2)}
+    banding = choose_banding(RULE.min_similarity, 0.99, 128)
+    by_reference = expected_pairs(
+        corpus,
+        shingles=ShingleOptions(size=2),
+        bands=banding.bands,
+        rows=banding.rows,
+        threshold=0.8,
+        permutations=128,
+        seed=DEFAULT_SEED,
+        containment=RULE,
+    )
+    assert set(found) == expected == by_reference
+    for pair, match in found.items():
+        assert (match["reason"], match["containment"]) == ("containment", 1.0), pair
+        assert RULE.min_similarity <= match["similarity"] < match["of_alert"]["threshold"] == 0.8
+        shorter = next(one for one in pair if one.startswith("text"))
+        assert match["contained"] == ("document" if match["document"] == shorter else "match")
+        assert match["of_alert"]["containment_threshold"] == RULE.threshold
+
+    corpus_file = tmp_path / "corpus.jsonl"
+    corpus_file.write_text("".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in corpus), encoding="utf-8")
+    options = "--config", installation.config, "--profile", "articles", "--containment-threshold", RULE.threshold
+    scanned = streamdedup("scan", corpus_file, *options)
+    assert scanned.returncode == 0, scanned.stderr
+    rows = [line.split("\t") for line in scanned.stdout.splitlines()]
+    assert [(a, b, f"{found[a, b]['similarity']:.6f}", "1.000000", "containment") for a, b in sorted(found)] == [
+        tuple(row) for row in rows
+    ]
+    without = streamdedup("scan", corpus_file, *options[:4])
+    assert (without.stdout, without.returncode) == ("", 0), without.stderr
+
+    followed = streamdedup(
+        *("tail", "-b", installation.kafka, "--topic", installation.duplicates),
+        *("--from-beginning", "--limit", 1),
+    )
+    assert followed.returncode == 0, followed.stderr
+    assert any(f"{side} 1.0000, alerted by containment" in followed.stdout for side in ("new in old", "old in new"))
+
+
+def test_replays_and_any_order_of_arrival_publish_each_pair_by_containment_once(install):
+    corpus = a_corpus(5)
+    installation = install(3, threshold=0.8, batch_records=7)
+    settings = {"profiles.articles.containment_threshold": RULE.threshold}
+    produce_keyed(installation.kafka, installation.topic, values_of(corpus))
+    with installation.daemon(**settings) as daemon:
+        for committed in (10, 40):
+            installation.wait_committed(committed)
+            daemon.kill()
+            daemon.start()
+        installation.wait_committed(len(corpus))
+        assert daemon.stop() == 0
+    assert set(alerted(installation)) == {tuple(sorted((f"longer-{at}", f"text-{at}"))) for at in range(0, 60, 2)}
