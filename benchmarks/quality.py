@@ -3,8 +3,9 @@
     python -m benchmarks.quality [--quick] [--data FOLDER] [--no-daemon] [NAME ...]
 
 Every set of the folder is compared at the thresholds 0.8 and 0.5; the truth is an exact join. Then a daemon on
-private servers processes the same documents, and its pairs are compared with those found in memory. `--quick` takes the
-project's sample instead, at one threshold.
+private servers processes the same documents, and its pairs are compared with those found in memory. Pairs by containment
+are counted beside those by similarity (`benchmarks.containment`). `--quick` takes the project's sample instead, at one
+threshold.
 """
 
 import argparse
@@ -14,7 +15,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import open_sets, quality_tables, report
+from benchmarks import containment, open_sets, quality_tables, report
+from benchmarks.containment import Contained
 from benchmarks.open_sets import Set
 from benchmarks.quality_tables import Limited, Measured
 from benchmarks.world import World
@@ -43,6 +45,7 @@ def main() -> None:
         )
     measured: list[Measured] = []
     limited: list[Limited] = []
+    contained: list[Contained] = []
     with ExitStack() as stack:
         world = None if arguments.no_daemon else World(stack, arguments.redis)
         for file in files:
@@ -50,6 +53,7 @@ def main() -> None:
             found = _measure(one, world, THRESHOLDS[: 1 if arguments.quick else None])
             measured += found
             limited += _with_limits(one, found)
+            contained += containment.measure(one)
         setting = {
             "sets": "the project's sample" if arguments.quick else f"{len(files)} in {arguments.data.name}",
             "profiles": "as they are by default: word 3-shingles (articles), character 5-shingles (reviews)",
@@ -58,8 +62,12 @@ def main() -> None:
     results = {
         "sets": [one.plain() for one in measured],
         "limits": [{"exact_limit": one.limit, **one.measured.plain()} for one in limited],
+        "containment": [one.plain() for one in contained],
     }
-    tables = quality_tables.all_tables(measured) | {"limits": quality_tables.limits(limited)}
+    tables = quality_tables.all_tables(measured) | {
+        "limits": quality_tables.limits(limited),
+        "containment": containment.table(contained),
+    }
     report.Report("quality", arguments.quick, setting, results, tables).show(arguments.output)
     if any(one.differing for one in measured):
         sys.exit("the daemon's pairs differ from those of scan")

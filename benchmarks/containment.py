@@ -1,0 +1,190 @@
+"""Pairs by containment on open sets: those that exist, those that the threshold finds, and those that the rule finds.
+
+    python -m benchmarks.containment [--data FOLDER] [NAME ...]
+
+The truth is brute force: every pair of texts of at least `MIN_SHINGLES` shingles of which the larger one has at least
+`CONTAINMENT` of the smaller one, whatever its similarity, by an exact join on containment. Then a scan at the threshold
+0.8, and one with the rule (containment 0.8, similarity 0.5), each on an index in memory. `make quality` has the table.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import open_sets
+from benchmarks.open_sets import Set
+from benchmarks.report import Table
+from streamdedup.cli.collection import scan_profile, temporary_store
+from streamdedup.cli.output import batches
+from streamdedup.evaluation.trial import FoundPairs, Trial, document_at
+from streamdedup.evaluation.truth import Pairs, ShingleSets, gathered, join, shingle_sets, similarities
+from streamdedup.indexes import detector_options
+from streamdedup.settings import Profile
+from streamdedup.similarity.containment import Overlaps
+from streamdedup.similarity.measures import MEASURES, Measure, OverlapBounds
+from streamdedup.text.hashing import offsets_of, ranges
+from streamdedup.text.shingles import Shingler
+
+#: The rule, with the defaults of the profile for the other two keys.
+CONTAINMENT = 0.8
+MIN_SIMILARITY = 0.5
+MIN_SHINGLES = 20
+#: Documents of one batch.
+BATCH = 500
+
+
+def _containment(
+    common: NDArray[np.int64], left: NDArray[np.int64], right: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    return Overlaps(common, left, right).containments()
+
+
+#: Containment as a measure, for the exact join alone: no band finds a pair by it.
+_MEASURE = Measure(
+    bag=False,
+    exact=_containment,
+    estimate=MEASURES["set"].estimate,
+    standard_error=MEASURES["set"].standard_error,
+    bounds=lambda containment: OverlapBounds(0.0, 0.0, containment),
+    least_jaccard=lambda _: 0.0,
+)
+
+
+class Scanned(NamedTuple):
+    """Result of one scan: its pairs, the bands, candidates of a document, and documents a second."""
+
+    pairs: FoundPairs
+    bands: str
+    documents_per_s: float
+
+
+class Contained(NamedTuple):
+    """Pairs by containment of one set.
+
+    Attributes:
+        name: Name of the set.
+        profile: Name of the profile.
+        existing: Pairs with a containment of at least ``CONTAINMENT``, of texts with enough shingles.
+        within_reach: Those of them with a similarity of at least ``MIN_SIMILARITY``.
+        by_threshold: Those that a scan at the threshold finds.
+        by_rule: Those that a scan with the rule finds.
+        more: Pairs that the scan with the rule finds below the threshold.
+        right: Those of ``more`` that are ``within_reach``.
+        without: The scan at the threshold.
+        with_rule: The scan with the rule.
+    """
+
+    name: str
+    profile: str
+    existing: int
+    within_reach: int
+    by_threshold: int
+    by_rule: int
+    more: int
+    right: int
+    without: Scanned
+    with_rule: Scanned
+
+    def plain(self) -> dict[str, Any]:
+        """Return everything as plain values that JSON can hold."""
+        counts = {name: getattr(self, name) for name in self._fields[:-2]}
+        scans = {"without": self.without, "with_rule": self.with_rule}
+        return counts | {
+            name: {"pairs": len(scan.pairs.left), "bands": scan.bands, "documents_per_s": scan.documents_per_s}
+            for name, scan in scans.items()
+        }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these sets")
+    parser.add_argument("--data", type=Path, default=open_sets.DATA, metavar="FOLDER", help="where the sets are")
+    arguments = parser.parse_args()
+    found: list[Contained] = []
+    for file in open_sets.files(arguments.data):
+        if not arguments.names or file.name.partition(".")[0] in arguments.names:
+            found += measure(open_sets.read(file))
+            print(found[-1].plain(), file=sys.stderr, flush=True)
+    print(table(found).markdown())
+
+
+def measure(one: Set) -> list[Contained]:
+    """Measure a set with each profile that suits its texts."""
+    return [_measured(one, profile) for profile in one.profiles]
+
+
+def _measured(one: Set, name: str) -> Contained:
+    plain = scan_profile(None, name, {})
+    ruled = scan_profile(None, name, {"containment_threshold": CONTAINMENT})
+    sets = shingle_sets(Shingler(plain.shingle_options()), [document.text for document in one.documents])
+    existing = contained_pairs(sets)
+    within_reach = existing.where(similarities(sets, existing.left, existing.right) >= MIN_SIMILARITY)
+    without, with_rule = _scanned(one, name, plain), _scanned(one, name, ruled)
+    true, found, found_by_rule = (_codes(pairs, sets) for pairs in (existing, without.pairs, with_rule.pairs))
+    more = found_by_rule[with_rule.pairs.similarities < plain.threshold]
+    return Contained(
+        name=one.name,
+        profile=name,
+        existing=len(true),
+        within_reach=len(within_reach.left),
+        by_threshold=int(np.isin(true, found).sum()),
+        by_rule=int(np.isin(true, found_by_rule).sum()),
+        more=len(more),
+        right=int(np.isin(more, _codes(within_reach, sets)).sum()),
+        without=without,
+        with_rule=with_rule,
+    )
+
+
+def contained_pairs(sets: ShingleSets) -> Pairs:
+    """Return all pairs of texts with enough shingles of which one has enough of the other; no band is used."""
+    large = np.flatnonzero(sets.sizes >= MIN_SHINGLES)
+    hashes = sets.hashes[ranges(sets.offsets[large], sets.sizes[large])]
+    found = gathered(join(hashes, offsets_of(sets.sizes[large]), CONTAINMENT, measure=_MEASURE))
+    return found._replace(left=large[found.left], right=large[found.right])
+
+
+def _scanned(one: Set, name: str, profile: Profile) -> Scanned:
+    documents = (document_at(place, *document) for place, document in enumerate(one.documents))
+    with temporary_store(None, profile, profile.bucket_cap) as store:
+        trial = Trial(detector_options(name, profile), store)
+        for batch in batches(documents, BATCH):
+            trial.add(batch)
+    found = trial.findings()
+    return Scanned(found.pairs, str(profile.banding()), len(one.documents) / found.seconds)
+
+
+def _codes(pairs: Pairs | FoundPairs, sets: ShingleSets) -> NDArray[np.int64]:
+    """Return one number for each pair."""
+    return pairs.left * len(sets.sizes) + pairs.right
+
+
+def table(found: list[Contained]) -> Table:
+    """Return the pairs of each set that has any, and the price of the rule."""
+    rows = [
+        [
+            one.name,
+            one.profile,
+            f"{one.existing:,}",
+            f"{one.within_reach:,}",
+            f"{one.by_threshold:,}",
+            f"{one.by_rule:,}",
+            f"{one.more:,}",
+            f"{one.right / one.more:.4f}" if one.more else "",
+            f"{one.without.documents_per_s:,.0f}",
+            f"{one.with_rule.documents_per_s:,.0f}",
+        ]
+        for one in found
+    ]
+    head = ["set", "profile", f"contained from {CONTAINMENT:g}", f"similarity from {MIN_SIMILARITY:g}"]
+    head += ["found at threshold 0.8", "found with the rule", "pairs below the threshold", "precision"]
+    return Table([*head, "documents/s", "with the rule"], rows)
+
+
+if __name__ == "__main__":
+    main()
