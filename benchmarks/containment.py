@@ -37,9 +37,7 @@ MIN_SHINGLES = 20
 BATCH = 500
 
 
-def _containment(
-    common: NDArray[np.int64], left: NDArray[np.int64], right: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _containment(common: NDArray[np.int64], left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
     return Overlaps(common, left, right).containments()
 
 

@@ -3,9 +3,9 @@
     python -m benchmarks.quality [--quick] [--data FOLDER] [--no-daemon] [NAME ...]
 
 Every set of the folder is compared at the thresholds 0.8 and 0.5; the truth is an exact join. Then a daemon on
-private servers processes the same documents, and its pairs are compared with those found in memory. Pairs by containment
-are counted beside those by similarity (`benchmarks.containment`). `--quick` takes the project's sample instead, at one
-threshold.
+private servers processes the same documents, and its pairs are compared with those found in memory. Pairs by
+containment are counted beside those by similarity (`benchmarks.containment`). `--quick` takes the project's sample
+instead, at one threshold.
 """
 
 import argparse

@@ -34,8 +34,8 @@ class JudgedPairs(NamedTuple):
 def read_pairs(path: Path, numbers: Mapping[str, int]) -> JudgedPairs:
     """Read pairs: id, id and perhaps a similarity, with tabs between them; gzip-compressed or not.
 
-    A first line whose third column is no number is a header. The last line of a repeated pair counts. Of ``scan`` with a
-    rule of containment, a line also has containment and reason, which are not read.
+    A first line whose third column is no number is a header. The last line of a repeated pair counts. A line
+    of ``scan`` with a rule of containment also has containment and reason, which are not read.
 
     Args:
         path: The file.

@@ -1,9 +1,9 @@
 """Clusters of near-duplicates: stars, never chains.
 
-A document joins the cluster of its best match only if it is also a near-duplicate of the first document of that cluster.
-So each member of a cluster resembles its first document, however long a chain of small edits grows, and a document that
-lies between two clusters does not join them. The first document depends on the order of arrival; pairs never depend on
-clusters.
+A document joins the cluster of its best match only if it is also a near-duplicate of the first document of that
+cluster. So each member of a cluster resembles its first document, however long a chain of small edits grows, and a
+document that lies between two clusters does not join them. The first document depends on the order of arrival; pairs
+never depend on clusters.
 """
 
 from collections.abc import Sequence

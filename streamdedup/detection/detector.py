@@ -7,8 +7,9 @@ settings file.
 The set of reported pairs does not depend on the order of arrival, on batches or on the number of daemons: it is the set
 of all pairs of documents with at least ``min_shared_bands`` band keys in common, within the window, with a similarity
 of at least the threshold or, by the rule of containment, with enough of the smaller document in the larger one. All
-three conditions are symmetric and depend only on the two index entries. Exceptions are the limits for storms (``bucket_cap``, ``max_candidates``) and documents that change or are deleted: a version is
-compared while it is in the index.
+three conditions are symmetric and depend only on the two index entries. Exceptions are the limits for storms
+(``bucket_cap``, ``max_candidates``) and documents that change or are deleted: a version is compared while it is in the
+index.
 """
 
 from collections.abc import Mapping, Sequence

@@ -22,7 +22,7 @@ from streamdedup.errors import MessageError
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.reading import IndexReader
 from streamdedup.position import Position
-from streamdedup.similarity import containment
+from streamdedup.similarity.containment import Contained, standard_error
 from streamdedup.wire import Document, Match
 
 #: Position of a text that comes from no topic.
@@ -91,7 +91,7 @@ class DocumentComparison:
     standard_error: float
     containment: float
     containment_error: float
-    contained: containment.Contained
+    contained: Contained
     bands: int
     shared_bands: int
     within_window: bool
@@ -221,7 +221,7 @@ class IndexLookup:
             exact=exact,
             standard_error=0.0 if exact else options.measure.standard_error(similarity, permutations),
             containment=share,
-            containment_error=0.0 if exact else containment.standard_error(share, similarity, permutations),
+            containment_error=0.0 if exact else standard_error(share, similarity, permutations),
             contained=similarities.overlaps.contained(0),
             bands=options.banding.bands,
             shared_bands=shared_bands,

@@ -74,9 +74,9 @@ class MatchBody(msgspec.Struct, frozen=True, omit_defaults=True):
     containment: (
         Annotated[float, Meta(description="Share of the smaller document's shingles that the other one has.")] | None
     ) = None
-    containment_error: Annotated[
-        float, Meta(description="Standard error of an estimated containment; absent when exact.")
-    ] = 0.0
+    containment_error: (
+        Annotated[float, Meta(description="Standard error of an estimated containment; absent when exact.")] | None
+    ) = None
     contained: (
         Annotated[
             Literal["document", "match", "both"],
@@ -238,7 +238,7 @@ def match_body(match: Match) -> MatchBody:
         match.shared_bands,
         match.pair,
         match.containment,
-        match.containment_error,
+        match.containment_error or None,
         match.contained,
         match.reason,
     )

@@ -125,7 +125,9 @@ def _unused(section: BaseModel) -> dict[str, str]:
     return {
         **({"keep_white_space": 'for shingle_unit = "char" only'} if section.shingle_unit == "word" else {}),
         **({"min_recall": "bands and rows are given"} if section.bands is not None else {}),
-        **(dict.fromkeys(_OF_CONTAINMENT, "for containment_threshold") if section.containment_threshold is None else {}),
+        **(
+            dict.fromkeys(_OF_CONTAINMENT, "for containment_threshold") if section.containment_threshold is None else {}
+        ),
     }
 
 

@@ -130,8 +130,8 @@ class Profile(Section):
     threshold: Number = Field(default=0.8, gt=0.0, le=1.0)
     """Lowest similarity of an alerted pair."""
     containment_threshold: OptionalNumber = Field(default=None, gt=0.0, le=1.0)
-    """Alert a pair below `threshold` too, if at least this share of the smaller text is in the larger one: a copy with a
-    paragraph added, a reply that quotes a mail. Takes more bands: [containment](tuning.md#containment)."""
+    """Alert a pair below `threshold` too, if at least this share of the smaller text is in the larger one: a copy with
+    a paragraph added, a reply that quotes a mail. Takes more bands: [containment](tuning.md#containment)."""
     containment_min_similarity: Number = Field(default=0.5, gt=0.0, lt=1.0)
     """Lowest similarity of a pair alerted by containment; bands and rows are chosen for it."""
     containment_min_shingles: Whole = Field(default=20, ge=1)
@@ -217,8 +217,9 @@ class Profile(Section):
         An index may be continued with another profile exactly if both fingerprints are equal. ``exact_limit`` is part
         of the fingerprint: otherwise the same two texts would be compared exactly or by estimate, depending on the time
         of their insertion. Not part of it are ``threshold``, the keys of containment and ``min_recall`` (bands and
-        rows, which may follow from them, are), ``min_words``, ``min_shared_bands``, the names of fields, retention and caps: they select documents
-        and pairs, and change nothing stored. A newer ``unicode`` changes few characters, and causes a warning only.
+        rows, which may follow from them, are), ``min_words``, ``min_shared_bands``, the names of fields, retention and
+        caps: they select documents and pairs, and change nothing stored. A newer ``unicode`` changes few characters,
+        and causes a warning only.
         """
         banding = self.banding()
         return {
@@ -304,8 +305,7 @@ class Profile(Section):
         if counted_shingles is not None and self.containment_min_shingles > counted_shingles:
             yield (
                 "containment_min_shingles",
-                f"is {self.containment_min_shingles}, but shingles are counted up to {counted_shingles}, "
-                "exact_limit and one",
+                f"is {self.containment_min_shingles}; it may be {counted_shingles} at most, one above exact_limit",
             )
 
     def _repetitions(self) -> Iterator[tuple[str, str]]:

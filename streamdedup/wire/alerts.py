@@ -137,6 +137,12 @@ class _WireMatch(_Place, frozen=True, omit_defaults=True):
     standard_error: float
     shared_bands: int
     pair: str = ""
+    containment: float | None = None
+    #: None when exact.
+    containment_error: float | None = None
+    contained: Contained | None = None
+    #: None in alerts of versions without containment.
+    reason: Reason | None = None
 
 
 _M = TypeVar("_M", _WireMatch, msgspec.Raw)
@@ -235,7 +241,7 @@ def _match(m: _WireMatch) -> Match:
         m.shared_bands,
         m.pair,
         m.containment,
-        m.containment_error,
+        m.containment_error or 0.0,
         m.contained,
         m.reason or "similarity",
     )
@@ -255,7 +261,7 @@ def _encode_match(m: Match) -> bytes:
         m.shared_bands,
         m.pair,
         m.containment,
-        m.containment_error,
+        m.containment_error or None,
         m.contained,
         None if m.containment is None else m.reason,
     )

@@ -35,7 +35,11 @@ def a_corpus(seed: int) -> list[tuple[str, str]]:
         added = " ".join(rng.choices(WORDS, k=len(text.split()) // 2))
         corpus.append((f"longer-{2 * at}", f"{text}\n\n{added}"))
     rng.shuffle(corpus)
-    return [*corpus, ("greeting", "kind regards from all of us"), ("mail", "kind regards from all of us here tonight at sea")]
+    return [
+        *corpus,
+        ("greeting", "kind regards from all of us"),
+        ("mail", "kind regards from all of us here tonight at sea"),
+    ]
 
 
 def alerted(installation: Installation) -> dict[tuple[str, str], dict[str, object]]:

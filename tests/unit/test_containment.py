@@ -12,7 +12,7 @@ from streamdedup.similarity.containment import ContainmentRule, sampled_overlaps
 from streamdedup.similarity.minhash import HashFamily, estimate
 from streamdedup.similarity.sketch import Sketcher
 from streamdedup.text.hashing import offsets_of
-from streamdedup.text.shingles import Shingler, ShingleOptions
+from streamdedup.text.shingles import ShingleOptions, Shingler
 from tests.thoroughness import examples
 
 SETS = st.frozensets(st.integers(0, 14) | st.integers(2**32 - 3, 2**32 - 1), max_size=12)

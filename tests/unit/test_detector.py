@@ -141,9 +141,7 @@ def with_paragraphs(corpus: list[tuple[str, str]], seed: int) -> list[tuple[str,
     ),
 )
 def test_with_a_rule_of_containment_the_pairs_are_those_of_the_reference(seed, size, bag, rule):
-    options = replace(
-        OPTIONS, shingles=ShingleOptions(unit="word", size=2, bag=bag), threshold=0.75, containment=rule
-    )
+    options = replace(OPTIONS, shingles=ShingleOptions(unit="word", size=2, bag=bag), threshold=0.75, containment=rule)
     corpus = with_paragraphs(a_corpus(seed, 30), seed)
     stream = Stream(options)
     documents = [a_document(i, text, offset) for offset, (i, text) in enumerate(corpus)]

@@ -71,7 +71,9 @@ class TestAdd:
     )
     def test_the_pairs_are_those_of_scan_in_any_split_into_calls(self, texts, cuts, threshold, containment, bucket_cap):
         few = {"containment_min_shingles": 2} if containment else {}
-        profile = Profile(threshold=threshold, shingle_size=2, bucket_cap=bucket_cap, min_recall=0.9, **containment, **few)
+        profile = Profile(
+            threshold=threshold, shingle_size=2, bucket_cap=bucket_cap, min_recall=0.9, **containment, **few
+        )
         store = MemoryIndex(bucket_cap=profile.section.bucket_cap)
         store.open(profile.section.fingerprint())
         run = DetectorRun(detector_options("scan", profile.section), store)

@@ -481,7 +481,9 @@ def test_an_alert_has_fields_in_a_fixed_order_and_these_bytes():
 
 
 def test_a_match_with_a_containment_has_these_fields_after_the_others():
-    match = replace(MATCH, pair=DIGEST, containment=0.9375, containment_error=0.0, contained="match", reason="similarity")
+    match = replace(
+        MATCH, pair=DIGEST, containment=0.9375, containment_error=0.0, contained="match", reason="similarity"
+    )
     estimated = replace(match, containment_error=0.015625, contained="both", reason="containment")
     message = encode_alert(replace(ALERT, matches=(match,)))[0]
     assert b',"containment":0.9375,"contained":"match","reason":"similarity"}]' in message
