@@ -87,6 +87,7 @@ class Service:
         index: The index, which tests fill and break.
         texts: The records of the documents.
         client: Sends requests.
+        limits: Limits of the process.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Service:
         *,
         tokens=None,
         max_requests=8,
+        max_bodies_bytes=1_000_000,
         timeout_s=30.0,
         texts_timeout_s=30.0,
         max_body_bytes=100_000,
@@ -123,7 +125,8 @@ class Service:
         self.feed = AlertFeed("duplicates", open_reader, self.metrics, max_subscribers=2)
         self.aligner = TextAligner(self.texts.open, texts_timeout_s)
         app = create_app(self.engine, self.aligner, self.feed, self.metrics, max_body_bytes)
-        self.app = Gate(app, tokens, Limits(max_requests, timeout_s), self.metrics, **gate)
+        self.limits = Limits(max_requests, max_bodies_bytes, max_connections=8, timeout_s=timeout_s)
+        self.app = Gate(app, tokens, self.limits, self.metrics, **gate)
         self.client = TestClient(self.app, base_url=HOST, raise_server_exceptions=False)
 
     def add(self, *documents: tuple[str, str]) -> None:

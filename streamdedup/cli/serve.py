@@ -1,6 +1,5 @@
 """``streamdedup serve``: the HTTP service for look-ups."""
 
-import gc
 import signal
 import socket
 import time
@@ -17,6 +16,7 @@ from streamdedup import __version__, indexes
 from streamdedup.cli.assembly import decoder_of, kafka_options
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.topic_reading import reading_options
+from streamdedup.cli.warm_up import freeze_heap, warm_up_lookups
 from streamdedup.daemon import logs
 from streamdedup.detection.lookup import IndexLookup
 from streamdedup.errors import EXIT_FAILED, SettingsError, StreamdedupError, exit_code
@@ -65,15 +65,18 @@ def run_service(settings: Settings) -> None:
         aligner = TextAligner(lambda: open_fetcher(of_texts), min(_TEXTS_S, api.timeout_s / 2))
         stack.callback(aligner.close)
         feed = AlertFeed(topic, lambda: SpanReader(options), metrics, api.max_subscribers)
+        limits = Limits(api.max_requests, api.max_bodies_bytes, api.max_connections, api.timeout_s)
         gate = Gate(
             create_app(engine, aligner, feed, metrics, api.max_body_bytes),
             tokens,
-            Limits(api.max_requests, api.timeout_s),
+            limits,
             metrics,
             any_host=api.allow_anonymous,
         )
-        server = create_server(gate, feed.end, _server_options(settings))
+        server = create_server(gate, feed.end, limits, _server_options(settings))
         _ignore_repeated_signals()
+        warm_up_lookups(profile.lookup.options for profile in profiles.values())
+        freeze_heap()
         host, port = listener.getsockname()[:2]
         log.info("serving", version=__version__, host=host, port=port, profiles=sorted(profiles))
         server.run(sockets=[listener])
@@ -148,7 +151,9 @@ class _HttpServer(Protocol):
 class _CreateServer(Protocol):
     """Creates a server; see ``serve.server.create_server``."""
 
-    def __call__(self, app: App, on_stop: Callable[[], None], options: dict[str, Any], /) -> _HttpServer:
+    def __call__(
+        self, app: App, on_stop: Callable[[], None], limits: Limits, options: dict[str, Any], /
+    ) -> _HttpServer:
         """Create a server."""
 
 
@@ -206,7 +211,6 @@ def serve(config: ConfigOption = None, assignments: SetOption = None) -> None:
     """
     settings = load_settings(config, assignments)
     logs.configure(settings.service.log_level, settings.service.log_format)
-    gc.freeze()
     try:
         run_service(settings)
     except StreamdedupError as error:

@@ -1,4 +1,4 @@
-"""Work that the daemon does before its first document, so that no document waits for it.
+"""Work that daemon and HTTP service do before the first document or request, so that none waits for it.
 
 The first text beyond ASCII builds the Unicode tables (0.2 s), and makes NumPy import modules that it imports late (for
 ``np.unique``). A full garbage collection visits the modules, classes and settings of the process (40 ms). All scripts
@@ -9,7 +9,11 @@ import gc
 from collections.abc import Iterable
 
 from streamdedup.daemon.batch import Pipeline
-from streamdedup.position import Position
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.lookup import IndexLookup, LookupQuery
+from streamdedup.detection.model import DetectorOptions
+from streamdedup.index.memory import MemoryIndex
+from streamdedup.position import Partition, Position
 from streamdedup.wire import Document
 
 #: One text for each path of the normalisation: ASCII, Latin with an accent, a mark that composes, two marks in the
@@ -27,6 +31,8 @@ _TEXTS = (
     "渡し船は五月一日から เรือ",
     "\U0001d4bberry 🛳 𠀀",
 )
+#: Partition that the sample documents come from.
+_PARTITION = Partition("", 0)
 
 
 def warm_up(pipelines: Iterable[Pipeline]) -> None:
@@ -35,9 +41,27 @@ def warm_up(pipelines: Iterable[Pipeline]) -> None:
     Args:
         pipelines: Pipelines of the daemon. Their settings, such as ``fold_marks``, decide which tables are built.
     """
-    documents = [Document(str(at), text, Position("", 0, at), 0) for at, text in enumerate(_TEXTS)]
+    documents = _documents()
     for pipeline in pipelines:
         pipeline.detector.prepare(documents)
+
+
+def warm_up_lookups(profiles: Iterable[DetectorOptions]) -> None:
+    """Insert sample documents in all scripts in an index in memory, and look them up.
+
+    Args:
+        profiles: Options of each profile that is served.
+    """
+    for options in profiles:
+        index = MemoryIndex()
+        index.open({})
+        detector, fence = Detector(options, index), index.fence(_PARTITION, 1, 0)
+        detector.index(detector.prepare(_documents()), {_PARTITION: fence})
+        IndexLookup(options, index).look_up([LookupQuery(text) for text in _TEXTS], 0)
+
+
+def _documents() -> list[Document]:
+    return [Document(str(at), text, Position(*_PARTITION, at), 0) for at, text in enumerate(_TEXTS)]
 
 
 def freeze_heap() -> None:

@@ -6,7 +6,11 @@ In this order, for each request:
        service on the loopback interface through a DNS name of its own (DNS rebinding).
     3. Token: compared in constant time with every token of the file. ``/livez`` and ``/readyz`` need none.
     4. Requests in progress: beyond the limit 429. Probes do not count; streams have a limit of their own.
-    5. Deadline: 503 where no answer has begun in time; an answer that has begun is cut off, unless it is a stream.
+    5. Bodies: 429 for a body that exceeds the bytes of all requests in progress together.
+    6. Deadline: 408 where the body has not arrived in time, 503 where no answer has begun; an answer that has begun is
+       cut off, unless it is a stream.
+
+``server`` limits connections and heads.
 
 Every response gets the security headers, and its route, status and time are counted.
 """
@@ -103,10 +107,14 @@ class Limits:
 
     Attributes:
         max_requests: Most requests in progress.
-        timeout_s: Time until the answer must have begun and ended, in seconds.
+        max_bodies_bytes: Most bytes of the bodies of requests in progress, together.
+        max_connections: Most open connections.
+        timeout_s: Time for the head of a request, and then until the answer must have begun and ended, in seconds.
     """
 
     max_requests: int
+    max_bodies_bytes: int
+    max_connections: int
     timeout_s: float
 
 
@@ -130,6 +138,7 @@ class Gate:
         self._metrics = metrics
         self._any_host = any_host or tokens is not None
         self._in_progress = 0
+        self._bodies_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; pass the messages of the lifespan on."""
@@ -184,18 +193,73 @@ class Gate:
             self._metrics.in_flight.set(self._in_progress)
 
     async def _answer_in_time(self, scope: Scope, receive: Receive, response: "_Response") -> None:
+        body = _Body(receive, self._count_bytes)
         try:
             async with asyncio.timeout(self._limits.timeout_s) as deadline:
                 if scope["path"] in _STREAMS:
                     response.deadline = deadline
-                await self._app(scope, receive, response.send)
+                await self._app(scope, body.receive, response.send)
         except TimeoutError:
             if not response.has_begun:
-                await response.send_problem(RequestProblem("timeout", retry_after_s=1))
+                await response.send_problem(self._late(body))
         except Exception as error:  # noqa: BLE001  the server would log the traceback, which could show a text
             log.error("request_failed", route=scope.get("path_template"), error=type(error).__name__)  # noqa: TRY400
             if not response.has_begun:
                 await response.send_problem(RequestProblem("internal"))
+        finally:
+            self._bodies_bytes -= body.size_bytes
+
+    def _count_bytes(self, received_bytes: int) -> None:
+        """Count bytes of a body.
+
+        Raises:
+            RequestProblem: All bodies in progress are too large together.
+        """
+        self._bodies_bytes += received_bytes
+        if self._bodies_bytes > self._limits.max_bodies_bytes:
+            detail = f"the bodies of all requests in progress exceed {self._limits.max_bodies_bytes:,} bytes"
+            raise RequestProblem("too-many-requests", detail, retry_after_s=1)
+
+    def _late(self, body: "_Body") -> RequestProblem:
+        if body.is_awaited:
+            return RequestProblem("slow-request", f"the body took longer than {self._limits.timeout_s:g} s")
+        return RequestProblem("timeout", retry_after_s=1)
+
+
+class _Body:
+    """The body of one request.
+
+    Args:
+        receive: Receives messages of the server.
+        count: Is called with the size of each part.
+
+    Attributes:
+        size_bytes: Bytes received.
+        is_awaited: Whether the application waits for a part.
+    """
+
+    def __init__(self, receive: Receive, count: Callable[[int], None]) -> None:
+        self._receive = receive
+        self._count = count
+        self._is_complete = False
+        self.size_bytes = 0
+        self.is_awaited = False
+
+    async def receive(self) -> Message:
+        """Receive a message for the application.
+
+        Raises:
+            RequestProblem: All bodies in progress are too large together.
+        """
+        self.is_awaited = not self._is_complete
+        message = await self._receive()
+        self.is_awaited = False
+        if message["type"] == "http.request":
+            self._is_complete = not message.get("more_body", False)
+            part_bytes = len(message.get("body", b""))
+            self.size_bytes += part_bytes
+            self._count(part_bytes)
+        return message
 
 
 class _Response:
@@ -230,13 +294,19 @@ class _Response:
 
     async def send_problem(self, problem: RequestProblem) -> None:
         """Send a problem as the whole response."""
-        body = msgspec.json.encode(problem.problem)
-        headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
-        headers += [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
-        # The rest of an unread body would be taken for the next request.
-        headers.append((b"connection", b"close"))
-        await self.send({"type": "http.response.start", "status": problem.problem.status, "headers": headers})
+        status, headers, body = problem_response(problem)
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
+
+
+def problem_response(problem: RequestProblem) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Return status, headers and body of a problem; the connection ends with it."""
+    body = msgspec.json.encode(problem.problem)
+    headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
+    headers += [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+    # The rest of an unread body would be taken for the next request.
+    headers.append((b"connection", b"close"))
+    return problem.problem.status, [*headers, *_SECURITY_HEADERS.items()], body
 
 
 def _names_this_machine(host: bytes) -> bool:

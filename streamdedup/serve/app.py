@@ -1,6 +1,5 @@
 """The application: its routes, and how an exception becomes a problem."""
 
-import asyncio
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Final
@@ -15,7 +14,7 @@ from litestar.params import FromPath, HeaderParameter, QueryParameter
 from litestar.response.base import ASGIResponse
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from streamdedup.detection.lookup import LookupQuery
+from streamdedup.detection.lookup import LookupQuery, LookupResult
 from streamdedup.errors import StreamdedupError
 from streamdedup.serve.alerts import AlertFeed
 from streamdedup.serve.engine import Engine, ServedProfile
@@ -94,23 +93,44 @@ async def look_up_batch(request: _Request, profile: FromPath[str], engine: Named
     served = _profile(engine, profile)
     check_content_type(request.headers.get("content-type", ""))
     texts = decode_batch(await request.body())
-    return LookupBatchBody(list(await asyncio.gather(*(_batch_result(engine, served, text) for text in texts))))
+    return LookupBatchBody(await _batch_results(engine, served, texts))
 
 
-async def _batch_result(engine: Engine, served: ServedProfile, text: bytes) -> LookupBatchResult:
-    try:
-        return LookupBatchResult(answer=await _look_up(engine, served, decode_lookup(text, served.max_text_bytes)))
-    except RequestProblem as error:
-        return LookupBatchResult(problem=error.problem)
-    except StreamdedupError as error:
-        problem = problem_of(error).problem
-        if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise  # an index that cannot be looked up fails the request as a whole
-        return LookupBatchResult(problem=problem)
+async def _batch_results(engine: Engine, served: ServedProfile, texts: list[bytes]) -> list[LookupBatchResult]:
+    """Look up the texts that can be decoded; the result of any other is its problem."""
+    requests: list[LookupRequest | Problem] = []
+    for text in texts:
+        try:
+            requests.append(decode_lookup(text, served.max_text_bytes))
+        except RequestProblem as error:
+            requests.append(error.problem)
+    queries = [_query(request) for request in requests if isinstance(request, LookupRequest)]
+    answers = iter(await engine.look_up_all(served, queries))
+    return [
+        LookupBatchResult(problem=request) if isinstance(request, Problem) else _batch_result(request, next(answers))
+        for request in requests
+    ]
+
+
+def _batch_result(request: LookupRequest, answer: LookupResult | Exception) -> LookupBatchResult:
+    """Return the result of one text; an index that cannot be looked up fails the request as a whole."""
+    match answer:
+        case LookupResult():
+            return LookupBatchResult(answer=lookup_body(answer, request.limit))
+        case RequestProblem():
+            return LookupBatchResult(problem=answer.problem)
+        case StreamdedupError() if problem_of(answer).problem.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            return LookupBatchResult(problem=problem_of(answer).problem)
+        case _:
+            raise answer
+
+
+def _query(request: LookupRequest) -> LookupQuery:
+    return LookupQuery(request.text, request.id, request.threshold)
 
 
 async def _look_up(engine: Engine, served: ServedProfile, request: LookupRequest) -> LookupBody:
-    result = await engine.look_up(served, LookupQuery(request.text, request.id, request.threshold))
+    result = await engine.look_up(served, _query(request))
     return lookup_body(result, request.limit)
 
 

@@ -17,15 +17,16 @@ from streamdedup.detection.lookup import DocumentComparison, IndexLookup, Lookup
 from streamdedup.errors import FatalError, StoreUnavailable, StreamdedupError
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.reading import IndexReader
-from streamdedup.serve.gathering import Gatherer
+from streamdedup.serve.gathering import Gatherer, PassLimits
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import IndexAbsentError, RequestProblem, place_of
 from streamdedup.wire import Decoder, content_digest
 
 T = TypeVar("T")
 
-#: Most texts of one pass. A pass of so many short articles takes about 20 ms, the longest delay of a lone request.
-MAX_PASS_TEXTS = 128
+#: Limits of one pass, in texts and characters. A pass of so many short articles takes about 30 ms, which the texts of
+#: other requests wait for.
+PASS_LIMITS = PassLimits(count=128, weight=1_048_576)
 #: Time after which a call of the index counts as stuck, in seconds; above the time-outs of the Redis client together.
 STUCK_S = 60.0
 
@@ -113,7 +114,7 @@ class Engine:
     Args:
         profiles: The profiles by name.
         metrics: Counts texts and times of passes.
-        gather_s: Time for which the first text of a pass waits for others, in seconds.
+        gather_s: Time for which a text that arrives while no pass runs waits for others, in seconds.
         now_ms: The clock, in milliseconds since the epoch.
     """
 
@@ -128,7 +129,7 @@ class Engine:
         self._metrics = metrics
         self._now_ms = now_ms
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
-        self._gatherer: Gatherer[_Question, LookupResult] = Gatherer(self._pass, gather_s, MAX_PASS_TEXTS)
+        self._gatherer: Gatherer[_Question, LookupResult] = Gatherer(self._pass, _characters, PASS_LIMITS, gather_s)
         self._call_began_at: float | None = None
         self._failing: dict[str, str] = {}
 
@@ -138,7 +139,21 @@ class Engine:
         Raises:
             StreamdedupError: The index cannot be looked up, or the id collides with another one.
         """
-        return await self._gatherer.ask(_Question(profile, query))
+        (answer,) = await self.look_up_all(profile, [query])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def look_up_all(
+        self, profile: ServedProfile, queries: Sequence[LookupQuery]
+    ) -> list[LookupResult | Exception]:
+        """Look up texts, each for itself, together with those of concurrent requests.
+
+        Returns:
+            A result for each text; in its place a ``StreamdedupError`` where the index cannot be looked up or the id
+            collides with another one.
+        """
+        return await self._gatherer.ask([_Question(profile, query) for query in queries])
 
     async def call(self, profile: ServedProfile, function: Callable[[], T]) -> T:
         """Run a function that reads the index of a profile.
@@ -268,6 +283,10 @@ class Engine:
             return ComparedText(found, profile.lookup.compare_text(text, found.entry, int(self._now_ms())))
 
         return await self.call(profile, find)
+
+
+def _characters(question: _Question) -> int:
+    return len(question.query.text)
 
 
 def _document(profile: ServedProfile, document_id: str) -> StoredDocument | None:

@@ -1,17 +1,42 @@
 """Gathers concurrent questions, so that one pass answers them together.
 
-One pass runs at a time. Questions that arrive meanwhile wait and form the next pass; a question that arrives while no
-pass runs waits for ``delay_s`` for others. So a lone request takes a few milliseconds longer, and under load a pass has
-as many questions as arrive during the pass before.
+One pass runs at a time. Questions that arrive meanwhile wait and form the next pass, so that under load a pass has as
+many questions as arrive during the pass before, and a lone question waits for none. With ``delay_s`` a question that
+arrives while no pass runs waits for others for that long.
+
+A request with many questions asks them in groups, each after the answers to the one before. So a question of another
+request waits for one group, and not for all of them.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
 Q = TypeVar("Q")
 A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class PassLimits:
+    """Limits of one pass; a single question may weigh more.
+
+    Attributes:
+        count: Most questions.
+        weight: Most weight of the questions together.
+    """
+
+    count: int
+    weight: int
+
+
+class _Group(NamedTuple, Generic[Q, A]):
+    """Questions of one request, which are answered in one pass."""
+
+    questions: Sequence[Q]
+    weight: int
+    answers: "asyncio.Future[Sequence[A | Exception]]"
 
 
 class Gatherer(Generic[Q, A]):
@@ -20,55 +45,81 @@ class Gatherer(Generic[Q, A]):
     Args:
         answer: Answers the questions of a pass, in order; an exception in place of an answer belongs to one question, a
             raised one to all.
-        delay_s: Time for which the first question waits for others, in seconds.
-        max_count: Most questions of a pass.
+        weigh: Returns the weight of a question.
+        limits: Limits of a pass.
+        delay_s: Time for which a question that arrives while no pass runs waits for others, in seconds.
     """
 
     def __init__(
-        self, answer: Callable[[Sequence[Q]], Awaitable[Sequence[A | Exception]]], delay_s: float, max_count: int
+        self,
+        answer: Callable[[Sequence[Q]], Awaitable[Sequence[A | Exception]]],
+        weigh: Callable[[Q], int],
+        limits: PassLimits,
+        delay_s: float,
     ) -> None:
         self._answer = answer
+        self._weigh = weigh
+        self._limits = limits
         self._delay_s = delay_s
-        self._max_count = max_count
-        self._waiting: deque[tuple[Q, asyncio.Future[A]]] = deque()
+        self._waiting: deque[_Group[Q, A]] = deque()
         self._passes: asyncio.Task[None] | None = None
 
-    async def ask(self, question: Q) -> A:
-        """Return the answer to a question.
+    async def ask(self, questions: Sequence[Q]) -> list[A | Exception]:
+        """Return the answers to questions, in order; an exception in place of an answer belongs to that question."""
+        answers: list[A | Exception] = []
+        for group, weight in self._groups(questions):
+            future: asyncio.Future[Sequence[A | Exception]] = asyncio.get_running_loop().create_future()
+            self._waiting.append(_Group(group, weight, future))
+            if self._passes is None or self._passes.done():
+                self._passes = asyncio.create_task(self._run_passes())
+            answers += await future
+        return answers
 
-        Raises:
-            Exception: What the pass raised for this question.
-        """
-        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._waiting.append((question, future))
-        if self._passes is None or self._passes.done():
-            self._passes = asyncio.create_task(self._run_passes())
-        return await future
+    def _groups(self, questions: Sequence[Q]) -> Iterator[tuple[Sequence[Q], int]]:
+        """Yield groups of questions within the limits of a pass, each with its weight."""
+        first, weight = 0, 0
+        for at, question in enumerate(questions):
+            own = self._weigh(question)
+            if at > first and (at - first == self._limits.count or weight + own > self._limits.weight):
+                yield questions[first:at], weight
+                first, weight = at, 0
+            weight += own
+        if first < len(questions):
+            yield questions[first:], weight
 
     async def _run_passes(self) -> None:
-        if len(self._waiting) < self._max_count:
+        if self._delay_s > 0 and sum(len(group.questions) for group in self._waiting) < self._limits.count:
             await asyncio.sleep(self._delay_s)
         while self._waiting:
-            await self._run_pass()
+            await self._run_pass(self._take())
 
-    async def _run_pass(self) -> None:
-        taken: list[tuple[Q, asyncio.Future[A]]] = []
-        while self._waiting and len(taken) < self._max_count:
-            question, future = self._waiting.popleft()
+    def _take(self) -> list[_Group[Q, A]]:
+        """Return the groups of the next pass: the first one, and those after it that the limits allow."""
+        taken: list[_Group[Q, A]] = []
+        count = weight = 0
+        while self._waiting:
+            group = self._waiting[0]
             # A request that was cancelled meanwhile needs no answer.
-            if not future.done():
-                taken.append((question, future))
-        if not taken:
+            if not group.answers.done():
+                count, weight = count + len(group.questions), weight + group.weight
+                if taken and (count > self._limits.count or weight > self._limits.weight):
+                    break
+                taken.append(group)
+            self._waiting.popleft()
+        return taken
+
+    async def _run_pass(self, groups: Sequence[_Group[Q, A]]) -> None:
+        if not groups:
             return
+        questions = [question for group in groups for question in group.questions]
         answers: Sequence[A | Exception]
         try:
-            answers = await self._answer([question for question, _ in taken])
+            answers = await self._answer(questions)
         except Exception as error:  # noqa: BLE001  each request reports it
-            answers = [error] * len(taken)
-        for (_, future), answer in zip(taken, answers, strict=True):
-            if future.done():
-                continue
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
+            answers = [error] * len(questions)
+        first = 0
+        for group in groups:
+            end = first + len(group.questions)
+            if not group.answers.done():
+                group.answers.set_result(answers[first:end])
+            first = end

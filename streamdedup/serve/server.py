@@ -1,12 +1,166 @@
-"""The server of HTTP, which ends open streams when it stops."""
+"""The server of HTTP: limits of its connections, and an end of open streams when it stops."""
 
+import asyncio
+import functools
 import socket
 from collections.abc import Callable
-from typing import Any
+from http import HTTPStatus
+from typing import Any, Final
 
 import uvicorn
+import uvloop
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from streamdedup.serve.access import App
+from streamdedup.serve.access import App, Limits, problem_response
+from streamdedup.serve.problems import RequestProblem
+
+#: Longest head of a request, in bytes; up to one read from the socket (256 KiB) may come on top.
+MAX_HEAD_BYTES: Final = 65_536
+#: Most requests of one connection that wait for the answer to the one before.
+MAX_PIPELINED: Final = 16
+#: Time in which a client must take some of the bytes that wait for it, in seconds; above the time after which a stream
+#: gives up by itself.
+STALLED_S: Final = 75.0
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection, with limits that uvicorn 0.54 lacks: number, time and size of a head, waiting requests, stalls.
+
+    A body has the limits of ``access``. Without a limit of time a client that sends one byte in a minute keeps its
+    connection for ever; without a limit of size httptools collects a header of any length.
+
+    Args:
+        limits: Limits of the process.
+        given: Arguments of uvicorn.
+    """
+
+    def __init__(self, *, limits: Limits, **given: Any) -> None:
+        super().__init__(**given)
+        self._limits = limits
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    # Connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Accept the connection, or answer at once that there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > self._limits.max_connections:
+            self._refuse(RequestProblem("too-many-requests", "too many connections are open", retry_after_s=1))
+        else:
+            self._begin_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._end_head()
+        self._end_stall()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse bytes of the client."""
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
+        if self._head_timer is None and cycle is not None and cycle.response_complete:
+            # An empty line, or the rest of a body that was answered before its end; uvicorn waits without limit.
+            self._begin_head()
+        if self._head_timer is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._refuse(RequestProblem("head-too-large", f"the limit is {MAX_HEAD_BYTES:,} bytes"))
+
+    # Head
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self._begin_head()
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer.
+
+        Raises:
+            ValueError: Too many requests wait; the parser turns it into a refusal.
+        """
+        self._end_head()
+        super().on_headers_complete()
+        if len(self.pipeline) > MAX_PIPELINED:
+            raise ValueError(f"more than {MAX_PIPELINED} requests wait for the answer to another")
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  uvicorn's text
+        """Answer bytes that are no request."""
+        self._refuse(RequestProblem("invalid-request", "the request is not HTTP"))
+
+    def _begin_head(self) -> None:
+        if self._head_timer is None:
+            self._head_bytes = 0
+            self._head_timer = self.loop.call_later(self._limits.timeout_s, self._on_slow_head)
+
+    def _end_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _on_slow_head(self) -> None:
+        if self._head_bytes:
+            self._refuse(RequestProblem("slow-request", f"the head took longer than {self._limits.timeout_s:g} s"))
+        else:
+            self.transport.close()
+
+    def _refuse(self, problem: RequestProblem) -> None:
+        """Close the connection, after a problem unless another answer is being sent."""
+        self._end_head()
+        if self.transport.is_closing():
+            return
+        cycle: RequestResponseCycle | None = self.cycle
+        is_sending = cycle is not None and cycle.response_started and not cycle.response_complete
+        if not is_sending and not self.pipeline:
+            self.transport.write(_message(problem))
+        self.transport.close()
+        self._begin_stall()
+
+    # Stalls: a closed connection stays open until the client has taken all bytes.
+
+    def pause_writing(self) -> None:
+        """Wait for the client to take bytes."""
+        super().pause_writing()
+        self._begin_stall()
+
+    def resume_writing(self) -> None:
+        """Go on: the client takes bytes."""
+        super().resume_writing()
+        self._end_stall()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._begin_stall()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection without requests; at once where the client does not even take the last answer."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        super().timeout_keep_alive_handler()
+
+    def _begin_stall(self) -> None:
+        if self._stall_timer is None:
+            self._stall_timer = self.loop.call_later(STALLED_S, self.transport.abort)
+
+    def _end_stall(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
+
+def _message(problem: RequestProblem) -> bytes:
+    """Return a problem as a whole response of HTTP."""
+    status, headers, body = problem_response(problem)
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()]
+    lines += [name + b": " + value for name, value in headers]
+    return b"\r\n".join([*lines, b"", body])
 
 
 class StreamServer(uvicorn.Server):
@@ -23,12 +177,17 @@ class StreamServer(uvicorn.Server):
         super().__init__(config)
         self._on_stop = on_stop
 
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until a signal asks to stop."""
+        uvloop.run(self.serve(sockets))
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then stop as any server."""
         self._on_stop()
         await super().shutdown(sockets)
 
 
-def create_server(app: App, on_stop: Callable[[], None], options: dict[str, Any]) -> StreamServer:
+def create_server(app: App, on_stop: Callable[[], None], limits: Limits, options: dict[str, Any]) -> StreamServer:
     """Return a server of an application with options of uvicorn."""
-    return StreamServer(uvicorn.Config(app, **options), on_stop)
+    protocol: Any = functools.partial(LimitedProtocol, limits=limits)
+    return StreamServer(uvicorn.Config(app, http=protocol, **options), on_stop)

@@ -32,24 +32,36 @@ class Api(Section):
     is read at `redis.url`, master or replica. Replicas answer from a moment ago."""
     max_body_bytes: Size = Field(default=8_388_608, ge=1_024, le=1_073_741_824)
     """Longest body of a request."""
+    max_bodies_bytes: Size = Field(default=67_108_864, ge=1_024, le=68_719_476_736)
+    """Most bytes of the bodies of all requests in progress, together; a request beyond is answered by 429. A process
+    needs several times as much memory while it answers them."""
     max_requests: Whole = Field(default=256, ge=1, le=65_536)
     """Most requests in progress; a further one is answered by 429."""
+    max_connections: Whole = Field(default=512, ge=1, le=65_536)
+    """Most open connections, those without a request included; a further one is answered by 429 and closed. Below the
+    limit of open files of the process."""
     max_subscribers: Whole = Field(default=64, ge=1, le=65_536)
     """Most open streams of alerts, beside `max_requests`; a further one is answered by 429."""
     timeout_s: Duration = Field(default=10.0, ge=0.1, le=600.0)
-    """Time for one request, from its headers to the end of the answer; of a stream, to its beginning."""
-    gather_s: Duration = Field(default=0.002, ge=0.0, le=0.1)
-    """Time for which a look-up waits for others, to be answered in one pass of the index."""
+    """Time for one request, from its headers to the end of the answer; of a stream, to its beginning. The headers have
+    as much time, from their first byte."""
+    gather_s: Duration = Field(default=0.0, ge=0.0, le=0.1)
+    """Time for which a look-up waits for others while no pass of the index runs. Look-ups that arrive during a pass are
+    answered together by the next one in any case."""
 
     def checks(self) -> tuple[Check, ...]:
         """Return the checks for contradictions within the section."""
-        return (*super().checks(), self._access, self._tls)
+        return (*super().checks(), self._access, self._bodies, self._tls)
 
     def _access(self) -> Iterator[tuple[str, str]]:
         if self.tokens_file is None and not self.allow_anonymous and not is_loopback(self.host):
             yield "tokens_file", f"is missing; other machines can reach {self.host} (or allow_anonymous = true)"
         if self.tokens_file is not None and self.allow_anonymous:
             yield "allow_anonymous", "is true, but tokens_file is given"
+
+    def _bodies(self) -> Iterator[tuple[str, str]]:
+        if self.max_bodies_bytes < self.max_body_bytes:
+            yield "max_bodies_bytes", "must be at least max_body_bytes, or the longest body could never be sent"
 
     def _tls(self) -> Iterator[tuple[str, str]]:
         cert, key = self.ssl_cert_file, self.ssl_key_file

@@ -47,14 +47,50 @@ print("imported", sorted(name for name in set(sys.modules) - modules if "." in n
 """
 
 
+#: The same for the look-ups of the HTTP service.
+FIRST_LOOKUPS = """
+from streamdedup.cli import serve  # all that the service has imported
+from streamdedup.cli.warm_up import warm_up_lookups
+from streamdedup.detection.lookup import IndexLookup, LookupQuery
+from streamdedup.index.memory import MemoryIndex
+from streamdedup.indexes import detector_options
+SETTINGS_AND_MISSES
+options = [detector_options(name, profile) for name, profile in settings.profiles.items()]
+if WARM:
+    warm_up_lookups(options)
+modules, built = set(sys.modules), misses()
+texts = ["Gr\\u00f6\\u00dfe", "cafe\\u0301 \\u0308\\u0323", "\\u6211\\u4eec\\u7684 \\ud55c", "\\U0001f600 \\ufdfa"]
+for each in options:
+    IndexLookup(each, MemoryIndex()).look_up([LookupQuery(text * 40) for text in texts], 0)
+print("built", sorted(name for name, count in misses().items() if count != built[name]))
+print("imported", sorted(name for name in set(sys.modules) - modules if "." in name))
+"""
+
+
 def first_documents(*, warm: bool) -> list[str]:
     """Return what the first documents of a new process build and import."""
-    command = [sys.executable, "-c", f"WARM = {warm}\n{FIRST_DOCUMENTS}"]
+    return printed(f"WARM = {warm}\n{FIRST_DOCUMENTS}")
+
+
+def first_lookups(*, warm: bool) -> list[str]:
+    """Return what the first look-ups of a new process build and import."""
+    start, end = FIRST_DOCUMENTS.index("from streamdedup.settings"), FIRST_DOCUMENTS.index("with connect_store")
+    shared = "import sys\n" + FIRST_DOCUMENTS[start:end]
+    return printed(f"WARM = {warm}\n{FIRST_LOOKUPS.replace('SETTINGS_AND_MISSES', shared)}")
+
+
+def printed(program: str) -> list[str]:
+    command = [sys.executable, "-c", program]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.splitlines()
 
 
 def test_no_document_builds_or_imports_anything_after_the_warm_up():
     assert first_documents(warm=True) == ["built []", "imported []"]
+
+
+def test_no_lookup_builds_or_imports_anything_after_the_warm_up():
+    assert first_lookups(warm=True) == ["built []", "imported []"]
+    assert "'tables'" in first_lookups(warm=False)[0]
 
 
 def test_without_the_warm_up_the_first_documents_build_tables():

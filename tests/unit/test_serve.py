@@ -20,8 +20,8 @@ from streamdedup.cli.serve import _http_libraries, _listen
 from streamdedup.detection.lookup import LookupQuery
 from streamdedup.errors import IndexMismatch, SettingsError, StoreMisconfigured, StoreUnavailable
 from streamdedup.serve.access import Gate, Limits, Tokens
-from streamdedup.serve.engine import MAX_PASS_TEXTS
-from streamdedup.serve.gathering import Gatherer
+from streamdedup.serve.engine import PASS_LIMITS
+from streamdedup.serve.gathering import Gatherer, PassLimits
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import PROBLEMS, TYPE_PREFIX
 from streamdedup.serve.schemas import MAX_BATCH_TEXTS, MatchBody
@@ -117,7 +117,7 @@ class TestLookup:
         response = service.client.post(LOOKUP + ":batch", json={"texts": [{"text": TEXT}] * MAX_BATCH_TEXTS})
         assert [len(result["answer"]["matches"]) for result in response.json()["results"]] == [1] * MAX_BATCH_TEXTS
         passes = service.metrics.registry.get_sample_value("streamdedup_serve_pass_texts_count")
-        assert passes == -(-MAX_BATCH_TEXTS // MAX_PASS_TEXTS)
+        assert passes == -(-MAX_BATCH_TEXTS // PASS_LIMITS.count)
 
 
 class TestDocuments:
@@ -420,7 +420,7 @@ class TestAccess:
         async def broken(_scope, _receive, _send):
             raise RuntimeError(SECRET)
 
-        gate = Gate(broken, None, Limits(1, 1.0), ServeMetrics())
+        gate = Gate(broken, None, Limits(1, 1_000, 1, 1.0), ServeMetrics())
         with capture_logs() as events:
             start, body = asyncio.run(call(gate))
         assert (start["status"], json.loads(body["body"])["type"]) == (500, TYPE_PREFIX + "internal")
@@ -442,7 +442,45 @@ class TestAccess:
         async def never():
             await asyncio.Event().wait()
 
-        assert asyncio.run(call(made.app, receive=never))[0]["status"] == 503
+        start, body = asyncio.run(call(made.app, receive=never))
+        assert (start["status"], json.loads(body["body"])["type"]) == (408, TYPE_PREFIX + "slow-request")
+        made.close()
+
+    def test_bodies_are_limited_together_and_count_until_the_answer(self, monkeypatch):
+        made = Service(max_bodies_bytes=100)
+        released = threading.Event()
+        look_up = made.index.look_up
+        monkeypatch.setattr(made.index, "look_up", lambda *given: released.wait(60) and look_up(*given))
+        small, large = (json.dumps({"text": TEXT[:length]}).encode() for length in (20, 45))
+
+        async def several():
+            waiting = asyncio.create_task(call(made.app, receive=a_receive(large)))
+            while made.engine._call_began_at is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            refused = await call(made.app, receive=a_receive(large))
+            accepted = asyncio.create_task(call(made.app, receive=a_receive(small)))
+            released.set()
+            return refused, await waiting, await accepted, await call(made.app, receive=a_receive(large))
+
+        assert len(large) + len(small) <= 100 < 2 * len(large)
+        refused, *answered = asyncio.run(several())
+        assert (refused[0]["status"], dict(refused[0]["headers"])[b"retry-after"]) == (429, b"1")
+        assert json.loads(refused[1]["body"])["type"] == TYPE_PREFIX + "too-many-requests"
+        assert [messages[0]["status"] for messages in answered] == [200, 200, 200]
+        made.close()
+
+    def test_a_body_that_grows_beyond_the_limit_is_not_read_further(self):
+        made = Service(max_bodies_bytes=1_000)
+        parts = 0
+
+        async def without_end():
+            nonlocal parts
+            parts += 1
+            return {"type": "http.request", "body": b" " * 300, "more_body": True}
+
+        start, _ = asyncio.run(call(made.app, receive=without_end))
+        assert (start["status"], parts) == (429, 4)
+        assert asyncio.run(call(made.app))[0]["status"] == 200
         made.close()
 
 
@@ -517,8 +555,13 @@ def test_no_request_is_a_defect(fuzzed_service, requests):
             assert json.loads(body)["status"] == start["status"]
 
 
+def a_gatherer(answer, count: int, weight: int = 1_000, delay_s: float = 0.0) -> Gatherer:
+    """Return a gatherer of numbers and texts; a number weighs itself."""
+    return Gatherer(answer, lambda each: each if isinstance(each, int) else 1, PassLimits(count, weight), delay_s)
+
+
 class TestGathering:
-    def test_concurrent_questions_are_answered_in_one_pass(self):
+    def test_questions_within_the_delay_are_answered_in_one_pass(self):
         passes = []
 
         async def answer(questions):
@@ -526,10 +569,10 @@ class TestGathering:
             return [question * 2 for question in questions]
 
         async def several():
-            gatherer = Gatherer(answer, 0.01, 4)
-            return await asyncio.gather(*(gatherer.ask(each) for each in range(3)))
+            gatherer = a_gatherer(answer, 4, delay_s=0.01)
+            return await asyncio.gather(*(gatherer.ask([each]) for each in range(3)))
 
-        assert asyncio.run(several()) == [0, 2, 4]
+        assert asyncio.run(several()) == [[0], [2], [4]]
         assert passes == [[0, 1, 2]]
 
     def test_questions_that_arrive_during_a_pass_form_the_next_one(self):
@@ -542,10 +585,10 @@ class TestGathering:
             return questions
 
         async def several():
-            gatherer = Gatherer(answer, 0.0, 2)
-            tasks = [asyncio.create_task(gatherer.ask(0))]
+            gatherer = a_gatherer(answer, 2)
+            tasks = [asyncio.create_task(gatherer.ask([0]))]
             await first.wait()
-            tasks += [asyncio.create_task(gatherer.ask(each)) for each in range(1, 6)]
+            tasks += [asyncio.create_task(gatherer.ask([each])) for each in range(1, 6)]
             tasks[2].cancel()
             await asyncio.sleep(0)
             go_on.set()
@@ -553,7 +596,42 @@ class TestGathering:
 
         answers = asyncio.run(several())
         assert passes == [[0], [1, 3], [4, 5]]
-        assert [answer for answer in answers if isinstance(answer, int)] == [0, 1, 3, 4, 5]
+        assert [answer for answer in answers if isinstance(answer, list)] == [[0], [1], [3], [4], [5]]
+
+    def test_many_questions_are_asked_in_groups_and_let_others_pass(self):
+        passes = []
+
+        async def answer(questions):
+            passes.append(list(questions))
+            await asyncio.sleep(0)
+            return questions
+
+        async def several():
+            gatherer = a_gatherer(answer, 3)
+            many = asyncio.create_task(gatherer.ask([*"abcdefg"]))
+            await asyncio.sleep(0)
+            return await asyncio.gather(many, gatherer.ask(["x"]), gatherer.ask([]))
+
+        assert asyncio.run(several()) == [[*"abcdefg"], ["x"], []]
+        assert "".join(sorted("".join(map("".join, passes)))) == "abcdefgx"
+        assert all(len(each) <= 3 for each in passes)
+        # The other question waits for no more than one group of the first ones.
+        assert "x" in [*passes[0], *passes[1]]
+
+    def test_heavy_questions_are_answered_in_several_passes(self):
+        passes = []
+
+        async def answer(questions):
+            passes.append(list(questions))
+            return questions
+
+        async def several():
+            gatherer = a_gatherer(answer, 9, weight=10)
+            await gatherer.ask([4, 5, 6, 40, 1, 2])
+            await asyncio.gather(*(gatherer.ask([each]) for each in (7, 3, 1)))
+
+        asyncio.run(several())
+        assert passes == [[4, 5], [6], [40], [1, 2], [7, 3], [1]]
 
     def test_an_error_of_one_question_and_an_error_of_a_pass(self):
         async def answer(questions):
@@ -562,11 +640,11 @@ class TestGathering:
             return [IndexMismatch("one") if question == "one" else question for question in questions]
 
         async def several(*questions):
-            gatherer = Gatherer(answer, 0.001, 10)
-            return await asyncio.gather(*(gatherer.ask(each) for each in questions), return_exceptions=True)
+            gatherer = a_gatherer(answer, 10, delay_s=0.001)
+            return [type(each) for (each,) in await asyncio.gather(*(gatherer.ask([each]) for each in questions))]
 
-        assert [type(each) for each in asyncio.run(several("a", "one"))] == [str, IndexMismatch]
-        assert [type(each) for each in asyncio.run(several("a", "all"))] == [StoreUnavailable] * 2
+        assert asyncio.run(several("a", "one")) == [str, IndexMismatch]
+        assert asyncio.run(several("a", "all")) == [StoreUnavailable] * 2
 
     def test_requests_that_come_together_are_looked_up_together(self):
         made = Service()
@@ -580,10 +658,11 @@ class TestGathering:
         made.close()
 
 
-@pytest.mark.parametrize("missing", ["litestar", "uvicorn"])
+@pytest.mark.parametrize("missing", ["litestar", "uvicorn", "httptools", "uvloop"])
 def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatch, missing):
     monkeypatch.delitem(sys.modules, "streamdedup.serve.app", raising=False)
     monkeypatch.delitem(sys.modules, "streamdedup.serve.server", raising=False)
+    monkeypatch.delitem(sys.modules, "uvicorn.protocols.http.httptools_impl", raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(SettingsError, match=rf"serve needs {missing}: pip install 'streamdedup\[serve\]'"):
         _http_libraries()

@@ -353,6 +353,7 @@ def test_contradictions_are_reported_together_with_wrong_values(overrides, keys)
         ({"redis.url": "redis://:p@localhost", "redis.password": "p"}, "redis.password", "given twice"),
         ({"redis.url": "redis://example.org/0", "redis.password": "p"}, "redis.url", "allow_plaintext"),
         ({"redis.url": "redis://:p@10.0.0.1/0"}, "redis.url", "allow_plaintext"),
+        ({"api.max_bodies_bytes": "1MiB"}, "api.max_bodies_bytes", "must be at least max_body_bytes"),
         ({"profiles.a.bands": 8}, "profiles.a.rows", "is missing"),
         ({"profiles.a.rows": 8}, "profiles.a.bands", "is missing"),
         ({"profiles.a.bands": 26, "profiles.a.rows": 5}, "profiles.a.bands", "need 130 permutations; there are 128"),

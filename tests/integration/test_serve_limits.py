@@ -1,0 +1,204 @@
+"""Connections to the HTTP service: slow, silent, damaged and too many clients, over real sockets."""
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Self
+
+import pytest
+
+from streamdedup.serve import server as server_module
+from streamdedup.serve.access import Limits
+from streamdedup.serve.problems import TYPE_PREFIX
+from streamdedup.serve.server import MAX_HEAD_BYTES, MAX_PIPELINED, create_server
+from tests.served import LOOKUP, TEXT, Service
+from tests.servers import wait_until
+
+#: Seconds that a client waits for the service.
+PATIENCE_S = 60.0
+#: Time limit of the service where a client is slow on purpose, in seconds, and where it is not.
+SHORT_S, LONG_S = 0.3, 300.0
+BODY = json.dumps({"text": TEXT}).encode()
+HEAD = f"POST {LOOKUP} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n".encode()
+REQUEST = HEAD + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
+LIVE = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+class Running:
+    """The service in a thread of its own."""
+
+    def __init__(self, app, **limits) -> None:
+        given = {"max_requests": 8, "max_bodies_bytes": 1_000_000, "max_connections": 8, "timeout_s": LONG_S, **limits}
+        options = {"log_config": None, "access_log": False, "ws": "none", "lifespan": "off", "timeout_keep_alive": 300}
+        self.server = create_server(app, lambda: None, Limits(**given), options)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self.server.run, args=([self._listener],))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        wait_until(lambda: self.server.started, what="the server")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.should_exit = True
+        self._thread.join(PATIENCE_S)
+        self._listener.close()
+        assert not self._thread.is_alive()
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[socket.socket]:
+        """A connection."""
+        with socket.create_connection(self._listener.getsockname(), timeout=PATIENCE_S) as connection:
+            yield connection
+
+    def connections_count(self) -> int:
+        """Open connections, as the server knows them."""
+        return len(self.server.server_state.connections)
+
+
+@pytest.fixture
+def service():
+    made = Service(timeout_s=SHORT_S)
+    made.add(("d0", TEXT))
+    yield made
+    made.close()
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    """Return all bytes that come until the service closes the connection."""
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := connection.recv(65_536):
+            received += part
+    return received
+
+
+def an_answer(connection: socket.socket) -> tuple[int, bytes]:
+    """Read one answer; return status and body."""
+    received = b""
+    while b"\r\n\r\n" not in received:
+        part = connection.recv(65_536)
+        assert part, received
+        received += part
+    head, _, body = received.partition(b"\r\n\r\n")
+    lines = head.lower().split(b"\r\n")
+    (length,) = (int(line.partition(b":")[2]) for line in lines if line.startswith(b"content-length:"))
+    while len(body) < length:
+        body += connection.recv(65_536)
+    return int(head.split(b" ")[1]), body
+
+
+def check_refused(received: bytes, status: int, name: str) -> None:
+    """Check that the last answer is a problem and announces the end of the connection."""
+    head, _, body = received.rpartition(b"HTTP/1.1 ")[2].partition(b"\r\n\r\n")
+    assert head.startswith(b"%d " % status), received
+    assert b"\r\nconnection: close" in head
+    assert b"\r\nx-content-type-options: nosniff" in head
+    assert json.loads(body)["type"] == TYPE_PREFIX + name
+
+
+@pytest.mark.parametrize("part", [b"G", HEAD, HEAD + b"x-slow: "], ids=["method", "lines", "half of a line"])
+def test_a_head_that_does_not_end_is_refused(service, part):
+    with Running(service.app, timeout_s=SHORT_S) as running, running.client() as client:
+        client.sendall(part)
+        check_refused(rest_of(client), 408, "slow-request")
+        wait_until(lambda: running.connections_count() == 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "sent"),
+    [(b"", b""), (b"", b"\r\n"), (LIVE, b"\r\n")],
+    ids=["new", "new, an empty line", "used, an empty line"],
+)
+def test_a_connection_without_a_request_is_closed(service, before, sent):
+    with Running(service.app, timeout_s=SHORT_S) as running, running.client() as client:
+        if before:
+            client.sendall(before)
+            assert an_answer(client)[0] == 200
+        client.sendall(sent)
+        received = rest_of(client)
+        assert received == b"" or received.startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_body_that_does_not_end_is_refused(service):
+    with Running(service.app) as running, running.client() as client:
+        client.sendall(HEAD + b"content-length: 1000\r\n\r\n{")
+        check_refused(rest_of(client), 408, "slow-request")
+
+
+def test_a_client_that_sends_in_pieces_is_answered():
+    made = Service()
+    made.add(("d0", TEXT))
+    with Running(made.app) as running, running.client() as client:
+        for _ in range(2):
+            for at in range(len(REQUEST)):
+                client.sendall(REQUEST[at : at + 1])
+            status, body = an_answer(client)
+            assert status == 200
+            assert [match["id"] for match in json.loads(body)["matches"]] == ["d0"]
+    made.close()
+
+
+def test_a_head_that_is_too_large_is_refused(service):
+    with Running(service.app) as running, running.client() as client, contextlib.suppress(ConnectionError):
+        client.sendall(HEAD + b"x-long: ")
+        for _ in range(100 * MAX_HEAD_BYTES // 1_000):
+            client.sendall(b"a" * 1_000)
+        check_refused(rest_of(client), 431, "head-too-large")
+    assert running.connections_count() == 0
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\x16\x03\x01 nothing\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n", b"GET / HTTP/9\r\n\r\n"]
+)
+def test_bytes_that_are_no_request_are_refused(service, sent):
+    with Running(service.app) as running, running.client() as client:
+        client.sendall(sent)
+        check_refused(rest_of(client), 400, "invalid-request")
+
+
+def test_connections_beyond_the_limit_are_refused_until_one_ends(service):
+    with Running(service.app, max_connections=2) as running, running.client() as first:
+        with running.client():
+            wait_until(lambda: running.connections_count() == 2)
+            with running.client() as third:
+                check_refused(rest_of(third), 429, "too-many-requests")
+            first.sendall(LIVE)
+            assert an_answer(first) == (200, b"ok\n")
+        wait_until(lambda: running.connections_count() == 1)
+        with running.client() as third:
+            third.sendall(LIVE)
+            assert an_answer(third) == (200, b"ok\n")
+
+
+def test_requests_that_wait_for_another_are_answered_in_order_and_limited(service):
+    with Running(service.app) as running, running.client() as client:
+        client.sendall(LIVE * MAX_PIPELINED + LIVE.replace(b"livez", b"none"))
+        statuses = []
+        received = b""
+        while received.count(b"HTTP/1.1 ") <= MAX_PIPELINED or not received.endswith(b"}"):
+            received += client.recv(65_536)
+        statuses = [int(answer[:3]) for answer in received.split(b"HTTP/1.1 ")[1:]]
+        assert statuses == [200] * MAX_PIPELINED + [404]
+    with Running(service.app) as running, running.client() as client:
+        client.sendall(LIVE * 10 * MAX_PIPELINED)
+        assert rest_of(client).count(b"HTTP/1.1 200") < 10 * MAX_PIPELINED
+
+
+def test_a_client_that_takes_no_answer_is_disconnected(monkeypatch):
+    monkeypatch.setattr(server_module, "STALLED_S", SHORT_S)
+    sending = threading.Event()
+
+    async def large(scope, _receive, send):
+        assert scope["type"] == "http"
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        sending.set()
+        for _ in range(1_000):
+            await send({"type": "http.response.body", "body": b"a" * 100_000, "more_body": True})
+
+    with Running(large) as running, running.client() as client:
+        client.sendall(LIVE)
+        assert sending.wait(PATIENCE_S)
+        wait_until(lambda: running.connections_count() == 0, what="the end of the connection")
