@@ -104,8 +104,9 @@ bench: $(VENV)/.bench ## Measure speed and memory beside other libraries; BENCH=
 QUALITY_DATA ?= ../shared/data
 
 .PHONY: quality
-quality: $(VENV)/.dev ## Recall and precision on the open sets in QUALITY_DATA=, and daemon = scan; QUALITY=--quick for a short run
+quality: $(VENV)/.dev ## Recall and precision on the open sets in QUALITY_DATA=, daemon = scan, look-up = alert; QUALITY=--quick: short
 	$(BIN)/python -m benchmarks.quality --data $(QUALITY_DATA) $(QUALITY)
+	$(BIN)/python -m benchmarks.lookups --data $(QUALITY_DATA) $(QUALITY)
 
 .PHONY: experiments
 experiments: $(VENV)/.dev ## The tables of docs/experiments.md; EXPERIMENTS_DATA= names the folder of open sets
@@ -116,7 +117,7 @@ robustness: $(VENV)/.dev ## The tables of docs/robustness.md: the effect of edit
 	$(BIN)/python -m experiments robustness confusables containment
 
 .PHONY: tools
-tools: ## Install the tools of further checks (as root on Debian): redis-server, promtool, Chromium, kustomize
+tools: ## Install the tools of further checks (as root on Debian): redis-server, promtool, Chromium, kustomize, vegeta
 	@deploy/install-tools.sh
 
 .PHONY: clean

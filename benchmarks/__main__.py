@@ -17,7 +17,19 @@ from benchmarks import report
 from benchmarks.places import REPOSITORY
 
 #: In this order; each is a module.
-NAMES = ("text_to_keys", "scripts", "store", "memory", "growth", "end_to_end", "latency", "scale", "tuning", "storm")
+NAMES = (
+    "text_to_keys",
+    "scripts",
+    "store",
+    "memory",
+    "growth",
+    "end_to_end",
+    "latency",
+    "serve",
+    "scale",
+    "tuning",
+    "storm",
+)
 
 
 def main() -> int:

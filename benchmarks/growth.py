@@ -236,7 +236,7 @@ class IndexGrowth:
             if not self._fits(size):
                 return
             measured = min(MEASURED, min(sizes) // 2)
-            self._fill(size - measured)
+            self.fill(size - measured)
             yield self._measure(size)
 
     def _fits(self, size: int) -> bool:
@@ -245,7 +245,7 @@ class IndexGrowth:
         used = servers.used_bytes(self._client) - self._empty_bytes
         return used * (size / self._filled - 1) < MEMORY_SHARE * available_bytes()
 
-    def _fill(self, size: int) -> None:
+    def fill(self, size: int) -> None:
         """Index documents until there are so many; the next ones are prepared meanwhile."""
         firsts = range(self._filled, size, CHUNK)
         with ThreadPoolExecutor(max_workers=1) as thread:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from datasketch import MinHash, MinHashLSH  # type: ignore[import-untyped]
+from datasketch import LeanMinHash, MinHash, MinHashLSH  # type: ignore[import-untyped]
 
+from benchmarks.growth import SPREAD
 from streamdedup.similarity.lsh import Banding
 
 #: As ours: words in a shingle, values in a signature, least similarity.
@@ -117,3 +118,19 @@ STEPS: dict[str, Step] = {"one by one": one_by_one, "by the batch": by_the_batch
 PLAIN = "as documented"
 #: All of them.
 WAYS = {PLAIN: as_documented, **STEPS}
+
+
+def fill(index: MinHashLSH, texts: Sequence[str], count: int) -> None:
+    """Insert so many documents: copies of texts that do not resemble each other, by their signatures."""
+    signed = sign(texts)
+    with index.insertion_session() as session:
+        for number in range(count):
+            copy, at = divmod(number, len(signed))
+            session.insert(f"{copy}-{at}", copied(signed[at], copy), check_duplication=False)
+
+
+def copied(signature: MinHash, copy: int) -> LeanMinHash:
+    """Return the signature of a document in a copy: of the first copy as it is, of others with other values."""
+    values = signature.hashvalues
+    number = values.dtype.type(copy * SPREAD % 2**32)
+    return LeanMinHash(seed=signature.seed, hashvalues=values ^ number, scheme=signature.scheme)

@@ -14,7 +14,18 @@ from benchmarks.places import REPOSITORY, RESULTS
 from streamdedup import __version__
 
 #: Packages whose versions affect a measurement.
-PACKAGES = ("numpy", "kafka-python", "redis", "hiredis", "crc32c", "msgspec", "datasketch", "rensa")
+PACKAGES = (
+    "numpy",
+    "kafka-python",
+    "redis",
+    "hiredis",
+    "crc32c",
+    "msgspec",
+    "litestar",
+    "uvicorn",
+    "datasketch",
+    "rensa",
+)
 
 
 def parser(description: str) -> argparse.ArgumentParser:

@@ -258,6 +258,10 @@ class World:
         servers.create_topic(self.address, topic, PARTITIONS)
         return self._job(topic)
 
+    def committed_count(self, job: Job) -> int:
+        """Return the number of documents of a job that its consumers have committed."""
+        return servers.committed_count(self._admin, job.group)
+
     @property
     def kafka_pid(self) -> int:
         """Process id of the broker."""

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install the tools of further checks: redis-server, prometheus (with promtool), chromium and kustomize.
+# Install the tools of further checks: redis-server, prometheus (with promtool), chromium, kustomize and vegeta.
 # As root on Debian and its relatives; a no-op if all are installed. No service is started: a redis-server on its usual
 # port could be taken for one with data, and the tests start their own servers.
 set -euo pipefail
@@ -11,8 +11,11 @@ declare -A package_of=(
   [promtool]=prometheus
   [chromium]=chromium
 )
-# Debian has no package of kustomize: it is built by Go (1.24 or newer), from the Go module proxy.
-kustomize_module=sigs.k8s.io/kustomize/kustomize/v5@v5.8.1
+# Programs without a Debian package, which Go (1.24 or newer) builds from the Go module proxy, and their modules.
+declare -A module_of=(
+  [kustomize]=sigs.k8s.io/kustomize/kustomize/v5@v5.8.1
+  [vegeta]=github.com/tsenart/vegeta/v12@v12.12.0
+)
 
 missing_programs() {
   local program
@@ -21,25 +24,28 @@ missing_programs() {
   done | sort
 }
 
-install_kustomize() {
-  command -v kustomize >/dev/null && return
-  local command=(go install "$kustomize_module")
-  if ! command -v go >/dev/null; then
-    echo "tools: missing kustomize, which is built by Go: install Go 1.24 or newer, and run 'make tools' again" >&2
-    return 1
-  fi
-  if ((EUID != 0)); then
-    echo "tools: missing kustomize; run 'make tools' as root, or: ${command[*]}" >&2
-    return 1
-  fi
-  echo "tools: building kustomize"
-  GOBIN=/usr/local/bin "${command[@]}" || return
-  command -v kustomize >/dev/null || { echo "tools: /usr/local/bin is not in PATH" >&2; return 1; }
+install_modules() {
+  local program command
+  for program in "${!module_of[@]}"; do
+    command -v "$program" >/dev/null && continue
+    command=(go install "${module_of[$program]}")
+    if ! command -v go >/dev/null; then
+      echo "tools: missing $program, which is built by Go: install Go 1.24 or newer, and run 'make tools' again" >&2
+      return 1
+    fi
+    if ((EUID != 0)); then
+      echo "tools: missing $program; run 'make tools' as root, or: ${command[*]}" >&2
+      return 1
+    fi
+    echo "tools: building $program"
+    GOBIN=/usr/local/bin "${command[@]}" || return
+    command -v "$program" >/dev/null || { echo "tools: /usr/local/bin is not in PATH" >&2; return 1; }
+  done
 }
 
 mapfile -t missing < <(missing_programs)
 if ((${#missing[@]} == 0)); then
-  install_kustomize
+  install_modules
   echo "tools: all installed"
   exit 0
 fi
@@ -88,5 +94,5 @@ if ((${#missing[@]} > 0)); then
   echo "tools: still missing after the installation: ${missing[*]}" >&2
   exit 1
 fi
-install_kustomize
+install_modules
 echo "tools: installed"

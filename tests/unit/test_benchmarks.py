@@ -5,6 +5,8 @@ import itertools
 import json
 import re
 import sys
+from base64 import b64decode
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +18,15 @@ from benchmarks import (
     growth,
     latency,
     load,
+    lookups,
     open_sets,
     page,
     quality,
     quality_tables,
     scale,
     scripts,
+    serve,
+    vegeta,
     world,
 )
 from benchmarks.places import PAGE, QUALITY_PAGE
@@ -289,3 +294,79 @@ class TestQuality:
         monkeypatch.setattr(sys, "argv", ["quality", "--data", str(tmp_path / "nowhere")])
         with pytest.raises(SystemExit, match=r"no sets .* in .*nowhere; name a folder: QUALITY_DATA=FOLDER"):
             quality.main()
+
+
+class TestServe:
+    def test_a_fourth_of_the_texts_is_known_and_each_is_looked_up_once(self):
+        def texts(name, count):
+            return [corpus.Text(f"{name}{at}", f"{name}{at} " * 50) for at in range(count)]
+
+        documents = serve.Documents("made", [corpus.Text("short", "x"), *texts("known", 3)], [], texts("unknown", 9))
+        found = list(serve.lookup_texts(documents, 12))
+        assert len(set(found)) == 12
+        assert [text.partition(" ")[0] for text in found[:5]] == [
+            "known0",
+            "unknown0",
+            "unknown1",
+            "unknown2",
+            "known1",
+        ]
+        assert found[4].endswith("known1  repeated as number 4")
+
+    def test_documents_of_different_fields_have_different_texts(self, monkeypatch):
+        monkeypatch.setattr(corpus, "SAMPLE_DOCUMENTS", 5)
+        monkeypatch.setattr(corpus, "REUTERS", Path("none"))
+        documents = serve.documents_of(7, 3)
+        assert [len(documents.indexed), len(documents.fed), len(documents.unknown)] == [5, 7, 3]
+        assert len({text for field in documents[1:] for _, text in field}) == 15
+
+    def test_a_copied_signature_resembles_no_other_and_keeps_the_similarities_of_its_copy(self):
+        datasketch = pytest.importorskip("datasketch")
+        from benchmarks import peers  # noqa: PLC0415  needs datasketch
+
+        signatures = []
+        for words in (range(100), range(10, 110)):
+            signature = datasketch.MinHash(num_perm=128)
+            for word in words:
+                signature.update(b"%d" % word)
+            signatures.append(signature)
+        first, second = signatures
+        assert peers.copied(first, 0).jaccard(first) == 1.0
+        assert peers.copied(first, 3).jaccard(first) == 0.0
+        assert peers.copied(first, 3).jaccard(peers.copied(second, 3)) == first.jaccard(second) > 0.5
+
+    def test_the_result_of_the_generator_is_read(self):
+        written = {
+            "requests": 10,
+            "status_codes": {"200": 8, "0": 1, "429": 1},
+            "duration": 1_500_000_000,
+            "wait": 500_000_000,
+            "latencies": {"50th": 5_000_000, "99th": 20_000_000, "max": 30_000_000},
+        }
+        assert vegeta.read_report(written) == vegeta.Load(10, 2, 4.0, 5.0, 20.0, 30.0)
+
+    def test_requests_are_written_for_the_generator(self, tmp_path):
+        path = vegeta.write_targets(tmp_path / "targets", "http://x/y", [{"text": "a"}, {"text": "ä"}])
+        targets = [json.loads(line) for line in path.read_text().splitlines()]
+        assert [json.loads(b64decode(target["body"])) for target in targets] == [{"text": "a"}, {"text": "ä"}]
+        assert {target["url"] for target in targets} == {"http://x/y"}
+
+    def test_ratios_above_one_are_to_our_advantage(self):
+        ours = serve.Measured(serve.OURS, 5.0, 10.0, 20.0, 0, 2.0, 1_000.0, 4_000.0)
+        peer = serve.Measured(serve.PEER, 10.0, 50.0, 60.0, 3, 6.0, 500.0, 400.0)
+        rows = dict(serve.ratios([ours, ours, peer]).rows)
+        assert list(rows.values()) == ["2.0", "5.0", "3.0", "2.0", "10.0"]
+        assert serve.table([ours, peer]).rows[1] == [serve.PEER, "10.0", "50.0", "60", "3", "6.00", "500", "400"]
+
+
+def test_the_parts_of_an_alert_are_joined_for_the_comparison_with_look_ups():
+    def part(document_id, number, *matches):
+        return json.dumps(
+            {"document": {"id": document_id}, "part": number, "matches": [{"id": each} for each in matches]}
+        )
+
+    found = lookups.alerted([part("b", 2, "z"), part("a", 1, "x"), part("b", 1, "x", "y")])
+    assert {each: [match["id"] for match in matches] for each, matches in found.items()} == {
+        "a": ["x"],
+        "b": ["x", "y", "z"],
+    }

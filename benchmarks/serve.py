@@ -1,0 +1,276 @@
+"""Look-ups over HTTP: times at a steady rate and texts a second in batches, beside a service with datasketch.
+
+    python -m benchmarks.serve [--quick] [--documents 1000000] [--rate 300] [--seconds 20] [--redis PROGRAM]
+
+One process of `streamdedup serve` over an index of that many documents (`benchmarks.growth`: copies of Reuters that do
+not resemble each other), first alone, then while a daemon indexes 2,000 documents a second from Kafka into the same
+index. Beside it a service of one process written with datasketch, FastAPI and uvicorn (`benchmarks.lookup_peer`): the
+same documents, the same bands, an index in Redis, and nothing that writes. The load comes from `vegeta`
+(`benchmarks.vegeta`), at a rate and then from clients without pause. A fourth of the texts are near-duplicates of an
+indexed document, the others resemble none.
+
+All processes share the machine: generator, service, Redis, and with a daemon Kafka, producer and daemon.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import msgspec
+import redis
+
+from benchmarks import corpus, growth, latency, load, report, servers, vegeta
+from benchmarks.corpus import Text
+from benchmarks.ours import default_banding, index_on, settings_for
+from benchmarks.services import Service, serve_command
+from benchmarks.world import Job, World, arguments_of
+from streamdedup.embedded import ManagedProcess
+from streamdedup.text.shingles import Shingler
+
+OURS, BESIDE, PEER = "streamdedup", "streamdedup, beside a daemon", "datasketch + FastAPI"
+#: Numbers of the usual run and of a quick one.
+USUAL = {"documents": 1_000_000, "rate": 300, "daemon_rate": 2_000, "seconds": 20, "rounds": 3, "lookups": 4_000}
+QUICK = {"documents": 3_000, "rate": 50, "daemon_rate": 200, "seconds": 2, "rounds": 1, "lookups": 500}
+#: One of so many looked-up texts is a near-duplicate of an indexed document.
+KNOWN = 4
+#: Shortest text, in characters, of which a near-duplicate is made: a few words more keep it one.
+LEAST_CHARACTERS = 300
+#: Texts of one batch: as many as the service takes.
+BATCH_TEXTS = 500
+#: Requests in progress while clients send without pause, and batches.
+CLIENTS, BATCH_CLIENTS = 16, 2
+#: Duration of the load before the first measurement, in seconds.
+WARM_S = 2.0
+#: Share of the duration of a round for which clients send without pause.
+UNPAUSED_SHARE = 0.5
+#: Time that the producer beside the service needs beyond the measurements, in seconds.
+SPARE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One service under load.
+
+    Attributes:
+        name: Name of the service.
+        p50_ms: Half of the requests at the rate took no longer; median of the rounds.
+        p99_ms: 99 of 100 requests took no longer; median of the rounds.
+        longest_ms: The slowest of all rounds.
+        failed: Requests at the rate without an answer of status 200.
+        cpu_ms: Processor time of the service for a request at the rate, in milliseconds.
+        requests_per_s: Answers in a second to clients that send without pause.
+        texts_per_s: Texts in a second in batches.
+        indexed_per_s: Documents that the daemon committed in a second; 0 without a daemon.
+    """
+
+    name: str
+    p50_ms: float
+    p99_ms: float
+    longest_ms: float
+    failed: int
+    cpu_ms: float
+    requests_per_s: float
+    texts_per_s: float
+    indexed_per_s: float = 0.0
+
+
+class Documents(NamedTuple):
+    """Documents of a run: no two of different fields resemble each other.
+
+    Attributes:
+        name: Name of the collection.
+        indexed: One copy of the indexed documents.
+        fed: Documents for the daemon.
+        unknown: Documents to look up that resemble no other.
+    """
+
+    name: str
+    indexed: list[Text]
+    fed: list[Text]
+    unknown: list[Text]
+
+
+def main() -> None:
+    """Measure, print, write."""
+    arguments = arguments_of(report.parser(__doc__ or ""), QUICK, USUAL)
+    fed_count = round((arguments.seconds * (arguments.rounds + 2 * UNPAUSED_SHARE) + SPARE_S) * arguments.daemon_rate)
+    documents = documents_of(fed_count, arguments.lookups)
+    with TemporaryDirectory(prefix="streamdedup-bench-") as folder, ExitStack() as stack:
+        world = World(stack, arguments.redis)
+        bench = Bench(arguments, documents, Path(folder))
+        setting = {
+            "documents": f"{documents.name}, in copies with other hashes: {arguments.documents:,} in each index",
+            "load": f"{arguments.rate} requests/s for {arguments.seconds} s, {arguments.rounds} times",
+            "without pause": f"{CLIENTS} clients; batches of {BATCH_TEXTS} texts: {BATCH_CLIENTS} clients",
+            "servers": world.servers(),
+            "generator": "vegeta 12",
+        }
+        measured = bench.ours(world)
+        stack.close()
+        measured.append(bench.peer(arguments.redis))
+    setting["daemon"] = f"{measured[1].indexed_per_s:,.0f} documents/s indexed, {arguments.daemon_rate:,} produced"
+    tables = {"lookups": table(measured), "ratios": ratios(measured)}
+    results = [asdict(one) for one in measured]
+    report.Report("serve", arguments.quick, setting, results, tables).show(arguments.output)
+
+
+def documents_of(fed_count: int, lookups_count: int) -> Documents:
+    """Return the documents of a run."""
+    indexed = corpus.load()
+    more = corpus.load(len(indexed.documents) + fed_count + lookups_count).documents[len(indexed.documents) :]
+    return Documents(indexed.name, indexed.documents, more[:fed_count], more[fed_count:])
+
+
+def lookup_texts(documents: Documents, count: int) -> Iterator[str]:
+    """Yield texts to look up: each ``KNOWN``-th a near-duplicate of an indexed document."""
+    known = (text for _, text in documents.indexed if len(text) >= LEAST_CHARACTERS)
+    unknown = (text for _, text in documents.unknown)
+    for number in range(count):
+        yield f"{next(known)} repeated as number {number}" if number % KNOWN == 0 else next(unknown)
+
+
+class Bench:
+    """Measures services with the same requests.
+
+    Args:
+        arguments: The command line.
+        documents: The documents.
+        folder: Where the requests go.
+    """
+
+    def __init__(self, arguments: Any, documents: Documents, folder: Path) -> None:
+        self._arguments = arguments
+        self._documents = documents
+        self._folder = folder
+        self._texts = [{"text": text} for text in lookup_texts(documents, arguments.lookups)]
+
+    def ours(self, world: World) -> list[Measured]:
+        """Measure our service, alone and beside a daemon."""
+        job = world.empty_job()
+        fill(world.redis.url, world.redis.pid, self._documents, self._arguments.documents)
+        service = Service("serve", lambda port: serve_command(world.redis.url, port), "/readyz")
+        path = "/v1/profiles/articles/lookup"
+        with closing(service), ExitStack() as stack:
+            service.start()
+            alone = self._measure(OURS, service, path, lambda: 0)
+            daemon = world.daemon(job)
+            stack.enter_context(closing(daemon))
+            daemon.start()
+            producer = stack.enter_context(closing(self._producer(world, job)))
+            producer.start()
+            daemon.wait_until(lambda: world.committed_count(job) > 0, load.PATIENCE_S)
+            return [alone, self._measure(BESIDE, service, path, lambda: world.committed_count(job))]
+
+    def peer(self, redis_program: str | None) -> Measured:
+        """Measure the service with datasketch."""
+        from benchmarks import peers  # noqa: PLC0415  needs the extra "bench"
+
+        with servers.make_redis(redis_program) as server:
+            index = peers.redis_index(server.url, default_banding())
+            peers.fill(index, [text for _, text in self._documents.indexed], self._arguments.documents)
+            with closing(Service("peer", lambda port: peer_command(server.url, port), "/livez")) as service:
+                service.start()
+                return self._measure(PEER, service, "/lookup", lambda: 0)
+
+    def _producer(self, world: World, job: Job) -> ManagedProcess:
+        """Return the producer of the documents that the daemon indexes."""
+        path = self._folder / "documents"
+        with path.open("wb") as file:
+            for document in self._documents.fed:
+                value = msgspec.json.encode({"id": document.id, "text": document.text})
+                file.write(b"%s\t%s\n" % (document.id.encode(), value))
+        rate = str(self._arguments.daemon_rate)
+        return latency.End("produce", world.address, job.topic, "--documents", str(path), "--rate", rate)
+
+    def _measure(self, name: str, service: Service, path: str, committed: Callable[[], int]) -> Measured:
+        """Measure one service.
+
+        Args:
+            name: Its name in tables.
+            service: The service.
+            path: Path of look-ups; that of batches ends with ``:batch``.
+            committed: Returns the number of documents that a daemon has committed.
+        """
+        arguments, unpaused_s = self._arguments, self._arguments.seconds * UNPAUSED_SHARE
+        single = vegeta.write_targets(self._folder / "single", service.url(path), self._texts)
+        firsts = range(0, len(self._texts), BATCH_TEXTS)
+        bodies = [{"texts": self._texts[first : first + BATCH_TEXTS]} for first in firsts]
+        batches = vegeta.write_targets(self._folder / "batches", service.url(f"{path}:batch"), bodies)
+        vegeta.attack(single, WARM_S, rate=arguments.rate)
+        begun_s, committed_before, cpu_s = time.monotonic(), committed(), servers.cpu_s(service.pid)
+        rounds = [vegeta.attack(single, arguments.seconds, rate=arguments.rate) for _ in range(arguments.rounds)]
+        cpu_s = servers.cpu_s(service.pid) - cpu_s
+        indexed_per_s = (committed() - committed_before) / (time.monotonic() - begun_s)
+        measured = Measured(
+            name,
+            median(one.p50_ms for one in rounds),
+            median(one.p99_ms for one in rounds),
+            max(one.longest_ms for one in rounds),
+            sum(one.failed for one in rounds),
+            1000 * cpu_s / sum(one.requests for one in rounds),
+            vegeta.attack(single, unpaused_s, clients=CLIENTS).answered_per_s,
+            BATCH_TEXTS * vegeta.attack(batches, unpaused_s, clients=BATCH_CLIENTS).answered_per_s,
+            indexed_per_s,
+        )
+        print(measured, rounds, file=sys.stderr, flush=True)
+        return measured
+
+
+def fill(url: str, pid: int, documents: Documents, count: int) -> None:
+    """Index documents: copies of the texts with other shingle hashes, of which the first has those of the texts."""
+    texts = [text for _, text in documents.indexed]
+    shingles = Shingler(settings_for().profiles["articles"].shingle_options()).shingle(texts)
+    with redis.Redis.from_url(url) as client, index_on(url) as index:
+        index.detector._shingler = growth.CopyShingler(shingles)  # type: ignore[assignment]  # noqa: SLF001  it has the one method used here
+        growth.IndexGrowth(index, client, pid, "sets", len(texts)).fill(count)
+
+
+def peer_command(redis_url: str, port: int) -> list[str]:
+    """Return the command line of the service with datasketch."""
+    banding = default_banding()
+    numbers = ["--port", str(port), "--bands", str(banding.bands), "--rows", str(banding.rows)]
+    return [sys.executable, "-W", "ignore", "-m", "benchmarks.lookup_peer", "--redis", redis_url, *numbers]
+
+
+def table(measured: Sequence[Measured]) -> report.Table:
+    """Return the measurements of all services."""
+    rows = [
+        [
+            one.name,
+            f"{one.p50_ms:.1f}",
+            f"{one.p99_ms:.1f}",
+            f"{one.longest_ms:.0f}",
+            f"{one.failed:,}",
+            f"{one.cpu_ms:.2f}",
+            f"{one.requests_per_s:,.0f}",
+            f"{one.texts_per_s:,.0f}",
+        ]
+        for one in measured
+    ]
+    head = ["one process", "p50, ms", "p99, ms", "longest, ms", "failed", "processor, ms a request"]
+    return report.Table([*head, "requests/s without pause", "texts/s in batches"], rows)
+
+
+def ratios(measured: Sequence[Measured]) -> report.Table:
+    """Return how many times the service with datasketch is slower than ours, both alone."""
+    ours, _, peer = measured
+    compared = {
+        "p50": peer.p50_ms / ours.p50_ms,
+        "p99": peer.p99_ms / ours.p99_ms,
+        "processor time": peer.cpu_ms / ours.cpu_ms,
+        "requests/s without pause": ours.requests_per_s / peer.requests_per_s,
+        "texts/s in batches": ours.texts_per_s / peer.texts_per_s,
+    }
+    return report.Table(
+        ["streamdedup is better", "times"], [[name, f"{ratio:.1f}"] for name, ratio in compared.items()]
+    )
+
+
+if __name__ == "__main__":
+    main()
