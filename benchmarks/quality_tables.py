@@ -8,7 +8,8 @@ import numpy as np
 
 from benchmarks.report import Table
 from streamdedup.cli.rendering.scores import Evaluation, as_object
-from streamdedup.evaluation.scores import Rate, Scores
+from streamdedup.evaluation.rates import Rate
+from streamdedup.evaluation.scores import Scores
 
 #: Least pairs of a set with a line of its own; the others are pooled.
 ENOUGH_PAIRS = 100
@@ -86,7 +87,7 @@ def _rates(measured: Sequence[Measured], rates_of: Callable[[Scores], tuple[Rate
             pooled[one.threshold] = count + 1, pooled_recall + recall, pooled_precision + precision
     for threshold, (count, recall, precision) in pooled.items():
         rows.append([f"{count} with fewer than {ENOUGH_PAIRS}", "", f"{threshold}", *_cells(recall, precision)])
-    head = ["set", "profile", "threshold", "true pairs", "recall", "95 % within", "found pairs", "precision"]
+    head = ["set", "profile", "threshold", "true pairs", "recall", "95 % by document", "found pairs", "precision"]
     return Table(head, rows)
 
 

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -17,11 +17,14 @@ from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation.scores import Truth, score
 from streamdedup.evaluation.trial import Trial, document_at
-from streamdedup.evaluation.truth import ShingleSets, concatenated, gathered, join, shingle_sets
+from streamdedup.evaluation.truth import ShingleSets, concatenated, gathered, join, shingle_sets, similarities
 from streamdedup.index.contract import Index
 from streamdedup.indexes import detector_options
 from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document
+
+#: Pairs of a file with similarities that count, in words.
+ABOVE_THRESHOLD: Final = "those with at least the threshold's similarity"
 
 
 def evaluate_documents(
@@ -47,17 +50,21 @@ def evaluate_documents(
         parts.append(shingle_sets(shingler, [document.text for document in batch]))
         ids += [document.id for document in batch]
     findings, sets = trial.findings(), concatenated(parts)
-    started, unknown_count = time.perf_counter(), 0
+    started, unknown_count, is_whole = time.perf_counter(), 0, False
     if truth_file is None:
         with steps("comparing all pairs", len(ids)) as progress:
             pairs = gathered(join(sets.hashes, sets.offsets, options.threshold, progress, options.measure))
         origin = "all pairs, by an exact join"
     else:
-        pairs, has_similarities, unknown_count = read_pairs(truth_file, {name: at for at, name in enumerate(ids)})
+        judged = read_pairs(truth_file, {name: at for at, name in enumerate(ids)})
+        pairs, unknown_count = judged.pairs, judged.unknown_count
         if unknown_count and not len(pairs.left):
             raise CorpusError(f"{truth_file}: names none of the documents by their ids")
-        used = "those with at least the threshold's similarity" if has_similarities else "all of its pairs"
-        origin = f"{truth_file}, {used}"
+        is_whole = not judged.has_similarities
+        if is_whole:
+            computed = similarities(sets, pairs.left, pairs.right, options.measure)
+            pairs = pairs._replace(similarities=computed)
+        origin = f"{truth_file}, {'all of its pairs' if is_whole else ABOVE_THRESHOLD}"
     truth_seconds = time.perf_counter() - started
     return Evaluation(
         options=options,
@@ -67,7 +74,7 @@ def evaluate_documents(
         truth_seconds=truth_seconds,
         unknown_count=unknown_count,
         shingle_counts=sets.sizes,
-        scores=score(Truth(pairs, computed=truth_file is None), findings, options, sets, ids),
+        scores=score(Truth(pairs, truth_file is None, is_whole), findings, options, sets, ids),
     )
 
 
@@ -88,7 +95,8 @@ def evaluate(
 ) -> None:
     """Measure a profile on files: recall, precision, missed pairs and the reasons.
 
-    An exact join, without buckets, finds the true pairs, unless --truth has them.
+    An exact join, without buckets, finds the true pairs, unless --truth has them. Of pairs without a similarity all
+    count; their similarity is computed, and the number of pairs that each threshold can find.
 
     Example:  streamdedup evaluate articles.jsonl.gz --threshold 0.7
     """

@@ -52,7 +52,8 @@ def scan(
     """Find all near-duplicate pairs of files; needs no server.
 
     Writes a line for each pair, sorted: id, id, similarity, separated by tabs; with a containment threshold also
-    containment and reason. A summary goes to standard error.
+    containment and reason. A summary goes to standard error. The limits for storms are those of --config: where
+    documents reach them, the summary says so; without it there are none.
 
     Example:  streamdedup scan articles.jsonl.gz --threshold 0.7 --output pairs.tsv
     """
@@ -73,6 +74,8 @@ def scan(
         f"{time.perf_counter() - started:.1f} s",
         err=True,
     )
+    if reached := run.limits.sentence():
+        typer.echo(reached, err=True)
 
 
 def _by_containment(profile: Profile, pairs: Iterable[Pair]) -> str:

@@ -11,6 +11,7 @@ import typer
 
 from streamdedup.cli.collection import BATCH_DOCUMENTS, temporary_index
 from streamdedup.cli.output import batches
+from streamdedup.detection.limits import ReachedLimits
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.embedded import RedisServer
 from streamdedup.evaluation.trial import DetectorRun, document_at
@@ -35,11 +36,12 @@ _LEAST_NAMESPACE: Final = 10
 
 
 class SampleIndex(NamedTuple):
-    """An index of the sample: its documents, its memory, and the time of detector and server."""
+    """An index of the sample: its documents, its memory, the time of detector and server, and the reached limits."""
 
     documents: int
     used_bytes: int
     seconds: float
+    limits: ReachedLimits
 
 
 class TuneServer:
@@ -123,7 +125,7 @@ class TuneServer:
                 before, run = self.used_bytes(), DetectorRun(options, store)
                 for part in indexed:
                     run.index(part)
-                found = SampleIndex(run.documents_count, self.used_bytes() - before, run.seconds)
+                found = SampleIndex(run.documents_count, self.used_bytes() - before, run.seconds, run.limits)
         return found
 
 

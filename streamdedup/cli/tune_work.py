@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -114,6 +114,7 @@ class Tuning:
         self._best = self._recommended()
         self._forecast: MemoryForecast | None = None
         self._measured: dict[str, Any] | None = None
+        self._warnings: list[str] = []
         if server is not None:
             self._measure(server)
 
@@ -169,21 +170,24 @@ class Tuning:
                 step(1)
             entry_bytes = measurement.entry_bytes(forms, step)
             self._forecast = MemoryForecast(self._workload, costs, entry_bytes, measurement.form)
-            documents, used_bytes, seconds = server.index_sample(options, self._sample, question.bucket_layout)
+            indexed = server.index_sample(options, self._sample, question.bucket_layout)
             step(1)
-        forecast_bytes = self._bytes(row, study, filled_with=float(documents))
+        forecast_bytes = self._bytes(row, study, filled_with=float(indexed.documents))
         assert forecast_bytes is not None
         self._measured = {
             "server": server.name,
             "allocator": server.allocator,
             "private": server.private,
-            "documents": documents,
-            "measured_bytes": used_bytes,
+            "documents": indexed.documents,
+            "measured_bytes": indexed.used_bytes,
             "forecast_bytes": forecast_bytes,
-            "forecast_error": forecast_bytes / used_bytes - 1 if used_bytes > 0 else None,
-            "bytes_per_document": used_bytes / documents,
-            "documents_per_s": documents / seconds,
+            "forecast_error": forecast_bytes / indexed.used_bytes - 1 if indexed.used_bytes > 0 else None,
+            "bytes_per_document": indexed.used_bytes / indexed.documents,
+            "documents_per_s": indexed.documents / indexed.seconds,
+            "limits": asdict(indexed.limits),
         }
+        if reached := indexed.limits.sentence():
+            self._warnings.append(f"in an index of the sample {reached}")
 
     def _bytes(self, row: TuningRow, study: Study, *, filled_with: float | None = None) -> float | None:
         """Return the forecast memory with bucket layout and exact limit of the settings; None without a server."""
@@ -219,7 +223,7 @@ class Tuning:
             "measured": self._measured,
             "memory_server": None if self._measured is None else self._measured["server"],
             "exact_limits": [self._exact_limit(limit) for limit in self._exact_limits],
-            "warnings": list(warnings(row, study, boilerplate, question.documents_kept, **caps)),
+            "warnings": [*warnings(row, study, boilerplate, question.documents_kept, **caps), *self._warnings],
             "similarities": [
                 {"from": at / BINS, "to": (at + 1) / BINS, "pairs": round(float(count))}
                 for at, count in enumerate(study.histogram)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from dataclasses import asdict
 
 import numpy as np
 import structlog
@@ -12,6 +13,7 @@ import structlog
 from streamdedup.daemon.batch import BatchResult, FailedRecord, now_ms
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.publisher import Publication
+from streamdedup.detection.limits import CURE, ReachedLimits
 from streamdedup.detection.model import DetectionResult
 from streamdedup.index.contract import StoreHealth
 from streamdedup.index.values import Fence, StoreStats
@@ -50,6 +52,7 @@ class Statistics:
         self._repeats = RepeatLimit(log, clock)
         self._summary: Counter[str] = Counter()
         self._summary_at = time.monotonic()
+        self._limits: dict[str, ReachedLimits] = {}
         self._lagging: set[Partition] = set()
         self._stats_at = 0.0
         self._rebalances_count = 0
@@ -75,6 +78,7 @@ class Statistics:
         metrics.future_times.inc(decoded.future_count)
         for profile, detected in result.detected.items():
             self._count_detected(profile, detected)
+            self._limits[profile] = self._limits.get(profile, ReachedLimits()) + ReachedLimits.of(detected)
         self._count_dead_letters(publication.dead_letters)
         self._observe_latency(decoded.batch)
         metrics.last_commit_timestamp_seconds.set(now_ms() / 1000)
@@ -181,8 +185,11 @@ class Statistics:
         self._repeats.close()
 
     def close(self) -> None:
-        """Log the counts of repeated events, at the end of the loop."""
+        """Log the counts of repeated events and the limits that documents reached, at the end of the loop."""
         self._repeats.close()
+        for profile, reached in self._limits.items():
+            if reached.documents:
+                log.warning("limits_reached", profile=profile, **asdict(reached), reason=f"pairs may be missed: {CURE}")
 
     def topic_recreated(self, fence: Fence) -> None:
         """Record that a topic was deleted and created again, once for all of its partitions."""
@@ -232,4 +239,6 @@ def _counts(result: BatchResult, publication: Publication) -> dict[str, int]:
         "pairs": sum(map(_pairs_count, detected)),
         "skipped": sum(len(each.skipped) for each in detected),
         "dead_letters": len(publication.dead_letters),
+        "full_buckets": sum(each.full_buckets_count for each in detected),
+        "dropped_candidates": sum(each.dropped_candidates_count for each in detected),
     }

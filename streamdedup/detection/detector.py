@@ -139,7 +139,8 @@ class Detector:
         # 5. Claim.
         claims = self._claim(batch, pending, verified.other_pairs, fence_list)
         # 6. Clusters.
-        detections = self._detections(batch, pending, claims.owned, fence_list)
+        incomplete = frozenset((*found.full_positions, *verified.over_candidates))
+        detections = self._detections(batch, pending, claims.owned, incomplete, fence_list)
         with_matches = [batch.documents[row].position for row, saved in pending.items() if saved.matches]
         return DetectionResult(
             detections=detections,
@@ -302,9 +303,18 @@ class Detector:
         batch: InsertedBatch,
         pending: Mapping[int, PendingMatches],
         owned: Mapping[int, tuple[Match, ...]],
+        incomplete: AbstractSet[Position],
         fences: Sequence[Fence],
     ) -> tuple[Detection, ...]:
-        """Return a detection for each row with pairs, placed in the cluster of its best match."""
+        """Return a detection for each row with pairs, placed in the cluster of its best match.
+
+        Args:
+            batch: The inserted batch.
+            pending: Pending matches by row.
+            owned: Matches to publish, by row.
+            incomplete: Positions of documents whose candidates were not all compared.
+            fences: Fences of the partitions of the batch.
+        """
         if not owned:
             return ()
         rows = sorted(owned)
@@ -313,7 +323,13 @@ class Detector:
         members = [Member(*member) for member in zip(entries, best, (owned[row] for row in rows), strict=True)]
         cluster_ids = self._clusters.join(members, fences)
         return tuple(
-            Detection(batch.documents[row], entry.digest, owned[row], cluster_id)
+            Detection(
+                batch.documents[row],
+                entry.digest,
+                owned[row],
+                cluster_id,
+                complete=batch.documents[row].position not in incomplete,
+            )
             for row, entry, cluster_id in zip(rows, entries, cluster_ids, strict=True)
         )
 

@@ -160,12 +160,14 @@ class Detection:
         digest: Content digest of the document.
         matches: Near-duplicates for the alert of this document, the most similar first, then by id.
         cluster_id: Id of the first document of the cluster.
+        complete: Whether all candidates were compared; not where a bucket was full or there were too many candidates.
     """
 
     document: Document
     digest: bytes
     matches: tuple[Match, ...]
     cluster_id: str
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)

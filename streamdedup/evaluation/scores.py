@@ -6,81 +6,41 @@ fall on either side, so recall counts from t + 3 e on and precision from t - 3 e
 """
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.detection.model import DetectorOptions
+from streamdedup.evaluation.by_document import ByDocument, by_document
 from streamdedup.evaluation.misses import Miss, MissClassifier, compared_exactly
+from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.trial import Findings, FoundPairs
 from streamdedup.evaluation.truth import Pairs, ShingleSets, similarities
 
 #: Standard errors that an estimated pair may be off.
 TOLERANCE: Final = 3.0
-#: Quantile of the normal distribution for bounds of 95 %.
-_Z: Final = NormalDist().inv_cdf(0.975)
 #: Width of a band of similarity.
 _BAND: Final = 0.05
 #: Examples of missed pairs for each reason.
 _EXAMPLES: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """A share: hits of a total."""
-
-    hits: int
-    total: int
-
-    @classmethod
-    def of(cls, hits: NDArray[np.bool_]) -> "Rate":
-        """Return the share of the true values."""
-        return cls(int(np.count_nonzero(hits)), len(hits))
-
-    @property
-    def share(self) -> float | None:
-        """The share, 0 .. 1; None for a total of 0."""
-        return self.hits / self.total if self.total else None
-
-    def bounds(self) -> tuple[float, float] | None:
-        """Return the 95 % bounds of the probability; None for a total of 0.
-
-        Wilson's score interval (1927), which does not claim certainty where all or none are hits:
-
-            (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
-
-        For 99 of 100 it is 0.946 .. 0.998; for 100 of 100 0.963 .. 1.
-        """
-        if not self.total:
-            return None
-        p, n, zz = self.hits / self.total, self.total, _Z * _Z
-        middle = p + zz / (2 * n)
-        half = _Z * math.sqrt(p * (1 - p) / n + zz / (4 * n * n))
-        scale = 1 + zz / n
-        return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
-
-    def __add__(self, other: "Rate") -> "Rate":
-        """Pool two shares."""
-        return Rate(self.hits + other.hits, self.total + other.total)
-
-
 class Truth(NamedTuple):
     """The pairs that should be found.
 
     Attributes:
-        pairs: All true pairs; those below the threshold do not count.
+        pairs: All true pairs; those below the threshold count only if they count whole.
         computed: ``pairs`` are all pairs with an exact Jaccard similarity of at least the threshold. Otherwise they
             were judged elsewhere, and a found pair is right if it is among them.
+        whole: All pairs count, also those below the threshold.
     """
 
     pairs: Pairs
     computed: bool
+    whole: bool = False
 
 
 class BandScore(NamedTuple):
@@ -125,8 +85,16 @@ class ClusterScore(NamedTuple):
     b_cubed_recall: float | None
 
 
+class ThresholdShare(NamedTuple):
+    """A threshold, with the number of judged pairs from it on, and their share of all judged pairs."""
+
+    threshold: float
+    pairs: int
+    share: float
+
+
 class Scores(NamedTuple):
-    """Scores of a trial.
+    """Scores of a trial; bounds of shares of pairs are those by document (``rates``).
 
     Attributes:
         recall: Found pairs among the true pairs from the threshold on.
@@ -141,6 +109,8 @@ class Scores(NamedTuple):
         missed: Missed pairs by reason, without reasons of no pair.
         examples: Some of them.
         clusters: Agreement of the clusters.
+        by_document: True and missed pairs by document.
+        thresholds: Judged pairs by threshold, where all of them count; else empty.
     """
 
     recall: Rate
@@ -155,6 +125,8 @@ class Scores(NamedTuple):
     missed: Mapping[Miss, int]
     examples: Sequence[MissedPair]
     clusters: ClusterScore
+    by_document: ByDocument
+    thresholds: Sequence[ThresholdShare]
 
 
 def lowest_judged(options: DetectorOptions) -> float:
@@ -182,7 +154,7 @@ def score(
         times_ms: int64 (n_documents,); record times, for the window; None for equal times.
     """
     pairs, estimated_at = findings.pairs, lowest_judged(options)
-    wanted = truth.pairs.where(truth.pairs.similarities >= options.threshold)
+    wanted = truth.pairs if truth.whole else truth.pairs.where(truth.pairs.similarities >= options.threshold)
     found = np.isin(_codes(wanted, ids), _codes(pairs, ids))
     exact = compared_exactly(sets, options, wanted.left, wanted.right)
     estimated_from = min(2 * options.threshold - estimated_at, 1.0)
@@ -196,19 +168,27 @@ def score(
     else:
         right, nearly_right = (np.isin(_codes(pairs, ids), _codes(judged, ids)) for judged in (wanted, truth.pairs))
     return Scores(
-        recall=Rate.of(found),
-        precision=Rate.of(right),
-        exact_recall=Rate.of(found[exact]),
-        exact_precision=Rate.of(right[pairs.exact]),
-        estimated_recall=Rate.of(found[sure]),
-        estimated_precision=Rate.of(nearly_right[~pairs.exact]),
+        recall=_rate(wanted, found),
+        precision=_rate(pairs, right),
+        exact_recall=_rate(wanted, found, exact),
+        exact_precision=_rate(pairs, right, pairs.exact),
+        estimated_recall=_rate(wanted, found, sure),
+        estimated_precision=_rate(pairs, nearly_right, ~pairs.exact),
         estimated_from=estimated_from,
         estimated_at=estimated_at,
-        bands=_bands(wanted.similarities, found, options.threshold),
+        bands=_bands(wanted, found, 0.0 if truth.whole else options.threshold),
         missed={reason: count for reason in Miss if (count := Counter(reasons)[reason])},
         examples=_examples(missed, reasons),
         clusters=compare_clusters(findings.clusters, star_clusters(wanted, ids)),
+        by_document=by_document(wanted, found, len(ids)),
+        thresholds=_thresholds(wanted.similarities, options.threshold) if truth.whole else [],
     )
+
+
+def _rate(pairs: Pairs | FoundPairs, hits: NDArray[np.bool_], chosen: NDArray[np.bool_] | None = None) -> Rate:
+    """Return the share of hits among the chosen pairs, all if None; both arguments bool (n,)."""
+    own: slice | NDArray[np.bool_] = slice(None) if chosen is None else chosen
+    return Rate.of_pairs(hits[own], pairs.left[own], pairs.right[own])
 
 
 def _codes(pairs: Pairs | FoundPairs, ids: Sequence[str]) -> NDArray[np.int64]:
@@ -216,17 +196,24 @@ def _codes(pairs: Pairs | FoundPairs, ids: Sequence[str]) -> NDArray[np.int64]:
     return pairs.left * len(ids) + pairs.right
 
 
-def _bands(similarity: NDArray[np.float64], found: NDArray[np.bool_], threshold: float) -> list[BandScore]:
-    """Return the recall of each band that has pairs; the lowest begins at the threshold."""
+def _bands(pairs: Pairs, found: NDArray[np.bool_], lowest: float) -> list[BandScore]:
+    """Return the recall of each band of similarity that has pairs; the lowest begins at ``lowest``."""
     steps = np.arange(round(1 / _BAND) + 1) * _BAND
-    edges = [threshold, *(float(round(edge, 2)) for edge in steps if edge > threshold + _BAND / 100), 1.0]
-    edges = edges if threshold < 1.0 else [1.0, 1.0]
+    edges = [lowest, *(float(round(edge, 2)) for edge in steps if edge > lowest + _BAND / 100), 1.0]
+    edges = edges if lowest < 1.0 else [1.0, 1.0]
     scores = []
     for low, high in itertools.pairwise(edges):
-        inside = (similarity >= low) & ((similarity < high) | (low == high))
+        inside = (pairs.similarities >= low) & ((pairs.similarities < high) | (low == high))
         if inside.any():
-            scores.append(BandScore(low, high, Rate.of(found[inside])))
+            scores.append(BandScore(low, high, _rate(pairs, found, inside)))
     return scores
+
+
+def _thresholds(similarity: NDArray[np.float64], own: float) -> list[ThresholdShare]:
+    """Return the judged pairs that each tenth and the own threshold can find, the highest threshold first."""
+    steps = {round(tenth / 10, 1) for tenth in range(1, 11)} | {own}
+    counts = {step: int(np.count_nonzero(similarity >= step)) for step in sorted(steps, reverse=True)}
+    return [ThresholdShare(step, count, count / max(len(similarity), 1)) for step, count in counts.items()]
 
 
 def _examples(missed: Pairs, reasons: Sequence[Miss]) -> list[MissedPair]:

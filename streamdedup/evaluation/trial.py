@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.detection.detector import Detector
+from streamdedup.detection.limits import ReachedLimits
 from streamdedup.detection.model import DetectionResult, DetectorOptions
 from streamdedup.index.contract import Index
 from streamdedup.position import Partition, Position
@@ -33,6 +34,7 @@ class DetectorRun:
     Attributes:
         documents_count: Documents so far.
         skipped: Skipped and refused documents by reason.
+        limits: Limits for storms that documents reached.
         seconds: Time of the detector and its store.
     """
 
@@ -42,6 +44,7 @@ class DetectorRun:
         self._fence = store.fence(PARTITION, 0, 0)
         self.documents_count = 0
         self.skipped: Counter[str] = Counter()
+        self.limits = ReachedLimits()
         self.seconds = 0.0
 
     def index(self, documents: Sequence[Document]) -> DetectionResult:
@@ -56,6 +59,7 @@ class DetectorRun:
         self._store.finish({}, result.pending_positions, [self._fence])
         self.seconds += time.perf_counter() - started
         self.documents_count += len(documents)
+        self.limits += ReachedLimits.of(result)
         self.skipped.update(reason.value for _, reason in result.skipped)
         self.skipped.update(error.code for _, error in result.refused)
         return result
@@ -88,6 +92,7 @@ class Findings(NamedTuple):
         over_candidates: bool (n_documents,); documents with more candidates than are compared.
         skipped_counts: Skipped documents by reason.
         seconds: Time of the detector and its store.
+        limits: Limits for storms that documents reached.
     """
 
     pairs: FoundPairs
@@ -97,6 +102,7 @@ class Findings(NamedTuple):
     over_candidates: NDArray[np.bool_]
     skipped_counts: Mapping[str, int]
     seconds: float
+    limits: ReachedLimits = ReachedLimits()
 
 
 class Trial:
@@ -149,6 +155,7 @@ class Trial:
             over_candidates=self._mask(self._over_candidates),
             skipped_counts=dict(self._run.skipped),
             seconds=self._run.seconds,
+            limits=self._run.limits,
         )
 
     def _mask(self, numbers: list[int]) -> NDArray[np.bool_]:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.evaluation.scores import Rate
+from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.truth import Pairs, gathered, join, shingle_sets
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily

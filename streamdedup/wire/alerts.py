@@ -86,6 +86,7 @@ class Alert:
         threshold: Least similarity of a pair in the profile.
         detected_at_ms: Time of the detection, in milliseconds since the epoch.
         containment_threshold: Least containment of a pair below the threshold; None where the profile has no such rule.
+        complete: Whether all candidates were compared; not where a bucket was full or there were too many candidates.
     """
 
     profile: str
@@ -100,6 +101,7 @@ class Alert:
     threshold: float
     detected_at_ms: int
     containment_threshold: float | None = None
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,7 @@ class _WireAlert(msgspec.Struct, Generic[_M], frozen=True, omit_defaults=True):
     parts: int
     detected_at: str
     containment_threshold: float | None = None
+    complete: bool = True
 
 
 _alert_decoder = msgspec.json.Decoder(_WireAlert[_WireMatch])
@@ -215,6 +218,7 @@ def decode_alert(value: bytes) -> AlertPart:
         threshold=wire.threshold,
         detected_at_ms=detected_at_ms,
         containment_threshold=wire.containment_threshold,
+        complete=wire.complete,
     )
     return AlertPart(alert, wire.part, wire.parts)
 
@@ -283,6 +287,7 @@ def _encode_part(alert: Alert, matches: list[msgspec.Raw], part: int, parts: int
         parts=parts,
         detected_at=rfc_3339(alert.detected_at_ms),
         containment_threshold=alert.containment_threshold,
+        complete=alert.complete,
     )
     return msgspec.json.encode(wire)
 

@@ -12,6 +12,7 @@ from reference_pairs import expected_pairs
 
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.entry_chunks import weight_bytes
+from streamdedup.detection.limits import ReachedLimits
 from streamdedup.detection.model import DetectionResult, DetectorOptions, Skip, document_number
 from streamdedup.detection.verification import STORM_CANDIDATES, Verifier
 from streamdedup.index.documents import InsertResult, InsertState
@@ -391,6 +392,7 @@ class TestCandidates:
         result = stream.index(a_document("new", text, 20))
         assert {match.id for match in result.detections[0].matches} == {"copy0", "copy1"}
         assert result.dropped_candidates_count > 0
+        assert not result.detections[0].complete
 
     def test_a_number_that_belongs_to_another_id_is_reported(self, monkeypatch):
         stream = Stream()
@@ -584,6 +586,9 @@ def test_in_a_storm_a_document_is_compared_with_few_of_any_number_of_earlier_one
     assert len(by_id) == 399
     assert all(by_id[f"d{at}"] == at for at in range(1, 20))
     assert all(1 <= by_id[f"d{at}"] <= STORM_CANDIDATES for at in range(20, 400))
+    assert {one.document.id for one in result.detections if one.complete} == {f"d{at}" for at in range(1, 20)}
+    reached = ReachedLimits.of(result)
+    assert (reached.documents, reached.in_full_buckets, reached.over_candidates) == (380, 380, 0)
     assert result.full_buckets_count == 380 * OPTIONS.banding.bands
 
 

@@ -5,12 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation.misses import Miss
-from streamdedup.evaluation.scores import Rate, Truth, lowest_judged, score, star_clusters
+from streamdedup.evaluation.rates import Rate, components, effective_pairs
+from streamdedup.evaluation.scores import Truth, lowest_judged, score, star_clusters
 from streamdedup.evaluation.trial import Findings, FoundPairs, Trial, document_at
-from streamdedup.evaluation.truth import Pairs, gathered, join, shingle_sets
+from streamdedup.evaluation.truth import Pairs, gathered, join, shingle_sets, similarities
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions, Shingler
@@ -186,6 +189,118 @@ def test_true_clusters_are_stars():
 )
 def test_bounds_are_those_of_wilson(rate, bounds):
     assert rate.bounds() == pytest.approx(bounds, abs=1e-4)
+
+
+def clique(*documents):
+    pairs = np.array(list(itertools.combinations(documents, 2)), np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def test_bounds_by_document_of_a_document_that_misses_all_of_its_pairs():
+    """The worked example of the module."""
+    left, right = clique(*range(100))
+    found = (left != 7) & (right != 7)
+    rate = Rate.of_pairs(found, left, right)
+    assert (rate.hits, rate.total) == (4_851, 4_950)
+    assert round(rate.effective) == 51
+    assert rate.bounds() == pytest.approx((0.896, 0.996), abs=1e-3)
+    assert Rate(4_851, 4_950).bounds() == pytest.approx((0.976, 0.984), abs=1e-3)
+
+
+pair_lists = st.lists(
+    st.tuples(st.integers(0, 12), st.integers(0, 12), st.booleans()).filter(lambda pair: pair[0] < pair[1]),
+    unique_by=lambda pair: pair[:2],
+    max_size=40,
+)
+
+
+def columns(pairs):
+    left, right, hits = zip(*pairs, strict=True) if pairs else ((), (), ())
+    return np.array(hits, np.bool_), np.array(left, np.int64), np.array(right, np.int64)
+
+
+@given(pair_lists)
+def test_the_variance_is_the_sum_over_all_pairs_of_pairs_that_share_a_document(pairs):
+    hits, left, right = columns(pairs)
+    effective = effective_pairs(hits, left, right)
+    documents = {end for one in pairs for end in one[:2]}
+    most = len(documents) - len({components(left, right, 13)[end] for end in documents})
+    if not pairs:
+        assert effective == 0
+        return
+    assert 1 <= most <= len(pairs)
+    residuals = (hits - hits.mean()).tolist()
+    variance = (
+        sum(
+            e * f
+            for (a, b, _), e in zip(pairs, residuals, strict=True)
+            for (c, d, _), f in zip(pairs, residuals, strict=True)
+            if {a, b} & {c, d}
+        )
+        / len(pairs) ** 2
+    )
+    if variance < 1e-12:
+        assert effective == pytest.approx(most)
+    else:
+        share = float(hits.mean())
+        assert effective == pytest.approx(min(max(share * (1 - share) / variance, 1), most))
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=30))
+def test_separate_pairs_have_the_bounds_of_independent_ones(hits):
+    left = np.arange(0, 2 * len(hits), 2)
+    rate = Rate.of_pairs(np.array(hits), left, left + 1)
+    assert rate.bounds() == pytest.approx(Rate(rate.hits, rate.total).bounds())
+
+
+@given(pair_lists)
+def test_components_are_those_of_walking_from_document_to_document(pairs):
+    _, left, right = columns(pairs)
+    neighbours = {document: {document} for document in range(13)}
+    for one, other, _ in pairs:
+        merged = neighbours[one] | neighbours[other]
+        for document in merged:
+            neighbours[document] = merged
+    assert components(left, right, 13).tolist() == [min(neighbours[document]) for document in range(13)]
+
+
+def test_pooled_shares_keep_their_bounds_by_document():
+    left, right = clique(0, 1, 2, 3)
+    one = Rate.of_pairs(np.ones(6, np.bool_), left, right)
+    assert one.effective == 3
+    assert (one + Rate(5, 10)).effective == 13
+    assert (Rate(1, 2) + Rate(5, 10)).effective is None
+
+
+def test_a_document_that_misses_its_pairs_as_a_whole_is_named():
+    text = list(range(40))
+    texts = [words(*text, 100 + at) for at in range(6)] + [words(*range(300, 312), *text[12:])]
+    options = replace(OPTIONS, banding=Banding(8, 8), threshold=0.4)
+    scores, _ = evaluated([*texts, words(900, 901), words(900, 901)], options)
+    found = scores.by_document
+    assert found.components_count == 2
+    assert [(one.first, one.documents, one.pairs) for one in found.largest] == [(0, 7, 21), (7, 2, 1)]
+    worst = found.most_missed[0]
+    assert (worst.document, worst.missed, worst.pairs) == (6, 6, 6)
+    assert found.lost_count >= 1
+    assert found.largest[0].missed == sum(scores.missed.values())
+    assert scores.recall.effective <= 7
+
+
+def test_judged_pairs_without_similarities_count_whole_in_the_band_of_their_similarity():
+    texts = [words(*range(20)), words(*range(12), 50, 51, 52, 53, 54, 55, 56, 57), words(*range(20))]
+    sets = shingle_sets(Shingler(OPTIONS.shingles), texts)
+    left, right = np.array([0, 0]), np.array([1, 2])
+    judged = Truth(Pairs(left, right, similarities(sets, left, right)), computed=False, whole=True)
+    scores, _ = evaluated(texts, truth=judged)
+    assert scores.recall == Rate(1, 2)
+    assert [(band.low, band.high, band.recall) for band in scores.bands] == [
+        (0.4, 0.45, Rate(0, 1)), (1.0, 1.0, Rate(1, 1)),
+    ]  # fmt: skip
+    assert scores.missed == {Miss.DISSIMILAR: 1}
+    found = {one.threshold: (one.pairs, one.share) for one in scores.thresholds}
+    assert found[0.4] == (2, 1.0)
+    assert found[0.5] == found[1.0] == (1, 0.5)
 
 
 def test_the_lowest_similarity_judged_is_never_negative():

@@ -456,6 +456,7 @@ alerts = st.builds(
     cluster_id=ids,
     threshold=st.floats(0, 1, exclude_min=True),
     detected_at_ms=times_ms,
+    complete=st.booleans(),
 )
 
 
@@ -478,6 +479,7 @@ def test_an_alert_has_fields_in_a_fixed_order_and_these_bytes():
         b'"cluster_id":"c","threshold":0.8,"part":1,"parts":1,"detected_at":"2026-05-01T07:02:11.612Z"}'
     )
     assert encode_alert(ALERT) == [expected]
+    assert encode_alert(replace(ALERT, complete=False)) == [expected[:-1] + b',"complete":false}']
 
 
 def test_a_match_with_a_containment_has_these_fields_after_the_others():

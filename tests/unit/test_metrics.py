@@ -337,6 +337,24 @@ def test_failures_are_counted(metrics):
     assert [value(metrics, name) for name in names] == [1] * 4
 
 
+def test_the_limits_that_documents_reached_are_logged_at_the_end_with_the_cure(metrics):
+    statistics = Statistics(metrics, {})
+    at = Position("articles", 0, 1)
+    reached = DetectionResult(full_buckets_count=5, full_bucket_positions=(at,), dropped_candidates_count=2)
+    calm = DetectionResult(indexed_count=1)
+    with capture_logs() as logged:
+        for _ in range(2):
+            statistics.committed(a_result(Batch(()), news=reached, pages=calm), NOTHING)
+        assert [line["event"] for line in logged if line["log_level"] != "debug"] == []
+        statistics.close()
+    (line,) = [line for line in logged if line["log_level"] != "debug"]
+    assert line["event"] == "limits_reached"
+    assert (line["profile"], line["in_full_buckets"], line["full_buckets"]) == ("news", 2, 10)
+    assert (line["over_candidates"], line["dropped_candidates"]) == (0, 4)
+    assert "bucket_cap" in line["reason"]
+    assert "stop-shingles" in line["reason"]
+
+
 def test_the_exposition_can_be_parsed(metrics):
     Statistics(metrics, {}).committed(*a_committed_batch())
     families = {family.name for family in text_string_to_metric_families(generate_latest(metrics.registry).decode())}

@@ -66,7 +66,7 @@ def test_a_reader_gets_a_table(run, corpus):
     code, out, err = run("evaluate", corpus, "--threshold", "0.6")
     assert (code, err) == (0, "")
     assert "5 documents, skipped: none; " in out
-    assert "recall                                 3           3   1.0000   0.4385 .. 1.0000" in out
+    assert "recall                                 3           3   1.0000   0.3424 .. 1.0000" in out
     assert "clusters: 1 found, 1 by the truth" in out
     assert "missed: 0 pairs" in out
 
@@ -101,6 +101,35 @@ def test_a_truth_without_similarities_counts_whole(run, corpus, tmp_path):
     assert code == 0
     assert f"truth: {pairs}, all of its pairs" in out
     assert "recall                                 1           2   0.5000" in out
+    assert "  0.70 .. 0.75                         0           1   0.0000" in out
+    assert "  equal                                1           1   1.0000" in out
+    assert "  from 0.8                             1           2   0.5000" in out
+    assert "  from 0.7                             2           2   1.0000" in out
+    _, as_json, _ = run("evaluate", corpus, "--truth", pairs, "--json")
+    judged = {one["threshold"]: one["pairs"] for one in json.loads(as_json)["judged_by_threshold"]}
+    assert (judged[0.7], judged[0.8], judged[1.0]) == (2, 1, 1)
+
+
+def test_a_judged_pair_of_different_texts_is_not_called_equal(run, corpus, tmp_path):
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("a\tf\n", encoding="utf-8")
+    _, out, _ = run("evaluate", corpus, "--truth", pairs, "--json")
+    result = json.loads(out)
+    (band,) = result["bands_of_similarity"]
+    assert 0.0 < band["from"] < band["to"] < 0.3
+    assert (band["share"], result["missed"]) == (0.0, {"similarity below the threshold": 1})
+
+
+def test_components_and_the_documents_with_most_misses_are_named(run, corpus):
+    _, out, _ = run("evaluate", corpus, "--threshold", "0.6")
+    assert "connected components of true pairs: 1\n  3 documents, 3 pairs (100.0% of all), 0 missed; with a\n" in out
+    _, as_json, _ = run("evaluate", corpus, "--threshold", "0.6", "--json")
+    found = json.loads(as_json)
+    assert found["largest_components"] == [
+        {"first": "a", "documents": 3, "pairs": 3, "share_of_pairs": 1.0, "missed": 0}
+    ]
+    assert (found["components"], found["documents_missing_half"], found["missed_by_document"]) == (1, 0, [])
+    assert found["recall"]["independent_pairs"] == 2
 
 
 def test_of_documents_with_one_id_the_first_counts(run, tmp_path):

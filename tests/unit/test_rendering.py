@@ -14,7 +14,7 @@ from streamdedup.cli.demo_run import DaemonCounters, listed
 from streamdedup.cli.rendering import differences
 from streamdedup.cli.rendering.dead_letters import dead_letter_notice
 from streamdedup.cli.rendering.differences import GAP, compare
-from streamdedup.cli.rendering.pairs import Side, match_line, side_by_side
+from streamdedup.cli.rendering.pairs import INCOMPLETE, AlertView, Side, match_line, side_by_side
 from streamdedup.cli.rendering.terminal import printable
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.kafka.protocols import Record
@@ -140,6 +140,15 @@ def test_a_pair_is_one_line():
     line = match_line(ALERT, MATCH).plain
 
     assert line.split("  ")[1:] == ["articles", "new-1 ~ old-1", "0.8976 exact", "cluster old-1"]
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_an_alert_whose_candidates_were_not_all_compared_says_so(complete):
+    console = Console(file=io.StringIO(), width=40, color_system=None)
+    AlertView(console).show(replace(ALERT, complete=complete))
+    shown = console.file.getvalue().splitlines()
+    assert len(shown) == (1 if complete else 2)
+    assert complete or shown[1] == INCOMPLETE
 
 
 def test_an_estimate_is_shown_with_its_error():

@@ -6,7 +6,7 @@ marked by brackets.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TextIO
+from typing import Final, NamedTuple, TextIO
 
 import msgspec
 from rich import box
@@ -79,6 +79,12 @@ class Side:
 Fetch = Callable[[str, str, Position], Side]
 
 
+#: Line under an alert whose document reached a limit for storms.
+INCOMPLETE: Final = (
+    "          not all candidates were compared (bucket_cap, max_candidates): pairs of this document may be missed"
+)
+
+
 class AlertView:
     """Prints alerts: at most ``max_pairs`` lines each, with both texts side by side if ``fetch`` is given."""
 
@@ -103,6 +109,8 @@ class AlertView:
                 old = self._fetch(match.id, match.digest, match.position)
                 self._console.print(side_by_side(new, old, coloured=self._console.color_system is not None))
                 self._console.print()
+        if not alert.complete:
+            self._console.print(Text(INCOMPLETE, "yellow"), soft_wrap=True)
         if self._max_pairs is not None and len(alert.matches) > self._max_pairs:
             self._console.print(Text(f"          and {len(alert.matches) - self._max_pairs:,} more like it", "dim"))
 

@@ -1,7 +1,7 @@
 """The result of ``streamdedup evaluate``: as lines for a reader, or as one JSON object."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -9,12 +9,14 @@ from numpy.typing import NDArray
 
 from streamdedup.cli.rendering.terminal import printable
 from streamdedup.detection.model import DetectorOptions
-from streamdedup.evaluation.scores import ClusterScore, Rate, Scores
+from streamdedup.evaluation.by_document import LEAST_PAIRS, ByDocument
+from streamdedup.evaluation.rates import Rate
+from streamdedup.evaluation.scores import ClusterScore, Scores
 from streamdedup.evaluation.trial import Findings
 from streamdedup.settings.units import counted
 
 #: Heads and widths of the table of rates.
-_HEAD = f"{'':<28}{'hits':>12}{'of':>12}{'share':>9}   95 % within"
+_HEAD = f"{'':<28}{'hits':>12}{'of':>12}{'share':>9}   95 % by document"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ def as_object(one: Evaluation) -> dict[str, Any]:
         "rows": options.banding.rows,
         "permutations": options.permutations,
         "exact_limit": options.exact_limit,
+        "limits": asdict(one.findings.limits),
         "truth": one.truth,
         "truth_seconds": one.truth_seconds,
         "truth_pairs_unknown": one.unknown_count,
@@ -82,13 +85,43 @@ def as_object(one: Evaluation) -> dict[str, Any]:
             }
             for pair in scores.examples
         ],
+        **_by_document_object(one),
         "clusters": scores.clusters._asdict(),
+    }
+
+
+def _by_document_object(one: Evaluation) -> dict[str, Any]:
+    found, ids = one.scores.by_document, one.ids
+    return {
+        "missed_by_document": [
+            {"id": ids[each.document], "missed": each.missed, "pairs": each.pairs} for each in found.most_missed
+        ],
+        "documents_missing_half": found.lost_count,
+        "components": found.components_count,
+        "largest_components": [
+            {
+                "first": ids[each.first],
+                "documents": each.documents,
+                "pairs": each.pairs,
+                "share_of_pairs": each.pairs / one.scores.recall.total,
+                "missed": each.missed,
+            }
+            for each in found.largest
+        ],
+        "judged_by_threshold": [each._asdict() for each in one.scores.thresholds],
     }
 
 
 def _rate(rate: Rate) -> dict[str, Any]:
     low, high = rate.bounds() or (None, None)
-    return {"hits": rate.hits, "of": rate.total, "share": rate.share, "low": low, "high": high}
+    return {
+        "hits": rate.hits,
+        "of": rate.total,
+        "share": rate.share,
+        "low": low,
+        "high": high,
+        "independent_pairs": rate.effective,
+    }
 
 
 def as_lines(one: Evaluation) -> Iterator[str]:
@@ -106,6 +139,8 @@ def as_lines(one: Evaluation) -> Iterator[str]:
     )
     unknown = f"; {counted(one.unknown_count, 'pair')} with a document that is in no file" if one.unknown_count else ""
     yield f"truth: {one.truth}{unknown}"
+    if reached := one.findings.limits.sentence():
+        yield reached
     yield ""
     yield _HEAD
     yield _line("recall", scores.recall)
@@ -118,6 +153,12 @@ def as_lines(one: Evaluation) -> Iterator[str]:
     for band in scores.bands:
         name = "equal" if band.low == band.high else f"{band.low:.2f} .. {band.high:.2f}"
         yield _line(f"  {name}", band.recall)
+    if scores.thresholds:
+        yield "judged pairs that a threshold can find"
+        for each in scores.thresholds:
+            yield f"  {f'from {each.threshold:g}':<26}{each.pairs:>12,}{scores.recall.total:>12,}{each.share:>9.4f}"
+    yield ""
+    yield from _by_document(one, scores.by_document)
     yield ""
     yield from _clusters(scores.clusters)
     yield ""
@@ -147,6 +188,24 @@ def _clusters(clusters: ClusterScore) -> Iterator[str]:
         yield f"  B-cubed   precision {clusters.b_cubed_precision:.4f}  recall {clusters.b_cubed_recall:.4f}"
     if clusters.pairwise_precision is not None and clusters.pairwise_recall is not None:
         yield f"  pairwise  precision {clusters.pairwise_precision:.4f}  recall {clusters.pairwise_recall:.4f}"
+
+
+def _by_document(one: Evaluation, found: ByDocument) -> Iterator[str]:
+    """Yield the components with the most pairs, and the documents with the most misses."""
+    yield f"connected components of true pairs: {found.components_count:,}"
+    for each in found.largest:
+        share = each.pairs / one.scores.recall.total
+        yield (
+            f"  {counted(each.documents, 'document')}, {counted(each.pairs, 'pair')} ({share:.1%} of all), "
+            f"{each.missed:,} missed; with {printable(one.ids[each.first])}"
+        )
+    if found.lost_count:
+        yield (
+            f"misses cluster: {counted(found.lost_count, 'document')} of at least {LEAST_PAIRS} pairs missed half or "
+            "more of them; a higher min_recall makes such documents rarer"
+        )
+    for missed in found.most_missed:
+        yield f"  {missed.missed:,} of {missed.pairs:,} pairs missed by {printable(one.ids[missed.document])}"
 
 
 def _missed(one: Evaluation) -> Iterator[str]:

@@ -1,0 +1,58 @@
+"""The limits for storms, ``bucket_cap`` and ``max_candidates``: how many documents reached them, and the cure."""
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+from streamdedup.detection.model import DetectionResult
+
+#: Settings that lift the limits, and the alternative.
+CURE: Final = (
+    'raise bucket_cap and max_candidates of the profile ("none" lifts a limit), or leave boilerplate out with a file '
+    "of streamdedup stop-shingles"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedLimits:
+    """Numbers of documents that reached a limit, so that some of their pairs may be missed.
+
+    Attributes:
+        in_full_buckets: Documents with a full bucket, which are compared with three candidates.
+        over_candidates: Documents with more candidates than ``max_candidates`` and no full bucket.
+        full_buckets: Number of times that a bucket was full.
+        dropped_candidates: Candidates that were found and not compared; a full bucket hides further ones.
+    """
+
+    in_full_buckets: int = 0
+    over_candidates: int = 0
+    full_buckets: int = 0
+    dropped_candidates: int = 0
+
+    @classmethod
+    def of(cls, result: DetectionResult) -> "ReachedLimits":
+        """Return the limits that the documents of a batch reached."""
+        return cls(
+            in_full_buckets=len(result.full_bucket_positions),
+            over_candidates=len(result.over_candidates_positions),
+            full_buckets=result.full_buckets_count,
+            dropped_candidates=result.dropped_candidates_count,
+        )
+
+    def __add__(self, other: "ReachedLimits") -> "ReachedLimits":
+        """Return the numbers of both."""
+        return ReachedLimits(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+
+    @property
+    def documents(self) -> int:
+        """Documents that reached a limit."""
+        return self.in_full_buckets + self.over_candidates
+
+    def sentence(self) -> str:
+        """Return the numbers and the cure in words; empty if no limit was reached."""
+        if not self.documents:
+            return ""
+        return (
+            f"pairs may be missed: {self.in_full_buckets:,} documents with full buckets ({self.full_buckets:,} times), "
+            f"{self.over_candidates:,} with too many candidates; {self.dropped_candidates:,} candidates were not "
+            f"compared. To compare all: {CURE}"
+        )

@@ -1,0 +1,135 @@
+"""Shares with bounds of 95 %: of independent items, or of pairs that share documents.
+
+Pairs that share a document are not independent: a document with an unlucky signature misses all of its pairs. The
+variance of a share p of n pairs then is the cluster-robust one of dyadic data (M. Fafchamps, F. Gubert, "The formation
+of risk sharing networks", 2007; P. Aronow, C. Samii, V. Assenova, "Cluster-robust variance estimation for dyadic data",
+2015), in which each two pairs with a common document count with the product of their residuals, and each pair once:
+
+    V = (sum over documents of S^2 - sum over pairs of e^2) / n^2
+
+    e = 1 - p for a hit and -p for a miss,    S = sum of e over the pairs of a document
+
+n* = p (1 - p) / V independent items have the same variance (L. Kish, "Survey sampling", 1965). n* takes the place of n
+in Wilson's interval, as E. Korn and B. Graubard (1998) do with survey data. As misses are few, V may be too small, and
+it is 0 without a miss; so n* is at most the number of documents less the number of connected components, which is the
+number of pairs that connect the documents of all components: n for separate pairs, m - 1 for m copies of one text.
+
+Worked example: 100 copies of one text, of which one misses its 99 pairs. Of 4,950 pairs 4,851 are found, 0.98; n* is
+51, and the bounds are 0.896 .. 0.996, where independent pairs would have 0.976 .. 0.984.
+"""
+
+import math
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Quantile of the normal distribution for bounds of 95 %.
+_Z: Final = NormalDist().inv_cdf(0.975)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A share: hits of a total.
+
+    Attributes:
+        hits: Number of hits.
+        total: Number of hits and misses.
+        effective: Number of independent items with the same variance; None for ``total``.
+    """
+
+    hits: int
+    total: int
+    effective: float | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, hits: NDArray[np.bool_]) -> "Rate":
+        """Return the share of the true values of independent items."""
+        return cls(int(np.count_nonzero(hits)), len(hits))
+
+    @classmethod
+    def of_pairs(cls, hits: NDArray[np.bool_], left: NDArray[np.int64], right: NDArray[np.int64]) -> "Rate":
+        """Return the share of the true values of pairs, with bounds by document (module docstring).
+
+        Args:
+            hits: bool (n,).
+            left: int64 (n,); number of a document of each pair.
+            right: int64 (n,); number of the other document.
+        """
+        return cls(int(np.count_nonzero(hits)), len(hits), effective_pairs(hits, left, right))
+
+    @property
+    def share(self) -> float | None:
+        """The share, 0 .. 1; None for a total of 0."""
+        return self.hits / self.total if self.total else None
+
+    def bounds(self) -> tuple[float, float] | None:
+        """Return the 95 % bounds of the probability; None for a total of 0.
+
+        Wilson's score interval (1927), which does not claim certainty where all or none are hits:
+
+            (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
+
+        For 99 of 100 it is 0.946 .. 0.998; for 100 of 100 0.963 .. 1.
+        """
+        if not self.total:
+            return None
+        p, zz = self.hits / self.total, _Z * _Z
+        n = self.total if self.effective is None else self.effective
+        middle = p + zz / (2 * n)
+        half = _Z * math.sqrt(p * (1 - p) / n + zz / (4 * n * n))
+        scale = 1 + zz / n
+        return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+
+    def __add__(self, other: "Rate") -> "Rate":
+        """Pool two shares of different documents."""
+        effective = None
+        if self.effective is not None or other.effective is not None:
+            effective = sum(one.total if one.effective is None else one.effective for one in (self, other))
+        return Rate(self.hits + other.hits, self.total + other.total, effective)
+
+
+def effective_pairs(hits: NDArray[np.bool_], left: NDArray[np.int64], right: NDArray[np.int64]) -> float:
+    """Return the number of independent pairs with the same variance of their share of hits (module docstring).
+
+    Args:
+        hits: bool (n,).
+        left: int64 (n,); number of a document of each pair.
+        right: int64 (n,); number of the other document.
+
+    Returns:
+        At least 1, except for 0 without pairs; at most n.
+    """
+    if not hits.size:
+        return 0.0
+    documents, ends = np.unique(np.stack((left, right)), return_inverse=True)
+    one, other = ends.reshape(2, -1)
+    most = len(documents) - len(np.unique(components(one, other, len(documents))))
+    share = float(hits.mean())
+    residuals = hits - share
+    sums = np.bincount(one, residuals, len(documents)) + np.bincount(other, residuals, len(documents))
+    variance = float(sums @ sums - residuals @ residuals) / len(hits) ** 2
+    if variance <= 0.0:
+        return float(most)
+    return min(max(share * (1 - share) / variance, 1.0), float(most))
+
+
+def components(left: NDArray[np.int64], right: NDArray[np.int64], documents: int) -> NDArray[np.int64]:
+    """Return the first document of the connected component of each document, int64 (documents,).
+
+    Args:
+        left: int64 (n,); number of a document of each pair.
+        right: int64 (n,); number of the other document.
+        documents: Number of documents.
+    """
+    first = np.arange(documents)
+    while True:
+        before = first.copy()
+        least = np.minimum(first[left], first[right])
+        np.minimum.at(first, left, least)
+        np.minimum.at(first, right, least)
+        first = first[first]
+        if np.array_equal(first, before):
+            return first

@@ -1,0 +1,72 @@
+"""The limits for storms, as ``scan``, ``evaluate`` and ``tune`` name them when documents reach them."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SERVERS = '[kafka]\nbootstrap_servers = "localhost:9092"\n[redis]\nurl = "redis://localhost:6379/0"\n'
+#: Texts that share boilerplate, so that all are near-duplicates of each other.
+TEXTS = 700
+
+
+def streamdedup(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "streamdedup", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("limits") / "texts.jsonl"
+    boilerplate = " ".join(f"notice{word}" for word in range(120))
+    lines = (json.dumps({"id": f"d{at:03}", "text": f"{boilerplate} own{at} words{at}"}) for at in range(TEXTS))
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def settings(folder: Path, **keys: object) -> Path:
+    path = folder / "streamdedup.toml"
+    lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+    path.write_text("\n".join([SERVERS, "[profiles.pages]", 'topics = ["pages"]', *lines]), encoding="utf-8")
+    return path
+
+
+def test_scan_says_how_many_documents_reached_a_limit_and_the_cure_finds_all_pairs(corpus, tmp_path):
+    everything = TEXTS * (TEXTS - 1) // 2
+    limited = streamdedup("scan", corpus, "--config", settings(tmp_path), "--profile", "pages")
+    assert limited.returncode == 0, limited.stderr
+    assert len(limited.stdout.splitlines()) < 0.7 * everything
+    said = limited.stderr.splitlines()[-1]
+    in_full, over = map(int, re.match(r"pairs may be missed: (\d+) doc.* times\), (\d+) with too", said).groups())
+    assert 100 < in_full + over <= TEXTS - 500
+    assert "raise bucket_cap and max_candidates" in said
+    assert "streamdedup stop-shingles" in said
+    lifted = settings(tmp_path, bucket_cap="none", max_candidates="none")
+    cured = streamdedup("scan", corpus, "--config", lifted, "--profile", "pages")
+    assert len(cured.stdout.splitlines()) == everything
+    assert "missed" not in cured.stderr
+
+
+def test_evaluate_says_it_with_the_recall(corpus, tmp_path):
+    options = ["--config", settings(tmp_path), "--profile", "pages"]
+    done = streamdedup("evaluate", corpus, *options, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["recall"]["share"] < 0.7
+    limits = found["limits"]
+    assert 0 < limits["in_full_buckets"] + limits["over_candidates"] <= TEXTS - 500
+    assert limits["full_buckets"] >= limits["in_full_buckets"]
+    assert "pairs may be missed: " in streamdedup("evaluate", corpus, *options).stdout
+
+
+def test_tune_warns_of_the_limits_that_the_sample_reaches(corpus):
+    options = ["--unit", "word", "--size", 3, "--threshold", 0.8, "--min-recall", 0.99, "--json"]
+    done = streamdedup("tune", corpus, *options)
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    assert results["measured"]["limits"]["full_buckets"] > 0
+    (warning,) = [one for one in results["warnings"] if "in an index of the sample pairs may be missed" in one]
+    assert "bucket_cap" in warning
