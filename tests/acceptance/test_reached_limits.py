@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 SERVERS = '[kafka]\nbootstrap_servers = "localhost:9092"\n[redis]\nurl = "redis://localhost:6379/0"\n'
-#: Texts that share boilerplate, so that all are near-duplicates of each other.
-TEXTS = 700
+#: Texts that share boilerplate, so that all are near-duplicates of each other, and limits that they reach.
+TEXTS, LIMIT = 160, 100
+LIMITS = {"bucket_cap": LIMIT, "max_candidates": LIMIT}
 
 
 def streamdedup(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -36,12 +37,12 @@ def settings(folder: Path, **keys: object) -> Path:
 
 def test_scan_says_how_many_documents_reached_a_limit_and_the_cure_finds_all_pairs(corpus, tmp_path):
     everything = TEXTS * (TEXTS - 1) // 2
-    limited = streamdedup("scan", corpus, "--config", settings(tmp_path), "--profile", "pages")
+    limited = streamdedup("scan", corpus, "--config", settings(tmp_path, **LIMITS), "--profile", "pages")
     assert limited.returncode == 0, limited.stderr
     assert len(limited.stdout.splitlines()) < 0.7 * everything
     said = limited.stderr.splitlines()[-1]
     in_full, over = map(int, re.match(r"pairs may be missed: (\d+) doc.* times\), (\d+) with too", said).groups())
-    assert 100 < in_full + over <= TEXTS - 500
+    assert 40 < in_full + over <= TEXTS - LIMIT
     assert "raise bucket_cap and max_candidates" in said
     assert "streamdedup stop-shingles" in said
     lifted = settings(tmp_path, bucket_cap="none", max_candidates="none")
@@ -51,19 +52,33 @@ def test_scan_says_how_many_documents_reached_a_limit_and_the_cure_finds_all_pai
 
 
 def test_evaluate_says_it_with_the_recall(corpus, tmp_path):
-    options = ["--config", settings(tmp_path), "--profile", "pages"]
+    options = ["--config", settings(tmp_path, **LIMITS), "--profile", "pages"]
     done = streamdedup("evaluate", corpus, *options, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["recall"]["share"] < 0.7
     limits = found["limits"]
-    assert 0 < limits["in_full_buckets"] + limits["over_candidates"] <= TEXTS - 500
+    assert 0 < limits["in_full_buckets"] + limits["over_candidates"] <= TEXTS - LIMIT
     assert limits["full_buckets"] >= limits["in_full_buckets"]
     assert "pairs may be missed: " in streamdedup("evaluate", corpus, *options).stdout
 
 
-def test_tune_warns_of_the_limits_that_the_sample_reaches(corpus):
-    options = ["--unit", "word", "--size", 3, "--threshold", 0.8, "--min-recall", 0.99, "--json"]
+def test_tune_warns_of_the_limits_that_the_sample_reaches(corpus, tmp_path):
+    options = [
+        "--config",
+        settings(tmp_path, **LIMITS),
+        "--profile",
+        "pages",
+        "--unit",
+        "word",
+        "--size",
+        3,
+        "--threshold",
+        0.8,
+        "--min-recall",
+        0.99,
+        "--json",
+    ]
     done = streamdedup("tune", corpus, *options)
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)
