@@ -22,6 +22,7 @@ def _in(kind: str, kinds: str = "", faults: str = "", **scenario: Any) -> Breaki
         "doubt": 0,
         "window": None,
         "ahead": False,
+        "containment": False,
     }
     return Breaking(kind, fixed | scenario)
 
@@ -42,6 +43,7 @@ _LATE: dict[str, Any] = {"late": True, "window": 150, "slack": 60, "docs_count":
 BREAKING = {
     "record_first": _in("lost", **_RACE),
     "add_before_read": _in("lost", **_RACE),
+    "containment_symmetric": _in("lost", "append", **(_ALONE | {"containment": True})),
     "position_order": _in("lost", "update", "set_back kill", docs_count=4, parts_count=3),
     "pending_matches_saved": _in("lost", "update", "kill", **(_RACE | {"docs_count": 4})),
     "pairs_claimed": _in("doubled", **_RACE),

@@ -283,7 +283,7 @@ class Detector:
 
     def _is_pair(self, a: Record, b: Record) -> bool:
         within = self._window is None or abs(a.time - b.time) <= self._window
-        return within and self._texts.similar(a.content, b.content)
+        return within and self._texts.similar(a.content, b.content, symmetric=self._rules.containment_symmetric)
 
     def _save(
         self, rows: Sequence[Row], fences: Sequence[Fence]

@@ -63,9 +63,17 @@ def pair_key(a: Record, b: Record) -> Pair:
 
 
 class Texts:
-    """Similarity of contents, drawn at random; similar contents share a band key."""
+    """Near-duplicates, drawn at random, of which two contents share a band key.
 
-    def __init__(self, rng: random.Random, parts_count: int) -> None:
+    Args:
+        rng: Draws the band keys.
+        parts_count: Number of different parts.
+        by_containment: Whether contents of which one has all parts of the other are near-duplicates, however
+            dissimilar.
+    """
+
+    def __init__(self, rng: random.Random, parts_count: int, *, by_containment: bool = False) -> None:
+        self._by_containment = by_containment
         self._keys = [[rng.randrange(KEYS) for _ in range(BANDS)] for _ in range(parts_count)]
         self._known: dict[Content, tuple[int, ...]] = {}
 
@@ -77,8 +85,17 @@ class Texts:
             self._known[content] = keys
         return keys
 
-    def similar(self, a: Content, b: Content) -> bool:
-        """Tell whether two contents are near-duplicates."""
-        if a != b and (sum(a) + sum(b)) % 3 == 1:
+    def similar(self, a: Content, b: Content, *, symmetric: bool = True) -> bool:
+        """Tell whether two contents are near-duplicates, by similarity or by containment.
+
+        Args:
+            a: Content of the document that is looked up.
+            b: Content of the other document.
+            symmetric: Whether either may be contained in the other, not only ``a`` in ``b``.
+        """
+        if a != b and (sum(a) + sum(b)) % 3 == 1 and not self._contained(a, b, symmetric=symmetric):
             return False
         return any(x == y for x, y in zip(self.band_keys(a), self.band_keys(b), strict=True))
+
+    def _contained(self, a: Content, b: Content, *, symmetric: bool) -> bool:
+        return self._by_containment and (set(a) <= set(b) or (symmetric and set(b) <= set(a)))

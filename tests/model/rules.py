@@ -15,6 +15,8 @@ class Rules:
             Otherwise another document finds a number without an entry, and both miss the pair.
         add_before_read: A document is added to a bucket and reads the bucket in one step. Otherwise two documents that
             arrive together do not see each other.
+        containment_symmetric: Of two documents either may be contained in the other. Otherwise the pair is missed if
+            the longer document arrives later.
         position_order: An entry is replaced only by a later position. Otherwise a replay restores an old version.
         pending_matches_saved: Matches of a position are saved before they are claimed, and a replay uses the union.
             Otherwise a pair whose other document has changed since is claimed by a position that no longer finds it.
@@ -94,6 +96,7 @@ class Rules:
 
     record_first: bool = True
     add_before_read: bool = True
+    containment_symmetric: bool = True
     position_order: bool = True
     pending_matches_saved: bool = True
     pairs_claimed: bool = True

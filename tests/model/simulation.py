@@ -50,6 +50,7 @@ class Scenario:
         late: Whether all documents are listed while a partition without records stops all evictions;
             with a window.
         ahead: Whether daemons read ahead.
+        containment: Whether documents are also near-duplicates by containment.
     """
 
     partitions_count: int
@@ -64,6 +65,7 @@ class Scenario:
     backlog: bool = False
     late: bool = False
     ahead: bool = False
+    containment: bool = False
 
 
 def draw_scenario(rng: random.Random) -> Scenario:
@@ -163,12 +165,13 @@ class Simulation:
             # A rebuilt index lacks the documents of the deleted topic.
             scenario = replace(scenario, faults=(scenario.faults - {"flush", "go_back"}) | {"recreate"})
         scenario = replace(scenario, ahead=random.Random(f"ahead {seed}").random() < 0.5)
+        scenario = replace(scenario, containment=random.Random(f"containment {seed}").random() < 0.3)
         scenario = replace(scenario, **fixed)
         has_window = scenario.window is not None
         scenario = replace(scenario, backlog=scenario.backlog and has_window, late=scenario.late and has_window)
         self.scenario = scenario
         self._ahead_rng = random.Random(f"batches ahead {seed}") if scenario.ahead else None
-        self._texts = Texts(rng, scenario.parts_count)
+        self._texts = Texts(rng, scenario.parts_count, by_containment=scenario.containment)
         self._input = draw_input(rng, scenario)[::-1]
         self._clock = Clock()
         self.kafka = Kafka(scenario.partitions_count + scenario.late)
