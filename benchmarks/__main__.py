@@ -29,6 +29,7 @@ NAMES = (
     "scale",
     "tuning",
     "storm",
+    "library",
 )
 
 

@@ -4,7 +4,8 @@
 
 Both programs get the same documents in one run, one after the other, and print pairs. The truth is an exact join of the
 word 3-shingles as streamdedup makes them. The other program splits words by a plain expression, so a few of its
-shingles differ; pairs that it prints beyond the truth are counted as such.
+shingles differ; pairs that it prints beyond the truth are counted as such. `python -m benchmarks.page library` writes
+the results into docs/library.md.
 """
 
 import re
@@ -13,12 +14,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from benchmarks import corpus, report
-from benchmarks.places import REPOSITORY
+from benchmarks.places import LIBRARY_PAGE
 from streamdedup import Profile
 from streamdedup.evaluation.truth import join, shingle_sets
 from streamdedup.text.shingles import Shingler
 
-PAGE = REPOSITORY / "docs" / "library.md"
 NAMES = ("streamdedup", "datasketch")
 #: A pair of ids, the smaller one first.
 Pair = tuple[str, str]
@@ -47,7 +47,7 @@ def main() -> None:
         arguments.documents = 1_000 if arguments.quick else 0
     texts = corpus.load(arguments.documents)
     wanted = true_pairs(texts.documents)
-    outcomes = [run(program, texts.documents) for program in programs(PAGE.read_text(encoding="utf-8"))]
+    outcomes = [run(program, texts.documents) for program in programs(LIBRARY_PAGE.read_text(encoding="utf-8"))]
     setting = {"documents": f"{texts.name}: {len(texts.documents):,}", "pairs": len(wanted)}
     results = [
         {
@@ -110,7 +110,7 @@ def table(results: Sequence[dict[str, Any]]) -> report.Table:
         ]
         for one in results
     ]
-    return report.Table(["program", "lines", "recall", "other pairs", "seconds"], rows)
+    return report.Table(["program", "lines of code", "recall", "other pairs", "seconds"], rows)
 
 
 if __name__ == "__main__":

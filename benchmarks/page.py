@@ -1,8 +1,8 @@
-"""Rewrite the tables of docs/performance.md and docs/quality.md from the results in build/bench.
+"""Rewrite the tables of docs/performance.md, docs/quality.md and docs/library.md from the results in build/bench.
 
-    python -m benchmarks.page [performance] [quality]
+    python -m benchmarks.page [performance] [quality] [library]
 
-Both unless one is named.
+All unless some are named.
 
 A table is between `<!-- bench: NAME.TABLE -->` and `<!-- end of bench -->`; `NAME.setting` describes machine, servers
 and parameters. Results of a quick run are refused: they say little.
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.places import PAGE, QUALITY_PAGE, REPOSITORY, RESULTS
+from benchmarks.places import LIBRARY_PAGE, PAGE, QUALITY_PAGE, REPOSITORY, RESULTS
 from benchmarks.report import Table
 
 BLOCK = re.compile(r"(<!-- bench: (\w+)\.(\w+) -->\n).*?(<!-- end of bench -->)", re.DOTALL)
@@ -56,7 +56,7 @@ def setting(result: dict[str, Any]) -> str:
 
 def main() -> None:
     """Write the pages anew."""
-    pages = {"performance": PAGE, "quality": QUALITY_PAGE}
+    pages = {"performance": PAGE, "quality": QUALITY_PAGE, "library": LIBRARY_PAGE}
     if unknown := set(sys.argv[1:]) - pages.keys():
         sys.exit(f"no such page: {', '.join(sorted(unknown))}; there are {', '.join(pages)}")
 

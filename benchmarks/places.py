@@ -9,3 +9,5 @@ RESULTS = REPOSITORY / "build" / "bench"
 PAGE = REPOSITORY / "docs" / "performance.md"
 #: The page that shows those of `benchmarks.quality`.
 QUALITY_PAGE = REPOSITORY / "docs" / "quality.md"
+#: The page that has the programs of `benchmarks.library`, and shows its results.
+LIBRARY_PAGE = REPOSITORY / "docs" / "library.md"
