@@ -5,7 +5,7 @@ from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel
 from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.servers import Servers
-from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
 from streamdedup.settings import Profile, Settings
 from streamdedup.similarity.measures import MEASURES
 
@@ -62,30 +62,39 @@ def connect_store(settings: Settings, *, from_replicas: bool = False) -> Servers
 
 def redis_store(settings: Settings, name: str, servers: Servers, *, in_staging: bool = False) -> RedisIndex:
     """Return the index of a profile, or its staging index."""
-    profile = settings.profiles[name]
-    return RedisIndex(
-        servers,
-        namespace=namespace_of(settings, name),
-        bands=profile.banding().bands,
-        shards=settings.redis.shards,
-        lifetime_ms=lifetime_ms(profile),
-        bucket_cap=profile.bucket_cap,
-        bucket_layout=LAYOUTS[settings.redis.bucket_layout],
-        in_staging=in_staging,
-    )
+    return RedisIndex(servers, _redis_options(settings, name), in_staging=in_staging)
 
 
 def redis_reader(settings: Settings, name: str, servers: Servers) -> RedisIndexReader:
     """Return the reader of the index of a profile."""
-    profile = settings.profiles[name]
-    return RedisIndexReader(
-        servers,
-        namespace=namespace_of(settings, name),
+    return RedisIndexReader(servers, _redis_options(settings, name))
+
+
+def _redis_options(settings: Settings, name: str) -> RedisIndexOptions:
+    redis = settings.redis
+    return redis_options(
+        namespace_of(settings, name), settings.profiles[name], shards=redis.shards, bucket_layout=redis.bucket_layout
+    )
+
+
+def redis_options(
+    namespace: str, profile: Profile, *, shards: int = 1, bucket_layout: str = "sets"
+) -> RedisIndexOptions:
+    """Return place and limits of the index of a profile.
+
+    Args:
+        namespace: Beginning of its keys.
+        profile: The profile.
+        shards: Slots for each band.
+        bucket_layout: Name of the bucket layout.
+    """
+    return RedisIndexOptions(
+        namespace=namespace,
         bands=profile.banding().bands,
-        shards=settings.redis.shards,
+        shards=shards,
         lifetime_ms=lifetime_ms(profile),
         bucket_cap=profile.bucket_cap,
-        bucket_layout=LAYOUTS[settings.redis.bucket_layout],
+        bucket_layout=LAYOUTS[bucket_layout],
     )
 
 

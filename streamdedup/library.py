@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
+from typing import Literal, Self, TypedDict, TypeVar, Unpack
 
 from streamdedup import settings
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
@@ -29,12 +29,12 @@ from streamdedup.index import contract
 from streamdedup.index.fingerprints import MAINTAINED_BY_PROGRAMS
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.reading import IndexReader
-from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.index.redis.admin import IndexUpkeep
 from streamdedup.index.redis.connection import check_server, connect
 from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import Fingerprint, wall_clock_ms
-from streamdedup.indexes import connect_store, detector_options, lifetime_ms, redis_reader
+from streamdedup.indexes import connect_store, detector_options, lifetime_ms, redis_options, redis_reader
 from streamdedup.settings.validation import read_profile
 from streamdedup.similarity.measures import MeasureName
 from streamdedup.wire import ErrorCode, Match, id_mistake
@@ -152,24 +152,47 @@ class LibraryIndex:
             StoreMisconfigured: The server is too old, refuses the client, or drops keys when it is full.
             IndexMismatch: The index was built with another profile.
         """
-        if not _NAME.fullmatch(name):
-            raise SettingsError(f"name: {name!r} is not the name of an index; allowed: 1 to 32 of a-z, 0-9, _ and -")
+        _check_name(name)
         section = profile.section
         with ExitStack() as stack:
             servers = stack.enter_context(connect(url))
             for warning in check_server(servers):
                 warnings.warn(warning, stacklevel=2)
-            where: dict[str, Any] = {
-                "namespace": f"{KEY_PREFIX}:{name}",
-                "bands": section.banding().bands,
-                "shards": 1,
-                "lifetime_ms": lifetime_ms(section),
-                "bucket_cap": section.bucket_cap,
-                "bucket_layout": LAYOUTS["sets"],
-            }
-            index = cls._written(section, name, RedisIndex(servers, **where), RedisIndexReader(servers, **where))
+            place = redis_options(f"{KEY_PREFIX}:{name}", section)
+            index = cls._written(section, name, RedisIndex(servers, place), RedisIndexReader(servers, place))
             stack.pop_all()
             return index
+
+    @staticmethod
+    def delete(url: str, *, name: str = "default") -> bool:
+        """Delete an index in Redis that programs write, with any profile.
+
+        A program that has the index open gets ``IndexLost`` at its next ``add`` or ``remove``. If the call fails,
+        repeat it: until then no program can open the rest of the index.
+
+        Args:
+            url: As for ``connect``.
+            name: Name of the index.
+
+        Returns:
+            Whether anything was deleted.
+
+        Raises:
+            SettingsError: The URL or the name cannot be used.
+            StoreUnavailable: The server does not answer.
+            StoreMisconfigured: The server refuses the client.
+            IndexNotWritable: Daemons maintain the index.
+        """
+        _check_name(name)
+        with connect(url) as servers:
+            upkeep = IndexUpkeep(servers, f"{KEY_PREFIX}:{name}")
+            fingerprint = upkeep.fingerprint()
+            if fingerprint is not None and not MAINTAINED_BY_PROGRAMS.items() <= fingerprint.items():
+                raise IndexNotWritable(
+                    f"daemons maintain the index {KEY_PREFIX}:{name}; to delete it, stop them and call: streamdedup "
+                    "index drop"
+                )
+            return upkeep.drop() > 0
 
     @classmethod
     def of_daemons(cls, config: str | Path | None, profile: str) -> Self:
@@ -317,6 +340,16 @@ class LibraryIndex:
                 f"the text of {document_id} is {length:,} bytes long; max_text_bytes is {self._max_text_bytes:,}",
             )
         return text
+
+
+def _check_name(name: str) -> None:
+    """Raise for a text that cannot be part of keys.
+
+    Raises:
+        SettingsError: It is not the name of an index.
+    """
+    if not _NAME.fullmatch(name):
+        raise SettingsError(f"name: {name!r} is not the name of an index; allowed: 1 to 32 of a-z, 0-9, _ and -")
 
 
 def _refuse_one_text(texts: Iterable[str]) -> None:

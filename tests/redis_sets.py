@@ -235,6 +235,6 @@ class TlsServer(RedisServer):
 def acl_line(name: str) -> list[str]:
     """Return the rules of a line of the page, as ``ACL SETUSER`` takes them; the password is "secret"."""
     (line,) = re.findall(
-        rf"^```acl {name}\nACL SETUSER streamdedup(?:-serve)? (.+)\n```$", PAGE.read_text("utf-8"), re.MULTILINE
+        rf"^```acl {name}\nACL SETUSER streamdedup(?:-\w+)? (.+)\n```$", PAGE.read_text("utf-8"), re.MULTILINE
     )
     return line.replace(">PASSWORD", ">secret").split()

@@ -17,7 +17,7 @@ from streamdedup.index.redis.admin import IndexUpkeep
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.connection import check_server, connect
 from streamdedup.index.redis.servers import Servers
-from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
 from streamdedup.settings import Profile, Settings
 from streamdedup.settings.units import counted
 
@@ -104,7 +104,8 @@ def temporary_index(
     bands: int,
     bucket_cap: int | None,
     bucket_layout: str = "sets",
-) -> Iterator[Index]:
+    shards: int = 1,
+) -> Iterator[RedisIndex]:
     """Create an empty index in Redis, and delete it afterwards.
 
     Args:
@@ -114,15 +115,17 @@ def temporary_index(
         bands: Bands of the index.
         bucket_cap: Most documents in a bucket; None for no limit.
         bucket_layout: Name of the bucket layout.
+        shards: Slots for each band.
     """
-    store = RedisIndex(
-        servers,
+    options = RedisIndexOptions(
         namespace=namespace,
         bands=bands,
+        shards=shards,
         lifetime_ms=LEFT_BEHIND_MS,
         bucket_cap=bucket_cap,
         bucket_layout=LAYOUTS[bucket_layout],
     )
+    store = RedisIndex(servers, options)
     try:
         store.open(profile.fingerprint())
         yield store

@@ -74,7 +74,7 @@ def compare_fingerprints(stored: Fingerprint, wanted: Fingerprint) -> Opening:
         if MAINTAINED_BY_PROGRAMS.items() <= wanted.items():
             raise IndexMismatch(
                 f"{'; '.join(mismatches)}. Use the profile that the index was built with, or give a new index another "
-                "name=..."
+                "name=..., or delete this one: Index.delete(url, name=...)"
             )
         raise IndexMismatch(
             f"{'; '.join(mismatches)}. Restore {restore}, or build a new index: another redis.key_prefix or profile "

@@ -8,10 +8,19 @@ import pytest
 from streamdedup import Index, Profile, indexes
 from streamdedup.detection import writing
 from streamdedup.detection.detector import Detector
-from streamdedup.errors import IndexLost, IndexMismatch, IndexNotWritable, SettingsError, StoreUnavailable
+from streamdedup.errors import (
+    IndexLost,
+    IndexMismatch,
+    IndexNotWritable,
+    SettingsError,
+    StoreMisconfigured,
+    StoreUnavailable,
+)
+from streamdedup.index.redis.admin import IndexUpkeep
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 from streamdedup.wire import Document
+from tests import redis_sets
 
 TEXT = "amber birch cedar delta ember fjord grove heath"
 PROFILE = Profile(threshold=0.5, shingle_size=2)
@@ -111,6 +120,95 @@ class TestConnect:
         with pytest.raises(IndexLost):
             index.add([("b", TEXT)])
         assert ids(connect().add([("b", TEXT), ("c", TEXT)])) == [[], ["b"]]
+
+
+class TestDelete:
+    def test_a_deleted_index_is_gone_and_its_writer_is_told(self, connect, redis_client, redis_url):
+        index, other = connect(), connect(name="other")
+        index.add([("a", TEXT)])
+        other.add([("a", TEXT)])
+        assert Index.delete(redis_url)
+        assert {key.partition(b"}")[0].rpartition(b":")[0] for key in redis_client.scan_iter()} == {
+            b"{streamdedup-library:other"
+        }
+        with pytest.raises(IndexLost):
+            index.add([("b", TEXT)])
+        assert ids(connect().add([("b", TEXT), ("c", TEXT)])) == [[], ["b"]]
+        assert ids(other.lookup([TEXT])) == [["a"]]
+
+    def test_an_index_of_another_profile_is_deleted_too_and_none_is_no_error(self, connect, redis_client, redis_url):
+        assert not Index.delete(redis_url)
+        connect().add([("a", TEXT)])
+        assert Index.delete(redis_url)
+        assert redis_client.keys() == []
+        connect(Profile(threshold=0.5, shingle_size=3)).add([("a", TEXT)])
+
+    def test_an_interrupted_deletion_is_finished_by_the_next_one(self, connect, redis_client, redis_url, monkeypatch):
+        connect().add([("a", TEXT)])
+        with monkeypatch.context() as patch:
+            patch.setattr(IndexUpkeep, "_scan", lambda _self: (_ for _ in ()).throw(StoreUnavailable("away")))
+            with pytest.raises(StoreUnavailable):
+                Index.delete(redis_url)
+        with pytest.raises(IndexMismatch, match=r"call again: streamdedup index drop, or Index\.delete"):
+            connect().add([("b", TEXT)])
+        assert Index.delete(redis_url)
+        assert ids(connect().add([("b", TEXT)])) == [[]]
+
+    def test_an_index_of_daemons_is_refused(self, config, daemon_index, redis_client, redis_url, monkeypatch):
+        monkeypatch.setattr("streamdedup.library.KEY_PREFIX", Settings.load(config).redis.key_prefix)
+        keys = sorted(redis_client.keys())
+        with pytest.raises(IndexNotWritable, match=r"daemons maintain .* streamdedup index drop"):
+            Index.delete(redis_url, name="articles")
+        assert sorted(redis_client.keys()) == keys
+
+    def test_a_name_that_could_be_a_pattern_is_refused(self, redis_url):
+        with pytest.raises(SettingsError, match="is not the name of an index"):
+            Index.delete(redis_url, name="*")
+
+
+class TestRights:
+    """The rights that docs/redis.md names for programs."""
+
+    RIGHTS = (*redis_sets.acl_line("library"), *redis_sets.acl_line("library-delete"))
+
+    @pytest.fixture
+    def work(self, redis_client, redis_url, monkeypatch):
+        """Do everything that a program can do with an index, as a user with some rights."""
+        # Copies fill buckets, and their claims more than one page, so that all forms are used.
+        profile = Profile(threshold=0.5, shingle_size=2, bucket_cap=100)
+        where = redis_url.partition("://")[2]
+        monkeypatch.setattr(writing, "_RENEWAL_S", 0.0)
+
+        def worked(rights) -> None:
+            redis_client.execute_command("ACL", "DELUSER", "streamdedup-library")
+            redis_client.execute_command("ACL", "SETUSER", "streamdedup-library", *rights)
+            redis_client.execute_command("ACL", "LOG", "RESET")
+            redis_client.script_flush()
+            url = f"redis://streamdedup-library:secret@{where}"
+            with Index.connect(url, profile) as index, Index.connect(url, profile) as second:
+                assert ids(index.add([("a", TEXT), ("b", TEXT)])) == [[], ["a"]]
+                index.add([(f"copy-{at}", TEXT) for at in range(120)])
+                index.add([("a", "something else entirely here"), ("copy-3", f"{TEXT} iris")])
+                index.remove(["b", "copy-4"])
+                redis_client.script_flush()
+                assert ids(index.lookup(["something else entirely here"])) == [["a"]]
+                assert ids(second.add([("later", "something else entirely here")])) == [["a"]]
+                with pytest.raises(IndexNotWritable):
+                    index.add([("c", TEXT)])
+            assert Index.delete(url)
+
+        yield worked
+        redis_client.execute_command("ACL", "DELUSER", "streamdedup-library")
+
+    def test_the_rights_of_the_page_are_enough(self, work, redis_client):
+        work(self.RIGHTS)
+        assert redis_client.keys() == []
+        assert {entry["object"] for entry in redis_client.acl_log()} <= {"client|setinfo"}
+
+    @pytest.mark.parametrize("right", [rule for rule in RIGHTS if rule[0] in "+~" and rule != "+ping"])
+    def test_and_each_of_them_is_needed(self, work, right):
+        with pytest.raises(StoreMisconfigured, match=r"refuses us|rights"):
+            work([rule for rule in self.RIGHTS if rule != right])
 
 
 class TestWriters:

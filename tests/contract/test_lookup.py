@@ -21,7 +21,7 @@ from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.connection import connect_cluster
 from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.servers import OneServer, Servers
-from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
@@ -59,8 +59,8 @@ MakeWorld = Callable[..., World]
 
 def _on_redis(servers: Servers, **options) -> World:
     where = {"namespace": f"lookup:{next(_namespaces)}", "bands": 4, "lifetime_ms": 3_600_000, **options}
-    defaults = {"shards": 1, "bucket_cap": None, "bucket_layout": LAYOUTS["sets"]}
-    return World(RedisIndex(servers, **where), RedisIndexReader(servers, **{**defaults, **where}))
+    chosen = RedisIndexOptions(**where)
+    return World(RedisIndex(servers, chosen), RedisIndexReader(servers, chosen))
 
 
 PLACES = ["memory", "server", "server-packed-sharded", "cluster-sharded"]

@@ -30,7 +30,7 @@ from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.connection import connect, connect_cluster
 from streamdedup.index.redis.servers import OneServer, Servers
 from streamdedup.index.redis.staging import RedisStagingIndex
-from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
 from streamdedup.index.values import (
     COPIES_CAP,
     SHOWN_OF_FULL,
@@ -64,7 +64,7 @@ def _make_redis_store(servers: redis.Redis | Servers) -> MakeStore:
         servers = OneServer(servers)
 
     def make(**options: Any) -> Index:
-        return RedisIndex(servers, namespace=f"contract:{next(_namespaces)}", bands=BANDS, **options)
+        return RedisIndex(servers, RedisIndexOptions(namespace=f"contract:{next(_namespaces)}", bands=BANDS, **options))
 
     return make
 
@@ -1114,7 +1114,7 @@ class TestDrafts:
         """The index and two staging indexes of it, on a server."""
         connections = [connect(redis_url) for _ in range(3)]
         stores = [
-            RedisIndex(each, namespace="sd:articles", bands=BANDS, in_staging=at > 0)
+            RedisIndex(each, RedisIndexOptions(namespace="sd:articles", bands=BANDS), in_staging=at > 0)
             for at, each in enumerate(connections)
         ]
         stores[0].open(FINGERPRINT)

@@ -13,7 +13,7 @@ from streamdedup.detection.model import DetectorOptions
 from streamdedup.index.contract import Index
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.servers import OneServer
-from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions
@@ -43,7 +43,9 @@ def make_store(request: pytest.FixtureRequest) -> Iterator[MakeStore]:
         yield MemoryIndex
         return
     with OneServer(request.getfixturevalue("redis_client")) as servers:
-        yield lambda: RedisIndex(servers, namespace=f"window:{next(_namespaces)}", bands=4, lifetime_ms=60_000)
+        yield lambda: RedisIndex(
+            servers, RedisIndexOptions(namespace=f"window:{next(_namespaces)}", bands=4, lifetime_ms=60_000)
+        )
 
 
 def arrivals(times_ms: Sequence[int], partitions: Sequence[int]) -> list[Document]:

@@ -14,7 +14,7 @@ from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.servers import OneServer
-from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
 from streamdedup.index.values import SHOWN_OF_FULL
 from streamdedup.position import Partition
 from tests.buckets import members_in_pages, members_in_set
@@ -46,14 +46,14 @@ class Lab:
 
     def __post_init__(self) -> None:
         self.server = OneServer(self.client)
-        self.store = RedisIndex(
-            self.server,
+        options = RedisIndexOptions(
             namespace=NAMESPACE,
             bands=BANDS,
             lifetime_ms=self.lifetime_ms,
             bucket_cap=self.bucket_cap,
             bucket_layout=LAYOUTS[self.layout],
         )
+        self.store = RedisIndex(self.server, options)
         self.store.open(FINGERPRINT)
         self.fence = self.store.fence(PARTITION, 1, 0)
 

@@ -9,7 +9,7 @@ import itertools
 import pytest
 
 from streamdedup.index.redis.servers import OneServer
-from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
 from streamdedup.position import Partition, Position
 
 PARTITION = Partition("articles", 0)
@@ -28,7 +28,8 @@ class Lab:
 
     def __init__(self, client, lifetime_ms=HOUR_MS):
         self.client = client
-        self.store = RedisIndex(OneServer(client), namespace="claims:test", bands=1, lifetime_ms=lifetime_ms)
+        options = RedisIndexOptions(namespace="claims:test", bands=1, lifetime_ms=lifetime_ms)
+        self.store = RedisIndex(OneServer(client), options)
         self.store.open({})
 
     def ask(self, asked, position=FIRST, met=()):

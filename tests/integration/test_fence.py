@@ -4,7 +4,7 @@ import pytest
 
 from streamdedup.errors import BatchRefused
 from streamdedup.index.redis.connection import connect
-from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
 from streamdedup.position import Partition, Position
 
 PARTITION = Partition("articles", 0)
@@ -16,7 +16,7 @@ CLAIM = [(b"p" * 16, Position(*PARTITION, 3))]
 def processes(redis_client, redis_url):
     """The store as each of two processes has it."""
     with connect(redis_url) as one, connect(redis_url) as other:
-        stores = [RedisIndex(servers, namespace="sd:articles", bands=4) for servers in (one, other)]
+        stores = [RedisIndex(servers, RedisIndexOptions(namespace="sd:articles", bands=4)) for servers in (one, other)]
         for store in stores:
             store.open({})
         yield stores

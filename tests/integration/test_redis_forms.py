@@ -16,7 +16,7 @@ from streamdedup.index.redis.admin import IndexUpkeep
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.connection import check_server, connect, connect_cluster, connect_sentinel
 from streamdedup.index.redis.keys import Keys
-from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
 from streamdedup.index.values import Listed, ListedClaim, ListedDocument
 from streamdedup.position import Log, Partition, Position
 from tests import redis_sets
@@ -76,7 +76,7 @@ def exercise(store, numbers, generation=1):
 
 
 def open_store(servers, namespace=NAMESPACE, **options):
-    store = RedisIndex(servers, namespace=namespace, bands=BANDS, lifetime_ms=3_600_000, **options)
+    store = RedisIndex(servers, RedisIndexOptions(namespace=namespace, bands=BANDS, lifetime_ms=3_600_000, **options))
     store.open(FINGERPRINT)
     return store
 

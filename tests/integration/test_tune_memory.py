@@ -14,7 +14,7 @@ from streamdedup.indexes import connect_store, detector_options, redis_store
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.similarity.minhash import HashFamily
-from streamdedup.tuning.memory import Measurement, MemoryForecast
+from streamdedup.tuning.memory import Measurement, MemoryForecast, contents_of
 from streamdedup.tuning.rows import Workload, rows_of
 from streamdedup.tuning.sample import Sample
 from streamdedup.tuning.study import Study
@@ -99,7 +99,8 @@ def forecast_error(program: str | None, count: int, sample_size: int, **keys: ob
             namespace_bytes = len(f"{settings.redis.key_prefix}:articles")
             measured_on = TuneServer(connection, client, profile, namespace_bytes, private=True)
             measurement = Measurement(measured_on, options, sample, PARTITION)
-            costs = measurement.costs(study, workload, row, layout)
+            contents = contents_of(study, workload, row, workload.documents)
+            costs = measurement.costs(contents, study.buckets(row.banding).members, layout)
     form = measurement.form
     forecast = MemoryForecast(workload, {layout: costs}, {form: 0.0}, form)
     # Another server: the tables of one that was filled before keep their size.

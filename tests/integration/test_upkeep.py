@@ -8,7 +8,7 @@ from streamdedup.index.documents import IndexEntry
 from streamdedup.index.fingerprints import in_redis
 from streamdedup.index.redis.admin import IndexUpkeep, PartitionFacts
 from streamdedup.index.redis.connection import connect, connect_cluster
-from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
 from streamdedup.index.values import Listed, ListedClaim, ListedDocument
 from streamdedup.position import Partition, Position
 from tests.entries import content_of, pending_of
@@ -34,7 +34,7 @@ def servers(request):
 
 def fill(connection, namespace="sd:articles", documents_count=3):
     """Build an index; return its store and the right to write."""
-    store = RedisIndex(connection, namespace=namespace, bands=BANDS, lifetime_ms=3_600_000)
+    store = RedisIndex(connection, RedisIndexOptions(namespace=namespace, bands=BANDS, lifetime_ms=3_600_000))
     store.open(FINGERPRINT)
     fence = store.fence(PARTITION, 7, 0)
     numbers = list(range(1, documents_count + 1))

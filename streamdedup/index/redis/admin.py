@@ -171,6 +171,8 @@ class IndexUpkeep:
             Number of deleted keys.
         """
         dropping, fingerprint = self._keys.dropping, self._keys.fingerprint
+        # 0. A user without the right to scan changes nothing.
+        self._servers.on_masters("SCAN", 0, "COUNT", 1)
         # 1. No process opens the index any more; a daemon that has it open ends at the first missing fence.
         self._servers.ask_all(
             [Command(dropping, ("SET", dropping, b"1")), Command(fingerprint, ("UNLINK", fingerprint))]

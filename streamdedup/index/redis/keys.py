@@ -49,7 +49,9 @@ not find a key that has moved already, or has not yet, and would create it a sec
 moves.
 """
 
+from binascii import crc_hqx
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from zlib import crc32
 
 import numpy as np
@@ -208,3 +210,28 @@ def by_slot(slots: Iterable[int]) -> dict[int, list[int]]:
     for index, slot in enumerate(slots):
         groups.setdefault(slot, []).append(index)
     return groups
+
+
+#: Hash slots of a Redis Cluster.
+_HASH_SLOTS = 16_384
+
+
+@lru_cache(maxsize=4096)
+def fullest_share(namespace: str, bands: int, shards: int, masters: int) -> float:
+    """Return the share of the slots of an index that is on the fullest master of a cluster.
+
+    Args:
+        namespace: Prefix and profile, joined by a colon.
+        bands: Number of bands.
+        shards: Slots of each band.
+        masters: Number of masters, each with an equal range of the hash slots.
+    """
+    owners = _hash_slots(namespace, bands * shards) * masters // _HASH_SLOTS
+    return int(np.bincount(owners).max()) / (bands * shards)
+
+
+@lru_cache(maxsize=32)
+def _hash_slots(namespace: str, slots_count: int) -> NDArray[np.int64]:
+    """Return the hash slot of each slot of an index: CRC-16 (XMODEM) of the hash tag, int64 (slots_count,)."""
+    tags = (f"{namespace}:{slot}".encode() for slot in range(slots_count))
+    return np.fromiter((crc_hqx(tag, 0) % _HASH_SLOTS for tag in tags), np.int64, slots_count)

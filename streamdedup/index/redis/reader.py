@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 from redis.exceptions import NoScriptError
 
 from streamdedup.errors import StoreUnavailable
-from streamdedup.index.fingerprints import compare_fingerprints, decode_fingerprint, in_redis
+from streamdedup.index.fingerprints import compare_fingerprints, decode_fingerprint
 from streamdedup.index.reading import hits_of_members
-from streamdedup.index.redis.buckets import BucketLayout
 from streamdedup.index.redis.entries import RedisEntryReader
 from streamdedup.index.redis.errors import check_reply
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.scripts import Call, load_scripts
 from streamdedup.index.redis.servers import Command, Servers
-from streamdedup.index.redis.store import DocumentCount
+from streamdedup.index.redis.store import DocumentCount, RedisIndexOptions
 from streamdedup.index.values import Fingerprint, Hits, Opening, wall_clock_ms
 
 #: Documents of one call of a script, as for an insertion.
@@ -35,32 +34,13 @@ class RedisIndexReader(RedisEntryReader):
 
     Args:
         servers: Servers of the index.
-        namespace: Prefix and profile, joined by a colon.
-        bands: Bands of the banding.
-        shards: Slots for each band.
-        lifetime_ms: Lifetime of index entries in milliseconds; None for ever.
-        bucket_cap: Most members of a bucket; None for no limit.
-        bucket_layout: Layout of the buckets.
+        options: Place and limits of the index.
     """
 
-    def __init__(
-        self,
-        servers: Servers,
-        *,
-        namespace: str,
-        bands: int,
-        shards: int,
-        lifetime_ms: int | None,
-        bucket_cap: int | None,
-        bucket_layout: BucketLayout,
-    ) -> None:
-        super().__init__(servers, Keys(namespace, bands, shards), self._run_reading)
-        self._namespace = namespace
-        self._shards = shards
-        self._lifetime_ms = lifetime_ms
-        self._bucket_cap = bucket_cap
-        self._layout = bucket_layout
-        self._documents = DocumentCount(self._keys, lifetime_ms, wall_clock_ms)
+    def __init__(self, servers: Servers, options: RedisIndexOptions) -> None:
+        super().__init__(servers, Keys(options.namespace, options.bands, options.shards), self._run_reading)
+        self._options = options
+        self._documents = DocumentCount(self._keys, options.lifetime_ms, wall_clock_ms)
         self._scripts = load_scripts()
         # Chooses the members of a full bucket that are shown; no secret depends on it.
         self._random = Random()  # noqa: S311
@@ -71,30 +51,28 @@ class RedisIndexReader(RedisEntryReader):
         asked = (("GET", key), ("EXISTS", self._keys.staging), ("EXISTS", self._keys.dropping))
         stored, is_rebuilt, is_half_dropped = self._servers.ask_all([Command(key, parts) for parts in asked])
         if is_rebuilt:
-            raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt")
+            raise StoreUnavailable(f"the index of {self._options.namespace} is being rebuilt")
         if stored is None or is_half_dropped:
             return None
-        expected = in_redis(
-            fingerprint, shards=self._shards, bucket_layout=self._layout.name, lifetime_ms=self._lifetime_ms
-        )
-        return compare_fingerprints(decode_fingerprint(key, stored), msgspec.json.decode(msgspec.json.encode(expected)))
+        own = msgspec.json.encode(self._options.in_redis(fingerprint))
+        return compare_fingerprints(decode_fingerprint(key, stored), msgspec.json.decode(own))
 
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
         """See ``IndexReader.look_up``."""
-        big_endian = band_keys.astype(">u4")
+        layout, big_endian = self._options.bucket_layout, band_keys.astype(">u4")
         calls, rows_of_call = [], []
         for slot, rows_of_slot in self._keys.rows_by_slot(band_keys):
             for first in range(0, len(rows_of_slot), _CALL_DOCUMENTS):
                 rows = rows_of_slot[first : first + _CALL_DOCUMENTS]
                 keys = big_endian[rows, self._keys.band_of(slot)].tobytes()
-                arguments = [self._keys.buckets(slot), self._lifetime_ms or 0, keys]
-                calls.append(Call(f"look_up_{self._layout.name}", [self._keys.guard(slot)], arguments))
+                arguments = [self._keys.buckets(slot), self._options.lifetime_ms or 0, keys]
+                calls.append(Call(f"look_up_{layout.name}", [self._keys.guard(slot)], arguments))
                 rows_of_call.append(rows)
         buckets: list[list[list[int]]] = [[] for _ in numbers]
         for rows, found in zip(rows_of_call, self._run(calls), strict=True):
             for place, members in zip(found[::2], found[1::2], strict=True):
-                buckets[int(rows[place - 1])].append(self._layout.decode(members))
-        return hits_of_members(numbers, buckets, self._bucket_cap, self._random)
+                buckets[int(rows[place - 1])].append(layout.decode(members))
+        return hits_of_members(numbers, buckets, self._options.bucket_cap, self._random)
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
         """See ``IndexReader.look_up_copies``."""

@@ -8,6 +8,7 @@ of buckets of ``redis.buckets``. Keys: ``redis.keys``. Scripts: ``redis.scripts`
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -36,11 +37,11 @@ from streamdedup.index.values import (
 )
 
 
-class RedisIndex(RedisPartitions, RedisEntries, RedisPairs, RedisBacklog):
-    """An ``Index`` in Redis. The parts share servers, keys and scripts.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisIndexOptions:
+    """Place and limits of an index in Redis, the same for all processes that use it.
 
-    Args:
-        servers: Servers of the index.
+    Attributes:
         namespace: Prefix and profile, joined by a colon; distinguishes this index from others on the servers.
         bands: Number of bands, at least 1.
         shards: Slots for each band; 1 except on a cluster.
@@ -48,37 +49,57 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisPairs, RedisBacklog):
             None for ever. Claims live twice as long, at least.
         bucket_cap: Largest number of members of a bucket; None for no limit.
         bucket_layout: Layout of the buckets.
-        in_staging: Whether this is the index of a ``StagingIndex``.
-        now_ms: Clock, in milliseconds since the epoch.
     """
 
-    def __init__(  # noqa: PLR0913  each decides where an index is, how long it keeps and how much
+    namespace: str
+    bands: int
+    shards: int = 1
+    lifetime_ms: int | None = None
+    bucket_cap: int | None = None
+    bucket_layout: BucketLayout = LAYOUTS["sets"]
+
+    def in_redis(self, fingerprint: Fingerprint) -> dict[str, object]:
+        """Return the fingerprint that is stored: that of the settings, and the parameters that decide on the keys."""
+        return in_redis(
+            fingerprint, shards=self.shards, bucket_layout=self.bucket_layout.name, lifetime_ms=self.lifetime_ms
+        )
+
+
+class RedisIndex(RedisPartitions, RedisEntries, RedisPairs, RedisBacklog):
+    """An ``Index`` in Redis. The parts share servers, keys and scripts.
+
+    Args:
+        servers: Servers of the index.
+        options: Place and limits of the index.
+        in_staging: Whether this is the index of a ``StagingIndex``.
+        now_ms: Clock, in milliseconds since the epoch.
+
+    Attributes:
+        options: As given.
+    """
+
+    def __init__(
         self,
         servers: Servers,
+        options: RedisIndexOptions,
         *,
-        namespace: str,
-        bands: int,
-        shards: int = 1,
-        lifetime_ms: int | None = None,
-        bucket_cap: int | None = None,
-        bucket_layout: BucketLayout = LAYOUTS["sets"],
         in_staging: bool = False,
         now_ms: Callable[[], float] = wall_clock_ms,
     ) -> None:
-        keys = Keys(namespace, bands, shards, in_staging=in_staging)
-        runner = ScriptRunner(servers, keys.fingerprint)
+        keys = Keys(options.namespace, options.bands, options.shards, in_staging=in_staging)
+        runner, lifetime_ms = ScriptRunner(servers, keys.fingerprint), options.lifetime_ms
         RedisPartitions.__init__(self, servers, keys, runner)
         RedisEntries.__init__(self, servers, keys, runner, self, lifetime_ms)
         RedisPairs.__init__(self, servers, keys, runner, self, lifetime_ms)
         RedisBacklog.__init__(self, servers, keys, self, runner, self, lifetime_ms, now_ms)
-        self._namespace = namespace
-        self._key_parameters: dict[str, Any] = {
-            "shards": shards,
-            "bucket_layout": bucket_layout.name,
-            "lifetime_ms": lifetime_ms,
-        }
+        self.options = options
         self._buckets = RedisBuckets(
-            bucket_layout, keys=keys, runner=runner, partitions=self, lifetime_ms=lifetime_ms, bucket_cap=bucket_cap
+            options.bucket_layout,
+            keys=keys,
+            runner=runner,
+            partitions=self,
+            lifetime_ms=lifetime_ms,
+            bucket_cap=options.bucket_cap,
         )
         self._copies = RedisCopies(servers, keys, runner, self, lifetime_ms)
         self._documents = DocumentCount(keys, lifetime_ms, now_ms)
@@ -93,9 +114,12 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisPairs, RedisBacklog):
         # read before, without a lease afterwards, is that of an interrupted `index drop`.
         is_half_dropped = self._servers.ask(key, "EXISTS", self._keys.dropping)
         if self._servers.ask(key, "EXISTS", self._keys.staging):
-            raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt")
+            raise StoreUnavailable(f"the index of {self.options.namespace} is being rebuilt")
         if is_half_dropped and create:
-            raise IndexMismatch(f"the deletion of {self._namespace} did not end; call again: streamdedup index drop")
+            raise IndexMismatch(
+                f"the deletion of {self.options.namespace} did not end; call again: streamdedup index drop, or "
+                "Index.delete for the index of a program"
+            )
         own = msgspec.json.encode(self.stored_fingerprint(fingerprint))
         created = self._servers.ask(key, "SET", key, own, "NX") if create else None
         if created:
@@ -106,8 +130,8 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisPairs, RedisBacklog):
         return compare_fingerprints(decode_fingerprint(key, stored), msgspec.json.decode(own))
 
     def stored_fingerprint(self, fingerprint: Fingerprint) -> dict[str, object]:
-        """Return the fingerprint that is stored: that of the settings, and the parameters that decide on the keys."""
-        return in_redis(fingerprint, **self._key_parameters)
+        """See ``RedisIndexOptions.in_redis``."""
+        return self.options.in_redis(fingerprint)
 
     def connections_count(self) -> int:
         """See ``StoreHealth.connections_count``."""
