@@ -87,7 +87,7 @@ DOCSTRINGS = (
 PRONOUNS = r"he|him|his|who|whom|it|its|they|them|their|we|us|our|ours|one|that|this|those|these|which"
 
 _FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
-_GENERATED = re.compile(r"<!-- (?:bench|experiment|settings|demo).*?<!-- end of .*?-->", re.DOTALL)
+_GENERATED = re.compile(r"<!-- (?:bench|experiment|plan|settings|demo).*?<!-- end of .*?-->", re.DOTALL)
 _CODE = re.compile(r"``?[^`\n]+``?")
 _TARGET = re.compile(r"\]\([^)\n]*\)")
 

@@ -49,6 +49,7 @@ COMMANDS = {
     "evaluate": "Measure a profile on files: recall, precision, missed pairs and the reasons.",
     "stop-shingles": "Learn from a sample which shingles are boilerplate that many texts share.",
     "tune": "Try settings on a sample: pairs found and missed, cost, and a recommendation.",
+    "plan": "Say what to scale for a stream: partitions, daemons, Redis, memory, network.",
     "produce": "Send a corpus into an input topic, each document keyed by its id.",
     "dlq": "Inspect the dead-letter topic, and replay dead letters.",
     "topics": "Create the topics that the daemon needs.",

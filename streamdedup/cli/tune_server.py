@@ -15,9 +15,10 @@ from streamdedup.detection.limits import ReachedLimits
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.embedded import RedisServer
 from streamdedup.evaluation.trial import DetectorRun, document_at
-from streamdedup.index.contract import Index
 from streamdedup.index.redis.connection import check_server, connect
+from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.servers import Servers
+from streamdedup.index.redis.store import RedisIndex
 from streamdedup.settings import Profile
 from streamdedup.tuning.sample import Sample
 
@@ -42,6 +43,14 @@ class SampleIndex(NamedTuple):
     used_bytes: int
     seconds: float
     limits: ReachedLimits
+
+
+class ServerCounters(NamedTuple):
+    """Processor time in seconds, and bytes received and sent, since the server started."""
+
+    cpu_s: float
+    input_bytes: int
+    output_bytes: int
 
 
 class TuneServer:
@@ -74,7 +83,7 @@ class TuneServer:
         self.allocator = str(client.info("memory").get("mem_allocator", ""))
 
     @contextmanager
-    def index(self, bands: int, bucket_layout: str) -> Iterator[Index]:
+    def index(self, bands: int, bucket_layout: str, shards: int = 1) -> Iterator[RedisIndex]:
         """Create an empty index, and delete it at the end."""
         namespace = f"tune-{secrets.token_hex(self._namespace_bytes)}"[: self._namespace_bytes]
         with temporary_index(
@@ -84,6 +93,7 @@ class TuneServer:
             bands=bands,
             bucket_cap=self._profile.bucket_cap,
             bucket_layout=bucket_layout,
+            shards=shards,
         ) as store:
             try:
                 yield store
@@ -91,6 +101,19 @@ class TuneServer:
                 if self.private:
                     # SYNC: otherwise the server may free memory while the next index is measured.
                     self._client.execute_command("FLUSHALL", "SYNC")
+
+    def reader(self, store: RedisIndex) -> RedisIndexReader:
+        """Return a reader of an index that ``index`` has created."""
+        return RedisIndexReader(self._servers, store.options)
+
+    def counters(self) -> ServerCounters:
+        """Return the counters of the server."""
+        cpu, statistics = self._client.info("cpu"), self._client.info("stats")
+        return ServerCounters(
+            float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"]),
+            int(statistics["total_net_input_bytes"]),
+            int(statistics["total_net_output_bytes"]),
+        )
 
     def used_bytes(self) -> int:
         """Return the memory of the data, once it is steady.

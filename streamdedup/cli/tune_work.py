@@ -20,14 +20,12 @@ from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.advice import Recommendation, recommend, warnings
 from streamdedup.tuning.boilerplate import find_boilerplate
-from streamdedup.tuning.memory import EntryForm, Measurement, MemoryForecast
+from streamdedup.tuning.memory import EntryForm, Measurement, MemoryForecast, contents_of
+from streamdedup.tuning.plan import DAY_S, LOAD
 from streamdedup.tuning.rows import Basis, TuningRow, Workload, rows_of
 from streamdedup.tuning.sample import Sample
 from streamdedup.tuning.study import BINS, Study
 
-DAY_S: Final = 86_400.0
-#: Load of a daemon, as a share of its speed; the rest is for peaks and backlogs.
-LOAD: Final = 0.5
 #: Runs of boilerplate, buckets and pairs in the report.
 _SHOWN: Final = 10
 #: Least size of a sample whose indexing time counts; with fewer, connections and caches take too much of it.
@@ -164,9 +162,10 @@ class Tuning:
         forms = [EntryForm(row.options, limit) for limit in self._exact_limits]
         forms += [EntryForm(kind, profile.exact_limit) for kind in question.kinds if kind != row.options]
         with steps("on a server", len(LAYOUTS) + len(forms) + 1) as step:
-            costs = {}
+            costs, members = {}, study.buckets(row.banding).members
+            contents = contents_of(study, self._workload, row, self._workload.documents)
             for layout in LAYOUTS:
-                costs[layout] = measurement.costs(study, self._workload, row, layout)
+                costs[layout] = measurement.costs(contents, members, layout)
                 step(1)
             entry_bytes = measurement.entry_bytes(forms, step)
             self._forecast = MemoryForecast(self._workload, costs, entry_bytes, measurement.form)

@@ -200,20 +200,17 @@ class Measurement:
             Document(sample.ids[number], sample.texts[number], Position(*partition, number), 0) for number in numbers
         ]
 
-    def costs(self, study: Study, workload: Workload, row: TuningRow, bucket_layout: str) -> Costs:
+    def costs(self, contents: Contents, bucket_members: NDArray[np.int64], bucket_layout: str) -> Costs:
         """Measure an index and one of half its size.
 
         Args:
-            study: The sample with the row's shingles.
-            workload: Size of the index of the forecast.
-            row: Bands of the index.
+            contents: Contents of the index of the forecast.
+            bucket_members: Members of some of its buckets, from which the sizes of all are drawn.
             bucket_layout: Name of its layout.
         """
-        size = measured_documents(workload.documents)
-        contents = contents_of(study, workload, row, workload.documents)
-        bands, count = contents.bands, round(contents.buckets / contents.bands * size / workload.documents)
-        members = study.buckets(row.banding).members
-        bucket_sizes = self._random.choice(members, count) if count else np.empty(0, np.int64)
+        size = measured_documents(contents.entries)
+        bands, count = contents.bands, round(contents.buckets / contents.bands * size / contents.entries)
+        bucket_sizes = self._random.choice(bucket_members, count) if count else np.empty(0, np.int64)
         further = (bucket_sizes - 1).sum()
         # Buffers of the server grow with the first calls; they are no part of an index.
         self._grown(bucket_layout, bands, _BATCH, bucket_sizes[:_BATCH])

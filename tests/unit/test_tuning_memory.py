@@ -118,6 +118,11 @@ def measurement(server: MadeUpServer, banding: Banding, exact_limit: int | None 
     return Measurement(server, options, sample, Partition("articles", 0))
 
 
+def costs_of(measured: Measurement, study: Study, workload: Workload, row: TuningRow, bucket_layout: str) -> Costs:
+    contents = contents_of(study, workload, row, workload.documents)
+    return measured.costs(contents, study.buckets(row.banding).members, bucket_layout)
+
+
 def content_bytes() -> float:
     """Return the mean length of what an entry of the sample stores, with a set of hashes."""
     server = MadeUpServer()
@@ -133,7 +138,7 @@ class TestMeasurement:
     def test_a_large_index_is_forecast_from_two_small_ones(self, study, documents):
         server, workload = MadeUpServer(), workload_of(documents)
         row = row_of(study, workload)
-        costs = measurement(server, row.banding).costs(study, workload, row, "sets")
+        costs = costs_of(measurement(server, row.banding), study, workload, row, "sets")
         form = EntryForm(WORDS, None)
         forecast = MemoryForecast(workload, {"sets": costs}, {form: 0.0}, form)
         contents = contents_of(study, workload, row, documents, filling=True)
@@ -144,7 +149,7 @@ class TestMeasurement:
     def test_the_fixed_memory_of_a_band_does_not_grow_with_the_index(self, study):
         workload = workload_of(1_000_000.0)
         row = row_of(study, workload)
-        costs = measurement(MadeUpServer(), row.banding).costs(study, workload, row, "packed")
+        costs = costs_of(measurement(MadeUpServer(), row.banding), study, workload, row, "packed")
         assert costs.fixed[1] == pytest.approx(PAGES, rel=0.01)
         assert costs.each[2:].tolist() == [MEMBER, CLAIM]
 
@@ -228,6 +233,6 @@ class TestForecast:
         server = MadeUpServer()
         options = DetectorOptions("articles", WORDS, row.banding, 128, 1, 0.8)
         sample = Sample(["a", "b"], ["...", "!!!"], 2, "first")
-        costs = Measurement(server, options, sample, Partition("articles", 0)).costs(empty, workload, row, "sets")
+        costs = costs_of(Measurement(server, options, sample, Partition("articles", 0)), empty, workload, row, "sets")
         assert costs.fixed[1:3].tolist() == costs.each[1:3].tolist() == [0.0, 0.0]
         assert costs.each[0] > 0
