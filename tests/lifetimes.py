@@ -6,6 +6,7 @@ waits for a lifetime.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -214,8 +215,8 @@ def _replaced_entries_keep_their_lifetime(patch: pytest.MonkeyPatch) -> None:
 
 def _lifetimes_without_slack(patch: pytest.MonkeyPatch) -> None:
     class Short(RedisIndex):
-        def __init__(self, servers: Any, **options: Any) -> None:
-            super().__init__(servers, **options | {"lifetime_ms": options["lifetime_ms"] - SLACK_MS})
+        def __init__(self, servers: Any, options: Any, **more: Any) -> None:
+            super().__init__(servers, replace(options, lifetime_ms=options.lifetime_ms - SLACK_MS), **more)
 
     patch.setattr(indexes, "RedisIndex", Short)
 
