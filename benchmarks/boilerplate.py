@@ -6,11 +6,16 @@ For each collection of ../shared/data all pairs at the threshold are found as `s
 comparisons exact: as the profile is by default, then with one option changed at a time. A pair is called
 
 - the same text: equal after normalisation;
-- a copy: revisions of one page, where the collection says which these are;
-- boilerplate only: revisions of different pages; in Reuters, articles with three numbers or more, most of which differ.
+- a copy: revisions of one page, where the collection says which these are; in `paywall`, a pair of the articles
+  without the notice;
+- boilerplate only: revisions of different pages; in Reuters, articles with three numbers or more, most of which differ;
+  in `paywall`, two articles with the notice that are no copies.
+
+Where a collection says the source of each document, stop shingles are learnt from all documents, and by source.
 
 `made boilerplate` is made of BBC news: 300 stories of 60 words, each followed by the same notice of 1,280 words, which
 was written for this benchmark, and a copy of each with one word changed, without the notice for every second one.
+`paywall` is news with a paywall notice of one source, see `benchmarks.paywall`.
 """
 
 import gzip
@@ -20,16 +25,18 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from benchmarks import report
+from benchmarks import paywall, report
 from benchmarks.places import REPOSITORY
 from streamdedup.cli.collection import temporary_store
 from streamdedup.cli.scan import find_pairs
 from streamdedup.corpora import CorpusReader
 from streamdedup.evaluation.trial import DetectorRun, document_at
+from streamdedup.evaluation.truth import gathered, join, shingle_sets
 from streamdedup.indexes import detector_options
 from streamdedup.settings import Profile
-from streamdedup.text.shingles import normalise
+from streamdedup.text.shingles import ShingleOptions, Shingler, normalise
 from streamdedup.text.stop_shingles import learn_stop_shingles
+from streamdedup.wire import Decoder
 
 DATA = REPOSITORY.parent / "shared" / "data"
 #: Collections, and whether they are reviews (characters) or articles (words).
@@ -43,13 +50,20 @@ NAMES = {
     "sms_spam": "char",
     "playstore_reviews": "char",
     "made boilerplate": "word",
+    "paywall": "word",
 }
+#: Collections whose documents name a source, and the field.
+SOURCE_FIELDS = {"masakhane_news": "lang"}
+#: Collections that are made.
+MADE = ("made boilerplate", "paywall")
 #: Collections that say which documents belong together.
 GROUPED = ("wiki_bips", "ota_pga")
 #: Shares of documents from which on a shingle is a stop shingle.
 SHARES = (0.01, 0.02, 0.05)
 #: Documents of a short run.
 QUICK_DOCUMENTS = 300
+#: Least similarity of two articles of `paywall` without the notice that are copies.
+PAYWALL_THRESHOLD = 0.8
 #: Stories of the made collection, words of each, and sentences of the notice.
 STORIES, STORY_WORDS, SENTENCES = 300, 60, 80
 #: A pair of numbers of documents, the smaller one first.
@@ -57,10 +71,11 @@ Pair = tuple[int, int]
 
 
 class Collection(NamedTuple):
-    """Texts, and a judge of pairs: "same text", "copy", "boilerplate only" or "unknown"."""
+    """Texts, a judge of pairs ("same text", "copy", "boilerplate only" or "unknown"), and sources if they are known."""
 
     texts: list[str]
     judge: Callable[[Pair], str]
+    sources: list[str | None] | None = None
 
 
 def main() -> None:
@@ -71,12 +86,13 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = []
     for name in arguments.names or NAMES:
-        if name != "made boilerplate" and path_of(name) is None:
+        if name not in MADE and path_of(name) is None:
             print(f"{name} is not there", file=sys.stderr)
             continue
         collection = load(name)
         if arguments.quick:
-            collection = collection._replace(texts=collection.texts[:QUICK_DOCUMENTS])
+            texts, sources = collection.texts[:QUICK_DOCUMENTS], collection.sources
+            collection = collection._replace(texts=texts, sources=sources and sources[:QUICK_DOCUMENTS])
         rows += list(rows_of(name, collection, arguments.threshold))
     columns = [
         "collection, option",
@@ -103,7 +119,12 @@ def load(name: str) -> Collection:
     """Read a collection that is there, or make one."""
     if name == "made boilerplate":
         return made_boilerplate()
-    texts = [entry.text for entry in CorpusReader(path_of(name)) if entry.text]
+    if name == "paywall":
+        return made_paywall()
+    field = SOURCE_FIELDS.get(name)
+    entries = CorpusReader(path_of(name), decoder=Decoder(source_field=field or "source"))
+    documents = [(entry.text, entry.source) for entry in entries if entry.text]
+    texts, sources = [text for text, _ in documents], [source for _, source in documents]
     known = [normalise(text) for text in texts]
     groups: list[Any] = []
     if name in GROUPED:
@@ -122,7 +143,23 @@ def load(name: str) -> Collection:
             return "boilerplate only" if 2 * len(common) < len(every) else "unknown"
         return "unknown"
 
-    return Collection(texts, judge)
+    return Collection(texts, judge, sources if field else None)
+
+
+def made_paywall() -> Collection:
+    """Return news with the paywall notice of one source; the pairs of the articles without the notice are copies."""
+    articles = paywall.articles()
+    sets = shingle_sets(Shingler(ShingleOptions()), [one.original for one in articles])
+    real = gathered(join(sets.hashes, sets.offsets, PAYWALL_THRESHOLD))
+    copies = set(zip(real.left.tolist(), real.right.tolist(), strict=True))
+
+    def judge(pair: Pair) -> str:
+        if pair in copies:
+            return "copy"
+        with_notice = all(articles[nth].text != articles[nth].original for nth in pair)
+        return "boilerplate only" if with_notice else "unknown"
+
+    return Collection([one.text for one in articles], judge, [one.source for one in articles])
 
 
 def made_boilerplate() -> Collection:
@@ -159,14 +196,17 @@ def rows_of(name: str, collection: Collection, threshold: float) -> Iterator[lis
         yield row(
             f"{name}, {option}", collection, before, pairs(Profile.model_validate(plain | changed), collection.texts)
         )
-    for share in SHARES:
-        stops = learn_stop_shingles(collection.texts, profile.shingle_options(), share)
+    sources = collection.sources
+    for share, by_source in itertools.product(SHARES, (False, True) if sources else (False,)):
+        documents = zip(collection.texts, sources or itertools.repeat(None), strict=False)
+        stops = learn_stop_shingles(documents, profile.shingle_options(), share, by_source=by_source).stops
         path = REPOSITORY / "build" / "bench" / "stop_shingles.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(stops.encoded(), encoding="utf-8")
         if stops.counts:
             after = pairs(Profile.model_validate(plain | {"stop_shingles": str(path)}), collection.texts)
-            yield row(f"{name}, stop shingles {share:.0%}", collection, before, after)
+            option = f"stop shingles {share:.0%}{' by source' if by_source else ''}"
+            yield row(f"{name}, {option}", collection, before, after)
 
 
 def pairs(profile: Profile, texts: list[str]) -> set[Pair]:

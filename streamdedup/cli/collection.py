@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 
@@ -20,7 +20,10 @@ from streamdedup.index.redis.servers import Servers
 from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
 from streamdedup.settings import Profile, Settings
 from streamdedup.settings.units import counted
+from streamdedup.wire import Document
 
+#: A document of a file or of a topic.
+Versioned = TypeVar("Versioned", Entry, Document)
 #: Settings of the profiles that need no settings file.
 _PRESETS: dict[str, dict[str, object]] = {
     "articles": {"shingle_unit": "word"},
@@ -52,7 +55,7 @@ def scan_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) -
     return Settings.load(None, needed | preset | given, environ={}).profiles[name]
 
 
-def first_versions(entries: Iterable[Entry]) -> Iterator[Entry]:
+def first_versions(entries: Iterable[Versioned]) -> Iterator[Versioned]:
     """Yield the first document of each id; the others are counted on standard error."""
     known: set[str] = set()
     repeated_count = 0

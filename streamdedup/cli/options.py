@@ -68,6 +68,15 @@ class CorpusOptions:
     corpus_format: FormatOption = "auto"
     skip_unreadable: SkipUnreadableOption = False
 
+    def arguments(self) -> tuple[str, ...]:
+        """Return the arguments that name the same files and the same profile on another command line."""
+        texts = [part for field in self.text_fields or () for part in ("--text-field", field)]
+        given = {"--config": self.config, "--profile": self.profile, "--id-field": self.id_field}
+        given["--format"] = self.corpus_format
+        defaults = {"--profile": "articles", "--format": "auto"}
+        named = [part for name, value in given.items() if value != defaults.get(name) for part in (name, str(value))]
+        return (*self.files, *named, *texts, *(["--skip-unreadable"] if self.skip_unreadable else []))
+
     def entries(self, profile: Profile, command: str) -> Iterator[Entry]:
         """Yield the documents of the files, with a progress bar on standard error; other lines are reported there.
 

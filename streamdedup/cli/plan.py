@@ -201,7 +201,7 @@ def _measure(options: PlanOptions, demands: DemandOptions, sample_size: int, url
             raise SettingsError(f"nothing is measured without a server: {error}, or name one with --redis") from error
         sizes: list[int] = []
         entries = _counted(first_versions(_entries(options, profile)), profile, sizes)
-        sample = draw_sample(((entry.id, entry.text) for entry in entries), sample_size, "random")
+        sample = draw_sample(((entry.id, entry.text, entry.source) for entry in entries), sample_size, "random")
         if not sample.ids:
             raise CorpusError(f"{', '.join(options.files or ())}: no document to measure")
         setup = MeasuredSetup(

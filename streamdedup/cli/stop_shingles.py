@@ -1,53 +1,155 @@
 """``streamdedup stop-shingles``: learn the shingles of boilerplate from a sample, and write them to a file."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
+from streamdedup.cli.collection import first_versions
+from streamdedup.cli.dead_letters import parse_since
 from streamdedup.cli.options import CorpusOptions, ShingleSettings, chosen_profile, with_options
-from streamdedup.cli.output import output_to
+from streamdedup.cli.output import output_to, steps
+from streamdedup.cli.rendering.tuning_tables import boilerplate_text
+from streamdedup.cli.topic_reading import window_documents
+from streamdedup.corpora import Entry
 from streamdedup.errors import CorpusError, SettingsError
+from streamdedup.settings import Profile, Settings
 from streamdedup.settings.units import counted
-from streamdedup.text.stop_shingles import DEFAULT_SHARE, learn_stop_shingles
+from streamdedup.text.shingles import ShingleOptions
+from streamdedup.text.stop_shingles import DEFAULT_SHARE, LEAST_SOURCE_DOCUMENTS, Learnt, learn_stop_shingles
+from streamdedup.tuning.boilerplate import MOST_CHARACTERS, study_boilerplate
+from streamdedup.tuning.sample import BoundedTexts
+
+#: Runs of boilerplate in the report.
+_SHOWN: Final = 20
 
 
 @dataclass(frozen=True)
 class LearningOptions(ShingleSettings, CorpusOptions):
     """Options of documents and shingles; texts are normalised as the profile says."""
 
+    files: Annotated[
+        list[str],
+        typer.Argument(default_factory=list, show_default=False, help="Corpora, as of scan; - for stdin."),
+    ]
+    threshold: Annotated[
+        float | None, typer.Option("--threshold", "-t", help="Least similarity of the pairs that are counted.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class WindowOptions:
+    """The part of the input topics to learn from, instead of files."""
+
+    from_topic: Annotated[
+        bool, typer.Option("--from-topic", help="Read the input topics of the profile in --config, not files.")
+    ] = False
+    since: Annotated[str, typer.Option(metavar="TIME", help="With --from-topic: records since 7d, or 2026-05-01.")] = (
+        "7d"
+    )
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="With --from-topic: at most so many of the newest records.")
+    ] = 100_000
+
 
 def stop_shingles(
     options: LearningOptions,
+    window: WindowOptions,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Where to write the shingles; standard output.")
     ] = None,
     share: Annotated[
         float, typer.Option(help="Least share of the documents that contain a stop shingle, above 0 up to 1.")
     ] = DEFAULT_SHARE,
+    by_source: Annotated[
+        bool,
+        typer.Option(
+            "--by-source/--no-by-source", help="Learn within each source as well, or from all documents only."
+        ),
+    ] = True,
+    min_documents: Annotated[
+        int, typer.Option(min=1, help="With --by-source: pass over sources with fewer different documents.")
+    ] = LEAST_SOURCE_DOCUMENTS,
 ) -> None:
     """Learn from a sample which shingles are boilerplate that many texts share.
 
-    Writes a file for the key stop_shingles of a profile. A summary goes to standard error.
+    A stop shingle occurs in a share of all documents, or of those of one source. Writes a file for the key
+    stop_shingles of a profile. A report goes to standard error: the boilerplate, its sources, and the pairs of
+    near-duplicates that it causes.
 
-    Example:  streamdedup stop-shingles sample.jsonl.gz --share 0.05 --output frames.txt
+    Example:  streamdedup stop-shingles sample.jsonl.gz --share 0.05 --output boilerplate.txt
+
+    Example:  streamdedup stop-shingles --from-topic --since 2d --config streamdedup.toml --output boilerplate.txt
     """
     # The profile may name the file that is written; the old content must not matter.
     chosen = chosen_profile(options, stop_shingles="none")
-    texts = (entry.text for entry in options.entries(chosen, "stop-shingles"))
+    shingles, texts = chosen.shingle_options(), BoundedTexts(MOST_CHARACTERS)
+    documents = _bounded(_documents(options, window, chosen), texts)
     try:
-        found = learn_stop_shingles(texts, chosen.shingle_options(), share)
+        learnt = learn_stop_shingles(
+            documents, shingles, share, by_source=by_source, least_source_documents=min_documents
+        )
     except ValueError as error:
         raise SettingsError(f"--share {share:g}: {error}") from None
-    if not found.documents:
-        raise CorpusError(f"{', '.join(options.files)}: no document to learn from")
+    if not learnt.stops.documents:
+        raise CorpusError(f"{', '.join(options.files or chosen.topics)}: no document to learn from")
     with output_to(output) as target:
-        target.write(found.encoded())
-    typer.echo(
-        f"{counted(len(found.counts), 'stop shingle')}, each in at least {found.least_documents:,} of "
-        f"{counted(found.documents, 'different document')}",
-        err=True,
+        target.write(learnt.stops.encoded())
+    typer.echo(_summary(learnt), err=True)
+    if learnt.stops.counts:
+        typer.echo(_report(texts, learnt, shingles, chosen), err=True)
+
+
+def _documents(options: LearningOptions, window: WindowOptions, profile: Profile) -> Iterator[tuple[str, str | None]]:
+    """Yield the texts and sources of the files, or of the topics; of several versions of a document the first.
+
+    Raises:
+        SettingsError: The options name no documents, or two kinds of them.
+    """
+    if not window.from_topic:
+        if not options.files:
+            raise SettingsError("name files, or --from-topic")
+        entries: Iterable[Entry] = options.entries(profile, "stop-shingles")
+        return ((entry.text, entry.source) for entry in first_versions(entries))
+    if options.files:
+        raise SettingsError(f"--from-topic reads no files: {', '.join(options.files)}")
+    if options.config is None:
+        raise SettingsError("--from-topic needs --config, with brokers and a profile")
+    settings, since_s = Settings.load(Path(options.config)), parse_since(window.since)
+    assert since_s is not None
+    documents = window_documents(settings, profile, since_s, window.limit)
+    return ((document.text, document.source) for document in first_versions(documents))
+
+
+def _bounded(documents: Iterable[tuple[str, str | None]], texts: BoundedTexts) -> Iterator[tuple[str, str | None]]:
+    """Yield the documents, and keep some of their texts."""
+    for text, source in documents:
+        texts.add(text)
+        yield text, source
+
+
+def _summary(learnt: Learnt) -> str:
+    everything, *sources = learnt.groups
+    found = counted(len(learnt.stops.counts), "stop shingle")
+    if not sources and not learnt.small_sources:
+        least = learnt.stops.least_documents
+        return f"{found}, each in at least {least:,} of {counted(everything.documents, 'different document')}"
+    text = (
+        f"{found}, each in at least {learnt.stops.share:.3g} of {counted(everything.documents, 'different document')} "
+        f"or of those of one of {counted(len(sources), 'source')}; {len(everything.counts):,} of them in all documents"
     )
+    few = f"{counted(learnt.small_sources, 'source')} of fewer than {learnt.least_source_documents:,} documents"
+    return f"{text}; {few} passed over" if learnt.small_sources else text
+
+
+def _report(texts: BoundedTexts, learnt: Learnt, options: ShingleOptions, profile: Profile) -> str:
+    with steps("pairs that boilerplate causes", 2 * len(texts.texts)) as step:
+        study = study_boilerplate(
+            texts.texts, learnt, options, profile.threshold, min_words=profile.min_words, progress=step
+        )
+    return boilerplate_text(study, profile.threshold, texts.read_count, _SHOWN)
 
 
 def register(app: typer.Typer) -> None:

@@ -83,13 +83,14 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
         basis=recall_on,
         key_prefix=keys.key_prefix,
         bucket_layout=keys.bucket_layout,
+        arguments=options.arguments(),
     )
     page = None if report is None else _report_page()
     with contextlib.ExitStack() as stack:
         # Errors of the server and of the files are reported before the work.
         measured_on, warning = _server(stack, question, redis, wanted=server or redis is not None)
         entries = first_versions(options.entries(base, "tune"))
-        sample = draw_sample(((entry.id, entry.text) for entry in entries), sample_size, sampling)
+        sample = draw_sample(((entry.id, entry.text, entry.source) for entry in entries), sample_size, sampling)
         if not sample.ids:
             raise CorpusError(f"{', '.join(options.files)}: no document to look at")
         target = stack.enter_context(output_to(output))

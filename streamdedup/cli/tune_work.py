@@ -9,6 +9,7 @@ import numpy as np
 
 from streamdedup.cli.output import steps
 from streamdedup.cli.tune_server import TuneServer
+from streamdedup.cli.tune_texts import TextStudy
 from streamdedup.errors import SettingsError
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.indexes import detector_options
@@ -19,14 +20,13 @@ from streamdedup.similarity.measures import MEASURES
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.advice import Recommendation, recommend, warnings
-from streamdedup.tuning.boilerplate import find_boilerplate
 from streamdedup.tuning.memory import EntryForm, Measurement, MemoryForecast, contents_of
 from streamdedup.tuning.plan import DAY_S, LOAD
 from streamdedup.tuning.rows import Basis, TuningRow, Workload, rows_of
 from streamdedup.tuning.sample import Sample
 from streamdedup.tuning.study import BINS, Study
 
-#: Runs of boilerplate, buckets and pairs in the report.
+#: Buckets and pairs in the report.
 _SHOWN: Final = 10
 #: Least size of a sample whose indexing time counts; with fewer, connections and caches take too much of it.
 _TIMED_FROM: Final = 2_000
@@ -57,6 +57,7 @@ class Question:
         basis: Where the recall must be reached.
         key_prefix: Prefix of the keys in Redis.
         bucket_layout: Name of the bucket layout in Redis.
+        arguments: Arguments of the command line that name the corpus and the profile.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Question:
     basis: Basis
     key_prefix: str
     bucket_layout: str
+    arguments: tuple[str, ...]
 
     @property
     def documents_kept(self) -> float:
@@ -200,7 +202,7 @@ class Tuning:
         question, profile, sample = self._question, self._profile, self._sample
         row, study, _ = self._best
         words = self._studies[0].sets.token_counts
-        boilerplate = find_boilerplate(sample.texts, _SHOWN)
+        texts = TextStudy(sample, row.options, row.threshold, profile, question.arguments)
         caps = {"exact_limit": profile.exact_limit, "bucket_cap": profile.bucket_cap}
         return {
             "sample": {
@@ -222,7 +224,11 @@ class Tuning:
             "measured": self._measured,
             "memory_server": None if self._measured is None else self._measured["server"],
             "exact_limits": [self._exact_limit(limit) for limit in self._exact_limits],
-            "warnings": [*warnings(row, study, boilerplate, question.documents_kept, **caps), *self._warnings],
+            "warnings": [
+                *warnings(row, study, texts.boilerplate, question.documents_kept, **caps),
+                *texts.warnings(),
+                *self._warnings,
+            ],
             "similarities": [
                 {"from": at / BINS, "to": (at + 1) / BINS, "pairs": round(float(count))}
                 for at, count in enumerate(study.histogram)
@@ -232,9 +238,7 @@ class Tuning:
                 {"similarity": middle, "found": rate.hits, "pairs": rate.total}
                 for middle, rate in study.found_by_similarity(row.banding, _CURVE_BINS)
             ],
-            "templates": [
-                {"text": " ".join(one.words), "documents": one.documents, "share": one.share} for one in boilerplate
-            ],
+            **texts.results(),
             **self._examples(),
         }
 

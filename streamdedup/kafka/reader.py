@@ -236,7 +236,13 @@ class KafkaHistory:
 
 
 class KafkaSpan(SpanReader):
-    """The records of topics from times on; see ``kafka.protocols.History.open`` for the arguments.
+    """The records of topics from times on.
+
+    Args:
+        options: How to connect, and ``topics`` to read. Group, delivery and transactional id are not used.
+        since_ms: See ``kafka.protocols.History.open``.
+        ends: See ``kafka.protocols.History.open``.
+        most_count: Read the newest offsets only, at most so many of all partitions; each has the same share of them.
 
     Raises:
         BrokerUnavailable: No broker answers.
@@ -248,6 +254,7 @@ class KafkaSpan(SpanReader):
         options: KafkaOptions,
         since_ms: Mapping[Partition, int | None] | int | None,
         ends: Mapping[Partition, int] | None,
+        most_count: int | None = None,
     ) -> None:
         super().__init__(options)
         try:
@@ -258,6 +265,8 @@ class KafkaSpan(SpanReader):
             raise
         if ends is not None:
             self.ends = {each: min(end, ends.get(each, 0)) for each, end in self.ends.items()}
+        if most_count is not None:
+            self._starts = self._newest(most_count)
         self.start_at(self._starts)
         self.total_count = self._count_to(self.ends)
 
@@ -276,6 +285,12 @@ class KafkaSpan(SpanReader):
             each: beginning if times[each] is None else places[each].offset if each in places else self.ends[each]
             for each, beginning in self.beginnings.items()
         }
+
+    def _newest(self, count: int) -> dict[Partition, int]:
+        """Return where the newest ``count`` offsets begin, with the same share of each partition."""
+        lengths = {each: max(0, self.ends[each] - start) for each, start in self._starts.items()}
+        total = max(count, sum(lengths.values()))
+        return {each: self.ends[each] - length * count // total for each, length in lengths.items()}
 
     def _count_to(self, offsets: Mapping[Partition, int]) -> int:
         return sum(max(0, offset - self._starts[each]) for each, offset in offsets.items())

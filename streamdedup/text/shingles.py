@@ -131,6 +131,26 @@ class _Chunk(NamedTuple):
     stop_only: NDArray[np.bool_]
 
 
+class OrderedShingles(NamedTuple):
+    """The shingles of one text in its order.
+
+    Attributes:
+        hashes: uint32 (n,).
+        starts: int64 (n,); first character of each shingle in `written`.
+        ends: int64 (n,); end of each shingle in `written`.
+        written: The folded text, with spaces as separators.
+    """
+
+    hashes: NDArray[np.uint32]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    written: str
+
+    def text(self, low: int, high: int) -> str:
+        """Return the words or characters of the shingles from `low` to before `high`, which are consecutive."""
+        return " ".join(self.written[self.starts[low] : self.ends[high - 1]].split())
+
+
 class Shingler:
     """Computes the shingles of texts under fixed options. Threads may share it."""
 
@@ -170,6 +190,23 @@ class Shingler:
             offsets_of(batch.tail_counts),
             batch.stop_only,
         )
+
+    def in_order(self, text: str) -> OrderedShingles:
+        """Return the shingles of a text in its order, stop shingles and repetitions included."""
+        written, spans = self._reader.spans(text)
+        hashes = self._reader.read([text], ascii_only=False).hashes[: len(spans)]
+        bounds = np.array(spans, np.int64).reshape(-1, 2)
+        if self._stop_words.size:
+            kept = np.flatnonzero(~self._is_stop_word(hashes))
+            hashes, bounds = hashes.take(kept), bounds[kept]
+        size = min(self.options.size, len(hashes))
+        if not size or (size < self.options.size and self.options.short_texts == "skip"):
+            return OrderedShingles(np.empty(0, np.uint32), bounds[:0, 0], bounds[:0, 1], written)
+        first = np.arange(len(hashes) - size + 1)
+        sizes = np.full_like(first, size)
+        windows = Elements(hashes[ranges(first, sizes)], sizes, sizes, sizes)
+        shingles, _ = sorted_hashes(windows, first, self.options.size, whole=True)
+        return OrderedShingles(shingles, bounds[: len(first), 0], bounds[size - 1 :, 1], written)
 
     def appended(
         self, tails: Sequence[NDArray[np.uint64]], empty: Sequence[bool], texts: Sequence[str]
@@ -261,13 +298,17 @@ class Shingler:
 
     def _without_stop_words(self, tokens: Elements) -> Elements:
         """Leave out the tokens whose hash is that of a stop word."""
-        keep = ~self._maybe_stop_word.take(tokens.hashes >> (64 - _STOP_WORD_BITS))
-        maybe = np.flatnonzero(~keep)
-        nearest = np.searchsorted(self._stop_words, tokens.hashes[maybe]).clip(max=self._stop_words.size - 1)
-        keep[maybe] = self._stop_words[nearest] != tokens.hashes[maybe]
-        kept = np.flatnonzero(keep)
+        kept = np.flatnonzero(~self._is_stop_word(tokens.hashes))
         counts = np.diff(np.searchsorted(kept, offsets_of(tokens.stored)))
         return Elements(tokens.hashes.take(kept), counts, counts, counts)
+
+    def _is_stop_word(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Return a mask of the tokens whose hash is that of a stop word."""
+        stop = self._maybe_stop_word.take(hashes >> (64 - _STOP_WORD_BITS))
+        maybe = np.flatnonzero(stop)
+        nearest = np.searchsorted(self._stop_words, hashes[maybe]).clip(max=self._stop_words.size - 1)
+        stop[maybe] = self._stop_words[nearest] == hashes[maybe]
+        return stop
 
 
 def _tails(

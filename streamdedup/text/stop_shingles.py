@@ -1,16 +1,18 @@
 """Stop shingles: shingles of boilerplate that many documents share. Learns them from a sample, writes and reads files.
 
 Boilerplate (an earnings table, a licence, a cookie notice) makes different texts similar. Shingles that occur in at
-least a given share of the documents of a sample are boilerplate. They are written to a file, a profile names the file,
-and its shingles are left out of every document. The file is fixed before the first document, so the pairs do not depend
-on the order of arrival.
+least a given share of the documents of a sample, or of one source in it, are boilerplate: the notice of one publisher
+is rare overall and frequent in one source. They are written to a file, a profile names the file, and its shingles are
+left out of every document. The file is fixed before the first document, so the pairs do not depend on the order of
+arrival.
 
 Not meant for `unit = "char"`: runs of a few characters that many texts share belong to the language, not to
 boilerplate.
 
 Format, UTF-8, version 1: a first line with the name of the format; lines `key = value` with the options of the shingles
 and the size of the sample; an empty line; then one line for each shingle, ascending: the hash as eight hexadecimal
-digits, a space, and the number of documents it occurred in. The text of the shingles is not stored.
+digits, a space, and the number of documents it occurred in, of all documents or of one source, where that is more. The
+text of the shingles is not stored.
 
 No input or output happens here.
 """
@@ -19,8 +21,9 @@ import hashlib
 import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,14 +32,19 @@ from streamdedup.text.shingles import ALGORITHM, ShingleOptions, Shingler, norma
 
 #: First line of a file.
 HEADER = "streamdedup stop shingles, version 1"
-#: Most shingles that are counted at the same time, 350 MB at most (measured). Beyond it the rarest are forgotten.
+#: Most counts at the same time, one for each shingle and one more for each source with it. Beyond it the rarest are
+#: forgotten.
 MOST_COUNTED = 4_000_000
 #: Default share of the documents; measurements are in `docs/text.md`.
 DEFAULT_SHARE = 0.05
 #: Least number of documents with a stop shingle, for a sample of any size.
 LEAST_DOCUMENTS = 3
+#: Default for the least number of documents of a source whose shingles are counted by themselves.
+LEAST_SOURCE_DOCUMENTS = 100
 #: Documents that are counted at once.
 _BATCH_DOCUMENTS = 2_000
+#: Odd constant without structure, which gives the digests of one document in several groups different values.
+_GROUP_FACTOR, _WORD = 0x9E3779B97F4A7C15, 2**64 - 1
 _LINE = re.compile(r"([0-9a-f]{8}) ([1-9][0-9]*)")
 _SETTING = re.compile(r"([a-z_]+) = (\S+)")
 
@@ -46,7 +54,7 @@ class StopShingles:
     """Stop shingles and the sample that they were learnt from.
 
     Attributes:
-        counts: Number of documents with the shingle, by hash.
+        counts: Number of documents with the shingle, by hash; that of one source where it is a stop shingle there only.
         documents: Number of documents in the sample, copies counted once.
         share: Least share of the documents with a stop shingle, above 0, up to 1.
         shingles: Options of the shingles, as `described` returns them.
@@ -65,13 +73,18 @@ class StopShingles:
     @property
     def least_documents(self) -> int:
         """Least number of documents with a stop shingle."""
-        return max(LEAST_DOCUMENTS, math.ceil(self.share * self.documents - 1e-9))
+        return least_documents(self.share, self.documents)
 
     def encoded(self) -> str:
         """Return the content of a file."""
         settings = self.shingles | {"documents": str(self.documents), "share": repr(self.share)}
         head = [HEADER, *(f"{key} = {value}" for key, value in settings.items()), ""]
         return "\n".join([*head, *(f"{value:08x} {count}" for value, count in sorted(self.counts.items()))]) + "\n"
+
+
+def least_documents(share: float, documents: int) -> int:
+    """Return the least number of documents with a stop shingle in a sample, or a source, of so many documents."""
+    return max(LEAST_DOCUMENTS, math.ceil(share * documents - 1e-9))
 
 
 def described(options: ShingleOptions) -> dict[str, str]:
@@ -159,18 +172,57 @@ def differences(stops: StopShingles, options: ShingleOptions) -> list[str]:
     return [f"{key} {stops.shingles[key]}, not {wanted[key]}" for key in wanted if stops.shingles[key] != wanted[key]]
 
 
-def learn_stop_shingles(texts: Iterable[str], options: ShingleOptions, share: float) -> StopShingles:
-    """Find the shingles that occur in at least a share of the documents of a sample.
+class SourceStops(NamedTuple):
+    """Stop shingles of the documents of one source, or of all documents.
 
-    Documents with the same shingles count once, so that a text with many copies is no boilerplate. The counts are exact
-    up to `MOST_COUNTED` different shingles. Beyond that the rarest are forgotten (lossy counting; Manku and Motwani,
-    2002): the count of a shingle may then be too high by the number of forgotten occurrences, never too low, so that no
-    stop shingle is missed.
+    Attributes:
+        source: The source; None for all documents.
+        documents: Its different documents.
+        counts: Number of them with the shingle, by hash.
+    """
+
+    source: str | None
+    documents: int
+    counts: dict[int, int]
+
+
+class Learnt(NamedTuple):
+    """Stop shingles learnt from a sample.
+
+    Attributes:
+        stops: The union over all documents and the sources.
+        groups: All documents, then the sources that were large enough, in the order of their names.
+        small_sources: Sources with too few documents.
+        least_source_documents: Least number of documents of a source.
+    """
+
+    stops: StopShingles
+    groups: tuple[SourceStops, ...]
+    small_sources: int
+    least_source_documents: int
+
+
+def learn_stop_shingles(
+    documents: Iterable[tuple[str, str | None]],
+    options: ShingleOptions,
+    share: float,
+    *,
+    by_source: bool = True,
+    least_source_documents: int = LEAST_SOURCE_DOCUMENTS,
+) -> Learnt:
+    """Find the shingles that occur in at least a share of the documents of a sample, or of one source in it.
+
+    Documents with the same shingles count once in each source, so that a text with many copies is no boilerplate. The
+    counts are exact up to `MOST_COUNTED` counts. Beyond that the rarest are forgotten (lossy counting; Manku and
+    Motwani, 2002): the count of a shingle may then be too high by the number of forgotten occurrences, never too low,
+    so that no stop shingle is missed. A source with fewer documents than that number allows is passed over.
 
     Args:
-        texts: Any number of texts; they are read once.
+        documents: Any number of texts with their sources, None without one; they are read once.
         options: Options of the shingles; `bag` and `stop_shingles` are ignored.
         share: Above 0, up to 1.
+        by_source: Count within each source as well.
+        least_source_documents: Sources with fewer different documents are passed over.
 
     Raises:
         ValueError: A share outside that range, or too small for the number of shingles that can be counted.
@@ -178,79 +230,119 @@ def learn_stop_shingles(texts: Iterable[str], options: ShingleOptions, share: fl
     if not 0 < share <= 1:
         raise ValueError(f"the share must be above 0 and at most 1, not {share}")
     plain = replace(options, bag=False, stop_shingles=frozenset())
-    shingler, counter = Shingler(plain), Counter(MOST_COUNTED)
-    seen: set[bytes] = set()
-    batch: list[str] = []
-    for text in texts:
-        batch.append(text)
-        if len(batch) == _BATCH_DOCUMENTS:
-            counter.add(_different(shingler, batch, seen))
-            batch = []
-    counter.add(_different(shingler, batch, seen))
-    found = StopShingles({}, len(seen), share, described(plain))
-    if counter.forgotten >= found.least_documents:
+    shingler, sample = Shingler(plain), _Counted(Counter(MOST_COUNTED))
+    for batch in _batches(documents):
+        shingles = shingler.shingle([text for text, _ in batch])
+        sample.add(shingles.hashes, shingles.offsets, [source if by_source else None for _, source in batch])
+    everything = StopShingles({}, sample.documents[0], share, described(plain))
+    if sample.counter.forgotten >= everything.least_documents:
         raise ValueError(
-            f"too many different shingles to count those of only {found.least_documents} documents; take a greater "
-            "share or a smaller sample"
+            f"too many different shingles to count those of only {everything.least_documents} documents; take a "
+            "greater share or a smaller sample"
         )
-    return replace(found, counts=counter.at_least(found.least_documents, len(seen)))
+    while least_documents(share, least_source_documents) <= sample.counter.forgotten:
+        least_source_documents = 1 + max(least_source_documents, int(sample.counter.forgotten / share))
+    groups = list(sample.groups(share, least_source_documents))
+    counts: dict[int, int] = {}
+    for group in groups:
+        counts |= {value: max(count, counts.get(value, 0)) for value, count in group.counts.items()}
+    small = len(sample.documents) - len(groups)
+    return Learnt(replace(everything, counts=counts), tuple(groups), small, least_source_documents)
 
 
-def _different(shingler: Shingler, texts: Sequence[str], seen: set[bytes]) -> list[NDArray[np.uint32]]:
-    """Return the shingle sets of texts that are not in `seen`, and add them to it."""
-    shingles = shingler.shingle(texts)
-    different = []
-    for first, last in itertools.pairwise(shingles.offsets.tolist()):
-        hashes = shingles.hashes[first:last]
-        digest = hashlib.blake2b(hashes.tobytes(), digest_size=16).digest()
-        if len(hashes) and digest not in seen:
-            seen.add(digest)
-            different.append(hashes)
-    return different
+def _batches(documents: Iterable[tuple[str, str | None]]) -> Iterator[list[tuple[str, str | None]]]:
+    rest = iter(documents)
+    while batch := list(itertools.islice(rest, _BATCH_DOCUMENTS)):
+        yield batch
+
+
+@dataclass
+class _Counted:
+    """Counts of shingles among all documents (group 0) and among those of each source (groups from 1 on).
+
+    Remembers 64 bits for each different document, and once more for its source: some 150 bytes.
+    """
+
+    counter: "Counter"
+    numbers: dict[str, int] = field(default_factory=dict)
+    documents: list[int] = field(default_factory=lambda: [0])
+    seen: set[int] = field(default_factory=set)
+
+    def add(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64], sources: Sequence[str | None]) -> None:
+        """Count the shingles of a batch of documents."""
+        keys: list[NDArray[np.uint64]] = []
+        for first, last, source in zip(offsets[:-1].tolist(), offsets[1:].tolist(), sources, strict=True):
+            if first == last:
+                continue
+            digest = hashlib.blake2b(hashes[first:last].tobytes(), digest_size=8).digest()
+            for group in (0,) if source is None else (0, self._number(source)):
+                known = int.from_bytes(digest) ^ (group * _GROUP_FACTOR & _WORD)
+                if known not in self.seen:
+                    self.seen.add(known)
+                    self.documents[group] += 1
+                    keys.append(hashes[first:last] | np.uint64(group << 32))
+        self.counter.add(keys)
+
+    def _number(self, source: str) -> int:
+        number = self.numbers.setdefault(source, len(self.documents))
+        if number == len(self.documents):
+            self.documents.append(0)
+        return number
+
+    def groups(self, share: float, least_source_documents: int) -> Iterator[SourceStops]:
+        """Yield the stop shingles of all documents, and of each source with enough documents."""
+        names: list[tuple[str | None, int]] = [(None, 0), *sorted(self.numbers.items())]
+        for name, group in names:
+            count = self.documents[group]
+            if name is None or count >= least_source_documents:
+                yield SourceStops(name, count, self.counter.at_least(least_documents(share, count), count, group))
 
 
 class Counter:
-    """Counts the documents that contain each shingle, in bounded memory (lossy counting).
+    """Counts the documents that contain each shingle, by group, in bounded memory (lossy counting).
 
     Args:
-        most: Most shingles to count at the same time.
+        most: Most counts at the same time.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._hashes = np.empty(0, np.uint32)
+        #: Group << 32 | shingle, ascending.
+        self._keys = np.empty(0, np.uint64)
         self._counts = np.empty(0, np.int64)
         #: Upper bound of the documents with each shingle before its count began.
         self._missed = np.empty(0, np.int64)
-        #: Upper bound of the documents with a shingle that is not counted.
+        #: Upper bound of the documents of a group with a shingle that is not counted there.
         self.forgotten = 0
 
-    def add(self, documents: Sequence[NDArray[np.uint32]]) -> None:
-        """Count the shingles of documents, distinct within each."""
+    def add(self, documents: Sequence[NDArray[np.uint64]]) -> None:
+        """Count the shingles of documents: group << 32 | shingle, distinct within each document."""
         if not documents:
             return
         new, times = np.unique(np.concatenate(documents), return_counts=True)
-        both = np.concatenate([self._hashes, new])
+        both = np.concatenate([self._keys, new])
         order = np.argsort(both, kind="stable")
         both = both[order]
         counts = np.concatenate([self._counts, times])[order]
         missed = np.concatenate([self._missed, np.full(new.size, self.forgotten)])[order]
         # Of two equal shingles the first is the one with the earlier count, and its upper bound holds for both.
         first = np.flatnonzero(np.concatenate(([True], both[1:] != both[:-1])))
-        self._hashes, self._missed = both[first], missed[first]
+        self._keys, self._missed = both[first], missed[first]
         self._counts = np.add.reduceat(counts, first)
         self._forget()
 
     def _forget(self) -> None:
         """Forget the rarest shingles while there are too many."""
-        while self._hashes.size > self._most:
+        while self._keys.size > self._most:
             upper = self._counts + self._missed
             self.forgotten = max(self.forgotten + 1, int(upper.min()))
             kept = np.flatnonzero(upper > self.forgotten)
-            self._hashes, self._counts, self._missed = self._hashes[kept], self._counts[kept], self._missed[kept]
+            self._keys, self._counts, self._missed = self._keys[kept], self._counts[kept], self._missed[kept]
 
-    def at_least(self, least: int, most: int) -> dict[int, int]:
-        """Return the shingles that may occur in `least` documents or more, with the upper bound, at most `most`."""
-        upper = self._counts + self._missed
+    def at_least(self, least: int, most: int, group: int = 0) -> dict[int, int]:
+        """Return the shingles of a group that may be in `least` documents or more: upper bounds, at most `most`."""
+        low, high = np.searchsorted(self._keys, np.array([group << 32, (group + 1) << 32], np.uint64)).tolist()
+        upper = self._counts[low:high] + self._missed[low:high]
         at = np.flatnonzero(upper >= least)
-        return dict(zip(self._hashes[at].tolist(), np.minimum(upper[at], most).tolist(), strict=True))
+        hashes = (self._keys[low:high][at] & np.uint64(0xFFFFFFFF)).tolist()
+        return dict(zip(hashes, np.minimum(upper[at], most).tolist(), strict=True))

@@ -102,6 +102,18 @@ class ElementReader:
         points = _points(folded.packed, inside).take(kept)
         return Elements(character_hashes(points), stored, used, np.diff(np.searchsorted(begin, folded.starts)))
 
+    def spans(self, text: str) -> tuple[str, list[tuple[int, int]]]:
+        """Return the folded text, and start and end of each element in it; spaces are separators."""
+        folded = fold([text], fold_marks=self.fold_marks)
+        inside = (folded.packed & self._token_bits()) != 0
+        points = _points(folded.packed, inside)
+        written = str(points.astype("<u4", copy=False).data, "utf-32-le", "surrogatepass")
+        if self.unit == "char":
+            kept, _, used = self._kept(inside, folded.starts)
+            return written, [(at, at + 1) for at in kept[: int(used[0])].tolist()]
+        starts, lengths = _token_places(folded, inside)
+        return written, list(zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
+
     def _kept(
         self, inside: NDArray[np.bool_], documents: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

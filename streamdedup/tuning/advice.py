@@ -97,7 +97,7 @@ def warnings(
     Args:
         row: The recommended row.
         study: The sample with its shingles.
-        boilerplate: The most frequent first.
+        boilerplate: Runs of stop shingles.
         documents_kept: Documents of the forecast.
         exact_limit: Distinct shingles up to which a document is stored as a set.
         bucket_cap: Most members of a bucket.
@@ -131,10 +131,10 @@ def _text_warnings(study: Study, boilerplate: Sequence[Boilerplate], exact_limit
         short = np.count_nonzero((tokens > 0) & (tokens < options.size)) / documents
         if short >= _SHORT_SHARE:
             yield f"{short:.1%} of the documents have fewer than {options.size} words and are one shingle as a whole"
-    if boilerplate and boilerplate[0].share >= _BOILERPLATE_SHARE:
-        shown = " ".join(boilerplate[0].words)
-        shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
-        yield f"a template covers {boilerplate[0].share:.0%} of the sample: {shown}"
+    shares = [(one.documents / study.sample_count if one.sources else one.share, one.text) for one in boilerplate]
+    share, text = max(shares, default=(0.0, ""))
+    if share >= _BOILERPLATE_SHARE:
+        yield f"a template covers {share:.0%} of the sample: {text if len(text) <= _SHOWN else text[:_SHOWN] + '...'}"
     estimated = 1.0 - study.exact_share(exact_limit) if study.indexed_count else 0.0
     if estimated >= _ESTIMATED_SHARE:
         yield (

@@ -22,12 +22,14 @@ class Sample(NamedTuple):
     Attributes:
         ids: Document ids.
         texts: Their texts.
+        sources: Their sources; None without one.
         read_count: Documents that were read.
         method: How the sample was drawn.
     """
 
     ids: list[str]
     texts: list[str]
+    sources: list[str | None]
     read_count: int
     method: Sampling
 
@@ -37,29 +39,64 @@ class Sample(NamedTuple):
         return len(self.ids) / self.read_count if self.method == "random" and self.read_count else 1.0
 
 
-def draw_sample(documents: Iterable[tuple[str, str]], size: int, method: Sampling) -> Sample:
+def draw_sample(documents: Iterable[tuple[str, str, str | None]], size: int, method: Sampling) -> Sample:
     """Draw a sample from a stream; memory holds the sample only.
 
     "random" reads the whole stream and keeps a reservoir (J. S. Vitter, 1985, algorithm R): document number i replaces
     a random one with the chance size / i. "first" stops reading after ``size`` documents.
 
     Args:
-        documents: Ids and texts.
+        documents: Ids, texts and sources.
         size: Most documents to keep, at least 1.
         method: How to draw.
     """
     chance = random.Random(_SEED)  # noqa: S311  no secret depends on it
-    kept: list[tuple[int, str, str]] = []
+    kept: list[tuple[int, str, str, str | None]] = []
     count = 0
-    for count, (document_id, text) in enumerate(documents, start=1):
+    for count, document in enumerate(documents, start=1):
         if len(kept) < size:
-            kept.append((count, document_id, text))
+            kept.append((count, *document))
         elif (place := chance.randrange(count)) < size:
-            kept[place] = (count, document_id, text)
+            kept[place] = (count, *document)
         if method == "first" and count == size:
             break
-    kept.sort()
-    return Sample([document_id for _, document_id, _ in kept], [text for _, _, text in kept], count, method)
+    kept.sort(key=lambda one: one[0])
+    ids, texts, sources = [one[1] for one in kept], [one[2] for one in kept], [one[3] for one in kept]
+    return Sample(ids, texts, sources, count, method)
+
+
+class BoundedTexts:
+    """Keeps texts of a stream, each with the same chance, as many as a number of characters allows.
+
+    With too many characters, each text is dropped with a chance of one half, and so is each later one.
+
+    Args:
+        most_characters: Characters of all kept texts.
+
+    Attributes:
+        texts: The kept texts, in the order of arrival.
+        read_count: Texts that were offered.
+    """
+
+    def __init__(self, most_characters: int) -> None:
+        self.texts: list[str] = []
+        self.read_count = 0
+        self._most = most_characters
+        self._characters = 0
+        self._share = 1.0
+        self._chance = random.Random(_SEED)  # noqa: S311  no secret depends on it
+
+    def add(self, text: str) -> None:
+        """Offer a text."""
+        self.read_count += 1
+        if self._share < 1.0 and self._chance.random() >= self._share:
+            return
+        self.texts.append(text)
+        self._characters += len(text)
+        while self._characters > self._most and len(self.texts) > 1:
+            self.texts = [kept for kept in self.texts if self._chance.random() < 0.5]
+            self._characters = sum(map(len, self.texts))
+            self._share /= 2
 
 
 def excerpt(lengths: NDArray[np.int64], most: int) -> NDArray[np.int64]:

@@ -34,6 +34,10 @@ def expected_sample_pairs(profile: str) -> list[tuple[str, str]]:
     return sorted(tuple(sorted(row[1:3])) for row in lines)
 
 
+def story(name: str, number: int) -> str:
+    return " ".join(f"{name}{number}x{word}" for word in range(8))
+
+
 class TestStopShingles:
     def test_a_frame_that_was_learnt_from_a_sample_makes_no_pairs_and_hides_no_copy(self, tmp_path):
         frame = " ".join(f"notice{word}" for word in range(80))
@@ -52,9 +56,65 @@ class TestStopShingles:
             "stop-shingles", corpus, "--share", "0.6", "--config", config, "--profile", "pages", "--output", frames
         )
         assert learnt.returncode == 0, learnt.stderr
-        assert learnt.stderr == "78 stop shingles, each in at least 3 of 5 different documents\n"
+        summary, pairs, template = learnt.stderr.splitlines()
+        assert summary == "78 stop shingles, each in at least 3 of 5 different documents"
+        assert "documents: 6; without the stop shingles 0: 6 fewer, 0 more; they are 89.1% of all shingles" in pairs
+        assert template == f"template: causes 6 pairs; in 4 documents, 80.0% of all documents: {frame[:90]}..."
         without = streamdedup("scan", corpus, "--config", config, "--profile", "pages", "--threshold", "0.7")
         assert [row[:2] for row in rows(without.stdout)] == [["texts.txt:1", "texts.txt:5"]], without.stderr
+
+    @pytest.fixture
+    def paywall(self):
+        """Articles of two sources and of none; 30 of the smaller source have a notice, two others are copies."""
+        notice = " ".join(f"notice{word}" for word in range(80))
+        texts = [(f"paid/{at}", f"{story('paid', at)} {notice if at < 30 else ''}", "paid") for at in range(100)]
+        texts += [(f"free/{at}", f"{story('free', at)} {story('more', at)}", "free") for at in range(900)]
+        texts += [("free/copy", f"{story('free', 0)} {story('more', 0)} again", "free")]
+        texts += [(f"none/{at}", story("none", at), None) for at in range(9)]
+        return [{"id": one, "text": text} | ({"source": source} if source else {}) for one, text, source in texts]
+
+    def test_a_notice_of_one_source_is_learnt_within_it_and_makes_no_pairs_then(self, tmp_path, paywall):
+        corpus, config = tmp_path / "news.jsonl", tmp_path / "streamdedup.toml"
+        corpus.write_text("\n".join(map(json.dumps, paywall)), encoding="utf-8")
+        config.write_text(
+            '[kafka]\nbootstrap_servers = "h:1"\n[redis]\nurl = "redis://h"\n[profiles.articles]\n'
+            'topics = ["news"]\nstop_shingles = "boilerplate.txt"\n',
+            encoding="utf-8",
+        )
+        overall = streamdedup("stop-shingles", corpus, "--no-by-source", "--output", tmp_path / "overall.txt")
+        assert overall.stderr == "0 stop shingles, each in at least 51 of 1,010 different documents\n"
+        learnt = streamdedup("stop-shingles", corpus, "--output", tmp_path / "boilerplate.txt")
+        assert learnt.returncode == 0, learnt.stderr
+        first, pairs, template = learnt.stderr.splitlines()
+        assert first == (
+            "78 stop shingles, each in at least 0.05 of 1,010 different documents or of those of one of 2 sources; 0 "
+            "of them in all documents"
+        )
+        assert ": 436; without the stop shingles 1: 435 fewer, 0 more;" in pairs
+        assert template.startswith("template: causes 435 pairs; in 30 documents, 30.0% of paid: notice0 notice1 ")
+        assert len(rows(streamdedup("scan", corpus).stdout)) == 436
+        without = streamdedup("scan", corpus, "--config", config)
+        assert [row[:2] for row in rows(without.stdout)] == [["free/0", "free/copy"]], without.stderr
+
+    def test_small_sources_are_passed_over_and_counted(self, tmp_path, paywall):
+        lines = "\n".join(map(json.dumps, paywall))
+        done = streamdedup("stop-shingles", "-", "--min-documents", "101", "-o", tmp_path / "none.txt", text=lines)
+        assert done.stderr == (
+            "0 stop shingles, each in at least 0.05 of 1,010 different documents or of those of one of 1 source; 0 of "
+            "them in all documents; 1 source of fewer than 101 documents passed over\n"
+        )
+
+    @pytest.mark.parametrize(
+        ("arguments", "text"),
+        [
+            ([], "name files, or --from-topic"),
+            (["-", "--from-topic"], "--from-topic reads no files: -"),
+            (["--from-topic"], "--from-topic needs --config, with brokers and a profile"),
+        ],
+    )
+    def test_documents_come_from_files_or_from_topics(self, arguments, text):
+        done = streamdedup("stop-shingles", *arguments, text="")
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"streamdedup: {text}\n")
 
     def test_a_share_that_cannot_be_is_a_mistake_in_the_command_line(self):
         done = streamdedup("stop-shingles", "-", "--share", "7", text="")
@@ -235,3 +295,57 @@ def test_produce_names_a_topic_that_no_profile_has(installation):
     done = streamdedup("produce", SAMPLE / "articles.jsonl", "--topic", "other", "--config", installation.config)
     assert done.returncode == 2
     assert installation.topic in done.stderr
+
+
+class TestStopShinglesOfTopics:
+    @pytest.fixture
+    def topic(self, installation):
+        """A topic of two partitions: 300 articles of two sources, of which the last 100 of one have a notice."""
+        notice = " ".join(f"notice{word}" for word in range(80))
+        servers.create_topics(installation.kafka, [installation.topic], 2)
+        documents = [
+            {"id": f"d{at}", "text": f"{story('w', at)} {notice if at >= 200 else ''}", "source": f"s{at >= 150}"}
+            for at in range(300)
+        ]
+        values = [json.dumps(one).encode() for one in documents]
+        for partition in range(2):
+            servers.produce(installation.kafka, installation.topic, values[partition::2], partition=partition)
+        return installation
+
+    def learn(self, installation, *options) -> tuple[subprocess.CompletedProcess[str], Path]:
+        output = installation.folder / "boilerplate.txt"
+        options = ("--from-topic", "--config", installation.config, "--output", output, *options)
+        return streamdedup("stop-shingles", *options), output
+
+    def test_the_boilerplate_of_a_topic_is_that_of_a_file_with_the_same_documents(self, topic, tmp_path):
+        garbage = [b"{}", b"not json", json.dumps({"id": "d0", "op": "delete"}).encode()]
+        servers.produce(topic.kafka, topic.topic, garbage, partition=0)
+        done, output = self.learn(topic)
+        assert done.returncode == 0, done.stderr
+        assert "passed over: 3 records that are no whole documents" in done.stderr
+        assert "template: causes 4,950 pairs; in 100 documents, 66.7% of sTrue: notice0 notice1 " in done.stderr
+        records = [record.value.decode() for record in servers.read_topic(topic.kafka, topic.topic)]
+        corpus = tmp_path / "news.jsonl"
+        corpus.write_text("\n".join(line for line in records if '"text"' in line), encoding="utf-8")
+        copied = tmp_path / "of_file.txt"
+        streamdedup("stop-shingles", corpus, "--config", topic.config, "--output", copied)
+        assert output.read_text(encoding="utf-8") == copied.read_text(encoding="utf-8")
+        assert topic.committed_count() == 0
+
+    def test_the_window_has_the_newest_records_up_to_a_number_and_none_older_than_a_time(self, topic):
+        done, output = self.learn(topic, "--limit", "60")
+        assert "documents = 60" in output.read_text(encoding="utf-8").splitlines(), done.stderr
+        assert "template: causes 1,770 pairs; in 60 documents" in done.stderr
+        done, _ = self.learn(topic, "--since", "2999-01-01")
+        assert (done.returncode, done.stderr) == (1, f"streamdedup: {topic.topic}: no document to learn from\n")
+        done, _ = self.learn(topic, "--since", "yesterday")
+        assert done.returncode == 2
+        assert "--since yesterday: must be a time" in done.stderr
+
+    def test_a_topic_that_does_not_exist_is_named(self, installation):
+        done, output = self.learn(installation)
+        assert done.returncode not in (0, None)
+        assert done.stderr == (
+            f"streamdedup: no such topic: {installation.topic}; create with: streamdedup topics create\n"
+        )
+        assert not output.exists()

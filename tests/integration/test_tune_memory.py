@@ -94,7 +94,9 @@ def forecast_error(program: str | None, count: int, sample_size: int, **keys: ob
         )
         (row,) = rows_of(study, workload, [profile.threshold], [0.99])
         options = replace(detector_options("articles", profile), banding=row.banding)
-        sample = Sample([id_of(at) for at in range(sample_size)], texts[:sample_size], sample_size, "first")
+        sample = Sample(
+            [id_of(at) for at in range(sample_size)], texts[:sample_size], [None] * sample_size, sample_size, "first"
+        )
         with connect(server.url) as connection, redis.Redis.from_url(server.url) as client:
             namespace_bytes = len(f"{settings.redis.key_prefix}:articles")
             measured_on = TuneServer(connection, client, profile, namespace_bytes, private=True)

@@ -15,6 +15,7 @@ from streamdedup.text.stop_shingles import (
     differences,
     digest_of_hashes,
     learn_stop_shingles,
+    least_documents,
     parse_stop_shingles,
 )
 
@@ -27,6 +28,11 @@ def stories(count):
     return [" ".join(f"w{story}x{word}" for word in range(12)) + ". " + BOILERPLATE for story in range(count)]
 
 
+def learn(texts, options=OPTIONS, share=0.5):
+    """Learn from texts without sources."""
+    return learn_stop_shingles(((text, None) for text in texts), options, share).stops
+
+
 def hashes(text, options=OPTIONS):
     return set(Shingler(options).shingle([text]).hashes.tolist())
 
@@ -37,7 +43,7 @@ def jaccard(one, other, options):
 
 
 def test_the_common_end_of_all_documents_of_a_sample_is_learnt_and_nothing_else():
-    found = learn_stop_shingles(stories(50), OPTIONS, 0.5)
+    found = learn(stories(50), OPTIONS, 0.5)
     assert found.hashes == hashes(BOILERPLATE)
     assert set(found.counts.values()) == {50}
     assert (found.documents, found.least_documents) == (50, 25)
@@ -45,7 +51,7 @@ def test_the_common_end_of_all_documents_of_a_sample_is_learnt_and_nothing_else(
 
 def test_texts_that_share_boilerplate_alone_have_nothing_in_common_without_it_and_copies_everything():
     texts = stories(40)
-    stops = learn_stop_shingles(texts, OPTIONS, 0.5)
+    stops = learn(texts, OPTIONS, 0.5)
     without = replace(OPTIONS, stop_shingles=stops.hashes)
     assert jaccard(texts[0], texts[1], OPTIONS) > 0.3
     assert jaccard(texts[0], texts[1], without) == 0
@@ -70,18 +76,18 @@ def test_in_a_bag_every_occurrence_of_a_stop_shingle_is_left_out():
 
 def test_a_text_that_was_copied_often_is_no_boilerplate():
     copied = ["the very same words in each of these"] * 90
-    found = learn_stop_shingles([*copied, *stories(20)], OPTIONS, 0.2)
+    found = learn([*copied, *stories(20)], OPTIONS, 0.2)
     assert found.documents == 21
     assert found.hashes == hashes(BOILERPLATE)
 
 
 def test_a_small_sample_needs_three_documents_for_boilerplate():
-    assert not learn_stop_shingles(["a b c", "a b d"], OPTIONS, 0.01).counts
-    assert learn_stop_shingles(["a b c", "a b d", "a b e"], OPTIONS, 0.01).hashes == hashes("a b")
+    assert not learn(["a b c", "a b d"], OPTIONS, 0.01).counts
+    assert learn(["a b c", "a b d", "a b e"], OPTIONS, 0.01).hashes == hashes("a b")
 
 
 def test_a_sample_without_a_text_has_no_stop_shingles():
-    found = learn_stop_shingles(["", "..."], OPTIONS, 0.5)
+    found = learn(["", "..."], OPTIONS, 0.5)
     assert (found.counts, found.documents) == ({}, 0)
     assert parse_stop_shingles(found.encoded()) == found
 
@@ -89,7 +95,95 @@ def test_a_sample_without_a_text_has_no_stop_shingles():
 @pytest.mark.parametrize("share", [0, -0.1, 1.1])
 def test_a_share_that_cannot_be_is_refused(share):
     with pytest.raises(ValueError, match="share"):
-        learn_stop_shingles([], OPTIONS, share)
+        learn([], OPTIONS, share)
+
+
+class TestBySource:
+    def documents(self, **counts):
+        """Stories of each source, those of `paid` with the boilerplate."""
+        return [
+            (
+                " ".join(f"{source}{story}x{word}" for word in range(12)) + (BOILERPLATE if source == "paid" else ""),
+                source,
+            )
+            for source, count in counts.items()
+            for story in range(count)
+        ]
+
+    def test_boilerplate_of_one_source_that_is_rare_overall_is_learnt_within_it(self):
+        documents = self.documents(free=400, paid=20)
+        for by_source in (True, False):
+            learnt = learn_stop_shingles(documents, OPTIONS, 0.1, by_source=by_source, least_source_documents=20)
+            # The first shingle joins the last word of a story and the first word of the boilerplate.
+            assert learnt.stops.hashes == (hashes(BOILERPLATE.removeprefix("We ")) if by_source else frozenset())
+        everything, free, paid = learn_stop_shingles(documents, OPTIONS, 0.1, least_source_documents=20).groups
+        assert (everything.source, everything.documents, everything.counts) == (None, 420, {})
+        assert (free.source, free.documents, free.counts) == ("free", 400, {})
+        assert (paid.source, paid.documents, set(paid.counts.values())) == ("paid", 20, {20})
+
+    def test_a_source_of_few_documents_is_passed_over_and_counted(self):
+        learnt = learn_stop_shingles(self.documents(free=400, paid=20), OPTIONS, 0.1, least_source_documents=21)
+        assert learnt.stops.hashes == frozenset()
+        assert [group.source for group in learnt.groups] == [None, "free"]
+        assert (learnt.small_sources, learnt.least_source_documents) == (1, 21)
+
+    def test_a_text_of_several_sources_counts_once_in_each_and_once_in_all(self):
+        texts = stories(10)
+        learnt = learn_stop_shingles(
+            [(text, source) for source in ("a", "b") for text in texts * 2], OPTIONS, 0.9, least_source_documents=10
+        )
+        assert [(group.source, group.documents) for group in learnt.groups] == [(None, 10), ("a", 10), ("b", 10)]
+        assert set(learnt.stops.counts.values()) == {10}
+
+    def test_a_document_without_a_source_counts_among_all_documents_alone(self):
+        learnt = learn_stop_shingles([(text, None) for text in stories(20)], OPTIONS, 0.5, least_source_documents=1)
+        assert [group.source for group in learnt.groups] == [None]
+        assert learnt.stops.hashes == hashes(BOILERPLATE)
+
+    def test_a_union_is_written_as_a_file_that_older_readers_accept(self):
+        learnt = learn_stop_shingles(self.documents(free=400, paid=20), OPTIONS, 0.1, least_source_documents=20)
+        text = learnt.stops.encoded()
+        assert text.splitlines()[8:10] == ["documents = 420", "share = 0.1"]
+        assert parse_stop_shingles(text) == learnt.stops
+
+    def test_with_little_memory_a_source_that_is_too_small_to_be_counted_is_passed_over(self, monkeypatch):
+        monkeypatch.setattr(stop_shingles, "MOST_COUNTED", 600)
+        monkeypatch.setattr(stop_shingles, "_BATCH_DOCUMENTS", 50)
+        documents = [(f"{text} all of them", source) for text, source in self.documents(free=400, paid=40, small=5)]
+        learnt = learn_stop_shingles(documents, OPTIONS, 0.5, least_source_documents=2)
+        assert learnt.least_source_documents > 5
+        assert "small" not in {group.source for group in learnt.groups}
+        assert hashes("all of them") <= learnt.stops.hashes
+        for group in learnt.groups:
+            assert least_documents(0.5, group.documents) > 2
+
+
+SOURCED = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=8).map(" ".join),
+        st.sampled_from(["one", "two", "three"]),
+    ),
+    max_size=60,
+)
+
+
+@given(SOURCED, st.floats(0.01, 1))
+def test_the_union_holds_the_stop_shingles_of_each_source_alone_and_of_all_documents(documents, share):
+    learnt = learn_stop_shingles(documents, OPTIONS, share, least_source_documents=1)
+    of_sources = [[text for text, own in documents if own == source] for source in {own for _, own in documents}]
+    parts = [learn(texts, OPTIONS, share) for texts in ([text for text, _ in documents], *of_sources)]
+    assert learnt.stops.hashes == frozenset().union(*(part.hashes for part in parts))
+    expected: dict[int, int] = {}
+    for part in parts:
+        expected |= {value: max(count, expected.get(value, 0)) for value, count in part.counts.items()}
+    assert learnt.stops.counts == expected
+
+
+@given(SOURCED, st.floats(0.01, 1), st.integers(1, 100))
+def test_by_source_of_one_source_is_the_same_as_overall(documents, share, least):
+    one = [(text, "only") for text, _ in documents]
+    by_source = learn_stop_shingles(one, OPTIONS, share, least_source_documents=least)
+    assert by_source.stops == learn_stop_shingles(one, OPTIONS, share, by_source=False).stops
 
 
 DOCUMENTS = st.lists(st.sets(st.integers(0, 40), min_size=1), max_size=40)
@@ -100,7 +194,7 @@ def test_with_little_memory_no_shingle_above_the_forgotten_count_is_missed_or_co
     documents, size, most, more
 ):
     counter = Counter(most)
-    arrays = [np.array(sorted(document), np.uint32) for document in documents]
+    arrays = [np.array(sorted(document), np.uint64) for document in documents]
     for first in range(0, len(arrays), size):
         counter.add(arrays[first : first + size])
     least = counter.forgotten + 1 + more
@@ -116,15 +210,15 @@ def test_with_little_memory_no_shingle_above_the_forgotten_count_is_missed_or_co
 def test_a_share_that_is_too_small_for_the_memory_is_refused(monkeypatch):
     monkeypatch.setattr(stop_shingles, "MOST_COUNTED", 100)
     monkeypatch.setattr(stop_shingles, "_BATCH_DOCUMENTS", 2)
-    assert learn_stop_shingles(stories(60), OPTIONS, 0.5).hashes == hashes(BOILERPLATE)
+    assert learn(stories(60), OPTIONS, 0.5).hashes == hashes(BOILERPLATE)
     with pytest.raises(ValueError, match="a greater share or a smaller sample"):
-        learn_stop_shingles([" ".join(f"{n + m} x" for m in range(150)) for n in range(60)], OPTIONS, 0.01)
+        learn([" ".join(f"{n + m} x" for m in range(150)) for n in range(60)], OPTIONS, 0.01)
 
 
 def test_learning_in_several_batches_counts_the_same(monkeypatch):
-    whole = learn_stop_shingles(stories(30), OPTIONS, 0.3)
+    whole = learn(stories(30), OPTIONS, 0.3)
     monkeypatch.setattr(stop_shingles, "_BATCH_DOCUMENTS", 7)
-    assert learn_stop_shingles(iter(stories(30)), OPTIONS, 0.3) == whole
+    assert learn(iter(stories(30)), OPTIONS, 0.3) == whole
 
 
 # The file

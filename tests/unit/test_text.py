@@ -296,3 +296,38 @@ def test_hashes_are_spread_evenly_over_every_bit():
     hashes = Shingler(ShingleOptions(size=2)).shingle([words]).hashes
     ones = [int(np.count_nonzero(hashes >> bit & 1)) for bit in range(32)]
     assert max(abs(count - hashes.size / 2) for count in ones) < 5 * (hashes.size / 4) ** 0.5
+
+
+ANY_OPTIONS = st.builds(
+    ShingleOptions,
+    unit=st.just("word"),
+    size=st.integers(1, 4),
+    letters_only=st.booleans(),
+    fold_marks=st.booleans(),
+    stop_words=st.sampled_from([frozenset(), frozenset({"the", "b"})]),
+    short_texts=st.sampled_from(["whole", "skip"]),
+) | st.builds(ShingleOptions, unit=st.just("char"), size=st.integers(1, 4), keep_white_space=st.booleans())
+
+
+@given(
+    st.text(max_size=30) | st.lists(st.sampled_from(["the", "b", "7", "渡し船", "cafe\u0301"])).map(" ".join),
+    ANY_OPTIONS,
+)
+def test_the_shingles_in_order_are_those_of_the_set(text, options):
+    shingler = Shingler(options)
+    ordered = shingler.in_order(text)
+    assert set(ordered.hashes.tolist()) == set(shingler.shingle([text]).hashes.tolist())
+    for at in range(len(ordered.hashes)):
+        # Characters at the ends of the text may be spaces, which are removed there.
+        part = shingler.shingle([ordered.text(at, at + 1)]).hashes.tolist()
+        assert ordered.hashes[at] in part or options.unit == "char"
+
+
+def test_the_text_of_consecutive_shingles_is_that_between_their_ends():
+    ordered = Shingler(ShingleOptions(size=2, stop_words=frozenset({"the"}))).in_order(
+        "One, the TWO渡し船 the three. Four"
+    )
+    assert [ordered.text(at, at + 1) for at in range(len(ordered.hashes))] == [
+        *("one the two", "two渡", "渡し", "し船", "船 the three", "three four"),
+    ]
+    assert ordered.text(1, 4) == "two渡し船"

@@ -12,8 +12,10 @@ from streamdedup.evaluation.truth import shingle_sets
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
+from streamdedup.text.stop_shingles import learn_stop_shingles
 from streamdedup.tuning.advice import least_words
-from streamdedup.tuning.boilerplate import find_boilerplate
+from streamdedup.tuning.boilerplate import MOST_CHARACTERS as MOST_COMPARED
+from streamdedup.tuning.boilerplate import study_boilerplate
 from streamdedup.tuning.candidates import (
     candidate_counts,
     distinct_sets,
@@ -22,8 +24,10 @@ from streamdedup.tuning.candidates import (
     growth,
     largest_buckets,
 )
+from streamdedup.tuning.folding import study_folding
+from streamdedup.tuning.pair_change import compare, sample_pairs
 from streamdedup.tuning.rows import LEAST_PAIRS, Workload, rows_of
-from streamdedup.tuning.sample import draw_sample
+from streamdedup.tuning.sample import BoundedTexts, draw_sample
 from streamdedup.tuning.study import MOST_CHARACTERS, Study
 
 WORDS = ShingleOptions("word", 3)
@@ -60,17 +64,18 @@ def study() -> Study:
 
 class TestSample:
     def test_a_random_sample_is_bounded_in_order_and_the_same_every_time(self):
-        stream = [(f"d{at:04}", f"text {at}") for at in range(1_000)]
+        stream = [(f"d{at:04}", f"text {at}", f"source {at}") for at in range(1_000)]
         one, again = draw_sample(iter(stream), 50, "random"), draw_sample(iter(stream), 50, "random")
         assert one == again
         assert len(one.ids) == 50
         assert one.ids == sorted(one.ids)
         assert one.read_count == 1_000
         assert one.share == 0.05
+        assert [text.split()[1] for text in one.texts] == [source.split()[1] for source in one.sources]
         assert one.ids[-1] > "d0500"
 
     def test_the_first_ones_are_read_and_nothing_else(self):
-        endless = ((f"d{at}", "text") for at in itertools.count())
+        endless = ((f"d{at}", "text", None) for at in itertools.count())
         first = draw_sample(endless, 10, "first")
         assert first.ids == [f"d{at}" for at in range(10)]
         assert first.share == 1.0
@@ -78,7 +83,7 @@ class TestSample:
     def test_each_document_has_the_same_chance(self):
         places = Counter()
         for shift in range(60):
-            stream = [(str((at + shift) % 60), "") for at in range(60)]
+            stream = [(str((at + shift) % 60), "", None) for at in range(60)]
             places.update(draw_sample(stream, 20, "random").ids)
         assert set(places.values()) == {20}
 
@@ -182,16 +187,134 @@ class TestRows:
         assert large.banding.rows > small.banding.rows
 
 
+def words(count: int, seed: int) -> str:
+    chance = random.Random(seed)
+    return " ".join(f"x{chance.randrange(99_999)}" for _ in range(count))
+
+
+def similarity(one: str, other: str, options: ShingleOptions) -> float:
+    sets = shingle_sets(Shingler(options), [one, other])
+    left, right = (set(sets.of(at).tolist()) for at in (0, 1))
+    return len(left & right) / len(left | right)
+
+
+class TestBoundedTexts:
+    def test_texts_are_kept_up_to_the_characters_each_with_the_same_chance(self):
+        kept = BoundedTexts(1_000)
+        for at in range(10_000):
+            kept.add(f"{at:010}")
+        assert 20 <= len(kept.texts) <= 100
+        assert kept.texts == sorted(kept.texts)
+        assert kept.read_count == 10_000
+        assert min(map(int, kept.texts)) < 3_000
+        assert max(map(int, kept.texts)) > 7_000
+
+    def test_all_texts_are_kept_where_they_are_few(self):
+        kept = BoundedTexts(MOST_COMPARED)
+        for text in ("a", "b", "a"):
+            kept.add(text)
+        assert kept.texts == ["a", "b", "a"]
+
+
+class TestPairChange:
+    def test_pairs_lost_and_gained_are_those_of_all_pairs_compared_one_by_one(self):
+        notice = words(40, 1)
+        texts = [f"{words(8, at)} {notice}" for at in range(2, 12)] + [words(8, 2), words(8, 2), words(8, 3)]
+        texts += [f"{words(30, at % 3)} end{at}" for at in range(6)]
+        stops = frozenset(Shingler(WORDS).shingle([notice]).hashes.tolist())
+        without = ShingleOptions("word", 3, stop_shingles=stops)
+        pairs = list(itertools.combinations(range(len(texts)), 2))
+        before = {pair for pair in pairs if similarity(texts[pair[0]], texts[pair[1]], WORDS) >= 0.7}
+        after = {pair for pair in pairs if similarity(texts[pair[0]], texts[pair[1]], without) >= 0.7}
+        found = sample_pairs(shingle_sets(Shingler(WORDS), texts), 0.7)
+        change, _ = compare(found, shingle_sets(Shingler(without), texts))
+        assert change == (len(before), len(after), len(before - after), len(after - before))
+        assert change.lost > 40
+        assert change.gained > 1
+
+    def test_of_too_many_pairs_some_represent_the_others(self, monkeypatch):
+        monkeypatch.setattr("streamdedup.tuning.pair_change.MOST_PAIRS", 300)
+        texts = [f"{words(60, 1)} end{at}" for at in range(60)]
+        found = sample_pairs(shingle_sets(Shingler(WORDS), texts), 0.8)
+        assert len(found.pairs.left) <= 300
+        assert found.total == 60 * 59 / 2
+        assert found.weights.sum() == pytest.approx(found.total, rel=0.25)
+
+
 class TestBoilerplate:
-    def test_boilerplate_is_found_as_a_whole_without_the_texts_around_it(self):
-        chance = random.Random(2)
-        notice = "for immediate release the company announced today that"
-        texts = [f"{notice} {' '.join(f'x{chance.randrange(9_999)}' for _ in range(20))}" for _ in range(40)]
-        texts += made_texts(60)
-        found = find_boilerplate(texts, 3)
-        assert " ".join(found[0].words) == notice
-        assert found[0].documents == 40
-        assert found[0].share == 0.4
+    NOTICE = words(60, 7)
+
+    def documents(self) -> list[tuple[str, str | None]]:
+        """News of two sources; 30 articles of one have a notice, 60 of both a short one; one article has a copy."""
+        short = words(12, 8)
+        documents = [(f"{words(10, at)} {self.NOTICE}", "paid") for at in range(100, 130)]
+        documents += [(f"{words(60, at)} {short}", ("paid", "free")[at % 2]) for at in range(200, 260)]
+        documents += [(words(60, at), "free") for at in range(300, 900)]
+        return [*documents, (f"{words(60, 300)} again", "free")]
+
+    @pytest.fixture
+    def found(self):
+        learnt = learn_stop_shingles(self.documents(), WORDS, 0.05, least_source_documents=30)
+        return study_boilerplate([text for text, _ in self.documents()], learnt, WORDS, 0.7)
+
+    def test_a_run_is_found_as_a_whole_with_its_source_and_the_pairs_that_it_causes(self, found):
+        first = found.found[0]
+        assert first.text == self.NOTICE
+        assert first.shingles == 58
+        assert first.sources == ("paid",)
+        assert (first.documents, first.share) == (30, 0.5)
+        assert first.pairs == 30 * 29 // 2
+
+    def test_a_more_frequent_run_that_causes_no_pair_comes_after_it(self, found):
+        other = found.found[1]
+        assert (other.text, other.documents, other.pairs) == (words(12, 8), 60, 0)
+        assert other.sources == ()
+
+    def test_pairs_before_and_after_are_counted_and_the_real_pair_stays(self, found):
+        assert found.change == (436, 1, 435, 0)
+        assert found.unexplained == 0
+        assert 0 < found.removed_share < 0.1
+
+    def test_a_pair_that_two_runs_cause_together_is_unexplained(self):
+        notices = [words(50, 1), words(50, 2)]
+        texts = [f"{notices[0]} {words(4, at)} {notices[1]}" for at in range(10, 30)]
+        learnt = learn_stop_shingles(((text, None) for text in texts), WORDS, 0.5)
+        study = study_boilerplate(texts, learnt, WORDS, 0.7)
+        assert study.change == (190, 0, 190, 0)
+        assert {one.text for one in study.found} == set(notices)
+        assert [one.pairs for one in study.found] == [0, 0]
+        assert study.unexplained == 190
+
+    def test_documents_of_boilerplate_alone_stay_a_pair(self):
+        texts = [self.NOTICE, self.NOTICE.upper(), *(f"{words(10, at)} {self.NOTICE}" for at in range(20))]
+        learnt = learn_stop_shingles(((text, None) for text in texts), WORDS, 0.5)
+        study = study_boilerplate(texts, learnt, WORDS, 0.7)
+        assert study.change.after == 1
+        assert study.change.before == 22 * 21 // 2
+        assert study.found[0].pairs == study.change.lost == study.change.before - 1
+
+    def test_a_run_of_many_shingles_is_compared_in_steps(self, monkeypatch):
+        monkeypatch.setattr("streamdedup.tuning.boilerplate._STEP", 8)
+        learnt = learn_stop_shingles(self.documents(), WORDS, 0.05, least_source_documents=30)
+        assert study_boilerplate([text for text, _ in self.documents()], learnt, WORDS, 0.7).found[0].pairs == 435
+
+
+class TestFolding:
+    PLAIN = "كتب الولد رسالة طويلة إلى صديقه في المدينة البعيدة قبل العيد"
+
+    def vowelled(self) -> str:
+        """The text with a vowel sign behind the first letter of each word."""
+        return " ".join(f"{word[0]}\u064e{word[1:]}" for word in self.PLAIN.split())
+
+    def test_pairs_with_and_without_vowel_signs_are_counted(self):
+        found = study_folding([self.PLAIN, self.vowelled(), words(20, 1)], WORDS, 0.8)
+        assert (found.documents, found.share) == (1, pytest.approx(1 / 3))
+        assert found.change == (0, 1, 0, 1)
+
+    def test_nothing_is_measured_without_vowel_signs_or_where_marks_are_folded(self):
+        assert study_folding([self.PLAIN, self.PLAIN, "côté"], WORDS, 0.8) is None
+        assert study_folding([self.vowelled(), self.PLAIN], ShingleOptions(fold_marks=True), 0.8) is None
+        assert study_folding([self.vowelled(), *["plain"] * 2_000], WORDS, 0.8) is None
 
 
 class TestAdvice:

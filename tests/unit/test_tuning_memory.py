@@ -114,7 +114,7 @@ def row_of(study: Study, workload: Workload) -> TuningRow:
 
 def measurement(server: MadeUpServer, banding: Banding, exact_limit: int | None = None) -> Measurement:
     options = DetectorOptions("articles", WORDS, banding, 128, 1, 0.8, exact_limit=exact_limit)
-    sample = Sample([f"d{at:02}" for at in range(len(TEXTS))], TEXTS, len(TEXTS), "first")
+    sample = Sample([f"d{at:02}" for at in range(len(TEXTS))], TEXTS, [None] * len(TEXTS), len(TEXTS), "first")
     return Measurement(server, options, sample, Partition("articles", 0))
 
 
@@ -232,7 +232,7 @@ class TestForecast:
         assert contents_of(empty, workload, row, 1_000.0) == Contents(1_000.0, row.banding.bands, 0.0, 0.0, 0.0)
         server = MadeUpServer()
         options = DetectorOptions("articles", WORDS, row.banding, 128, 1, 0.8)
-        sample = Sample(["a", "b"], ["...", "!!!"], 2, "first")
+        sample = Sample(["a", "b"], ["...", "!!!"], [None, None], 2, "first")
         costs = costs_of(Measurement(server, options, sample, Partition("articles", 0)), empty, workload, row, "sets")
         assert costs.fixed[1:3].tolist() == costs.each[1:3].tolist() == [0.0, 0.0]
         assert costs.each[0] > 0

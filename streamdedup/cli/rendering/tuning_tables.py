@@ -1,7 +1,7 @@
 """The results of ``streamdedup tune`` as tables and sentences, for a terminal and for the report."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rich import filesize
@@ -12,11 +12,14 @@ from rich.text import Text
 
 from streamdedup.cli.rendering.terminal import printable
 from streamdedup.settings.units import counted, format_duration
+from streamdedup.tuning.boilerplate import BoilerplateStudy
 
 #: Width of the tables, in characters, without a terminal.
 _WIDTH: Final = 128
 #: Runs of boilerplate on a terminal, characters of each, and characters in the report.
 _BOILERPLATE_COUNT, _BOILERPLATE_CHARS, _REPORT_CHARS = 3, 90, 300
+#: Sources of a run that are named.
+_SOURCES_COUNT: Final = 3
 #: Least share of the memory that the layout "packed" must save to be worth its slower insertions.
 _WORTH_PACKING: Final = 0.2
 
@@ -145,14 +148,34 @@ def exact_limits_table(results: dict[str, Any]) -> TableData:
 def text_tables(results: dict[str, Any]) -> list[TableData]:
     """Return the tables whose last column has texts of documents: templates and buckets."""
     boilerplate = [
-        [f"{one['share']:.1%}", f"{one['documents']:,}", _cut(one["text"], _REPORT_CHARS)]
+        [
+            f"{one['pairs']:,}",
+            f"{one['documents']:,}",
+            f"{one['share']:.1%}",
+            sources_text(one["sources"]),
+            _cut(one["text"], _REPORT_CHARS),
+        ]
         for one in results["templates"]
     ]
     buckets = [[str(one["band"]), f"{one['documents']:,}", printable(one["example"])] for one in results["buckets"]]
     return [
-        TableData("Most frequent templates", ["share", "documents", "words"], boilerplate),
+        TableData(
+            "Templates by the pairs that they cause", ["pairs", "documents", "share", "of", "words"], boilerplate
+        ),
         TableData("Hottest buckets", ["band", "documents", "one of them"], buckets),
     ]
+
+
+def sources_text(sources: Sequence[str]) -> str:
+    """Return the names of sources, of many the first ones; all documents where there is none."""
+    shown = ", ".join(sources[:_SOURCES_COUNT]) or "all documents"
+    return printable(shown if len(sources) <= _SOURCES_COUNT else f"{shown} and {len(sources) - _SOURCES_COUNT} more")
+
+
+def run_text(one: Mapping[str, Any], chars: int = _BOILERPLATE_CHARS) -> str:
+    """Return a line about a run of boilerplate."""
+    of = f"{counted(one['documents'], 'document')}, {one['share']:.1%} of {sources_text(one['sources'])}"
+    return f"template: causes {counted(one['pairs'], 'pair')}; in {of}: {_cut(one['text'], chars)}"
 
 
 def _on_server(results: dict[str, Any]) -> str:
@@ -169,10 +192,8 @@ def tables_text(results: dict[str, Any]) -> str:
     console.print(_drawn(exact_limits_table(results)))
     lines = [*_recommendation(results)]
     lines += [Text(f"warning: {printable(warning)}", "yellow") for warning in results["warnings"]]
-    lines += [
-        Text(f"template in {one['share']:.1%}: {_cut(one['text'], _BOILERPLATE_CHARS)}")
-        for one in results["templates"][:_BOILERPLATE_COUNT]
-    ]
+    lines += [Text(run_text(one)) for one in results["templates"][:_BOILERPLATE_COUNT]]
+    lines += [Text(f"proposed: {printable(proposal)}", "bold") for proposal in results["proposals"]]
     for line in lines:
         console.print(line, soft_wrap=True)
     console.print(Text(f"\n{results['recommendation']['toml']}"))
@@ -213,3 +234,26 @@ def _recommendation(results: dict[str, Any]) -> list[Text]:
     }
     title = Text(f"\nRecommended: {one['unit']} {one['size']}, {bands}", "bold")
     return [title, *(Text(f"  {name:<10} {text}") for name, text in lines.items())]
+
+
+def boilerplate_text(study: BoilerplateStudy, threshold: float, read_count: int, most: int) -> str:
+    """Return a report about boilerplate: pairs before and after, and at most so many runs.
+
+    Args:
+        study: The boilerplate.
+        threshold: Least similarity of a pair.
+        read_count: Documents of which the study has a sample.
+        most: Runs to show.
+    """
+    change = study.change
+    of = f"{study.documents:,} of {read_count:,} documents" if study.documents < read_count else "all documents"
+    before = f"pairs with similarity of at least {threshold:g} in {of}: {change.before:,}"
+    after = f"without the stop shingles {change.after:,}: {change.lost:,} fewer, {change.gained:,} more"
+    lines = [f"{before}; {after}; they are {study.removed_share:.1%} of all shingles"]
+    lines += [run_text(one._asdict()) for one in study.found[:most]]
+    if len(study.found) > most:
+        rest = study.found[most:]
+        lines.append(f"further templates: {len(rest):,}, of {counted(rest[0].pairs, 'pair')} or fewer each")
+    if study.unexplained:
+        lines.append(f"pairs that only several templates together, or shorter runs, cause: {study.unexplained:,}")
+    return "\n".join(lines)
