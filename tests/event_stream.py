@@ -1,10 +1,12 @@
-"""A client of the stream of alerts without a socket, and an alerts topic in memory."""
+"""A client of a stream without a socket, and a topic in memory."""
 
 import asyncio
 import json
 import threading
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
+
+from msgspec.structs import replace
 
 from streamdedup.errors import BrokerUnavailable
 from streamdedup.kafka.protocols import Batch, Record
@@ -26,10 +28,11 @@ def an_alert(document_id: str, profile: str = "articles") -> bytes:
 
 
 class MemoryTopic:
-    """An alerts topic.
+    """A topic of a stream.
 
     Attributes:
-        partitions: Values of each partition; None for an offset without a committed record.
+        name: Its name.
+        partitions: Values or records of each partition; None for an offset without a committed record.
         beginnings: First offset of each partition.
         opened_count: Readers that were opened.
         open_count: Readers that are open.
@@ -37,8 +40,9 @@ class MemoryTopic:
         is_away: Whether readers fail.
     """
 
-    def __init__(self, partitions: int = 2) -> None:
-        self.partitions: list[list[bytes | None]] = [[] for _ in range(partitions)]
+    def __init__(self, partitions: int = 2, name: str = TOPIC) -> None:
+        self.name = name
+        self.partitions: list[list[bytes | Record | None]] = [[] for _ in range(partitions)]
         self.beginnings = [0] * partitions
         self.opened_count = 0
         self.open_count = 0
@@ -46,7 +50,7 @@ class MemoryTopic:
         self.is_away = False
         self.changed = threading.Condition()
 
-    def add(self, partition: int, *values: bytes | None) -> None:
+    def add(self, partition: int, *values: bytes | Record | None) -> None:
         """Commit records."""
         with self.changed:
             self.partitions[partition] += values
@@ -78,8 +82,8 @@ class MemoryFollower:
         with topic.changed:
             topic.opened_count += 1
             topic.open_count += 1
-        self.beginnings = {Partition(TOPIC, number): first for number, first in enumerate(topic.beginnings)}
-        self.ends = {Partition(TOPIC, number): len(values) for number, values in enumerate(topic.partitions)}
+        self.beginnings = {Partition(topic.name, number): first for number, first in enumerate(topic.beginnings)}
+        self.ends = {Partition(topic.name, number): len(values) for number, values in enumerate(topic.partitions)}
         self._offsets = dict(self.beginnings)
 
     def start_at(self, starts) -> None:
@@ -96,12 +100,18 @@ class MemoryFollower:
             for partition, offset in self._offsets.items():
                 values = topic.partitions[partition.number]
                 records += [
-                    Record(Position(*partition, at), 0, None, values[at])
+                    self._record(Position(*partition, at), values[at])
                     for at in range(offset, len(values))
                     if values[at] is not None
                 ]
                 self._offsets[partition] = max(offset, len(values))
         return Batch(tuple(records))
+
+    @staticmethod
+    def _record(position: Position, value: bytes | Record) -> Record:
+        if isinstance(value, Record):
+            return replace(value, position=position)
+        return Record(position, 0, None, value)
 
     def _has_more(self) -> bool:
         ends = (len(self._topic.partitions[each.number]) for each in self._offsets)
@@ -138,9 +148,9 @@ class EventClient:
         last_id: Id of the last event.
     """
 
-    def __init__(self, app, query: str = "", last_id: str | None = None) -> None:
+    def __init__(self, app, query: str = "", last_id: str | None = None, path: str = "/v1/alerts") -> None:
         headers = [] if last_id is None else [(b"last-event-id", last_id.encode())]
-        self._scope = a_scope("GET", "/v1/alerts", query.encode(), headers)
+        self._scope = a_scope("GET", path, query.encode(), headers)
         self._app = app
         self._gone = asyncio.Event()
         self._sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()

@@ -16,10 +16,11 @@ from streamdedup.index.memory import MemoryIndex
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Partition, Position
 from streamdedup.serve.access import Gate, Limits
-from streamdedup.serve.alerts import AlertFeed
 from streamdedup.serve.app import create_app
 from streamdedup.serve.engine import Engine, ServedProfile
+from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.metrics import ServeMetrics
+from streamdedup.serve.stream_kinds import ALERTS, DEAD_LETTERS
 from streamdedup.serve.texts import TextAligner
 from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions
@@ -100,6 +101,7 @@ class Service:
         texts_timeout_s=30.0,
         max_body_bytes=100_000,
         open_reader=no_kafka,
+        open_letters=no_kafka,
         **gate,
     ) -> None:
         self.texts = MemoryFetcher()
@@ -122,9 +124,12 @@ class Service:
             lookup=lookup,
         )
         self.engine = Engine({"articles": profile}, self.metrics, 0.001, lambda: 0)
-        self.feed = AlertFeed("duplicates", open_reader, self.metrics, max_subscribers=2)
+        self.feeds = Feeds(
+            Feed(ALERTS, "duplicates", open_reader, self.metrics, max_subscribers=2),
+            Feed(DEAD_LETTERS, "letters", open_letters, self.metrics, max_subscribers=2),
+        )
         self.aligner = TextAligner(self.texts.open, texts_timeout_s)
-        app = create_app(self.engine, self.aligner, self.feed, self.metrics, max_body_bytes)
+        app = create_app(self.engine, self.aligner, self.feeds, self.metrics, max_body_bytes)
         self.limits = Limits(max_requests, max_bodies_bytes, max_connections=8, timeout_s=timeout_s)
         self.app = Gate(app, tokens, self.limits, self.metrics, **gate)
         self.client = TestClient(self.app, base_url=HOST, raise_server_exceptions=False)

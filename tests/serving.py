@@ -75,11 +75,11 @@ class ServeProcess:
             connection.close()
 
     @contextmanager
-    def alerts(self, last_id: str | None = None) -> Iterator[Iterator[dict[str, str]]]:
-        """Follow the alerts; yield an iterator over the fields of each block of lines, which ends with the stream."""
+    def alerts(self, last_id: str | None = None, path: str = "/v1/alerts") -> Iterator[Iterator[dict[str, str]]]:
+        """Follow a stream; yield an iterator over the fields of each block of lines, which ends with the stream."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port(), timeout=DEADLINE_S)
         try:
-            connection.request("GET", "/v1/alerts", headers={} if last_id is None else {"last-event-id": last_id})
+            connection.request("GET", path, headers={} if last_id is None else {"last-event-id": last_id})
             response = connection.getresponse()
             assert response.status == 200, response.read()
             yield self._blocks(response)

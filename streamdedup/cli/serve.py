@@ -24,9 +24,10 @@ from streamdedup.index.redis.servers import Servers
 from streamdedup.kafka import KafkaOptions, check_topics
 from streamdedup.kafka.reader import RecordFetcher, SpanReader
 from streamdedup.serve.access import App, Gate, Limits, Tokens
-from streamdedup.serve.alerts import AlertFeed
 from streamdedup.serve.engine import Engine, ServedProfile
+from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.metrics import ServeMetrics
+from streamdedup.serve.stream_kinds import ALERTS, DEAD_LETTERS, StreamKind
 from streamdedup.serve.texts import TextAligner
 from streamdedup.settings import Settings
 
@@ -59,21 +60,19 @@ def run_service(settings: Settings) -> None:
         profiles = _served_profiles(settings, servers)
         engine = Engine(profiles, metrics, api.gather_s, lambda: time.time() * 1000)
         stack.callback(engine.close)
-        topic = settings.kafka.duplicates_topic
-        options = reading_options(settings, None, topic)
         of_texts = replace(kafka_options(settings), connect_timeout_s=_TEXTS_S, fetch_timeout_s=_TEXTS_S)
         aligner = TextAligner(lambda: open_fetcher(of_texts), min(_TEXTS_S, api.timeout_s / 2))
         stack.callback(aligner.close)
-        feed = AlertFeed(topic, lambda: SpanReader(options), metrics, api.max_subscribers)
+        feeds = _feeds(settings, metrics)
         limits = Limits(api.max_requests, api.max_bodies_bytes, api.max_connections, api.timeout_s)
         gate = Gate(
-            create_app(engine, aligner, feed, metrics, api.max_body_bytes),
+            create_app(engine, aligner, feeds, metrics, api.max_body_bytes),
             tokens,
             limits,
             metrics,
             any_host=api.allow_anonymous,
         )
-        server = create_server(gate, feed.end, limits, _server_options(settings))
+        server = create_server(gate, feeds.end, limits, _server_options(settings))
         _ignore_repeated_signals()
         warm_up_lookups(profile.lookup.options for profile in profiles.values())
         freeze_heap()
@@ -81,6 +80,16 @@ def run_service(settings: Settings) -> None:
         log.info("serving", version=__version__, host=host, port=port, profiles=sorted(profiles))
         server.run(sockets=[listener])
         log.info("stopped")
+
+
+def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
+    """Return the streams of alerts and dead letters."""
+
+    def feed(kind: StreamKind, topic: str) -> Feed:
+        options = reading_options(settings, None, topic)
+        return Feed(kind, topic, lambda: SpanReader(options), metrics, settings.api.max_subscribers)
+
+    return Feeds(feed(ALERTS, settings.kafka.duplicates_topic), feed(DEAD_LETTERS, settings.kafka.dead_letter_topic))
 
 
 def open_fetcher(options: KafkaOptions) -> RecordFetcher:
@@ -157,7 +166,7 @@ class _CreateServer(Protocol):
         """Create a server."""
 
 
-def _http_libraries() -> tuple[Callable[[Engine, TextAligner, AlertFeed, ServeMetrics, int], App], _CreateServer]:
+def _http_libraries() -> tuple[Callable[[Engine, TextAligner, Feeds, ServeMetrics, int], App], _CreateServer]:
     """Return the functions that make the application and the server.
 
     Raises:

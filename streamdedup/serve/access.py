@@ -41,7 +41,7 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 #: Paths that probes call without a token and beside the limit of requests.
 _PROBES: Final = frozenset({"/livez", "/readyz"})
 #: Paths of answers without end, once they have begun.
-_STREAMS: Final = frozenset({"/v1/alerts"})
+_STREAMS: Final = frozenset({"/v1/alerts", "/v1/dead-letters"})
 #: Shortest token, in characters: 128 bits in Base64.
 _SHORTEST_TOKEN: Final = 22
 #: Names of this machine that a request may use while no token is required.
@@ -163,7 +163,9 @@ class Gate:
             # The framework names the route; without one the path is not a label, because clients choose it.
             route = str(scope.get("path_template") or "none")
             self._metrics.requests.labels(route, str(response.status or "none")).inc()
-            self._metrics.seconds.labels(route).observe(time.monotonic() - began_at)
+            # A stream has no end of its own: its beginning is the answer.
+            answered_at = response.stream_began_at or time.monotonic()
+            self._metrics.seconds.labels(route).observe(answered_at - began_at)
 
     @staticmethod
     def _route_by_encoded_path(scope: Scope) -> None:
@@ -268,12 +270,14 @@ class _Response:
     Attributes:
         status: Its status; 0 while it has not begun.
         deadline: Deadline that is lifted when a response of success begins; None for one that applies to the end.
+        stream_began_at: Time at which the deadline was lifted; None before.
     """
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.status = 0
         self.deadline: asyncio.Timeout | None = None
+        self.stream_began_at: float | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -286,6 +290,7 @@ class _Response:
             self.status = message["status"]
             if self.deadline is not None and self.status == HTTPStatus.OK:
                 self.deadline.reschedule(None)
+                self.stream_began_at = time.monotonic()
             headers = list(message.get("headers", ()))
             given = {bytes(name).lower() for name, _ in headers}
             headers += [(name, value) for name, value in _SECURITY_HEADERS.items() if name not in given]

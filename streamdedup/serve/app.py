@@ -16,10 +16,10 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from streamdedup.detection.lookup import LookupQuery, LookupResult
 from streamdedup.errors import StreamdedupError
-from streamdedup.serve.alerts import AlertFeed
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.events import MEDIA_TYPE as EVENT_STREAM
 from streamdedup.serve.events import decode_id
+from streamdedup.serve.feed import Feeds
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.openapi import PAGE_POLICY, describe, render_page
 from streamdedup.serve.problems import MEDIA_TYPE, Problem, RequestProblem, place_of, problem_of
@@ -46,7 +46,7 @@ from streamdedup.serve.schemas import (
     document_matches_body,
     lookup_body,
 )
-from streamdedup.serve.streaming import AlertStream
+from streamdedup.serve.streaming import EventStream
 from streamdedup.serve.texts import TextAligner
 
 #: Problems of HTTP that the framework finds itself, by status.
@@ -197,30 +197,36 @@ async def _document(engine: Engine, served: ServedProfile, document_id: str) -> 
     return document_body(*found)
 
 
-# Alerts
+# Streams
 
-
-@get(
-    "/v1/alerts",
-    responses={
-        **_problems(404),
-        200: ResponseSpec(
-            str, generate_examples=False, description="Server-sent events, without end.", media_type=EVENT_STREAM
-        ),
-    },
+_STREAM: Final = ResponseSpec(
+    str, generate_examples=False, description="Server-sent events, without end.", media_type=EVENT_STREAM
 )
+_LastEventId = Annotated[
+    str | None, HeaderParameter(name="Last-Event-ID", description="Id after which the stream resumes.")
+]
+
+
+@get("/v1/alerts", responses={**_problems(404), 200: _STREAM})
 async def alerts(
     engine: NamedDependency[Engine],
-    feed: NamedDependency[AlertFeed],
+    feeds: NamedDependency[Feeds],
     profile: Annotated[str | None, QueryParameter(description="Profile; default: all.")] = None,
-    last_event_id: Annotated[
-        str | None, HeaderParameter(name="Last-Event-ID", description="Id after which the stream resumes.")
-    ] = None,
+    last_event_id: _LastEventId = None,
 ) -> ASGIResponse:
     """Follow the committed alerts of all daemons, without end; an event `alert` has the JSON of an alert as data."""
     if profile is not None:
         _profile(engine, profile)
-    return AlertStream(feed, profile, None if last_event_id is None else decode_id(last_event_id))
+    return EventStream(feeds.alerts, profile, None if last_event_id is None else decode_id(last_event_id))
+
+
+@get("/v1/dead-letters", responses={**_problems(), 200: _STREAM})
+async def dead_letters(feeds: NamedDependency[Feeds], last_event_id: _LastEventId = None) -> ASGIResponse:
+    """Follow the committed dead letters of all daemons, without end.
+
+    An event `dead-letter` has position, reason, error and time of a failure as data, and no part of the record.
+    """
+    return EventStream(feeds.dead_letters, None, None if last_event_id is None else decode_id(last_event_id))
 
 
 # The service
@@ -318,25 +324,35 @@ def _on_defect(request: _Request, error: Exception) -> Response[bytes]:
 
 
 #: Routes of the OpenAPI document.
-_DESCRIBED: Final = (look_up, look_up_batch, document, document_matches, compare, compare_text, alerts, profiles)
+_DESCRIBED: Final = (
+    look_up,
+    look_up_batch,
+    document,
+    document_matches,
+    compare,
+    compare_text,
+    alerts,
+    dead_letters,
+    profiles,
+)
 
 
 def create_app(
-    engine: Engine, aligner: TextAligner, feed: AlertFeed, metrics: ServeMetrics, max_body_bytes: int
+    engine: Engine, aligner: TextAligner, feeds: Feeds, metrics: ServeMetrics, max_body_bytes: int
 ) -> Litestar:
     """Return the application.
 
     Args:
         engine: Runs look-ups.
         aligner: Aligns texts.
-        feed: Distributes alerts.
+        feeds: Distribute alerts and dead letters.
         metrics: Metrics to serve.
         max_body_bytes: Longest body of a request.
     """
     dependencies = {
         "engine": Provide(lambda: engine, sync_to_thread=False),
         "aligner": Provide(lambda: aligner, sync_to_thread=False),
-        "feed": Provide(lambda: feed, sync_to_thread=False),
+        "feeds": Provide(lambda: feeds, sync_to_thread=False),
         "metrics": Provide(lambda: metrics, sync_to_thread=False),
     }
     openapi = describe(_DESCRIBED, dependencies)

@@ -1,6 +1,6 @@
-"""Form of the stream of alerts: server-sent events, and the ids from which a stream resumes.
+"""Form of a stream: server-sent events, and the ids from which a stream resumes.
 
-An id names the alerts topic and the next offset of each of its partitions, in the order of the partitions:
+An id names the topic and the next offset of each of its partitions, in the order of the partitions:
 ``duplicates:17,4,0``. It states all that was sent before, whichever partition the last event came from.
 """
 
@@ -12,7 +12,7 @@ import msgspec
 
 from streamdedup.serve.problems import RequestProblem
 
-#: Most partitions of an alerts topic: an id of so many has at most 10,250 characters.
+#: Most partitions of a topic: an id of so many has at most 10,250 characters.
 MAX_PARTITIONS: Final = 500
 #: Most offsets between the id of a client and the present end that are read again.
 MAX_MISSED: Final = 10_000
@@ -28,19 +28,19 @@ _LINE_END = re.compile(rb"[\r\n]")
 Offsets = tuple[int, ...]
 
 
-class AlertEvent(NamedTuple):
-    """An alert of the topic.
+class FeedEvent(NamedTuple):
+    """A record of the topic.
 
     Attributes:
-        partition: Partition of its record.
-        offset: Offset of its record.
-        profile: Name of its profile.
-        data: JSON as published.
+        partition: Partition of the record.
+        offset: Offset of the record.
+        profile: Name of the profile, for the filter; None for an event without one.
+        data: JSON in one line.
     """
 
     partition: int
     offset: int
-    profile: str
+    profile: str | None
     data: bytes
 
 
@@ -49,7 +49,7 @@ class ResumePlan(NamedTuple):
 
     Attributes:
         offsets: Offset of each partition.
-        gap: Reason why alerts before these offsets are missing; None where none are.
+        gap: Reason why events before these offsets are missing; None where none are.
     """
 
     offsets: Offsets
@@ -82,7 +82,7 @@ def plan_resume(wanted: Offsets, beginnings: Offsets, ends: Offsets) -> ResumePl
         ends: Offset behind the last committed record of each partition.
 
     Returns:
-        The offsets of the client, with a gap ``expired`` where Kafka has deleted some alerts since. The ends, with a
+        The offsets of the client, with a gap ``expired`` where Kafka has deleted some records since. The ends, with a
         gap, where more than ``MAX_MISSED`` offsets were missed (``too-many``) or where the offsets are behind the ends
         (``unknown``: the topic was created again).
     """

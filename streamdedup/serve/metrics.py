@@ -24,7 +24,7 @@ class ServeMetrics:
         )
         self.seconds = Histogram(
             "streamdedup_serve_request_seconds",
-            "Time from the headers of a request to the end of the answer.",
+            "Time from the headers of a request to the end of the answer; of a stream, to its beginning.",
             ["route"],
             buckets=_SECONDS,
             registry=registry,
@@ -43,13 +43,19 @@ class ServeMetrics:
         self.store_errors = Counter(
             "streamdedup_serve_store_errors", "Look-ups that failed because of Redis.", ["profile"], registry=registry
         )
-        self.subscribers = Gauge("streamdedup_serve_subscribers", "Open streams of alerts.", registry=registry)
+        self.subscribers = Gauge(
+            "streamdedup_serve_subscribers", "Open streams: alerts, dead-letters.", ["stream"], registry=registry
+        )
         self.events = Counter(
             "streamdedup_serve_events", "Events that were sent to subscribers.", ["event"], registry=registry
         )
-        self.unreadable_alerts = Counter(
-            "streamdedup_serve_unreadable_alerts",
-            "Records of the alerts topic that are no alerts; passed over.",
+        self.unreadable_records = Counter(
+            "streamdedup_serve_unreadable_records",
+            "Records of the topic of a stream that have another form; passed over.",
+            ["stream"],
             registry=registry,
         )
+        for stream in ("alerts", "dead-letters"):
+            self.subscribers.labels(stream)
+            self.unreadable_records.labels(stream)
         ProcessCollector(registry=registry)

@@ -1,4 +1,4 @@
-"""The response that is a stream of alerts."""
+"""The response that is a stream of events."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from litestar.response.base import ASGIResponse
 
-from streamdedup.serve.alerts import AlertFeed
 from streamdedup.serve.events import MEDIA_TYPE, Offsets, format_event, format_keep_alive
+from streamdedup.serve.feed import Feed
 from streamdedup.serve.subscriber import StreamChunk, Subscriber
 
 #: Time without an event after which a comment is sent, in seconds; proxies close silent connections after 30 or more.
@@ -19,18 +19,18 @@ Send = Callable[[Any], Awaitable[None]]
 Receive = Callable[[], Awaitable[Any]]
 
 
-class AlertStream(ASGIResponse):
-    """Sends alerts until the client hangs up, the client falls behind, or the service stops.
+class EventStream(ASGIResponse):
+    """Sends events until the client hangs up, the client falls behind, or the service stops.
 
     Args:
-        feed: Distributes alerts.
-        profile: Profile whose alerts are sent; None for all.
-        last: Topic and offsets of the last event that the client has; None for new alerts only.
+        feed: Distributes events.
+        profile: Profile whose events are sent; None for all.
+        last: Topic and offsets of the last event that the client has; None for new events only.
     """
 
     __slots__ = ("_feed", "_last", "_profile")
 
-    def __init__(self, feed: AlertFeed, profile: str | None, last: tuple[str, Offsets] | None) -> None:
+    def __init__(self, feed: Feed, profile: str | None, last: tuple[str, Offsets] | None) -> None:
         super().__init__(media_type=MEDIA_TYPE)
         self._feed = feed
         self._profile = profile
@@ -40,7 +40,7 @@ class AlertStream(ASGIResponse):
         """Subscribe and send.
 
         Raises:
-            RequestProblem: There are too many subscribers, or alerts cannot be read; nothing was sent.
+            RequestProblem: There are too many subscribers, or the topic cannot be read; nothing was sent.
         """
         async with self._feed.subscribe(self._profile, self._last) as subscriber:
             headers = [(b"content-type", MEDIA_TYPE.encode()), (b"x-accel-buffering", b"no")]

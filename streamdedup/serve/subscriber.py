@@ -1,30 +1,30 @@
-"""One open stream of alerts: its filter, its queue and its position."""
+"""One open stream of events: its filter, its queue and its position."""
 
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from streamdedup.serve.events import AlertEvent, Offsets, ResumePlan, encode_id, format_event
+from streamdedup.serve.events import FeedEvent, Offsets, ResumePlan, encode_id, format_event
 
-#: Bytes of alerts that may wait for a subscriber. Subscribers share the alerts, so one queue is the memory of all.
+#: Bytes of events that may wait for a subscriber. Subscribers share the events, so one queue is the memory of all.
 MAX_QUEUED_BYTES: Final = 16_777_216
-#: Alerts that may wait for a subscriber.
+#: Events that may wait for a subscriber.
 MAX_QUEUED: Final = 10_000
 #: Bytes of events that are sent at once.
 _CHUNK_BYTES: Final = 65_536
 
 
-class AlertBatch(NamedTuple):
-    """Alerts that were read together.
+class EventBatch(NamedTuple):
+    """Events that were read together.
 
     Attributes:
-        events: The alerts, in order within each partition.
+        events: The events, in order within each partition.
         offsets: Next offset of each partition after them.
-        unreadable_count: Records that are no alerts.
+        unreadable_count: Records of another form.
     """
 
-    events: tuple[AlertEvent, ...]
+    events: tuple[FeedEvent, ...]
     offsets: Offsets
     unreadable_count: int
 
@@ -40,19 +40,21 @@ class Subscriber:
     """One open stream. Used by the event loop alone.
 
     Args:
-        topic: The alerts topic.
-        profile: Profile whose alerts are sent; None for all.
+        topic: The topic.
+        event: Name of its events.
+        profile: Profile whose events are sent; None for all.
 
     Attributes:
         offsets: Next offset of each partition; everything before was sent or left out by the filter.
-        is_live: Whether the alerts of the shared reader go to the queue.
+        is_live: Whether the events of the shared reader go to the queue.
         gap: Gap to report first.
         end_reason: Reason of the end of the stream; None before.
         ended: Set at the end of the stream.
     """
 
-    def __init__(self, topic: str, profile: str | None) -> None:
+    def __init__(self, topic: str, event: str, profile: str | None) -> None:
         self._topic = topic
+        self._event = event
         self._profile = profile
         self.offsets: Offsets = ()
         self.is_live = False
@@ -60,7 +62,7 @@ class Subscriber:
         self.end_reason: str | None = None
         self.ended = asyncio.Event()
         self._arrived = asyncio.Event()
-        self._queue: deque[AlertBatch] = deque()
+        self._queue: deque[EventBatch] = deque()
         self._queued_count = 0
         self._queued_bytes = 0
 
@@ -70,14 +72,14 @@ class Subscriber:
         return encode_id(self._topic, self.offsets)
 
     def end(self, reason: str) -> None:
-        """End the stream; queued alerts are dropped, and the client resumes before them."""
+        """End the stream; queued events are dropped, and the client resumes before them."""
         if self.end_reason is None:
             self.end_reason = reason
             self._queue.clear()
             self.ended.set()
 
-    def offer(self, batch: AlertBatch) -> None:
-        """Queue alerts; end the stream where too many wait. An empty queue takes a batch of any size."""
+    def offer(self, batch: EventBatch) -> None:
+        """Queue events; end the stream where too many wait. An empty queue takes a batch of any size."""
         if self.end_reason is not None:
             return
         count, size = len(batch.events), _size_of(batch)
@@ -89,7 +91,7 @@ class Subscriber:
         self._queued_bytes += size
         self._arrived.set()
 
-    async def next_batch(self) -> AlertBatch:
+    async def next_batch(self) -> EventBatch:
         """Wait for the next batch of the queue."""
         while not self._queue:
             self._arrived.clear()
@@ -99,7 +101,7 @@ class Subscriber:
         self._queued_bytes -= _size_of(batch)
         return batch
 
-    def chunks(self, batch: AlertBatch) -> Iterator[StreamChunk]:
+    def chunks(self, batch: EventBatch) -> Iterator[StreamChunk]:
         """Yield the events of a batch that the client has not had, and move the position with them."""
         offsets, body, count = list(self.offsets), bytearray(), 0
         for partition, offset, profile, data in batch.events:
@@ -107,15 +109,15 @@ class Subscriber:
                 continue  # read before by the reader of this subscriber
             offsets[partition] = offset + 1
             if self._profile in (None, profile):
-                body += format_event("alert", data, encode_id(self._topic, offsets))
+                body += format_event(self._event, data, encode_id(self._topic, offsets))
                 count += 1
             if len(body) >= _CHUNK_BYTES:
                 self.offsets = tuple(offsets)
-                yield StreamChunk(bytes(body), {"alert": count})
+                yield StreamChunk(bytes(body), {self._event: count})
                 body, count = bytearray(), 0
         self.offsets = tuple(map(max, offsets, batch.offsets))
         if count:
-            yield StreamChunk(bytes(body), {"alert": count})
+            yield StreamChunk(bytes(body), {self._event: count})
 
     def resume(self, plan: ResumePlan) -> None:
         """Move to the offsets of a plan; report its gap."""
@@ -125,11 +127,11 @@ class Subscriber:
             self.report_gap(plan.gap, before)
 
     def report_gap(self, reason: str, before: str) -> None:
-        """Report missing alerts between an id and the present position."""
+        """Report missing events between an id and the present position."""
         # An id has no character that JSON escapes.
         data = f'{{"reason":"{reason}","from":"{before}"}}'.encode()
         self.gap = StreamChunk(format_event("gap", data, self.event_id), {"gap": 1})
 
 
-def _size_of(batch: AlertBatch) -> int:
+def _size_of(batch: EventBatch) -> int:
     return sum(len(event.data) for event in batch.events)

@@ -41,7 +41,8 @@ class Api(Section):
     """Most open connections, those without a request included; a further one is answered by 429 and closed. Below the
     limit of open files of the process."""
     max_subscribers: Whole = Field(default=64, ge=1, le=65_536)
-    """Most open streams of alerts, beside `max_requests`; a further one is answered by 429."""
+    """Most open streams of alerts, and as many of dead letters, beside `max_requests`; a further one is answered by
+    429."""
     timeout_s: Duration = Field(default=10.0, ge=0.1, le=600.0)
     """Time for one request, from its headers to the end of the answer; of a stream, to its beginning. The headers have
     as much time, from their first byte."""

@@ -9,19 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from streamdedup.serve import alerts, events, streaming, subscriber
+from streamdedup.kafka.protocols import Record
+from streamdedup.position import Position
+from streamdedup.serve import events, feed, streaming, subscriber
 from streamdedup.serve.access import Tokens
 from streamdedup.serve.events import MAX_PARTITIONS, decode_id, encode_id, one_line, plan_resume
 from streamdedup.serve.problems import TYPE_PREFIX, RequestProblem
+from streamdedup.wire.dead_letters import PREFIX, DaemonInfo, Failure, Stage, dead_letter
 from tests.event_stream import DEADLINE_S, EventClient, MemoryTopic, an_alert
-from tests.served import Service
+from tests.served import Service, no_kafka
 
 
 @pytest.fixture(autouse=True, scope="module")
 def short_polls():
     """A reader is closed after the poll in progress."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alerts, "_POLL_S", 0.02)
+        patch.setattr(feed, "_POLL_S", 0.02)
         yield
 
 
@@ -32,10 +35,10 @@ async def a_service(topic: MemoryTopic, **options):
     try:
         yield service
     finally:
-        service.feed.end()
+        service.feeds.end()
         service.close()
         await asyncio.to_thread(topic.wait_closed)
-    assert value(service, "subscribers") == 0
+    assert value(service, "subscribers", stream="alerts") == 0
 
 
 def value(service, name, **labels):
@@ -114,7 +117,7 @@ class TestStream:
                     topic.add(0, *alerts_of("a"))
                     assert await first.documents(1) == await second.documents(1) == ["a"]
                     assert (topic.opened_count, len(topic.threads)) == (1, 1)
-                    assert value(service, "subscribers") == 2
+                    assert value(service, "subscribers", stream="alerts") == 2
                 await asyncio.to_thread(topic.wait_closed)
                 async with EventClient(service.app):
                     assert topic.opened_count == 2
@@ -153,7 +156,7 @@ class TestStream:
             async with a_service(topic) as service, EventClient(service.app) as client:
                 topic.add(0, b"{}", None, b"\xff", *alerts_of("a"))
                 assert (await client.event()).id == "duplicates:4"
-                assert value(service, "unreadable_alerts_total") == 2
+                assert value(service, "unreadable_records_total", stream="alerts") == 2
 
         asyncio.run(test())
 
@@ -204,10 +207,10 @@ class TestResume:
         asyncio.run(test())
 
     def test_alerts_that_a_reader_ahead_of_the_shared_one_has_sent_are_not_sent_again(self):
-        stream = subscriber.Subscriber("duplicates", None)
+        stream = subscriber.Subscriber("duplicates", "alert", None)
         stream.offsets = (2, 0)
-        found = tuple(events.AlertEvent(0, at, "articles", b"%d" % at) for at in range(4))
-        (chunk,) = stream.chunks(subscriber.AlertBatch(found, (4, 0), 0))
+        found = tuple(events.FeedEvent(0, at, "articles", b"%d" % at) for at in range(4))
+        (chunk,) = stream.chunks(subscriber.EventBatch(found, (4, 0), 0))
         assert [line for line in chunk.body.split(b"\n") if line.startswith(b"data")] == [b"data: 2", b"data: 3"]
         assert stream.event_id == "duplicates:4,0"
 
@@ -266,7 +269,7 @@ class TestResume:
 
     def test_reading_missed_alerts_has_a_time_limit(self, monkeypatch):
         """The shared reader is ahead, and the reader of the subscriber does not get there."""
-        monkeypatch.setattr(alerts, "_RESUME_S", -1.0)
+        monkeypatch.setattr(feed, "_RESUME_S", -1.0)
 
         async def test():
             topic = MemoryTopic(1)
@@ -304,8 +307,8 @@ class TestEnds:
         monkeypatch.setattr(subscriber, "MAX_QUEUED_BYTES", 1_000)
 
         async def test():
-            stream = subscriber.Subscriber("duplicates", None)
-            batch = subscriber.AlertBatch((events.AlertEvent(0, 0, "articles", b"x" * 2_000),), (1,), 0)
+            stream = subscriber.Subscriber("duplicates", "alert", None)
+            batch = subscriber.EventBatch((events.FeedEvent(0, 0, "articles", b"x" * 2_000),), (1,), 0)
             stream.offer(batch)
             assert stream.end_reason is None  # a batch fits into an empty queue
             stream.offer(batch)
@@ -323,7 +326,7 @@ class TestEnds:
                 client.takes.clear()
                 topic.add(0, *alerts_of("a"))
                 await asyncio.wait_for(client.task, DEADLINE_S)
-                assert value(service, "subscribers") == 0
+                assert value(service, "subscribers", stream="alerts") == 0
 
         asyncio.run(test())
 
@@ -333,7 +336,7 @@ class TestEnds:
             topic = MemoryTopic(1)
             async with a_service(topic) as service, EventClient(service.app, last_id=last_id) as client:
                 assert (await client.frame()).id == "duplicates:0"
-                service.feed.end()
+                service.feeds.end()
                 assert await client.event() == ("end", {"reason": "stopping"}, "duplicates:0")
                 assert await client.is_cut()
                 async with EventClient(service.app) as late:
@@ -362,6 +365,144 @@ class TestEnds:
             assert logged[0]["reason"] == "10.1.2.3 does not answer"
 
         asyncio.run(test())
+
+
+LETTERS = "/v1/dead-letters"
+#: A word of a text, which no event may contain.
+SECRET = "xylophone"
+
+
+def a_letter(offset: int, code: str = "not_json") -> Record:
+    """Return the dead letter of a record."""
+    failed = Record(
+        Position("articles", 3, offset), 0, b"key", f"{SECRET} {offset}".encode(), (("h", SECRET.encode()),)
+    )
+    failure = Failure(Stage.DECODE, code, "DecodeError", "the value is not JSON: byte 0")
+    made = dead_letter(failed, failure, DaemonInfo("group", "a", "1"), time_ms=1_500)
+    return Record(Position("letters", 0, 0), 7, made.key, made.value, made.headers)
+
+
+class TestDeadLetters:
+    def test_an_event_has_the_reason_and_the_position_and_nothing_of_the_record(self):
+        async def test():
+            letters = MemoryTopic(1, "letters")
+            async with a_service(MemoryTopic(), open_letters=letters.open) as service:
+                async with EventClient(service.app, path=LETTERS) as client:
+                    assert (await client.frame()).id == "letters:0"
+                    letters.add(0, a_letter(41))
+                    event = await client.event()
+                assert event == (
+                    "dead-letter",
+                    {
+                        "topic": "articles",
+                        "partition": 3,
+                        "offset": 41,
+                        "reason": "not_json",
+                        "error": "the value is not JSON: byte 0",
+                        "time": "1970-01-01T00:00:01.500Z",
+                    },
+                    "letters:1",
+                )
+                assert SECRET not in repr(event)
+                assert value(service, "events_total", event="dead-letter") == 1
+            await asyncio.to_thread(letters.wait_closed)
+
+        asyncio.run(test())
+
+    def test_records_of_others_are_passed_over_and_headers_may_be_damaged(self):
+        async def test():
+            letters = MemoryTopic(1, "letters")
+            damaged = ((PREFIX + "topic", b"\xff"), (PREFIX + "error.code", b"x"), (PREFIX + "offset", b"-1"))
+            async with (
+                a_service(MemoryTopic(), open_letters=letters.open) as service,
+                EventClient(service.app, path=LETTERS) as client,
+            ):
+                letters.add(0, SECRET.encode(), Record(Position("letters", 0, 0), 7, None, b"", damaged))
+                event = await client.event()
+                assert event.id == "letters:2"
+                assert event.data == {
+                    "topic": "\ufffd",
+                    "partition": None,
+                    "offset": None,
+                    "reason": "x",
+                    "error": "",
+                    "time": "1970-01-01T00:00:00.007Z",
+                }
+                assert value(service, "unreadable_records_total", stream="dead-letters") == 1
+            await asyncio.to_thread(letters.wait_closed)
+
+        asyncio.run(test())
+
+    def test_a_stream_resumes_with_its_own_id_and_knows_none_of_the_other_stream(self):
+        async def test():
+            alerts, letters = MemoryTopic(1), MemoryTopic(1, "letters")
+            letters.add(0, a_letter(0), a_letter(1))
+            async with a_service(alerts, open_letters=letters.open) as service:
+                async with EventClient(service.app, last_id="letters:1", path=LETTERS) as client:
+                    assert (await client.event()).data["offset"] == 1
+                async with EventClient(service.app, last_id="duplicates:0", path=LETTERS) as client:
+                    assert await client.event() == ("gap", {"reason": "unknown", "from": "duplicates:0"}, "letters:2")
+            await asyncio.to_thread(letters.wait_closed)
+
+        asyncio.run(test())
+
+    def test_each_kind_of_stream_fails_and_is_limited_for_itself(self):
+        async def test():
+            letters = MemoryTopic(1, "letters")
+            with capture_logs() as logged:
+                async with (
+                    a_service(MemoryTopic(), open_letters=letters.open) as service,
+                    EventClient(service.app) as alerts,
+                    EventClient(service.app, path=LETTERS) as first,
+                ):
+                    async with EventClient(service.app, path=LETTERS) as second:
+                        assert (first.status, second.status) == (200, 200)
+                        async with EventClient(service.app, path=LETTERS) as third:
+                            assert third.status == 429
+                        letters.fail()
+                        assert (await second.event()).data == {"reason": "dead-letters-unavailable"}
+                    async with EventClient(service.app, path=LETTERS) as client:
+                        problem = await client.problem()
+                        assert (client.status, problem["type"]) == (503, TYPE_PREFIX + "dead-letters-unavailable")
+                    async with EventClient(service.app) as client:
+                        assert (client.status, alerts.status) == (200, 200)
+            assert [event["event"] for event in logged] == ["dead_letters_unavailable"]
+            await asyncio.to_thread(letters.wait_closed)
+
+        asyncio.run(test())
+
+
+class TestDuration:
+    @pytest.mark.parametrize("path", ["/v1/alerts", LETTERS])
+    def test_the_time_of_a_stream_is_that_to_its_beginning(self, path):
+        """The stream is open for longer than the first bounds of the histogram."""
+
+        async def test():
+            topic, letters = MemoryTopic(1), MemoryTopic(1, "letters")
+            async with a_service(topic, open_letters=letters.open) as service:
+                async with EventClient(service.app, path=path) as client:
+                    await client.frame()
+                    await asyncio.sleep(0.3)
+                assert value(service, "request_seconds_count", route=path) == 1
+                open_s = asyncio.get_running_loop().time() - opened_at
+                assert value(service, "request_seconds_sum", route=path) < open_s - 0.3
+            await asyncio.to_thread(letters.wait_closed)
+
+        opened_at = 0.0
+
+        async def timed():
+            nonlocal opened_at
+            opened_at = asyncio.get_running_loop().time()
+            await test()
+
+        asyncio.run(timed())
+
+    def test_a_refused_stream_has_the_time_of_its_answer(self):
+        service = Service(open_reader=no_kafka)
+        with service.client as client:
+            assert client.get("/v1/alerts").status_code == 503
+        assert value(service, "request_seconds_count", route="/v1/alerts") == 1
+        service.close()
 
 
 class TestAccess:

@@ -1,9 +1,9 @@
-"""Committed alerts for subscribers.
+"""Committed records of a topic, as events for subscribers: alerts and dead letters.
 
-One reader in one thread follows the alerts topic while there are subscribers; its alerts go to the queues of all.
+One reader in one thread follows the topic while there are subscribers; its events go to the queues of all.
 A subscriber that resumes has a reader of its own until it has reached the position of the shared reader.
 
-Everything but the calls of readers runs in the event loop, so that no state is shared between threads: no alert can
+Everything but the calls of readers runs in the event loop, so that no state is shared between threads: no event can
 arrive between the moment at which a subscriber has reached the shared position and its registration.
 """
 
@@ -11,37 +11,28 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, MessageError, StreamdedupError
 from streamdedup.kafka.protocols import TopicFollower
 from streamdedup.position import Partition
-from streamdedup.serve.events import (
-    MAX_PARTITIONS,
-    AlertEvent,
-    Offsets,
-    ResumePlan,
-    encode_id,
-    format_start,
-    one_line,
-    plan_resume,
-)
+from streamdedup.serve.events import MAX_PARTITIONS, Offsets, ResumePlan, encode_id, format_start, plan_resume
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import RequestProblem, place_of
-from streamdedup.serve.subscriber import AlertBatch, StreamChunk, Subscriber
-from streamdedup.wire import decode_alert
+from streamdedup.serve.stream_kinds import StreamKind
+from streamdedup.serve.subscriber import EventBatch, StreamChunk, Subscriber
 
 T = TypeVar("T")
 
-#: Longest wait for alerts in one call of a reader, in seconds; a reader is closed after so long at the latest.
+#: Longest wait for records in one call of a reader, in seconds; a reader is closed after so long at the latest.
 _POLL_S: Final = 0.5
-#: Subscribers that read missed alerts at the same time; others wait.
+#: Subscribers that read missed events at the same time; others wait.
 _RESUMING: Final = 4
-#: Longest reading of missed alerts, in seconds.
+#: Longest reading of missed events, in seconds.
 _RESUME_S: Final = 60.0
-#: Delay in ``Retry-After`` while alerts cannot be read, in seconds.
+#: Delay in ``Retry-After`` while a topic cannot be read, in seconds.
 _RETRY_S: Final = 5
 
 log = structlog.get_logger("streamdedup.serve")
@@ -51,13 +42,15 @@ class ReaderThread:
     """A reader and the one thread that uses it.
 
     Args:
+        kind: Form of the events.
         open_reader: Opens the reader.
     """
 
-    def __init__(self, open_reader: Callable[[], TopicFollower]) -> None:
+    def __init__(self, kind: StreamKind, open_reader: Callable[[], TopicFollower]) -> None:
+        self._kind = kind
         self._open_reader = open_reader
         self._reader: TopicFollower | None = None
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alerts")
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=kind.name)
 
     async def open(self, plan: Callable[[Offsets, Offsets], ResumePlan]) -> ResumePlan:
         """Open the reader at the offsets that ``plan`` returns for the beginnings and the ends of the partitions.
@@ -69,37 +62,34 @@ class ReaderThread:
         def opened() -> ResumePlan:
             self._reader = reader = self._open_reader()
             if len(reader.ends) > MAX_PARTITIONS:
-                raise BrokerMisconfigured(f"the alerts topic has more than {MAX_PARTITIONS} partitions")
+                raise BrokerMisconfigured(f"the topic of {self._kind.name} has more than {MAX_PARTITIONS} partitions")
             planned = plan(_in_order(reader.beginnings), _in_order(reader.ends))
             reader.start_at(dict(zip(sorted(reader.ends), planned.offsets, strict=True)))
             return planned
 
         return await self._run(opened)
 
-    async def read(self) -> AlertBatch:
-        """Return the next alerts, after half a second without one an empty batch.
+    async def read(self) -> EventBatch:
+        """Return the next events, after half a second without one an empty batch.
 
         Raises:
             StreamdedupError: Kafka cannot be read any more, or the topic has new partitions.
         """
         return await self._run(self._read)
 
-    def _read(self) -> AlertBatch:
+    def _read(self) -> EventBatch:
         if self._reader is None:
-            raise BrokerUnavailable("the reader of alerts is not open")
+            raise BrokerUnavailable("the reader is not open")
         batch = self._reader.poll(_POLL_S)
         if self._reader.has_new_partitions():
-            raise BrokerUnavailable("the alerts topic has new partitions; subscribers resume with all of them")
+            raise BrokerUnavailable("the topic has new partitions; subscribers resume with all of them")
         events, unreadable_count = [], len(batch.unreadable)
         for record in batch.records:
-            value, position = record.value or b"", record.position
             try:
-                profile = decode_alert(value).alert.profile
+                events.append(self._kind.event_of(record))
             except MessageError:
                 unreadable_count += 1
-                continue
-            events.append(AlertEvent(position.partition, position.offset, profile, one_line(value)))
-        return AlertBatch(tuple(events), _in_order(self._reader.positions()), unreadable_count)
+        return EventBatch(tuple(events), _in_order(self._reader.positions()), unreadable_count)
 
     def close(self) -> None:
         """Close the reader after the call in progress; returns at once."""
@@ -124,7 +114,7 @@ class _Tail:
     Attributes:
         offsets: Next offset of each partition.
         opened: Set when the reader is open, or failed to open.
-        error: Reason why alerts cannot be read.
+        error: Reason why the topic cannot be read.
         task: Reads and distributes.
     """
 
@@ -135,23 +125,31 @@ class _Tail:
         self.task: asyncio.Task[None] | None = None
 
 
-class AlertFeed:
-    """Distributes committed alerts to subscribers.
+class Feed:
+    """Distributes the committed records of a topic to subscribers.
 
     Args:
-        topic: The alerts topic.
+        kind: Form of the events.
+        topic: The topic.
         open_reader: Opens a reader of the topic.
         metrics: Counts subscribers and events.
         max_subscribers: Most subscribers.
     """
 
     def __init__(
-        self, topic: str, open_reader: Callable[[], TopicFollower], metrics: ServeMetrics, max_subscribers: int
+        self,
+        kind: StreamKind,
+        topic: str,
+        open_reader: Callable[[], TopicFollower],
+        metrics: ServeMetrics,
+        max_subscribers: int,
     ) -> None:
+        self._kind = kind
         self._topic = topic
         self._open_reader = open_reader
         self._metrics = metrics
         self._max_subscribers = max_subscribers
+        self._unavailable = f"{kind.name}-unavailable"
         self._subscribers: set[Subscriber] = set()
         self._tail: _Tail | None = None
         self._resuming = asyncio.Semaphore(_RESUMING)
@@ -167,20 +165,20 @@ class AlertFeed:
 
     @asynccontextmanager
     async def subscribe(self, profile: str | None, last: tuple[str, Offsets] | None) -> AsyncIterator[Subscriber]:
-        """Add a subscriber; the alerts after this moment, or after ``last``, go to it.
+        """Add a subscriber; the events after this moment, or after ``last``, go to it.
 
         Args:
-            profile: Profile whose alerts are sent; None for all.
-            last: Topic and offsets of the last event that the client has; None for new alerts only.
+            profile: Profile whose events are sent; None for all.
+            last: Topic and offsets of the last event that the client has; None for new events only.
 
         Raises:
-            RequestProblem: There are too many subscribers, or alerts cannot be read.
+            RequestProblem: There are too many subscribers, or the topic cannot be read.
         """
         if len(self._subscribers) >= self._max_subscribers:
             raise RequestProblem("too-many-requests", "too many subscribers", retry_after_s=_RETRY_S)
-        subscriber = Subscriber(self._topic, profile)
+        subscriber = Subscriber(self._topic, self._kind.event, profile)
         self._subscribers.add(subscriber)
-        self._metrics.subscribers.set(len(self._subscribers))
+        self._metrics.subscribers.labels(self._kind.name).set(len(self._subscribers))
         try:
             tail = await self._opened_tail()
             topic, wanted = last or (self._topic, tail.offsets)
@@ -192,7 +190,7 @@ class AlertFeed:
             yield subscriber
         finally:
             self._subscribers.discard(subscriber)
-            self._metrics.subscribers.set(len(self._subscribers))
+            self._metrics.subscribers.labels(self._kind.name).set(len(self._subscribers))
             if not self._subscribers:
                 self._stop_tail()
 
@@ -217,7 +215,7 @@ class AlertFeed:
         """Return the shared reader, started where there is none.
 
         Raises:
-            RequestProblem: Alerts cannot be read.
+            RequestProblem: The topic cannot be read.
         """
         tail = self._tail
         if tail is None and not self._is_ending:
@@ -226,7 +224,7 @@ class AlertFeed:
         if tail is not None:
             await tail.opened.wait()
         if tail is None or tail.error is not None or self._is_ending:
-            raise RequestProblem("alerts-unavailable", retry_after_s=_RETRY_S)
+            raise RequestProblem(self._unavailable, retry_after_s=_RETRY_S)
         return tail
 
     def _stop_tail(self) -> None:
@@ -236,17 +234,17 @@ class AlertFeed:
             tail.task.cancel()
 
     async def _follow(self, tail: _Tail) -> None:
-        thread = ReaderThread(self._open_reader)
+        thread = ReaderThread(self._kind, self._open_reader)
         try:
             tail.offsets = (await thread.open(lambda _, ends: ResumePlan(ends, None))).offsets
             tail.opened.set()
             if self._is_failing:
-                log.info("alerts_available", topic=self._topic)
+                self._kind.log_available(topic=self._topic)
             self._is_failing = False
             while True:
                 batch = await thread.read()
                 tail.offsets = batch.offsets
-                self._metrics.unreadable_alerts.inc(batch.unreadable_count)
+                self._metrics.unreadable_records.labels(self._kind.name).inc(batch.unreadable_count)
                 for subscriber in self._subscribers:
                     if subscriber.is_live:
                         subscriber.offer(batch)
@@ -256,25 +254,25 @@ class AlertFeed:
             thread.close()
 
     def _fail(self, tail: _Tail, error: Exception) -> None:
-        """End all streams, because alerts cannot be read any more."""
+        """End all streams, because the topic cannot be read any more."""
         if not self._is_failing:
             reason = str(error) if isinstance(error, StreamdedupError) else place_of(error)
-            log.warning("alerts_unavailable", topic=self._topic, error=type(error).__name__, reason=reason)
+            self._kind.log_unavailable(topic=self._topic, error=type(error).__name__, reason=reason)
         self._is_failing = True
         if self._tail is tail:
             self._tail = None
         tail.error = error
         tail.opened.set()
         for subscriber in self._subscribers:
-            subscriber.end("alerts-unavailable")
+            subscriber.end(self._unavailable)
 
-    # Missed alerts
+    # Missed events
 
     async def _missed(self, subscriber: Subscriber) -> AsyncGenerator[StreamChunk, None]:
-        """Yield the alerts between the position of a subscriber and that of the shared reader; then make it live."""
+        """Yield the events between the position of a subscriber and that of the shared reader; then make it live."""
         wanted = subscriber.offsets
         async with self._resuming:
-            thread = ReaderThread(self._open_reader)
+            thread = ReaderThread(self._kind, self._open_reader)
             try:
                 plan = await thread.open(lambda beginnings, ends: plan_resume(wanted, beginnings, ends))
                 subscriber.resume(plan)
@@ -289,7 +287,7 @@ class AlertFeed:
                         yield chunk
             except StreamdedupError as error:
                 log.info("resume_failed", topic=self._topic, error=type(error).__name__, reason=str(error))
-                subscriber.end("alerts-unavailable")
+                subscriber.end(self._unavailable)
             finally:
                 thread.close()
 
@@ -297,12 +295,24 @@ class AlertFeed:
         """Make a subscriber live if it has reached the position of the shared reader; return whether it has."""
         tail = self._tail
         if tail is None:
-            subscriber.end("alerts-unavailable")
+            subscriber.end(self._unavailable)
             return False
         if len(subscriber.offsets) != len(tail.offsets):
-            self._fail(tail, BrokerUnavailable("the alerts topic has new partitions"))
+            self._fail(tail, BrokerUnavailable("the topic has new partitions"))
             if tail.task is not None:
                 tail.task.cancel()
             return False
         subscriber.is_live = all(map(int.__ge__, subscriber.offsets, tail.offsets))
         return subscriber.is_live
+
+
+class Feeds(NamedTuple):
+    """The streams of a service."""
+
+    alerts: Feed
+    dead_letters: Feed
+
+    def end(self) -> None:
+        """End all streams and refuse further ones: the service stops."""
+        for feed in self:
+            feed.end()

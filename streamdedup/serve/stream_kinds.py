@@ -1,0 +1,92 @@
+"""The two kinds of streams: how a record of the alerts topic, and of the dead-letter topic, becomes an event."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from streamdedup.errors import DecodeError
+from streamdedup.kafka.protocols import Record
+from streamdedup.serve.events import FeedEvent, one_line
+from streamdedup.wire import ErrorCode, decode_alert, rfc_3339
+from streamdedup.wire.dead_letters import read_headers, whole_number
+
+log = structlog.get_logger("streamdedup.serve")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamKind:
+    """A kind of stream.
+
+    Attributes:
+        name: Name in metrics and problems.
+        event: Name of the events.
+        event_of: Returns the event of a record; raises ``MessageError`` for a record of another form.
+        log_unavailable: Logs that the topic cannot be read.
+        log_available: Logs that it can be read again.
+    """
+
+    name: str
+    event: str
+    event_of: Callable[[Record], FeedEvent]
+    log_unavailable: Callable[..., Any]
+    log_available: Callable[..., Any]
+
+
+class DeadLetterBody(msgspec.Struct, frozen=True):
+    """A dead letter without any part of the failed record.
+
+    Attributes:
+        topic: Topic of the failed record.
+        partition: Its partition.
+        offset: Its offset.
+        reason: Code of the reason.
+        error: Sentence for people, from the headers; never text of a document.
+        time: Time of the failure, RFC 3339.
+    """
+
+    topic: str
+    partition: int | None
+    offset: int | None
+    reason: str
+    error: str
+    time: str
+
+
+def _alert_event(record: Record) -> FeedEvent:
+    value, position = record.value or b"", record.position
+    profile = decode_alert(value).alert.profile
+    return FeedEvent(position.partition, position.offset, profile, one_line(value))
+
+
+def _dead_letter_event(record: Record) -> FeedEvent:
+    facts, position = read_headers(record.headers), record.position
+    if "error.code" not in facts or "topic" not in facts:
+        raise DecodeError(ErrorCode.INVALID_FIELD, "the record has no headers of a dead letter")
+    body = DeadLetterBody(
+        topic=facts["topic"],
+        partition=whole_number(facts.get("partition", "")),
+        offset=whole_number(facts.get("offset", "")),
+        reason=facts["error.code"],
+        error=facts.get("error.message", ""),
+        time=facts.get("time") or rfc_3339(record.timestamp_ms),
+    )
+    return FeedEvent(position.partition, position.offset, None, msgspec.json.encode(body))
+
+
+ALERTS: Final = StreamKind(
+    name="alerts",
+    event="alert",
+    event_of=_alert_event,
+    log_unavailable=lambda **fields: log.warning("alerts_unavailable", **fields),
+    log_available=lambda **fields: log.info("alerts_available", **fields),
+)
+DEAD_LETTERS: Final = StreamKind(
+    name="dead-letters",
+    event="dead-letter",
+    event_of=_dead_letter_event,
+    log_unavailable=lambda **fields: log.warning("dead_letters_unavailable", **fields),
+    log_available=lambda **fields: log.info("dead_letters_available", **fields),
+)
