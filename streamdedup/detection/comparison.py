@@ -110,23 +110,25 @@ class Comparer:
         places = [(row_at[row], other_at[other.number]) for row, other in pairs]
         similarities = self._sketcher.similarities(own_sketches, sketches, places)
         compared: list[_Comparison | None] = [None] * len(pairs)
-        by_containment = options.contained(similarities)
+        by_containment = options.contained(similarities) & (similarities.values < options.threshold)
         near = np.flatnonzero((similarities.values >= self._least) | by_containment).tolist()
         if not near:
             return compared
         shared = self._shared_bands(batch, [(pairs[at][0], places[at][1]) for at in near], sketches)
-        containments = similarities.overlaps.containments()
-        for at, shared_bands in zip(near, shared, strict=True):
-            if shared_bands >= options.min_shared_bands:
-                similarity = float(similarities.values[at])
-                compared[at] = _Comparison(
-                    similarity,
-                    bool(similarities.exact[at]),
-                    shared_bands,
-                    float(containments[at]),
-                    _CONTAINED[similarities.overlaps.contained(at)],
-                    "containment" if similarity < options.threshold and by_containment[at] else "similarity",
-                )
+        overlaps = similarities.overlaps.of(near)
+        columns = zip(
+            similarities.values[near].tolist(),
+            similarities.exact[near].tolist(),
+            shared,
+            overlaps.containments().tolist(),
+            [_CONTAINED[side] for side in overlaps.contained()],
+            ["containment" if is_reason else "similarity" for is_reason in by_containment[near].tolist()],
+            strict=True,
+        )
+        for at, column in zip(near, columns, strict=True):
+            comparison = _Comparison(*column)
+            if comparison.shared_bands >= options.min_shared_bands:
+                compared[at] = comparison
         return compared
 
     def _shared_bands(

@@ -222,7 +222,7 @@ class IndexLookup:
             standard_error=0.0 if exact else options.measure.standard_error(similarity, permutations),
             containment=share,
             containment_error=0.0 if exact else standard_error(share, similarity, permutations),
-            contained=similarities.overlaps.contained(0),
+            contained=similarities.overlaps.contained()[0],
             bands=options.banding.bands,
             shared_bands=shared_bands,
             within_window=within_window,

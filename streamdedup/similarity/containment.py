@@ -26,14 +26,17 @@ standard error is 0.064, and that of e / (e + a) is 0.038. Between sets of nearl
 small, so the estimate is too large by less than a standard error.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 #: Which side of a pair is contained in the other: the left one, the right one, or both where their sizes are equal.
 Contained = Literal["left", "right", "both"]
+#: The contained side by the sign of the difference of the sizes.
+_SMALLER: Final[Mapping[int, Contained]] = {-1: "left", 0: "both", 1: "right"}
 
 
 class Overlaps(NamedTuple):
@@ -55,10 +58,13 @@ class Overlaps(NamedTuple):
         shares: NDArray[np.float64] = np.divide(self.common, smaller, out=np.zeros(len(smaller)), where=smaller > 0)
         return shares
 
-    def contained(self, pair: int) -> Contained:
-        """Return which side of a pair is contained."""
-        left, right = self.left[pair], self.right[pair]
-        return "both" if left == right else "left" if left < right else "right"
+    def contained(self) -> list[Contained]:
+        """Return which side of each pair is contained."""
+        return [_SMALLER[sign] for sign in np.sign(self.left - self.right).tolist()]
+
+    def of(self, pairs: Sequence[int]) -> "Overlaps":
+        """Return the overlaps of some pairs."""
+        return Overlaps(self.common[pairs], self.left[pairs], self.right[pairs])
 
 
 def sampled_overlaps(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> Overlaps:

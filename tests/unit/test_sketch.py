@@ -164,9 +164,7 @@ class TestSimilarities:
         assert swapped.overlaps.containments().tolist() == whole.overlaps.containments().tolist()
         assert swapped.smaller_counts.tolist() == whole.smaller_counts.tolist()
         other_side = {"left": "right", "right": "left", "both": "both"}
-        assert [other_side[swapped.overlaps.contained(i)] for i in range(len(pairs))] == [
-            whole.overlaps.contained(i) for i in range(len(pairs))
-        ]
+        assert [other_side[side] for side in swapped.overlaps.contained()] == whole.overlaps.contained()
         assert [one.values[0] for one in single] == whole.values.tolist()
         assert [one.overlaps.containments()[0] for one in single] == whole.overlaps.containments().tolist()
         assert [one.exact[0] for one in single] == whole.exact.tolist()
