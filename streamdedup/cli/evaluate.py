@@ -36,7 +36,7 @@ def evaluate_documents(
         documents: Made by ``document_at``, with different ids.
         options: Options of the detector.
         store: An empty index, open.
-        truth_file: File with the true pairs; None for all pairs from the threshold on, by an exact join.
+        truth_file: File with the true pairs; None for all near-duplicates of ``options``, by an exact join.
 
     Raises:
         CorpusError: The documents or the true pairs cannot be read, or these name none of the documents.
@@ -53,7 +53,7 @@ def evaluate_documents(
     started, unknown_count, is_whole = time.perf_counter(), 0, False
     if truth_file is None:
         with steps("comparing all pairs", len(ids)) as progress:
-            pairs = gathered(join(sets.hashes, sets.offsets, options.threshold, progress, options.measure))
+            pairs = gathered(join(sets.hashes, sets.offsets, options.least_similarity, progress, options.measure))
         origin = "all pairs, by an exact join"
     else:
         judged = read_pairs(truth_file, {name: at for at, name in enumerate(ids)})

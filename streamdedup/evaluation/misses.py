@@ -7,9 +7,11 @@ from numpy.typing import NDArray
 
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation.trial import Findings
-from streamdedup.evaluation.truth import ShingleSets, similarities
+from streamdedup.evaluation.truth import ShingleSets, contained, similarities
+from streamdedup.similarity.containment import sampled_overlaps
 from streamdedup.similarity.lsh import shared_bands
 from streamdedup.similarity.minhash import HashFamily
+from streamdedup.similarity.sketch import Similarities
 from streamdedup.text.hashing import offsets_of
 
 #: Pairs whose signatures are computed at once.
@@ -67,20 +69,37 @@ class MissClassifier:
         signed_left, signed_right = self._signatures(left), self._signatures(right)
         shared = shared_bands(options.banding.band_keys(signed_left), options.banding.band_keys(signed_right))
         exact = compared_exactly(self._sets, options, left, right)
-        below = similarities(self._sets, left, right, options.measure) < options.threshold
+        near = similarities(self._sets, left, right, options.measure) >= options.threshold
+        if options.containment is not None:
+            near |= contained(self._sets, left, right, options.containment, options.measure)
         window = np.inf if options.window_ms is None else options.window_ms
         conditions = {
             Miss.SKIPPED: found.skipped[left] | found.skipped[right],
-            Miss.DISSIMILAR: exact & below,
+            Miss.DISSIMILAR: exact & ~near,
             Miss.OUTSIDE_WINDOW: np.abs(self._times_ms[left] - self._times_ms[right]) > window,
             Miss.NO_SHARED_BAND: shared < options.min_shared_bands,
-            Miss.ESTIMATE: ~exact & (options.measure.estimate(signed_left, signed_right) < options.threshold),
+            Miss.ESTIMATE: ~exact & ~options.near(self._estimates(left, right, signed_left, signed_right)),
             Miss.FULL_BUCKET: found.full_bucket[right] | (found.full_bucket[left] & ~found.over_candidates[right]),
             Miss.CANDIDATE_CAP: found.over_candidates[right],
         }
         reason = np.select(list(conditions.values()), range(len(conditions)), len(conditions))
         names = [*conditions, Miss.UNEXPLAINED]
         return [names[at] for at in reason.tolist()]
+
+    def _estimates(
+        self,
+        left: NDArray[np.int64],
+        right: NDArray[np.int64],
+        signed_left: NDArray[np.uint32],
+        signed_right: NDArray[np.uint32],
+    ) -> Similarities:
+        """Return the estimates of pairs, with their signatures."""
+        return Similarities(
+            self._options.measure.estimate(signed_left, signed_right),
+            np.zeros(len(left), np.bool_),
+            sampled_overlaps(signed_left, signed_right),
+            np.minimum(self._sets.sizes[left], self._sets.sizes[right]),
+        )
 
     def _signatures(self, documents: NDArray[np.int64]) -> NDArray[np.uint32]:
         """Return the signatures of documents; zeros for a document without shingles, which was skipped."""

@@ -8,6 +8,7 @@ fall on either side, so recall counts from t + 3 e on and precision from t - 3 e
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,7 +19,8 @@ from streamdedup.evaluation.by_document import ByDocument, by_document
 from streamdedup.evaluation.misses import Miss, MissClassifier, compared_exactly
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.trial import Findings, FoundPairs
-from streamdedup.evaluation.truth import Pairs, ShingleSets, similarities
+from streamdedup.evaluation.truth import Pairs, ShingleSets, contained, similarities
+from streamdedup.similarity.containment import standard_error
 
 #: Standard errors that an estimated pair may be off.
 TOLERANCE: Final = 3.0
@@ -97,7 +99,7 @@ class Scores(NamedTuple):
     """Scores of a trial; bounds of shares of pairs are those by document (``rates``).
 
     Attributes:
-        recall: Found pairs among the true pairs from the threshold on.
+        recall: Found pairs among the true pairs, by similarity and by containment.
         precision: True pairs among the found pairs.
         exact_recall: Recall of the true pairs that the detector compares exactly.
         exact_precision: Precision of the found pairs that it reports as exact.
@@ -105,6 +107,8 @@ class Scores(NamedTuple):
         estimated_precision: Precision of the pairs that it reports as estimated, from ``estimated_at`` on.
         estimated_from: The threshold plus three standard errors, at most 1.
         estimated_at: The threshold minus three standard errors.
+        containment_recall: Recall of the true pairs below the threshold.
+        containment_precision: Precision of the found pairs with a similarity below the threshold.
         bands: Recall by similarity.
         missed: Missed pairs by reason, without reasons of no pair.
         examples: Some of them.
@@ -121,6 +125,8 @@ class Scores(NamedTuple):
     estimated_precision: Rate
     estimated_from: float
     estimated_at: float
+    containment_recall: Rate
+    containment_precision: Rate
     bands: Sequence[BandScore]
     missed: Mapping[Miss, int]
     examples: Sequence[MissedPair]
@@ -133,6 +139,32 @@ def lowest_judged(options: DetectorOptions) -> float:
     """Return the least true similarity of an estimated pair that counts as right."""
     error = options.measure.standard_error(options.threshold, options.permutations)
     return max(options.threshold - TOLERANCE * error, 0.0)
+
+
+def _tolerant(options: DetectorOptions) -> DetectorOptions:
+    """Return the options by which an estimated pair counts as right: all limits are lower by three standard errors."""
+    rule = options.containment
+    if rule is not None:
+        similarity, permutations = rule.min_similarity, options.permutations
+        errors = (
+            standard_error(rule.threshold, similarity, permutations),
+            options.measure.standard_error(similarity, permutations),
+        )
+        rule = replace(
+            rule,
+            threshold=max(rule.threshold - TOLERANCE * errors[0], 0.0),
+            min_similarity=max(similarity - TOLERANCE * errors[1], 0.0),
+        )
+    return replace(options, threshold=lowest_judged(options), containment=rule)
+
+
+def _near(pairs: Pairs, options: DetectorOptions, sets: ShingleSets) -> NDArray[np.bool_]:
+    """Return the pairs that are near-duplicates by their exact similarity or containment, bool (n,)."""
+    near: NDArray[np.bool_] = pairs.similarities >= options.threshold
+    if options.containment is not None:
+        below = np.flatnonzero(~near)
+        near[below] = contained(sets, pairs.left[below], pairs.right[below], options.containment, options.measure)
+    return near
 
 
 def score(
@@ -154,17 +186,18 @@ def score(
         times_ms: int64 (n_documents,); record times, for the window; None for equal times.
     """
     pairs, estimated_at = findings.pairs, lowest_judged(options)
-    wanted = truth.pairs if truth.whole else truth.pairs.where(truth.pairs.similarities >= options.threshold)
+    wanted = truth.pairs if truth.whole else truth.pairs.where(_near(truth.pairs, options, sets))
     found = np.isin(_codes(wanted, ids), _codes(pairs, ids))
     exact = compared_exactly(sets, options, wanted.left, wanted.right)
     estimated_from = min(2 * options.threshold - estimated_at, 1.0)
     sure = ~exact & (wanted.similarities >= estimated_from)
+    below = wanted.similarities < options.threshold
     missed = wanted.where(~found)
     times = np.zeros(len(ids), np.int64) if times_ms is None else times_ms
     reasons = MissClassifier(options, sets, findings, times).reasons(missed.left, missed.right)
     if truth.computed:
-        true = similarities(sets, pairs.left, pairs.right, options.measure)
-        right, nearly_right = true >= options.threshold, true >= estimated_at
+        true = Pairs(pairs.left, pairs.right, similarities(sets, pairs.left, pairs.right, options.measure))
+        right, nearly_right = _near(true, options, sets), _near(true, _tolerant(options), sets)
     else:
         right, nearly_right = (np.isin(_codes(pairs, ids), _codes(judged, ids)) for judged in (wanted, truth.pairs))
     return Scores(
@@ -176,7 +209,9 @@ def score(
         estimated_precision=_rate(pairs, nearly_right, ~pairs.exact),
         estimated_from=estimated_from,
         estimated_at=estimated_at,
-        bands=_bands(wanted, found, 0.0 if truth.whole else options.threshold),
+        containment_recall=_rate(wanted, found, below),
+        containment_precision=_rate(pairs, right, pairs.similarities < options.threshold),
+        bands=_bands(wanted, found, 0.0 if truth.whole else options.least_similarity),
         missed={reason: count for reason in Miss if (count := Counter(reasons)[reason])},
         examples=_examples(missed, reasons),
         clusters=compare_clusters(findings.clusters, star_clusters(wanted, ids)),

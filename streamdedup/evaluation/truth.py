@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.similarity.containment import ContainmentRule, Overlaps
 from streamdedup.similarity.measures import MEASURES, Measure, intersection_size
 from streamdedup.text.hashing import offsets_of, ranges
 from streamdedup.text.shingles import Shingler
@@ -91,9 +92,33 @@ def similarities(
         right: int64 (n,); the other document of each pair.
         measure: Measure of similarity.
     """
+    return measure.exact(*_overlaps(sets, left, right))
+
+
+def contained(
+    sets: ShingleSets,
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
+    rule: ContainmentRule,
+    measure: Measure = MEASURES["set"],
+) -> NDArray[np.bool_]:
+    """Return the pairs for which a rule of containment holds, by the exact similarity and containment, bool (n,).
+
+    Args:
+        sets: Shingle sets of all documents.
+        left: int64 (n,); numbers of documents.
+        right: int64 (n,); the other document of each pair.
+        rule: The rule.
+        measure: Measure of similarity.
+    """
+    overlaps = _overlaps(sets, left, right)
+    return rule.holds(measure.exact(*overlaps), overlaps.containments(), np.minimum(overlaps.left, overlaps.right))
+
+
+def _overlaps(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]) -> Overlaps:
     pairs = zip(left.tolist(), right.tolist(), strict=True)
     common = np.fromiter((intersection_size(sets.of(a), sets.of(b)) for a, b in pairs), np.int64, len(left))
-    return measure.exact(common, sets.sizes[left], sets.sizes[right])
+    return Overlaps(common, sets.sizes[left], sets.sizes[right])
 
 
 class Pairs(NamedTuple):

@@ -15,6 +15,7 @@ from streamdedup.evaluation.scores import Truth, lowest_judged, score, star_clus
 from streamdedup.evaluation.trial import Findings, FoundPairs, Trial, document_at
 from streamdedup.evaluation.truth import Pairs, gathered, join, shingle_sets, similarities
 from streamdedup.index.memory import MemoryIndex
+from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions, Shingler
 
@@ -42,7 +43,7 @@ def evaluated(texts, options=OPTIONS, *, bucket_cap=None, times_ms=None, truth=N
     for at in range(0, len(documents), 7):
         trial.add(documents[at : at + 7])
     sets = shingle_sets(Shingler(options.shingles), texts)
-    true = truth or Truth(gathered(join(sets.hashes, sets.offsets, options.threshold)), computed=True)
+    true = truth or Truth(gathered(join(sets.hashes, sets.offsets, options.least_similarity)), computed=True)
     return score(true, trial.findings(), options, sets, ids, np.array(times, np.int64)), trial.findings()
 
 
@@ -69,6 +70,37 @@ def test_all_is_found_where_the_bands_are_many():
     assert scores.clusters.b_cubed_recall == scores.clusters.b_cubed_precision == 1.0
     assert scores.clusters.pairwise_recall == scores.clusters.pairwise_precision == 1.0
     assert scores.clusters.found_count == scores.clusters.true_count > 1
+
+
+def with_additions(count):
+    """Return texts of 40 words, each with a longer copy that has 30 words more."""
+    texts = [words(*range(100 * at, 100 * at + 40)) for at in range(count)]
+    return texts + [f"{text} {words(*range(100 * at + 50, 100 * at + 80))}" for at, text in enumerate(texts)]
+
+
+def test_pairs_by_containment_are_true_and_found():
+    options = replace(OPTIONS, threshold=0.7, containment=ContainmentRule(0.9, 0.5, 20))
+    scores, findings = evaluated(with_additions(30), options)
+    assert len(findings.pairs.left) == 30
+    assert scores.recall == scores.precision == Rate(30, 30)
+    assert (scores.containment_recall, scores.containment_precision) == (Rate(30, 30), Rate(30, 30))
+    assert (scores.missed, scores.clusters.pairwise_recall) == ({}, 1.0)
+    without, _ = evaluated(with_additions(30), replace(options, containment=None))
+    assert (without.recall, without.precision, without.containment_recall) == (Rate(0, 0),) * 3
+
+
+def test_a_missed_pair_by_containment_has_its_reason():
+    rule = ContainmentRule(0.9, 0.5, 20)
+    few_bands = replace(OPTIONS, threshold=0.7, banding=Banding(2, 8), containment=rule)
+    scores, _ = evaluated(with_additions(30), few_bands)
+    assert scores.missed == {Miss.NO_SHARED_BAND: 30 - scores.recall.hits}
+    assert scores.recall.hits < 15
+    estimated = replace(OPTIONS, threshold=0.7, exact_limit=0, containment=ContainmentRule(0.97, 0.55, 1))
+    scores, findings = evaluated(with_additions(60), estimated)
+    assert set(scores.missed) <= {Miss.ESTIMATE, Miss.NO_SHARED_BAND}
+    assert scores.missed[Miss.ESTIMATE]
+    assert not findings.pairs.exact.any()
+    assert scores.estimated_precision.share == 1.0
 
 
 def test_bands_of_similarity_add_up_to_the_whole():

@@ -46,6 +46,33 @@ def corpus(tmp_path):
 # evaluate
 
 
+def test_pairs_by_containment_are_scored_and_those_of_scan_are_read(run, tmp_path):
+    story = " ".join(f"word{at}" for at in range(40))
+    added = " ".join(f"more{at}" for at in range(25))
+    corpus = written(tmp_path / "corpus.jsonl", [("short", story), ("long", f"{story} {added}"), ("other", added)])
+    options = "--containment-threshold", "0.9"
+    code, out, _ = run("evaluate", corpus, *options, "--json")
+    assert code == 0
+    result = json.loads(out)
+    assert (result["recall"]["hits"], result["precision"]["share"]) == (1, 1.0)
+    rule = {key: result["containment"][key] for key in ("threshold", "min_similarity", "min_shingles")}
+    assert rule == {"threshold": 0.9, "min_similarity": 0.5, "min_shingles": 20}
+    assert result["containment"]["recall"]["hits"] == 1
+    assert "containment" not in json.loads(run("evaluate", corpus, "--json")[1])
+
+    _, out, _ = run("evaluate", corpus, *options)
+    assert "by containment from 0.9 at similarity 0.5, 0.99" in out
+    assert any(line.split()[:4] == ["recall", "by", "containment", "1"] for line in out.splitlines())
+
+    pairs = tmp_path / "pairs.tsv"
+    _, out, err = run("scan", corpus, *options)
+    assert out == "long\tshort\t0.603175\t1.000000\tcontainment\n"
+    assert "1 pair with similarity of at least 0.8 or containment of at least 0.9 (1 by containment)" in err
+    pairs.write_text(out, encoding="utf-8")
+    judged = json.loads(run("evaluate", corpus, *options, "--truth", pairs, "--json")[1])
+    assert (judged["recall"]["hits"], judged["recall"]["of"], judged["precision"]["share"]) == (1, 1, 1.0)
+
+
 def test_the_findings_are_scored_against_all_pairs(run, corpus):
     code, out, _ = run("evaluate", corpus, "--threshold", "0.6", "--json")
     assert code == 0

@@ -57,6 +57,7 @@ def as_object(one: Evaluation) -> dict[str, Any]:
         "skipped": one.findings.skipped_counts,
         "documents_per_second": one.documents_per_second,
         "threshold": options.threshold,
+        **_containment_object(one),
         "bands": options.banding.bands,
         "rows": options.banding.rows,
         "permutations": options.permutations,
@@ -112,6 +113,15 @@ def _by_document_object(one: Evaluation) -> dict[str, Any]:
     }
 
 
+def _containment_object(one: Evaluation) -> dict[str, Any]:
+    """Return the rule of containment, with recall and precision of its pairs; nothing where it is off."""
+    rule, scores = one.options.containment, one.scores
+    if rule is None:
+        return {}
+    rates = {"recall": _rate(scores.containment_recall), "precision": _rate(scores.containment_precision)}
+    return {"containment": {**asdict(rule), **rates}}
+
+
 def _rate(rate: Rate) -> dict[str, Any]:
     low, high = rate.bounds() or (None, None)
     return {
@@ -134,7 +144,7 @@ def as_lines(one: Evaluation) -> Iterator[str]:
     )
     yield (
         f"threshold {options.threshold:g}; {options.banding} (bands x rows), "
-        f"{options.recall(options.threshold):.4f} expected at the threshold; "
+        f"{options.recall(options.threshold):.4f} expected at the threshold{_rule(options)}; "
         f"{_method(options)}"
     )
     unknown = f"; {counted(one.unknown_count, 'pair')} with a document that is in no file" if one.unknown_count else ""
@@ -149,6 +159,9 @@ def as_lines(one: Evaluation) -> Iterator[str]:
     yield _line("precision", scores.precision)
     yield _line("  of pairs called exact", scores.exact_precision)
     yield _line(f"  of estimated, at {scores.estimated_at:.3f}", scores.estimated_precision)
+    if options.containment is not None:
+        yield _line("recall by containment", scores.containment_recall)
+        yield _line("precision by containment", scores.containment_precision)
     yield "recall by similarity"
     for band in scores.bands:
         name = "equal" if band.low == band.high else f"{band.low:.2f} .. {band.high:.2f}"
@@ -163,6 +176,16 @@ def as_lines(one: Evaluation) -> Iterator[str]:
     yield from _clusters(scores.clusters)
     yield ""
     yield from _missed(one)
+
+
+def _rule(options: DetectorOptions) -> str:
+    rule = options.containment
+    if rule is None:
+        return ""
+    return (
+        f"; by containment from {rule.threshold:g} at similarity {rule.min_similarity:g}, "
+        f"{options.recall(rule.min_similarity):.4f} expected there"
+    )
 
 
 def _method(options: DetectorOptions) -> str:
