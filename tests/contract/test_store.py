@@ -42,6 +42,7 @@ from streamdedup.index.values import (
     LogState,
     Opening,
     PartitionState,
+    wall_clock_ms,
 )
 from streamdedup.position import Log, Partition, Position
 from tests.entries import content_of, pending_of
@@ -63,8 +64,9 @@ def _make_redis_store(servers: redis.Redis | Servers) -> MakeStore:
     if isinstance(servers, redis.Redis):
         servers = OneServer(servers)
 
-    def make(**options: Any) -> Index:
-        return RedisIndex(servers, RedisIndexOptions(namespace=f"contract:{next(_namespaces)}", bands=BANDS, **options))
+    def make(now_ms: Callable[[], float] = wall_clock_ms, **options: Any) -> Index:
+        place = RedisIndexOptions(namespace=f"contract:{next(_namespaces)}", bands=BANDS, **options)
+        return RedisIndex(servers, place, now_ms=now_ms)
 
     return make
 
