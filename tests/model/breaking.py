@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+from tests.model.documents import NOTHING_SUPPRESSED, Suppression
+
 
 class Breaking(NamedTuple):
     """The mistake that a rule prevents.
@@ -23,6 +25,7 @@ def _in(kind: str, kinds: str = "", faults: str = "", **scenario: Any) -> Breaki
         "window": None,
         "ahead": False,
         "containment": False,
+        "suppression": NOTHING_SUPPRESSED,
     }
     return Breaking(kind, fixed | scenario)
 
@@ -78,6 +81,9 @@ BREAKING = {
     "lifetime_covers_outages": _in("lost", window=150),
     "slowest_awaited": _in("lost", "", **(_RACE | _BACKLOG)),
     "evicted_where_listed": _in("lost", "update", **(_RACE | _BACKLOG)),
+    "suppressed_unclaimed": _in("lost", "append", **(_ALONE | {"suppression": Suppression(min_parts=2)})),
+    "suppression_symmetric": _in("lost", **(_RACE | {"suppression": Suppression(only_sources=frozenset({0}))})),
+    "source_kept": _in("invented", "append", **(_ALONE | {"suppression": Suppression(ignore_same_source=True)})),
     "claims_evicted": _in("kept", "", **(_RACE | _BACKLOG)),
     "lists_expire": _in("kept", **_LATE),
     "unlisted_last": _in("kept", "", "kill", **(_RACE | _BACKLOG)),

@@ -5,7 +5,7 @@ from collections.abc import Generator, Mapping
 from typing import NamedTuple
 
 from tests.model.detector import Detector
-from tests.model.documents import Operation, Position, Texts
+from tests.model.documents import NOTHING_SUPPRESSED, Operation, Position, Suppression, Texts
 from tests.model.errors import BatchRefused, IndexLost, Reconnected, StoreUnavailable
 from tests.model.index import Ask, Fence, Index
 from tests.model.kafka import Kafka
@@ -53,6 +53,7 @@ class Daemon:
         rng: Source of all decisions.
         backlog: Whether expired documents are evicted by watermarks.
         ahead: Source of the decisions to read ahead; None for never.
+        suppression: Rules about what is alerted.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Daemon:
         *,
         backlog: bool = False,
         ahead: random.Random | None = None,
+        suppression: Suppression = NOTHING_SUPPRESSED,
     ) -> None:
         self._kafka = kafka
         self._clock = index.clock
@@ -74,7 +76,7 @@ class Daemon:
         self._texts = texts
         self._window = window
         self._store = Store(index, network, rules)
-        self._detector = Detector(self._store, texts, window, rules, is_listing=backlog)
+        self._detector = Detector(self._store, texts, window, rules, is_listing=backlog, suppression=suppression)
         self._backlog = backlog
         self._ahead_rng = ahead
         #: The batch that was read ahead.

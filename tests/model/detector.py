@@ -7,7 +7,17 @@ meanwhile is a conflict.
 from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.model.documents import Marker, Operation, Pair, Position, Record, Texts, pair_key
+from tests.model.documents import (
+    NOTHING_SUPPRESSED,
+    Marker,
+    Operation,
+    Pair,
+    Position,
+    Record,
+    Suppression,
+    Texts,
+    pair_key,
+)
 from tests.model.errors import StoreUnavailable
 from tests.model.index import Ask, Fence, InsertResult, InsertState, Listed, ListedClaim, decide_version
 from tests.model.rules import Rules
@@ -34,8 +44,10 @@ class Row:
     #: Whether to insert the document into buckets and look for matches.
     searching: bool = False
     matches: set[Pair] = field(default_factory=set)
-    #: Pairs with candidates that are no matches.
+    #: Pairs with candidates that are no matches, or suppressed.
     others: set[Pair] = field(default_factory=set)
+    #: Suppressed pairs.
+    suppressed: set[Pair] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -76,15 +88,24 @@ class Detector:
         window: Greatest difference of record times of a pair; None for no limit.
         rules: The rules.
         is_listing: Whether inserted documents are listed for eviction.
+        suppression: Rules about what is alerted.
     """
 
     def __init__(
-        self, store: Store, texts: Texts, window: int | None, rules: Rules, *, is_listing: bool = False
+        self,
+        store: Store,
+        texts: Texts,
+        window: int | None,
+        rules: Rules,
+        *,
+        is_listing: bool = False,
+        suppression: Suppression = NOTHING_SUPPRESSED,
     ) -> None:
         self._store = store
         self._is_listing = is_listing
         self._texts = texts
         self._window = window
+        self._suppression = suppression
         self._rules = rules
 
     def index(
@@ -140,6 +161,9 @@ class Detector:
         publication = yield from self._claim(
             saved, renewed, appends, {row.position: row.operation.time for row in rows}, fences
         )
+        if not self._rules.suppressed_unclaimed:
+            suppressed = {(pair, row.position) for row in rows for pair in row.suppressed}
+            publication.alerts = [alert for alert in publication.alerts if alert not in suppressed]
         if not self._rules.unknown_saved:
             publication.dead_letters = [row.position for row in unknown]
         return publication
@@ -151,13 +175,13 @@ class Detector:
         if followed:
             stored |= yield from self._store.get_entries(sorted(followed))
         for row in rows:
-            kind, doc, part, time = row.operation
+            kind, doc, part, time, source = row.operation
             if kind == "append":
                 self._append(row, stored.get(doc))
             elif part is None:
                 row.new = Marker(row.position, time)
             else:
-                row.new = Record(doc, part, (part,), row.position, time)
+                row.new = Record(doc, part, (part,), row.position, time, source)
             if doc in followed and row.new is not None:
                 state = decide_version(stored.get(doc), row.new, self._rules)
                 if state in (InsertState.CREATED, InsertState.REPLACED):
@@ -165,7 +189,7 @@ class Detector:
 
     def _append(self, row: Row, old: Record | Marker | None) -> None:
         """Append to a document: in position order, and never twice."""
-        _, doc, part, time = row.operation
+        _, doc, part, time, source = row.operation
         assert part is not None
         if old is not None and self._rules.append_ordered:
             same_partition = old.position.log == row.position.log
@@ -183,7 +207,8 @@ class Detector:
             row.state = InsertState.REDELIVERED
         else:
             content = (*old.content, part)
-            row.new = Record(doc, old.version, content, row.position, time)
+            kept = old.source if self._rules.source_kept else source
+            row.new = Record(doc, old.version, content, row.position, time, kept)
             row.base = old.position
 
     def _insert(self, rows: Sequence[Row], fences: Sequence[Fence]) -> Generator[Step, None, None]:
@@ -279,7 +304,16 @@ class Detector:
             for doc in found:
                 own, other = row.new, others.get(doc)
                 if isinstance(own, Record) and isinstance(other, Record):
-                    (row.matches if self._is_pair(own, other) else row.others).add(pair_key(own, other))
+                    self._sort(row, own, other)
+
+    def _sort(self, row: Row, own: Record, other: Record) -> None:
+        """Add a compared pair to the matches of a row, to its suppressed pairs, or to its other pairs."""
+        pair, symmetric = pair_key(own, other), self._rules.suppression_symmetric
+        is_match = self._is_pair(own, other)
+        if is_match and self._suppression.suppresses(own, other, symmetric=symmetric):
+            row.suppressed.add(pair)
+            is_match = not self._rules.suppressed_unclaimed
+        (row.matches if is_match else row.others).add(pair)
 
     def _is_pair(self, a: Record, b: Record) -> bool:
         within = self._window is None or abs(a.time - b.time) <= self._window

@@ -1,12 +1,15 @@
 """Documents of the model: contents, band keys, similarity, and operations."""
 
 import random
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 #: Number of bands, each in a slot of its own: a script is atomic for a bucket, not for a document.
 BANDS = 2
 #: Number of different band keys in a band.
 KEYS = 3
+
+#: Number of different sources.
+SOURCES = 3
 
 #: A text: the upserted part and the appended parts. A part is a number.
 Content = tuple[int, ...]
@@ -32,16 +35,18 @@ class Operation(NamedTuple):
     doc: int
     part: int | None
     time: int
+    source: int | None = None
 
 
 class Record(NamedTuple):
-    """Index entry of a document; ``version`` is its version in claims, which an append keeps."""
+    """Index entry of a document; ``version`` is its version in claims, which an append keeps, as the source."""
 
     doc: int
     version: int
     content: Content
     position: Position
     time: int
+    source: int | None = None
 
 
 class Marker(NamedTuple):
@@ -60,6 +65,66 @@ def pair_key(a: Record, b: Record) -> Pair:
     """Return the pair of two versions, in canonical order."""
     one, other = (a.doc, a.version), (b.doc, b.version)
     return (one, other) if a.doc < b.doc else (other, one)
+
+
+class Sourced(Protocol):
+    """A document with its content and source."""
+
+    @property
+    def content(self) -> Content:
+        """All parts of the text."""
+
+    @property
+    def source(self) -> int | None:
+        """The source; None where it is not known."""
+
+
+class Suppression(NamedTuple):
+    """The rules of ``streamdedup.detection.suppression``: near-duplicates that are not alerted.
+
+    Attributes:
+        min_parts: Fewest parts of both contents.
+        only_sources: Sources of which a pair needs at least one; empty for all.
+        ignore_same_source: Whether pairs of one source are suppressed.
+        ignore_sources: Pairs of sources whose pairs are suppressed.
+    """
+
+    min_parts: int = 0
+    only_sources: frozenset[int] = frozenset()
+    ignore_same_source: bool = False
+    ignore_sources: frozenset[frozenset[int]] = frozenset()
+
+    def suppresses(self, a: Sourced, b: Sourced, *, symmetric: bool = True) -> bool:
+        """Tell whether a pair is suppressed; a source that is not known suppresses nothing.
+
+        Args:
+            a: The document that is looked up.
+            b: The other document.
+            symmetric: Whether ``only_sources`` regards both documents, not only ``a``.
+        """
+        if min(len(a.content), len(b.content)) < self.min_parts:
+            return True
+        if a.source is None or b.source is None:
+            return False
+        sources = {a.source, b.source} if symmetric else {a.source}
+        if self.only_sources and not sources & self.only_sources:
+            return True
+        return (self.ignore_same_source and a.source == b.source) or {a.source, b.source} in self.ignore_sources
+
+
+#: Without any rule.
+NOTHING_SUPPRESSED = Suppression()
+
+
+def draw_suppression(rng: random.Random) -> Suppression:
+    """Draw rules about what is alerted."""
+    sources = range(SOURCES)
+    return Suppression(
+        min_parts=rng.choice((0, 0, 2)),
+        only_sources=frozenset(rng.sample(sources, rng.choice((0, 0, 1, 2)))),
+        ignore_same_source=rng.random() < 0.5,
+        ignore_sources=frozenset(frozenset(rng.sample(sources, 2)) for _ in range(rng.randrange(3))),
+    )
 
 
 class Texts:

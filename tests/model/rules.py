@@ -86,6 +86,12 @@ class Rules:
             records left that could be compared with it. If only its own partition counts, slower partitions miss it.
         evicted_where_listed: A document is evicted only if its entry is still at the listed position. Otherwise a later
             version is evicted with it.
+        suppressed_unclaimed: A pair that a rule of the profile suppresses is neither saved nor claimed. Otherwise the
+            position that found it first keeps the claim, and the pair is missed when an append ends the suppression.
+        suppression_symmetric: A rule of the profile regards both documents alike. Otherwise the order of arrival
+            decides whether a pair is alerted.
+        source_kept: A document has the source of its upsert; an append keeps the source. Otherwise an append without a
+            source publishes pairs that are suppressed.
         claims_evicted: A claim is evicted too, when no partition has records left that could be compared with either
             side. Otherwise a backlog leaves a claim for every pair.
         lists_expire: A list is split into slices of time, each of which expires a lifetime after its last entry.
@@ -130,6 +136,9 @@ class Rules:
     members_expire: bool = True
     slowest_awaited: bool = True
     evicted_where_listed: bool = True
+    suppressed_unclaimed: bool = True
+    suppression_symmetric: bool = True
+    source_kept: bool = True
     claims_evicted: bool = True
     lists_expire: bool = True
     unlisted_last: bool = True

@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.model.daemon import IDLE, Daemon
-from tests.model.documents import Operation, Texts
+from tests.model.documents import (
+    NOTHING_SUPPRESSED,
+    SOURCES,
+    Operation,
+    Suppression,
+    Texts,
+    draw_suppression,
+)
 from tests.model.index import NEVER, NO_ATTEMPT, Clock, Index
 from tests.model.kafka import Kafka
 from tests.model.rules import ALL, Rules
@@ -51,6 +58,7 @@ class Scenario:
             with a window.
         ahead: Whether daemons read ahead.
         containment: Whether documents are also near-duplicates by containment.
+        suppression: Rules about what is alerted.
     """
 
     partitions_count: int
@@ -66,6 +74,7 @@ class Scenario:
     late: bool = False
     ahead: bool = False
     containment: bool = False
+    suppression: Suppression = NOTHING_SUPPRESSED
 
 
 def draw_scenario(rng: random.Random) -> Scenario:
@@ -147,6 +156,14 @@ def _draw_operation(
     return Operation("upsert", doc, part, time)
 
 
+def with_sources(rng: random.Random, sent: Sequence[tuple[int, int, Operation]]) -> list[tuple[int, int, Operation]]:
+    """Return the records with sources; all records of one text of a document have the same."""
+    drawn: dict[tuple[str, int, int | None], int | None] = {}
+    for _, _, operation in sent:
+        drawn.setdefault(operation[:3], rng.choice((None, *range(SOURCES))))
+    return [(time, partition, operation._replace(source=drawn[operation[:3]])) for time, partition, operation in sent]
+
+
 class Simulation:
     """The world of one run.
 
@@ -166,13 +183,16 @@ class Simulation:
             scenario = replace(scenario, faults=(scenario.faults - {"flush", "go_back"}) | {"recreate"})
         scenario = replace(scenario, ahead=random.Random(f"ahead {seed}").random() < 0.5)
         scenario = replace(scenario, containment=random.Random(f"containment {seed}").random() < 0.3)
+        apart = random.Random(f"suppression {seed}")
+        if apart.random() < 0.3:
+            scenario = replace(scenario, suppression=draw_suppression(apart))
         scenario = replace(scenario, **fixed)
         has_window = scenario.window is not None
         scenario = replace(scenario, backlog=scenario.backlog and has_window, late=scenario.late and has_window)
         self.scenario = scenario
         self._ahead_rng = random.Random(f"batches ahead {seed}") if scenario.ahead else None
         self._texts = Texts(rng, scenario.parts_count, by_containment=scenario.containment)
-        self._input = draw_input(rng, scenario)[::-1]
+        self._input = with_sources(apart, draw_input(rng, scenario))[::-1]
         self._clock = Clock()
         self.kafka = Kafka(scenario.partitions_count + scenario.late)
         lifetime = None
@@ -199,6 +219,7 @@ class Simulation:
             window,
             self._rules,
             self._rng,
+            suppression=self.scenario.suppression,
             backlog=self.scenario.backlog or self.scenario.late,
             ahead=self._ahead_rng,
         )
@@ -221,7 +242,8 @@ class Simulation:
         while self._network.late:
             self._network.arrive_late()
         slack = NEVER if self.scenario.backlog else self.scenario.slack
-        return Truth(self.kafka, self._texts, self.scenario.window, slack).judge(self.index)
+        scenario = self.scenario
+        return Truth(self.kafka, self._texts, scenario.window, slack, scenario.suppression).judge(self.index)
 
     def _step(self, step: int) -> None:
         """Take one step: a fault, a step of a replaced process, a delayed call, or a step of a daemon."""

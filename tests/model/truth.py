@@ -5,7 +5,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.model.documents import Content, Marker, Pair, Position, Record, Side, Texts
+from tests.model.documents import (
+    NOTHING_SUPPRESSED,
+    Content,
+    Marker,
+    Pair,
+    Position,
+    Record,
+    Side,
+    Suppression,
+    Texts,
+)
 from tests.model.index import NEVER, Index
 from tests.model.kafka import Alert, Kafka
 
@@ -15,11 +25,11 @@ class Verdict:
     """Mistakes by kind; each entry describes one.
 
     Attributes:
-        lost: Pairs that are valid at the end and were never published.
+        lost: Pairs that are valid at the end, are not suppressed, and were never published.
         doubled: Pairs of versions published again although between the two alerts they were never, for longer than a
             lifetime, without an index entry on either side or dissimilar.
         invented: Published pairs that were never valid: one of the two was replaced or deleted, and that was
-            committed, before the other was produced; or they are not similar; or too far apart in time.
+            committed, before the other was produced; or they are not similar; or too far apart in time; or suppressed.
         garbled: Documents whose entry differs from their log.
         remaining: Data of deleted documents that is left at the end.
         misaddressed: Missing and superfluous dead letters.
@@ -56,6 +66,8 @@ class State:
     #: Time span in which its index entry certainly exists, if every record up to here was processed as expected.
     first: float = 0
     last: float = -1
+    #: Source of the upsert.
+    source: int | None = None
 
 
 @dataclass(slots=True)
@@ -76,13 +88,22 @@ class Truth:
         texts: Similarity.
         window: Greatest difference of record times; None for no limit.
         slack: Longest time from a record to its commit under which pairs are promised; only with a window.
+        suppression: Rules about what is alerted.
     """
 
-    def __init__(self, kafka: Kafka, texts: Texts, window: int | None, slack: float) -> None:
+    def __init__(
+        self,
+        kafka: Kafka,
+        texts: Texts,
+        window: int | None,
+        slack: float,
+        suppression: Suppression = NOTHING_SUPPRESSED,
+    ) -> None:
         self._kafka = kafka
         self._texts = texts
         self._window = window
         self._slack = slack
+        self._suppression = suppression
         #: Whether all records exist at the start; then their times say nothing about their arrival.
         self._at_once = slack == NEVER
         #: Lifetime of index entries, and the longest interruption of a pair that is not published again.
@@ -107,7 +128,7 @@ class Truth:
             for state in history.states:
                 self._sides.setdefault((doc, state.version), []).append(state)
 
-    def _apply(self, position: Position, kind: str, doc: int, part: int | None, time: int) -> None:
+    def _apply(self, position: Position, kind: str, doc: int, part: int | None, time: int, source: int | None) -> None:
         history = self._histories.setdefault(doc, History())
         old = history.states[-1] if history.alive else None
         committed_at = self._kafka.committed_at[position]
@@ -124,7 +145,7 @@ class Truth:
             slack = 0 if self._at_once else self._slack
             certain = self._window is None or seen_at <= old.times[0] + self._window + slack
             prompt = prompt and old.prompt and certain
-            new = State(old.version, (*old.content, part), since, [time], prompt=prompt)
+            new = State(old.version, (*old.content, part), since, [time], prompt=prompt, source=old.source)
             new.known = old.known and certain
         elif part is None:
             if old is not None:
@@ -137,7 +158,7 @@ class Truth:
                 old.since = min(old.since, since)
                 old.prompt &= prompt
                 return
-            new = State(part, (part,), since, [time], prompt=prompt)
+            new = State(part, (part,), since, [time], prompt=prompt, source=source)
             new.known = old is None or old.known
         if new.known:
             new.first, new.last = (time, time + self._gap) if self._at_once else (committed_at, time + self._lifetime)
@@ -170,9 +191,12 @@ class Truth:
         for row, (doc, a) in enumerate(last):
             for other, b in last[row + 1 :]:
                 if (self._window is None or (a.prompt and b.prompt and self._always_within(a, b))) and (
-                    self._texts.similar(a.content, b.content)
+                    self._is_alerted(a, b)
                 ):
                     yield (doc, a.version), (other, b.version)
+
+    def _is_alerted(self, a: State, b: State) -> bool:
+        return self._texts.similar(a.content, b.content) and not self._suppression.suppresses(a, b)
 
     def _always_within(self, a: State, b: State) -> bool:
         times = a.times + b.times
@@ -219,7 +243,7 @@ class Truth:
     def _was_valid(self, pair: Pair) -> bool:
         a, b = pair
         return any(
-            self._texts.similar(x.content, y.content)
+            self._is_alerted(x, y)
             and x.since < y.until
             and y.since < x.until
             and (self._window is None or any(abs(s - t) <= self._window for s in x.times for t in y.times))
