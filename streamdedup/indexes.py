@@ -1,6 +1,7 @@
 """Builds the index and the detector of a profile from settings, for the command line and the library."""
 
 from streamdedup.detection.model import DetectorOptions
+from streamdedup.detection.suppression import suppression_of
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel
 from streamdedup.index.redis.reader import RedisIndexReader
@@ -27,6 +28,13 @@ def detector_options(name: str, profile: Profile) -> DetectorOptions:
         window_ms=round(profile.retention_s * 1000),
         silent_until_ms=profile.index_silently_until_ms,
         max_candidates=profile.max_candidates,
+        suppression=suppression_of(
+            min_shingles=profile.min_shingles,
+            only_sources=profile.only_sources,
+            ignore_same_source=profile.ignore_same_source,
+            ignore_sources=profile.ignore_sources,
+        ),
+        keep_sources=profile.keeps_sources,
     )
 
 

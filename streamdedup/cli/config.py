@@ -3,7 +3,7 @@
 import typer
 
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
-from streamdedup.settings import describe_banding, show
+from streamdedup.settings import describe_banding, describe_suppression, show
 from streamdedup.settings.units import counted
 
 config = typer.Typer(no_args_is_help=True, help="Check settings, or show the effective ones.")
@@ -19,7 +19,7 @@ def check(config: ConfigOption = None, assignments: SetOption = None) -> None:
     typer.echo(f"settings are valid: {counted(len(settings.profiles), 'profile')}, {settings.kafka.delivery} delivery")
     for name, profile in settings.profiles.items():
         typer.echo(f"profile {name}: topics {', '.join(profile.topics)}")
-        for line in describe_banding(profile):
+        for line in (*describe_banding(profile), *describe_suppression(profile)):
             typer.echo(f"  {line}")
     for hint in settings.hints():
         typer.echo(f"hint: {hint}")

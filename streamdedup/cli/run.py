@@ -21,6 +21,7 @@ from streamdedup.daemon.loop import Loop
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.shutdown import StopSignals, StopTimer, Watchdog, exit_at_once
 from streamdedup.detection.model import Skip
+from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.errors import (
     EXIT_FAILED,
     EXIT_FORCED,
@@ -128,7 +129,9 @@ def _new_metrics(settings: Settings) -> Metrics:
     metrics = Metrics()
     metrics.build.info({"version": __version__})
     profile_of = {topic: name for name, profile in settings.profiles.items() for topic in profile.topics}
-    metrics.begin_at_zero(profile_of, kinds=(*get_args(Op), INVALID), codes=ErrorCode, reasons=Skip)
+    metrics.begin_at_zero(
+        profile_of, kinds=(*get_args(Op), INVALID), codes=ErrorCode, reasons=Skip, rules=SuppressionRule
+    )
     return metrics
 
 

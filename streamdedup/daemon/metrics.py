@@ -145,7 +145,12 @@ class Metrics:
         self.pairs = self._counter("pairs", "Near-duplicate pairs published.", "profile")
         self.candidates = self._counter("candidates", "Candidates found in buckets.", "profile")
         self.candidates_verified = self._counter(
-            "candidates_verified", "Candidates that verification accepted as matches.", "profile"
+            "candidates_verified",
+            "Candidates that verification accepted as near-duplicates, suppressed ones included.",
+            "profile",
+        )
+        self.suppressed = self._counter(
+            "suppressed", "Near-duplicates that a rule of the profile keeps out of alerts.", "profile", "rule"
         )
         self.candidates_rejected = self._counter(
             "candidates_rejected",
@@ -221,7 +226,13 @@ class Metrics:
         self.build = Info(f"{_PREFIX}build", "Version of the software.", registry=self.registry)
 
     def begin_at_zero(
-        self, profile_of: Mapping[str, str], *, kinds: Iterable[str], codes: Iterable[str], reasons: Iterable[str]
+        self,
+        profile_of: Mapping[str, str],
+        *,
+        kinds: Iterable[str],
+        codes: Iterable[str],
+        reasons: Iterable[str],
+        rules: Iterable[str],
     ) -> None:
         """Create all series with known labels, because a rate does not see the first value of a new series.
 
@@ -230,8 +241,9 @@ class Metrics:
             kinds: Kinds of records.
             codes: Codes of dead letters.
             reasons: Reasons for skipping a document.
+            rules: Rules of suppression.
         """
-        kinds, codes, reasons = tuple(kinds), tuple(codes), tuple(reasons)
+        kinds, codes, reasons, rules = tuple(kinds), tuple(codes), tuple(reasons), tuple(rules)
         for stage in STAGES:
             self.batch_seconds.labels(stage)
         for topic, profile in profile_of.items():
@@ -243,6 +255,8 @@ class Metrics:
                 self.dead_letters.labels(topic, code)
             for reason in reasons:
                 self.skipped.labels(profile, reason)
+            for rule in rules:
+                self.suppressed.labels(profile, rule)
             for metric in self._by_profile:
                 metric.labels(profile)
 

@@ -98,6 +98,8 @@ class Statistics:
         metrics = self._metrics
         for reason, count in Counter(reason for _, reason in detected.skipped).items():
             metrics.skipped.labels(profile, reason).inc(count)
+        for rule, count in detected.suppressed.items():
+            metrics.suppressed.labels(profile, rule).inc(count)
         for counter, count in (
             (metrics.documents_indexed, detected.indexed_count),
             (metrics.documents_replayed, detected.replayed_count),

@@ -2,8 +2,9 @@
 
 A document joins the cluster of its best match only if it is also a near-duplicate of the first document of that
 cluster. So each member of a cluster resembles its first document, however long a chain of small edits grows, and a
-document that lies between two clusters does not join them. The first document depends on the order of arrival; pairs
-never depend on clusters.
+document that lies between two clusters does not join them. A suppressed pair joins no cluster: neither as the best
+match, nor as the document and the first document of the cluster. The first document depends on the order of arrival;
+pairs never depend on clusters.
 """
 
 from collections.abc import Sequence
@@ -82,5 +83,8 @@ class Clusters:
         digest = first.digest.hex()
         if any((match.id, match.digest) == (first.id, digest) for match in member.matches):
             return first
-        found = self._sketcher.similarities([member.entry.content.sketch], [first.content.sketch])
-        return first if self._options.near(found)[0] else None
+        options, content = self._options, member.entry.content
+        if options.suppression is not None and options.suppression.rule(content, first.content) is not None:
+            return None
+        found = self._sketcher.similarities([content.sketch], [first.content.sketch])
+        return first if options.near(found)[0] else None

@@ -6,10 +6,10 @@ settings file.
 
 The set of reported pairs does not depend on the order of arrival, on batches or on the number of daemons: it is the set
 of all pairs of documents with at least ``min_shared_bands`` band keys in common, within the window, with a similarity
-of at least the threshold or, by the rule of containment, with enough of the smaller document in the larger one. All
-three conditions are symmetric and depend only on the two index entries. Exceptions are the limits for storms
-(``bucket_cap``, ``max_candidates``) and documents that change or are deleted: a version is compared while it is in the
-index.
+of at least the threshold or, by the rule of containment, with enough of the smaller document in the larger one, that no
+rule suppresses (``suppression``). All four conditions are symmetric and depend only on the two index entries.
+Exceptions are the limits for storms (``bucket_cap``, ``max_candidates``) and documents that change or are deleted: a
+version is compared while it is in the index.
 """
 
 from collections.abc import Mapping, Sequence
@@ -112,7 +112,7 @@ class Detector:
             1. Insert the entries of new documents; the index decides which version of a document is valid. Append to
                documents. For a new version, remove the old one from its buckets, then replace its entry.
             2. Insert in buckets and look up candidates.
-            3. Verify the candidates: window, shared bands, similarity or containment.
+            3. Verify the candidates: window, shared bands, similarity or containment, rules of the profile.
             4. Save the matches as pending, and add the pending matches that an earlier attempt at the position saved.
             5. Claim the pairs.
             6. Find the cluster of each document with pairs.
@@ -155,6 +155,7 @@ class Detector:
             candidates_count=verified.candidates_count,
             dropped_candidates_count=verified.dropped_count,
             verified_count=verified.verified_count,
+            suppressed=verified.suppressed,
             rejected_count=verified.rejected_count,
             full_buckets_count=found.full_buckets_count,
             full_bucket_positions=found.full_positions,

@@ -5,6 +5,7 @@ same verification. Two things differ on purpose. Claims are ignored, so that a p
 And the detector inserts, so of two texts that are looked up together neither finds the other.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from streamdedup.detection.entry_chunks import EntryReader
 from streamdedup.detection.lifecycle import with_incarnation
 from streamdedup.detection.model import DetectorOptions, Prepared, Skip, document_number
 from streamdedup.detection.preparation import Preparer
+from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.detection.verification import BucketHits, copies_first, promising_candidates
 from streamdedup.errors import MessageError
 from streamdedup.index.documents import IndexEntry
@@ -38,11 +40,13 @@ class LookupQuery(NamedTuple):
         text: The text.
         id: Document id; None for a text without one.
         threshold: Least similarity of a match; None for the definition of the profile, with its rule of containment.
+        source: Source of the text; None where it is not known, so that rules which need it do not apply.
     """
 
     text: str
     id: str | None = None
     threshold: float | None = None
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ class LookupResult:
         complete: Whether all candidates were compared; not where a bucket was full or there were too many.
         threshold: Least similarity of a match by similarity.
         recall: Probability that the bands find a document whose similarity is the threshold.
+        suppressed: Near-duplicates from the threshold on that are no matches, by the rule that suppresses them.
     """
 
     digest: bytes
@@ -67,6 +72,7 @@ class LookupResult:
     complete: bool
     threshold: float
     recall: float
+    suppressed: Counter[SuppressionRule]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,7 @@ class DocumentComparison:
         shared_bands: Band keys that the documents have in common.
         within_window: Whether their record times are near enough for a pair.
         is_match: Whether the detector would report the pair.
+        suppressed_by: Rule that suppresses pairs of the two documents, or None.
     """
 
     similarity: float
@@ -96,13 +103,21 @@ class DocumentComparison:
     shared_bands: int
     within_window: bool
     is_match: bool
+    suppressed_by: SuppressionRule | None
 
 
 class _Found(NamedTuple):
-    """Near-duplicates of one row with their pair keys, and whether all candidates were compared."""
+    """Near-duplicates of one row with their pair keys, and whether all candidates were compared.
+
+    Attributes:
+        matches: Near-duplicates that are not suppressed.
+        complete: Whether all candidates were compared.
+        suppressed: Suppressed near-duplicates, each with the rule.
+    """
 
     matches: tuple[Match, ...] = ()
     complete: bool = True
+    suppressed: tuple[tuple[SuppressionRule, Match], ...] = ()
 
 
 class IndexLookup:
@@ -136,7 +151,9 @@ class IndexLookup:
         Returns:
             A result for each text; an error where another document has the number of the id.
         """
-        documents = [Document(query.id or _NO_ID, query.text, _NOWHERE, time_ms) for query in queries]
+        documents = [
+            Document(query.id or _NO_ID, query.text, _NOWHERE, time_ms, source=query.source) for query in queries
+        ]
         prepared = self._preparer.prepare(documents)
         stored = self._reader.get_entries([entry.number for entry in prepared.entries if entry.id != _NO_ID])
         entries = [_current(entry, stored.get(entry.number)) for entry in prepared.entries]
@@ -163,6 +180,7 @@ class IndexLookup:
             complete=found.complete,
             threshold=threshold,
             recall=self.recall(threshold),
+            suppressed=Counter(rule for rule, match in found.suppressed if self._chosen(query, [match])),
         )
 
     def _threshold(self, query: LookupQuery) -> float:
@@ -204,6 +222,7 @@ class IndexLookup:
             complete=found.complete,
             threshold=threshold,
             recall=self.recall(threshold),
+            suppressed=Counter(rule for rule, _ in found.suppressed),
         )
 
     def compare(self, a: IndexEntry, b: IndexEntry) -> DocumentComparison:
@@ -215,6 +234,7 @@ class IndexLookup:
         keys = self._preparer.band_keys(sketches)
         shared_bands = int(np.count_nonzero(keys[0] == keys[1]))
         within_window = Comparer(options, self._preparer.sketcher).within_window(a, b)
+        suppressed_by = None if options.suppression is None else options.suppression.rule(a.content, b.content)
         is_near = bool(options.near(similarities)[0]) and shared_bands >= options.min_shared_bands
         return DocumentComparison(
             similarity=similarity,
@@ -226,7 +246,8 @@ class IndexLookup:
             bands=options.banding.bands,
             shared_bands=shared_bands,
             within_window=within_window,
-            is_match=is_near and within_window and a.number != b.number,
+            is_match=is_near and within_window and a.number != b.number and suppressed_by is None,
+            suppressed_by=suppressed_by,
         )
 
     def compare_text(self, text: str, entry: IndexEntry, time_ms: int) -> DocumentComparison:
@@ -257,13 +278,20 @@ class IndexLookup:
                 rows_of.setdefault(number, []).append(row)
         comparer = Comparer(self.options, self._preparer.sketcher, threshold)
         near: dict[tuple[int, int], tuple[bytes, Match]] = {}
+        suppressed: dict[int, list[tuple[SuppressionRule, Match]]] = {}
+        suppression = self.options.suppression
         for entries in self._entries.chunks(rows_of):
-            near |= comparer.near_duplicates(prepared, rows_of, entries)
+            found = comparer.near_duplicates(prepared, rows_of, entries)
+            if suppression is not None:
+                for pair, rule in suppression.rules(found, prepared.entries, entries).items():
+                    suppressed.setdefault(pair[0], []).append((rule, found.pop(pair)[1]))
+            near |= found
         matches = matches_by_row(chosen, near)
         return [
             _Found(
                 tuple(replace(match, pair=key.hex()) for key, match in matches.get(row, {}).items()),
                 row not in hits or (not hits[row].full and len(promising[row]) == len(hits[row].candidates)),
+                tuple(suppressed.get(row, ())),
             )
             for row in rows
         ]

@@ -1,13 +1,15 @@
 """Values that go into detection and come out of it, and the names of documents and pairs."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.detection.suppression import Suppression, SuppressionRule
 from streamdedup.errors import MessageError
 from streamdedup.index.documents import IndexEntry, InsertState
 from streamdedup.position import Position
@@ -54,6 +56,8 @@ class DetectorOptions:
         silent_until_ms: Documents with record times before this, in milliseconds since the epoch, form no pairs among
             themselves; None for no such time.
         max_candidates: Most candidates of a document that are verified; None for no limit.
+        suppression: Rules by which near-duplicates are not alerted; None for no rule.
+        keep_sources: Whether index entries have the sources of their documents; needed by rules about sources.
     """
 
     profile: str
@@ -70,6 +74,8 @@ class DetectorOptions:
     window_ms: int | None = None
     silent_until_ms: int | None = None
     max_candidates: int | None = None
+    suppression: Suppression | None = None
+    keep_sources: bool = False
 
     def recall(self, similarity: float) -> float:
         """Return the probability that the bands find a pair of this similarity; for some measures a lower bound."""
@@ -189,7 +195,8 @@ class DetectionResult:
         deleted_count: Requests to delete a document, also one that is not in the index.
         candidates_count: Candidates found in buckets.
         dropped_candidates_count: Candidates beyond ``max_candidates``, not compared.
-        verified_count: Candidates compared and found near-duplicates.
+        verified_count: Candidates compared and found near-duplicates, suppressed ones included.
+        suppressed: Near-duplicates that are not alerted, by rule.
         rejected_count: Candidates compared and found different, outside the window, or gone.
         full_buckets_count: Number of times that a bucket was full.
         full_bucket_positions: Positions of documents with a full bucket.
@@ -210,6 +217,7 @@ class DetectionResult:
     candidates_count: int = 0
     dropped_candidates_count: int = 0
     verified_count: int = 0
+    suppressed: Counter[SuppressionRule] = field(default_factory=Counter)
     rejected_count: int = 0
     full_buckets_count: int = 0
     full_bucket_positions: tuple[Position, ...] = ()

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from streamdedup.detection.content import contents_of
 from streamdedup.detection.model import DetectorOptions, Prepared, document_number
+from streamdedup.detection.suppression import source_key
 from streamdedup.index.documents import Content, IndexEntry
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import Sketch, Sketcher
@@ -42,6 +44,8 @@ class Preparer:
         shingles = self.shingler.shingle([document.text for document in inserted])
         sketches, signatures = self.sketcher.make(shingles.hashes, shingles.offsets)
         contents = contents_of(shingles, sketches)
+        if self._options.keep_sources:
+            contents = [_with_source(content, one.source) for content, one in zip(contents, inserted, strict=True)]
         return Prepared(
             documents=inserted,
             entries=[self._entry(document, content) for document, content in zip(inserted, contents, strict=True)],
@@ -66,3 +70,7 @@ class Preparer:
             cluster=number,
             content=content,
         )
+
+
+def _with_source(content: Content, source: str | None) -> Content:
+    return structs.replace(content, source=source_key(source)) if source else content

@@ -7,6 +7,7 @@ members. Such a document is compared with at most ``STORM_CANDIDATES``, exact co
 first, so that the cost is the same for any number of earlier copies.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from streamdedup.detection.comparison import Comparer, matches_by_row
 from streamdedup.detection.entry_chunks import BUDGET_BYTES, EntryReader
 from streamdedup.detection.model import DetectorOptions, InsertedBatch, pair_key, pair_side
+from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.index.contract import DocumentStore
 from streamdedup.index.documents import IndexEntry, InsertState
 from streamdedup.index.values import Fence, FoundNearCapacity
@@ -52,17 +54,19 @@ class Verification:
     """Result of verifying the candidates of a batch.
 
     Attributes:
-        matches: Near-duplicates by pair key, by row.
+        matches: Near-duplicates by pair key, by row, without suppressed ones.
         other_pairs: Pair keys of the other documents that a renewed row was compared with, by row.
+        suppressed: Number of suppressed near-duplicates by rule.
         candidates_count: Candidates found in buckets.
         dropped_count: Candidates beyond the limit, not compared.
-        verified_count: Candidates compared and found near-duplicates.
+        verified_count: Candidates compared and found near-duplicates, suppressed ones included.
         rejected_count: Candidates compared and found different, outside the window, or gone.
         over_candidates: Positions of documents with more candidates than ``max_candidates`` and no full bucket.
     """
 
     matches: Mapping[int, Mapping[bytes, Match]]
     other_pairs: Mapping[int, AbstractSet[bytes]]
+    suppressed: Counter[SuppressionRule]
     candidates_count: int
     dropped_count: int
     verified_count: int
@@ -112,16 +116,22 @@ class Verifier:
             for number in numbers:
                 rows_of.setdefault(number, []).append(row)
         found: dict[tuple[int, int], tuple[bytes, Match]] = {}
+        rules: dict[tuple[int, int], SuppressionRule] = {}
         others: dict[int, set[bytes]] = {row: set() for row in chosen if batch.states[row] in _RENEWED_STATES}
         for entries in self._reader.chunks(rows_of, kept):
-            found |= self._comparer.near_duplicates(batch, rows_of, entries)
+            near = self._comparer.near_duplicates(batch, rows_of, entries)
+            if self._options.suppression is not None:
+                rules |= self._options.suppression.rules(near, batch.entries, entries)
+            found |= near
             for row, key in _pair_keys(batch, rows_of, entries, others.keys()):
                 others[row].add(key)
-        matches = matches_by_row(chosen, found)
+        alerted = {pair: match for pair, match in found.items() if pair not in rules} if rules else found
+        matches = matches_by_row(chosen, alerted)
         dropped = {row: len(hit.candidates) - len(promising[row]) for row, hit in looked_up.items()}
         return Verification(
             matches=matches,
             other_pairs={row: keys for row, seen in others.items() if (keys := seen - matches.get(row, {}).keys())},
+            suppressed=Counter(rules.values()),
             candidates_count=sum(len(hit.candidates) for hit in looked_up.values()),
             dropped_count=sum(dropped.values()),
             verified_count=len(found),

@@ -38,8 +38,12 @@ RETURNING_STATES = frozenset(
 )
 
 
+#: Stored bytes of the hash of a source.
+SOURCE_BYTES = 8
+
+
 class Content(msgspec.Struct, frozen=True, gc=False):
-    """The part of an index entry that is computed from the text. The text itself is not stored.
+    """The part of an index entry that is computed from text and source. The text itself is not stored.
 
     Attributes:
         sketch: Shingle hashes or signature, for comparing.
@@ -52,6 +56,8 @@ class Content(msgspec.Struct, frozen=True, gc=False):
             an append does not repeat alerts.
         incarnation: Names a document that was deleted and inserted again, 8 bytes; None for the first incarnation.
             Pairs are named by it, so a new incarnation is alerted anew.
+        source: Names the source of the document, ``SOURCE_BYTES`` of a hash; None where the source is not known, and in
+            profiles that do not keep sources.
     """
 
     sketch: Sketch
@@ -61,6 +67,7 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     stop_only: bool = False
     version: bytes | None = None
     incarnation: bytes | None = None
+    source: bytes | None = None
 
     @property
     def size_bytes(self) -> int:

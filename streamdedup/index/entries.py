@@ -27,13 +27,14 @@ The content (``documents.Content``):
 length  content (numbers little-endian, the order of the processor)
 ======  ==============================================================
 1       flags: 1 version, 2 incarnation, 4 stop shingles only, 8 the sketch
-        is a signature
+        is a signature, 16 source
 2       tokens
 2       elements
 1       number n of hashes in the tail
 4       distinct shingles
 8n      tail, 8 bytes for each hash
 16, 8   version and incarnation, where the flags name them
+8       hash of the source, where the flags name it
 rest    shingle hashes, strictly ascending, or signature; 4 bytes for each
 ======  ==============================================================
 
@@ -49,7 +50,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from streamdedup.index.documents import Content, IndexEntry, PendingMatches
+from streamdedup.index.documents import SOURCE_BYTES, Content, IndexEntry, PendingMatches
 from streamdedup.index.values import ListedClaim, ListedDocument
 from streamdedup.position import Log, Partition, Position
 from streamdedup.similarity.sketch import Sketch
@@ -68,7 +69,7 @@ _PLACE = struct.Struct(">qH")
 _CONTENT = struct.Struct("<BHHBI")
 #: Tails by number of hashes.
 _TAILS = [struct.Struct(f"<{count}Q") for count in range(256)]
-_HAS_VERSION, _HAS_INCARNATION, _STOP_SHINGLES_ONLY, _IS_SIGNATURE, _KNOWN_FLAGS = 1, 2, 4, 8, 15
+_HAS_VERSION, _HAS_INCARNATION, _STOP_SHINGLES_ONLY, _IS_SIGNATURE, _HAS_SOURCE, _KNOWN_FLAGS = 1, 2, 4, 8, 16, 31
 _VERSION_BYTES, _INCARNATION_BYTES = 16, 8
 #: One hash or signature value.
 _VALUE = np.dtype("<u4")
@@ -119,7 +120,7 @@ def encode_entry(entry: IndexEntry) -> bytes:
     flags, values = (_IS_SIGNATURE, sketch.signature) if sketch.hashes is None else (0, sketch.hashes)
     assert values is not None
     flags |= (_STOP_SHINGLES_ONLY if content.stop_only else 0) | (_HAS_VERSION if content.version else 0)
-    flags |= _HAS_INCARNATION if content.incarnation else 0
+    flags |= (_HAS_INCARNATION if content.incarnation else 0) | (_HAS_SOURCE if content.source else 0)
     tail = content.tail
     return b"".join(
         (
@@ -131,6 +132,7 @@ def encode_entry(entry: IndexEntry) -> bytes:
             _TAILS[len(tail)].pack(*tail),
             content.version or b"",
             content.incarnation or b"",
+            content.source or b"",
             values.astype(_VALUE, copy=False).tobytes(),
             b"" if is_alone else _NUMBER.pack(entry.cluster),
         )
@@ -167,7 +169,8 @@ def _decode_content(data: bytes, start: int, end: int) -> Content:
     tail_start = start + _CONTENT.size
     version_start = tail_start + _TAILS[tail_count].size
     incarnation_start = version_start + (_VERSION_BYTES if flags & _HAS_VERSION else 0)
-    values_start = incarnation_start + (_INCARNATION_BYTES if flags & _HAS_INCARNATION else 0)
+    source_start = incarnation_start + (_INCARNATION_BYTES if flags & _HAS_INCARNATION else 0)
+    values_start = source_start + (SOURCE_BYTES if flags & _HAS_SOURCE else 0)
     if flags & ~_KNOWN_FLAGS:
         raise ValueError(f"unknown flags {flags:#x}")
     if values_start > end or (end - values_start) % _VALUE.itemsize:
@@ -189,7 +192,8 @@ def _decode_content(data: bytes, start: int, end: int) -> Content:
         _TAILS[tail_count].unpack_from(data, tail_start),
         bool(flags & _STOP_SHINGLES_ONLY),
         data[version_start:incarnation_start] or None,
-        data[incarnation_start:values_start] or None,
+        data[incarnation_start:source_start] or None,
+        data[source_start:values_start] or None,
     )
 
 

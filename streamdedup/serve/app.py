@@ -126,7 +126,7 @@ def _batch_result(request: LookupRequest, answer: LookupResult | Exception) -> L
 
 
 def _query(request: LookupRequest) -> LookupQuery:
-    return LookupQuery(request.text, request.id, request.threshold)
+    return LookupQuery(request.text, request.id, request.threshold, request.source)
 
 
 async def _look_up(engine: Engine, served: ServedProfile, request: LookupRequest) -> LookupBody:

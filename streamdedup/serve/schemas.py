@@ -12,7 +12,7 @@ from streamdedup.serve.alignment import Segment
 from streamdedup.serve.problems import Problem
 from streamdedup.serve.texts import Alignment
 from streamdedup.similarity.containment import Contained
-from streamdedup.wire import Match, rfc_3339
+from streamdedup.wire import MAX_ID_BYTES, Match, rfc_3339
 
 #: Most texts of one batch request.
 MAX_BATCH_TEXTS: Final = 500
@@ -22,6 +22,12 @@ DEFAULT_MATCHES: Final = 100
 
 #: Name of the contained side in a comparison of two stored documents.
 _COMPARED_SIDES: Final[dict[Contained, Literal["a", "b", "both"]]] = {"left": "a", "right": "b", "both": "both"}
+
+
+_Suppressed = Annotated[
+    dict[str, int],
+    Meta(description="Near-duplicates that are no matches, by the rule of the profile that suppresses them."),
+]
 
 
 class LookupRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,6 +45,16 @@ class LookupRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 gt=0,
                 le=1,
                 description="Least similarity of every match; without it the profile's, with its rule of containment.",
+            ),
+        ]
+        | None
+    ) = None
+    source: (
+        Annotated[
+            str,
+            Meta(
+                max_length=MAX_ID_BYTES,
+                description="Source of the text. Without it the rules of the profile about sources do not apply.",
             ),
         ]
         | None
@@ -113,6 +129,7 @@ class LookupBody(msgspec.Struct, frozen=True):
     recall: Annotated[
         float, Meta(description="Probability that the bands find a document whose similarity is the threshold.")
     ]
+    suppressed: _Suppressed
 
 
 class LookupBatchResult(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -157,6 +174,7 @@ class DocumentMatchesBody(msgspec.Struct, frozen=True):
     complete: bool
     threshold: float
     recall: float
+    suppressed: _Suppressed
 
 
 class SegmentBody(msgspec.Struct, frozen=True):
@@ -184,6 +202,10 @@ class CompareBody(msgspec.Struct, frozen=True):
     shared_bands: int
     within_window: Annotated[bool, Meta(description="Whether the record times are near enough for a pair.")]
     is_match: Annotated[bool, Meta(description="Whether the two documents are a pair of the profile.")]
+    suppressed_by: Annotated[
+        Literal["min_shingles", "only_sources", "ignore_same_source", "ignore_sources"] | None,
+        Meta(description="Rule of the profile that suppresses pairs of the two documents; null where none does."),
+    ]
     segments: Annotated[
         list[SegmentBody] | None,
         Meta(description="Both texts in order, joined by `a` and by `b`; null where a text is missing."),
@@ -260,6 +282,7 @@ def lookup_body(result: LookupResult, limit: int) -> LookupBody:
         complete=result.complete,
         threshold=result.threshold,
         recall=result.recall,
+        suppressed={rule.value: count for rule, count in result.suppressed.items()},
     )
 
 
@@ -310,6 +333,7 @@ def document_matches_body(entry: IndexEntry, cluster_id: str | None, result: Loo
         complete=result.complete,
         threshold=result.threshold,
         recall=result.recall,
+        suppressed={rule.value: count for rule, count in result.suppressed.items()},
     )
 
 
@@ -331,6 +355,7 @@ def compare_body(
         shared_bands=comparison.shared_bands,
         within_window=comparison.within_window,
         is_match=comparison.is_match,
+        suppressed_by=None if comparison.suppressed_by is None else comparison.suppressed_by.value,
         segments=None if segments is None else [_segment_body(segment) for segment in segments],
         texts_missing=alignment.texts_missing,
     )

@@ -91,6 +91,26 @@ def _describe_containment(profile: Profile) -> Iterator[str]:
     )
 
 
+def describe_suppression(profile: Profile) -> Iterator[str]:
+    """Yield the rules by which pairs are suppressed, and the need of a new index; nothing for a profile without any."""
+    keys = ("min_shingles", "only_sources", "ignore_same_source", "ignore_sources")
+    fields = {key: field for key, field in Profile.model_fields.items() if key in keys}
+    rules = [
+        f"{key} = {kind_of(field).write(value)}"
+        for key, field in fields.items()
+        if (value := getattr(profile, key)) != field.default
+    ]
+    if rules:
+        yield f"suppressed pairs: {', '.join(rules)}"
+    if profile.keep_sources:
+        yield "the index keeps sources: rules about sources can be set and removed without a new index"
+    elif profile.keeps_sources:
+        yield (
+            "the index keeps sources: rules about sources can be changed; without any of them, a new index is needed, "
+            "or keep_sources = true"
+        )
+
+
 def _lines(section: BaseModel) -> Iterator[str]:
     """Yield one line for each key of a section."""
     for name, field in fields_of(type(section)).items():

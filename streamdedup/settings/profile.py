@@ -29,8 +29,10 @@ from streamdedup.settings.units import (
     Size,
     Whole,
     parse_list,
+    parse_pairs,
     read_utf8,
     write_list,
+    write_pairs,
     write_text,
 )
 from streamdedup.similarity import minhash
@@ -73,6 +75,20 @@ Topics = Annotated[
     BeforeValidator(parse_list),
     Field(min_length=1),
     Kind(f"one or more names of topics, none twice, {LISTED}", write_list),
+]
+#: The name of a source.
+SourceName = Annotated[str, Field(min_length=1)]
+#: The names of some sources.
+SourceNames = Annotated[
+    tuple[SourceName, ...],
+    BeforeValidator(parse_list),
+    Kind(f"names of sources, none twice, {LISTED}", write_list),
+]
+#: Pairs of names of sources.
+SourcePairs = Annotated[
+    tuple[tuple[SourceName, SourceName], ...],
+    BeforeValidator(parse_pairs),
+    Kind("a list of pairs of sources, none twice", write_pairs, ', such as [["a", "b"], ["a", "c"]]'),
 ]
 #: A list of stop words: part of the project, or a file.
 StopWords = Annotated[
@@ -139,6 +155,18 @@ class Profile(Section):
     min_recall: Number = Field(default=0.99, gt=0.0, le=1.0)
     """Lowest share of the pairs exactly at the threshold that must be found, with `containment_threshold` exactly at
     `containment_min_similarity`; decides bands and rows."""
+    min_shingles: Whole = Field(default=0, ge=0)
+    """Suppress pairs in which a document has fewer distinct shingles, stop shingles not counted; 1 suppresses pairs of
+    texts that have nothing but stop shingles."""
+    only_sources: SourceNames = ()
+    """Suppress pairs unless the source of one document is listed; empty for all sources."""
+    ignore_same_source: Flag = False
+    """Suppress pairs whose documents have the same source."""
+    ignore_sources: SourcePairs = ()
+    """Suppress pairs between these sources, in both directions; a source paired with itself: pairs within it."""
+    keep_sources: Flag = False
+    """Keep a hash of each document's source in the index (8 bytes), although no rule about sources needs it: such rules
+    can then be set and removed without a new index."""
     permutations: Whole = Field(default=128, ge=1, le=1024)
     """Values in a signature."""
     bands: OptionalWhole = Field(default=None, ge=1, json_schema_extra={"default": "chosen"})
@@ -217,9 +245,9 @@ class Profile(Section):
         An index may be continued with another profile exactly if both fingerprints are equal. ``exact_limit`` is part
         of the fingerprint: otherwise the same two texts would be compared exactly or by estimate, depending on the time
         of their insertion. Not part of it are ``threshold``, the keys of containment and ``min_recall`` (bands and
-        rows, which may follow from them, are), ``min_words``, ``min_shared_bands``, the names of fields, retention and
-        caps: they select documents and pairs, and change nothing stored. A newer ``unicode`` changes few characters,
-        and causes a warning only.
+        rows, which may follow from them, are), ``min_words``, ``min_shared_bands``, the rules of suppression, the names
+        of fields, retention and caps: they select documents and pairs, and change nothing stored. That the index keeps
+        sources is part of it. A newer ``unicode`` changes few characters, and causes a warning only.
         """
         banding = self.banding()
         return {
@@ -240,7 +268,14 @@ class Profile(Section):
             "bands": banding.bands,
             "rows": banding.rows,
             "exact_limit": self.exact_limit,
+            # Absent where sources are not kept, as in the indexes of earlier versions.
+            **({"keep_sources": True} if self.keeps_sources else {}),
         }
+
+    @property
+    def keeps_sources(self) -> bool:
+        """Whether the index keeps sources: rules about sources need them."""
+        return bool(self.keep_sources or self.only_sources or self.ignore_same_source or self.ignore_sources)
 
     @cached_property
     def _stop_words(self) -> frozenset[str]:
@@ -276,8 +311,8 @@ class Profile(Section):
 
     def checks(self) -> tuple[Check, ...]:
         """Return the checks for contradictions within the section."""
-        own = (self._repetitions, self._white_space, self._stop_list, self._names, self._containment, self._bands)
-        return (*super().checks(), *own)
+        own = (self._repetitions, self._ignored_pairs, self._white_space, self._stop_list, self._names)
+        return (*super().checks(), *own, self._containment, self._bands)
 
     def _bands(self) -> Iterator[tuple[str, str]]:
         if (self.bands is None) != (self.rows is None):
@@ -309,10 +344,20 @@ class Profile(Section):
             )
 
     def _repetitions(self) -> Iterator[tuple[str, str]]:
-        for key in ("topics", "text_fields"):
+        for key in ("topics", "text_fields", "only_sources"):
             for name, count in Counter(getattr(self, key)).items():
                 if count > 1:
                     yield key, f"{write_text(name)} is there {count} times, and may be there once"
+
+    def _ignored_pairs(self) -> Iterator[tuple[str, str]]:
+        for pair, count in Counter(tuple(sorted(pair)) for pair in self.ignore_sources).items():
+            names = write_list(pair)
+            if count > 1:
+                yield "ignore_sources", f"{names} is there {count} times, and may be there once, in either order"
+            if self.ignore_same_source and len(set(pair)) == 1:
+                yield "ignore_sources", f"{names} has no effect: ignore_same_source = true covers it"
+            if self.only_sources and not set(pair) & set(self.only_sources):
+                yield "ignore_sources", f"{names} has no effect: only_sources lists neither"
 
     def _white_space(self) -> Iterator[tuple[str, str]]:
         if self.shingle_unit == "word" and "keep_white_space" in self.model_fields_set:

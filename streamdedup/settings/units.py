@@ -12,7 +12,7 @@ ignores the end of "1MiB and more", and computes with floats: "32.120kB" is 32,1
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -154,10 +154,29 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def listed_counts(counts: Mapping[str, int]) -> str:
+    """Return numbers with their names: ``1,200 empty, 3 too_short``; ``none`` without any."""
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items())) or "none"
+
+
 def parse_list(value: object) -> object:
     """Read a list of texts, or one text with commas between the items."""
     if isinstance(value, str):
         return [item.strip() for item in value.split(",")]
+    return value
+
+
+def parse_pairs(value: object) -> object:
+    """Read a list of pairs of texts, or the same list written as JSON.
+
+    Raises:
+        ValueError: A text is no list.
+    """
+    if isinstance(value, str):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            raise ValueError("not a list of pairs") from None
     return value
 
 
@@ -235,6 +254,11 @@ def read_utf8(path: Path) -> str:
 def write_list(value: Iterable[str]) -> str:
     """Write texts as a TOML array."""
     return f"[{', '.join(write_text(item) for item in value)}]"
+
+
+def write_pairs(value: Iterable[Iterable[str]]) -> str:
+    """Write pairs of texts as a TOML array."""
+    return f"[{', '.join(write_list(pair) for pair in value)}]"
 
 
 def _write_limit(value: int | None) -> str:

@@ -71,6 +71,7 @@ EVENTS: dict[str, dict[Shown, str]] = {
         ("Outcome of the records", "deletions"): "more",
         ("Alerts and pairs by profile", "alerts {{profile}}"): "more",
         ("Alerts and pairs by profile", "pairs {{profile}}"): "more",
+        ("Alerts and pairs by profile", "suppressed {{profile}} {{rule}}"): "more",
         ("Latency", "half"): "more",
         ("Latency", "9 of 10"): "more",
         ("Latency", "99 of 100"): "more",
@@ -139,11 +140,12 @@ EVENTS: dict[str, dict[Shown, str]] = {
 }
 
 
-#: Small batches, and caps low enough to be met.
+#: Small batches, caps low enough to be reached, and no alerts about texts of one shingle.
 CAPS = {
     "kafka.batch_records": 25,
     "profiles.articles.bucket_cap": 3,
     "profiles.articles.max_candidates": 3,
+    "profiles.articles.min_shingles": 2,
     "profiles.articles.records_in_order": "true",
 }
 #: Little patience with a Kafka that does not answer.
@@ -317,7 +319,11 @@ class Life:
             self._installation.wait_committed(self._sent_count)
 
     def documents_come_in(self) -> None:
-        self.send(values_of([*a_corpus(1, 300), *storm(60)]))
+        self.send(
+            values_of(
+                [*a_corpus(1, 300), *storm(60), ("short-1", "three short words"), ("short-2", "three short words")]
+            )
+        )
         self.send([(f"copy-{number}".encode(), b'{"op": "delete"}') for number in range(50, 60)])
 
     def some_are_bad(self) -> None:

@@ -75,8 +75,8 @@ def _a_sketch(rng: random.Random) -> Sketch:
 def _a_content(rng: random.Random) -> Content:
     tail = tuple(rng.randrange(2**64) for _ in range(rng.randrange(4)))
     version, incarnation = rng.choice((None, rng.randbytes(16))), rng.choice((None, rng.randbytes(8)))
-    counts = rng.randrange(2**16), rng.randrange(2**16)
-    return Content(_a_sketch(rng), *counts, tail, rng.random() < 0.1, version, incarnation)
+    counts, source = (rng.randrange(2**16), rng.randrange(2**16)), rng.choice((None, rng.randbytes(8)))
+    return Content(_a_sketch(rng), *counts, tail, rng.random() < 0.1, version, incarnation, source)
 
 
 def _an_entry(rng: random.Random) -> bytes:

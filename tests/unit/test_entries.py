@@ -45,6 +45,7 @@ contents = st.builds(
     st.booleans(),
     st.none() | st.binary(min_size=16, max_size=16),
     st.none() | st.binary(min_size=8, max_size=8),
+    st.none() | st.binary(min_size=8, max_size=8),
 )
 int64 = st.integers(-(2**63), 2**63 - 1)
 entries = st.builds(
@@ -75,6 +76,9 @@ def test_the_bytes_of_layout_3_never_change():
     signed = Content(Sketch(700, signature=np.array([5, 2**32 - 1], np.uint32)), 5, 6, (), True, b"v" * 16, b"i" * 8)
     content = bytes.fromhex("0f 0500 0600 00 bc020000") + b"v" * 16 + b"i" * 8 + bytes.fromhex("05000000 ffffffff")
     assert encode_entry(structs.replace(ENTRY, content=signed)) == HEAD + content
+    sourced = structs.replace(signed, source=b"s" * 8)
+    content = bytes.fromhex("1f 0500 0600 00 bc020000") + b"v" * 16 + b"i" * 8 + b"s" * 8
+    assert encode_entry(structs.replace(ENTRY, content=sourced)) == HEAD + content + bytes.fromhex("05000000 ffffffff")
 
 
 def test_a_deletion_marker_names_neither_id_nor_hashes():
@@ -93,7 +97,14 @@ def test_decoded_hashes_own_aligned_memory_of_native_order():
 
 
 @pytest.mark.parametrize("cluster", [3, 4, -(2**63)])
-@pytest.mark.parametrize("content", [ENTRY.content, structs.replace(ENTRY.content, version=b"v" * 16)])
+@pytest.mark.parametrize(
+    "content",
+    [
+        ENTRY.content,
+        structs.replace(ENTRY.content, version=b"v" * 16),
+        structs.replace(ENTRY.content, source=b"s" * 8),
+    ],
+)
 def test_an_entry_cut_off_anywhere_is_damaged(cluster, content):
     data = encode_entry(structs.replace(ENTRY, cluster=cluster, content=content))
     for length in range(len(data)):
@@ -105,7 +116,7 @@ def test_an_entry_cut_off_anywhere_is_damaged(cluster, content):
     ("content", "text"),
     [
         ("00 0500 0600 00", "requires a buffer"),
-        ("10 0500 0600 00 00000000", "unknown flags 0x10"),
+        ("20 0500 0600 00 00000000", "unknown flags 0x20"),
         ("00 0500 0600 00 01000000 010000", "cut off or too long"),
         ("00 0500 0600 02 00000000", "cut off or too long"),
         ("01 0500 0600 00 00000000 01000000", "cut off or too long"),

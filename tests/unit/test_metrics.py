@@ -21,6 +21,7 @@ from streamdedup.daemon.metrics import BatchHistogram, Metrics
 from streamdedup.daemon.publisher import Publication
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.model import Detection, DetectionResult, Skip
+from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.errors import DecodeError, StoreUnavailable
 from streamdedup.index.values import StoreStats
 from streamdedup.kafka.protocols import Batch, Record, SourceStats
@@ -50,7 +51,7 @@ def test_a_metric_is_named_by_the_conventions_and_has_a_help_text(name):
     assert family.documentation.endswith(".")
     assert isinstance(metric, (Counter, Gauge, Histogram, BatchHistogram, Info))
     for label in [metric.label] if isinstance(metric, BatchHistogram) else metric._labelnames:
-        assert label in {"topic", "kind", "profile", "reason", "code", "stage", "partition", "what"}
+        assert label in {"topic", "kind", "profile", "reason", "code", "stage", "partition", "what", "rule"}
 
 
 def test_times_and_sizes_are_in_base_units():
@@ -70,13 +71,15 @@ def test_counters_are_shown_with_total_and_nothing_else_is():
 
 def test_no_series_has_the_creation_time_of_another():
     metrics = Metrics()
-    metrics.begin_at_zero({"a": "news"}, kinds=["upsert"], codes=["not_json"], reasons=Skip)
+    metrics.begin_at_zero({"a": "news"}, kinds=["upsert"], codes=["not_json"], reasons=Skip, rules=SuppressionRule)
     assert "_created" not in generate_latest(metrics.registry).decode()
 
 
 def test_every_counter_and_histogram_that_can_be_foreseen_is_there_before_the_first_record():
     metrics = Metrics()
-    metrics.begin_at_zero({"a": "news", "b": "news"}, kinds=["upsert"], codes=["not_json"], reasons=Skip)
+    metrics.begin_at_zero(
+        {"a": "news", "b": "news"}, kinds=["upsert"], codes=["not_json"], reasons=Skip, rules=SuppressionRule
+    )
     for name, metric in declared_of(metrics).items():
         if isinstance(metric, (Counter, Histogram, BatchHistogram)):
             (family,) = metric.collect()

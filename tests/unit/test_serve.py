@@ -730,7 +730,7 @@ class TestService:
         }
         body = document["components"]["schemas"]["LookupRequest"]
         assert body["required"] == ["text"]
-        assert set(body["properties"]) == {"text", "id", "limit", "threshold"}
+        assert set(body["properties"]) == {"text", "id", "limit", "threshold", "source"}
         names = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
         assert names <= set(document["components"]["schemas"])
         answer = service.look_up(text=TEXT)

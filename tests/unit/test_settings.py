@@ -252,6 +252,13 @@ def test_without_settings_the_message_explains_how_to_name_a_file():
         ("profiles.a.id_field", "a\nb", "the name of a field, without quotes, backslashes and control characters"),
         ("profiles.a.source_field", "a\udc80", "the name of a field, without"),
         ("profiles.a.text_fields", ["title", 'a"b'], "one or more names of fields without quotes"),
+        ("profiles.a.only_sources", 5, "5 is not valid; allowed: names of sources"),
+        ("profiles.a.ignore_same_source", "maybe", "allowed: true or false"),
+        ("profiles.a.ignore_sources", "a,b", '"a,b" is not valid; allowed: a list of pairs of sources'),
+        ("profiles.a.ignore_sources", ["a"], '"a" is not valid; allowed: a list of pairs'),
+        ("profiles.a.ignore_sources", [["a", "b", "c"]], 'such as [["a", "b"], ["a", "c"]]'),
+        ("profiles.a.ignore_sources", [["a", ""]], '"" is not valid'),
+        ("profiles.a.min_shingles", -1, "a whole number from 0"),
     ],
 )
 def test_a_wrong_value_is_reported_with_the_allowed_ones(key, value, said):
@@ -402,6 +409,22 @@ def test_contradictions_are_reported_together_with_wrong_values(overrides, keys)
             'shingle_unit = "word" only',
         ),
         ({"profiles.a.stop_words": "/nonexistent"}, "profiles.a.stop_words", "cannot be read"),
+        ({"profiles.a.only_sources": "x,y,x"}, "profiles.a.only_sources", '"x" is there 2 times'),
+        (
+            {"profiles.a.ignore_sources": [["x", "y"], ["y", "x"]]},
+            "profiles.a.ignore_sources",
+            '["x", "y"] is there 2 times, and may be there once, in either order',
+        ),
+        (
+            {"profiles.a.ignore_sources": [["x", "x"]], "profiles.a.ignore_same_source": True},
+            "profiles.a.ignore_sources",
+            '["x", "x"] has no effect: ignore_same_source = true covers it',
+        ),
+        (
+            {"profiles.a.ignore_sources": [["x", "y"]], "profiles.a.only_sources": "z"},
+            "profiles.a.ignore_sources",
+            '["x", "y"] has no effect: only_sources lists neither',
+        ),
     ],
 )
 def test_values_that_contradict_each_other_are_a_mistake(overrides, key, said):
@@ -890,8 +913,26 @@ def test_keys_that_only_select_do_not_change_the_fingerprint():
         "bucket_cap": 9,
         "max_candidates": 9,
         "topics": ["u"],
+        "min_shingles": 5,
     }
     assert profile(**given_banding).fingerprint() == profile(**given_banding, **other).fingerprint()
+
+
+@pytest.mark.parametrize(
+    "rule", [{"ignore_same_source": True}, {"only_sources": ["a"]}, {"ignore_sources": [["a", "b"]]}]
+)
+def test_a_rule_about_sources_makes_the_index_keep_them_and_another_rule_changes_nothing_stored(rule):
+    assert "keep_sources" not in profile().fingerprint()
+    assert profile(**rule).fingerprint() == profile(keep_sources=True).fingerprint() != profile().fingerprint()
+
+
+def test_pairs_of_sources_from_a_variable_are_written_as_in_the_file():
+    environ = {
+        "STREAMDEDUP_PROFILES__A__IGNORE_SOURCES": '[["a", "b,c"]]',
+        "STREAMDEDUP_PROFILES__A__ONLY_SOURCES": "a, d",
+    }
+    chosen = load(environ=environ).profiles["a"]
+    assert (chosen.ignore_sources, chosen.only_sources) == ((("a", "b,c"),), ("a", "d"))
 
 
 def test_a_fingerprint_is_json_and_contains_the_unicode_version():
@@ -960,6 +1001,11 @@ def test_no_other_text_is_a_duration(text):
         {"kafka.group_id": 'a "quoted" \\ ключ\x7f\n', "kafka.api_version": "2.10", "profiles.b-c.topics": "x,y"},
         {"profiles.a.containment_threshold": 0.9, "profiles.a.containment_min_similarity": 0.6},
         {"kafka.max_message_bytes": 70_001, "kafka.group_instance_id": "i", "profiles.a.stop_words": "english"},
+        {
+            "profiles.a.ignore_sources": [['a "quoted"', "b,c"], ["b", "b"]],
+            "profiles.a.only_sources": ["b", "b,c"],
+            "profiles.a.min_shingles": 3,
+        },
     ],
 )
 def test_shown_settings_read_back_as_the_same_settings(tmp_path, overrides):

@@ -1,0 +1,119 @@
+"""Suppression: near-duplicates that the rules of a profile keep out of alerts.
+
+A rule reads the index entries of both documents and treats them alike, so the order of arrival changes nothing. The
+rules apply to near-duplicates, before matches are saved and pairs are claimed: a suppressed pair has no claim, no
+alert and no part in a cluster. Where an append ends the suppression (``min_shingles``), the pair is alerted then.
+
+In the order in which they are asked; the first one that applies is counted:
+
+======================  ====================================================================================
+rule                    suppresses a pair
+======================  ====================================================================================
+``min_shingles``        if a document has fewer shingles; stop shingles do not count
+``only_sources``        if none of the two sources is listed
+``ignore_same_source``  if the sources are equal
+``ignore_sources``      if the two sources are listed as a pair, in either order
+======================  ====================================================================================
+
+A document has the source of the upsert that stored its text; appends keep it. A missing or empty source is not known.
+The last three rules need both sources: a pair with a source that is not known is alerted.
+
+The index keeps 8 bytes of BLAKE2b of a source in the content of an entry, only where the profile keeps sources
+(``DetectorOptions.keep_sources``); other entries have no further byte. The hash does not depend on the rules, so rules
+can be changed without a new index. 4 bytes would be cheaper and too few: two different sources with one hash are taken
+for one, and their pairs are lost. With 100,000 sources, one such couple is to be expected at 4 bytes (10^10 / 2 couples
+of 2^32 values), and with a probability of 3 in 10^10 at 8. An entry of 100 shingles has about 500 bytes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from hashlib import blake2b
+
+from streamdedup.index.documents import SOURCE_BYTES, Content, IndexEntry
+
+
+class SuppressionRule(StrEnum):
+    """Name of a rule: the key in the settings, and a metric label."""
+
+    MIN_SHINGLES = "min_shingles"
+    ONLY_SOURCES = "only_sources"
+    IGNORE_SAME_SOURCE = "ignore_same_source"
+    IGNORE_SOURCES = "ignore_sources"
+
+
+@lru_cache(maxsize=4096)
+def source_key(source: str) -> bytes:
+    """Return the stored form of a source."""
+    return blake2b(source.encode("utf-8", "surrogatepass"), digest_size=SOURCE_BYTES).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """The rules of a profile.
+
+    Attributes:
+        min_shingles: Least number of shingles of both documents.
+        only_sources: Keys of the sources of which a pair needs one; empty for all sources.
+        ignore_same_source: Whether pairs of one source are suppressed.
+        ignore_sources: Pairs of keys of sources, each a set of two, or of one for pairs within a source.
+    """
+
+    min_shingles: int = 0
+    only_sources: frozenset[bytes] = frozenset()
+    ignore_same_source: bool = False
+    ignore_sources: frozenset[frozenset[bytes]] = frozenset()
+
+    def rule(self, a: Content, b: Content) -> SuppressionRule | None:
+        """Return the first rule that suppresses a pair, or None."""
+        if min(_shingle_count(a), _shingle_count(b)) < self.min_shingles:
+            return SuppressionRule.MIN_SHINGLES
+        return self.source_rule(a.source, b.source)
+
+    def source_rule(self, a: bytes | None, b: bytes | None) -> SuppressionRule | None:
+        """Return the first rule about sources that suppresses pairs of two sources, or None."""
+        if a is None or b is None:
+            return None
+        if self.only_sources and a not in self.only_sources and b not in self.only_sources:
+            return SuppressionRule.ONLY_SOURCES
+        if self.ignore_same_source and a == b:
+            return SuppressionRule.IGNORE_SAME_SOURCE
+        if self.ignore_sources and frozenset((a, b)) in self.ignore_sources:
+            return SuppressionRule.IGNORE_SOURCES
+        return None
+
+    def rules(
+        self, pairs: Iterable[tuple[int, int]], documents: Sequence[IndexEntry], others: Mapping[int, IndexEntry]
+    ) -> dict[tuple[int, int], SuppressionRule]:
+        """Return the suppressed ones of some pairs, with their rules.
+
+        Args:
+            pairs: Row and number of the other document.
+            documents: Index entries by row.
+            others: Index entries of the other documents by number.
+        """
+        found = ((pair, self.rule(documents[pair[0]].content, others[pair[1]].content)) for pair in pairs)
+        return {pair: rule for pair, rule in found if rule is not None}
+
+
+def suppression_of(
+    *,
+    min_shingles: int,
+    only_sources: Iterable[str],
+    ignore_same_source: bool,
+    ignore_sources: Iterable[tuple[str, str]],
+) -> Suppression | None:
+    """Return the rules of a profile by the names of sources; None for no rule."""
+    rules = Suppression(
+        min_shingles,
+        frozenset(map(source_key, only_sources)),
+        ignore_same_source,
+        frozenset(frozenset(map(source_key, pair)) for pair in ignore_sources),
+    )
+    return None if rules == Suppression() else rules
+
+
+def _shingle_count(content: Content) -> int:
+    """Return the number of shingles besides stop shingles."""
+    return 0 if content.stop_only else content.sketch.count
