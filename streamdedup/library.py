@@ -8,7 +8,7 @@ package exports ``LibraryIndex`` and ``LibraryProfile`` as ``Index`` and ``Profi
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -37,7 +37,7 @@ from streamdedup.index.values import Fingerprint, wall_clock_ms
 from streamdedup.indexes import connect_store, detector_options, lifetime_ms, redis_options, redis_reader
 from streamdedup.settings.validation import read_profile
 from streamdedup.similarity.measures import MeasureName
-from streamdedup.wire import ErrorCode, Match, id_mistake
+from streamdedup.wire import MAX_ID_BYTES, ErrorCode, Match, id_mistake
 
 __all__ = ["LibraryIndex", "LibraryProfile", "Match", "ProfileKeys"]
 
@@ -66,6 +66,11 @@ class ProfileKeys(TypedDict, total=False):
     containment_threshold: float | Literal["none"]
     containment_min_similarity: float
     containment_min_shingles: int
+    min_shingles: int
+    only_sources: Sequence[str]
+    ignore_same_source: bool
+    ignore_sources: Sequence[tuple[str, str]]
+    keep_sources: bool
     min_recall: float
     permutations: int
     bands: int
@@ -226,7 +231,7 @@ class LibraryIndex:
         options, fingerprint = detector_options(name, section), {**section.fingerprint(), **MAINTAINED_BY_PROGRAMS}
         return cls(section, options, reader, fingerprint, IndexWriter(options, store, fingerprint))
 
-    def add(self, documents: Iterable[tuple[str, str]]) -> list[tuple[Match, ...]]:
+    def add(self, documents: Iterable[tuple[str, str] | tuple[str, str, str | None]]) -> list[tuple[Match, ...]]:
         """Insert documents and find their near-duplicates among those that were inserted before.
 
         Each pair is returned once, for the document that is inserted later, also within one call. A document whose id
@@ -235,7 +240,7 @@ class LibraryIndex:
         doubled, and a pair may be returned for its earlier document.
 
         Args:
-            documents: Id and text of each document.
+            documents: Id and text of each document, and its source where rules of the profile need it.
 
         Returns:
             The matches of each document, the most similar first.
@@ -246,24 +251,35 @@ class LibraryIndex:
             StoreUnavailable: The server does not answer; repeat the call.
             IndexLost: The index was deleted; connect again.
         """
-        valid = [(self._valid_id(document_id), self._valid_text(document_id, text)) for document_id, text in documents]
+        valid = [self._valid_document(*one) for one in documents]
         with self._lock:
             return self._write(lambda writer: writer.add(valid))
 
-    def lookup(self, texts: Iterable[str]) -> list[tuple[Match, ...]]:
+    def lookup(self, texts: Iterable[str], *, sources: Iterable[str | None] | None = None) -> list[tuple[Match, ...]]:
         """Find the near-duplicates of texts without inserting them; the texts do not find each other.
+
+        Args:
+            texts: The texts.
+            sources: Source of each text, for the rules of the profile; without one, rules about sources do not apply.
 
         Returns:
             The matches of each text, the most similar first.
 
         Raises:
-            TypeError: ``texts`` is one text.
+            TypeError: ``texts`` or ``sources`` is one text.
+            ValueError: There are not as many sources as texts.
             DocumentTooLarge: A text is longer than ``max_text_bytes``.
             StoreUnavailable: The server does not answer, or the index is being rebuilt.
             IndexMismatch: The index was built anew with another profile.
         """
         _refuse_one_text(texts)
-        queries = [LookupQuery(self._valid_text(f"number {at}", text)) for at, text in enumerate(texts)]
+        valid = [self._valid_text(f"number {at}", text) for at, text in enumerate(texts)]
+        if sources is None:
+            sources = [None] * len(valid)
+        else:
+            _refuse_one_text(sources)
+        known = map(_valid_source, sources)
+        queries = [LookupQuery(text, source=source) for text, source in zip(valid, known, strict=True)]
         with self._lock:
             if not self._check():
                 return [()] * len(queries)
@@ -318,6 +334,9 @@ class LibraryIndex:
             )
         return found is not None
 
+    def _valid_document(self, document_id: str, text: str, source: str | None = None) -> tuple[str, str, str | None]:
+        return self._valid_id(document_id), self._valid_text(document_id, text), _valid_source(source)
+
     def _valid_id(self, document_id: str) -> str:
         try:
             mistake = id_mistake(document_id, len(document_id.encode()))
@@ -328,12 +347,7 @@ class LibraryIndex:
         return document_id
 
     def _valid_text(self, document_id: str, text: str) -> str:
-        """Return a text with U+FFFD for each half of a surrogate pair, as in a record."""
-        try:
-            length = len(text.encode())
-        except UnicodeEncodeError:
-            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            length = len(text.encode())
+        text, length = _repaired(text)
         if length > self._max_text_bytes:
             raise DocumentTooLarge(
                 ErrorCode.TOO_LARGE,
@@ -352,7 +366,26 @@ def _check_name(name: str) -> None:
         raise SettingsError(f"name: {name!r} is not the name of an index; allowed: 1 to 32 of a-z, 0-9, _ and -")
 
 
-def _refuse_one_text(texts: Iterable[str]) -> None:
+def _valid_source(source: str | None) -> str | None:
+    if source is None:
+        return None
+    source, length = _repaired(source)
+    if length > MAX_ID_BYTES:
+        reason = f"a source is {length:,} bytes long; at most {MAX_ID_BYTES:,} are allowed"
+        raise DecodeError(ErrorCode.INVALID_FIELD, reason)
+    return source
+
+
+def _repaired(text: str) -> tuple[str, int]:
+    """Return a text with U+FFFD for each half of a surrogate pair, as in a record, and its length in bytes."""
+    try:
+        return text, len(text.encode())
+    except UnicodeEncodeError:
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return text, len(text.encode())
+
+
+def _refuse_one_text(texts: Iterable[str | None]) -> None:
     """Raise for a text in place of a list of texts, which would be taken as the list of its characters.
 
     Raises:

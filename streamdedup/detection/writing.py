@@ -52,13 +52,13 @@ class IndexWriter:
         #: Documents of the last ``add`` if it failed.
         self._unfinished: list[Document] = []
 
-    def add(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[Match, ...]]:
-        """See ``library.Index.add``; ids and texts are valid."""
-        if not pairs:
+    def add(self, given: Sequence[tuple[str, str, str | None]]) -> list[tuple[Match, ...]]:
+        """See ``library.Index.add``; ids, texts and sources are valid."""
+        if not given:
             return []
         fence = self._owned()
-        if pairs != [(document.id, document.text) for document in self._unfinished]:
-            self._unfinished = self._placed(pairs, fence)
+        if given != [(document.id, document.text, document.source) for document in self._unfinished]:
+            self._unfinished = self._placed(given, fence)
         documents, result = self._unfinished, DetectionResult()
         with self._refusals():
             for chunk in chunks(documents):
@@ -75,7 +75,7 @@ class IndexWriter:
         if not ids:
             return
         fence = self._owned()
-        documents = self._placed([(document_id, "") for document_id in ids], fence, op="delete")
+        documents = self._placed([(document_id, "", None) for document_id in ids], fence, op="delete")
         with self._refusals():
             for chunk in chunks(documents):
                 self._detector.delete(chunk, {_PARTITION: fence})
@@ -97,16 +97,16 @@ class IndexWriter:
                 self._fenced_at_s = time.monotonic()
         return self._fence
 
-    def _placed(self, pairs: Sequence[tuple[str, str]], fence: Fence, op: Op = "upsert") -> list[Document]:
+    def _placed(self, given: Sequence[tuple[str, str, str | None]], fence: Fence, op: Op = "upsert") -> list[Document]:
         """Return documents at positions that no later call of any writer gives to other documents."""
         first, now_ms = self._next_offset, int(wall_clock_ms())
-        end = first + len(pairs)
+        end = first + len(given)
         with self._refusals():
             self._store.finish({_PARTITION: end}, [], [fence])
         self._next_offset = end
         return [
-            Document(document_id, text, fence.log.at(offset), now_ms, op)
-            for offset, (document_id, text) in enumerate(pairs, first)
+            Document(document_id, text, fence.log.at(offset), now_ms, op, source)
+            for offset, (document_id, text, source) in enumerate(given, first)
         ]
 
     @contextmanager
