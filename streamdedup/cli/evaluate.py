@@ -15,6 +15,7 @@ from streamdedup.cli.pairs_file import read_pairs
 from streamdedup.cli.rendering.scores import Evaluation, as_lines, as_object
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import CorpusError
+from streamdedup.evaluation.alerted import without_suppressed
 from streamdedup.evaluation.scores import Truth, score
 from streamdedup.evaluation.trial import Trial, document_at
 from streamdedup.evaluation.truth import ShingleSets, concatenated, gathered, join, shingle_sets, similarities
@@ -44,11 +45,13 @@ def evaluate_documents(
     """
     trial, shingler = Trial(options, store), Shingler(options.shingles)
     ids: list[str] = []
+    sources: list[str | None] = []
     parts: list[ShingleSets] = []
     for batch in batches(documents, BATCH_DOCUMENTS):
         trial.add(batch)
         parts.append(shingle_sets(shingler, [document.text for document in batch]))
         ids += [document.id for document in batch]
+        sources += [document.source for document in batch]
     findings, sets = trial.findings(), concatenated(parts)
     started, unknown_count, is_whole = time.perf_counter(), 0, False
     if truth_file is None:
@@ -66,6 +69,7 @@ def evaluate_documents(
             pairs = pairs._replace(similarities=computed)
         origin = f"{truth_file}, {'all of its pairs' if is_whole else ABOVE_THRESHOLD}"
     truth_seconds = time.perf_counter() - started
+    alerted = without_suppressed(pairs, options.suppression, sources, sets)
     return Evaluation(
         options=options,
         ids=ids,
@@ -73,8 +77,9 @@ def evaluate_documents(
         truth=origin,
         truth_seconds=truth_seconds,
         unknown_count=unknown_count,
+        suppressed_count=len(pairs.left) - len(alerted.left),
         shingle_counts=sets.sizes,
-        scores=score(Truth(pairs, truth_file is None, is_whole), findings, options, sets, ids),
+        scores=score(Truth(alerted, truth_file is None, is_whole), findings, options, sets, ids),
     )
 
 
@@ -95,14 +100,15 @@ def evaluate(
 ) -> None:
     """Measure a profile on files: recall, precision, missed pairs and the reasons.
 
-    An exact join, without buckets, finds the true pairs, unless --truth has them. Of pairs without a similarity all
-    count; their similarity is computed, and the number of pairs that each threshold can find.
+    An exact join, without buckets, finds the true pairs, unless --truth has them; suppressed pairs are no true pairs. Of
+    pairs without a similarity all count; their similarity is computed, and the number of pairs that each threshold can
+    find.
 
     Example:  streamdedup evaluate articles.jsonl.gz --threshold 0.7
     """
     chosen = chosen_profile(options)
     entries = first_versions(options.entries(chosen, "evaluate"))
-    documents = (document_at(at, entry.id, entry.text) for at, entry in enumerate(entries))
+    documents = (document_at(at, entry.id, entry.text, source=entry.source) for at, entry in enumerate(entries))
     with output_to(output) as target:
         with temporary_store(redis, chosen, chosen.bucket_cap) as store:
             result = evaluate_documents(documents, detector_options("evaluate", chosen), store, truth)

@@ -13,7 +13,7 @@ from streamdedup.cli.rendering.pairs import Pair, write_pairs
 from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.indexes import detector_options
 from streamdedup.settings import Profile
-from streamdedup.settings.units import counted
+from streamdedup.settings.units import counted, listed_counts
 from streamdedup.wire import Document, Match
 
 
@@ -61,17 +61,18 @@ def scan(
     if options.config is None:
         chosen = chosen.model_copy(update={"bucket_cap": None, "max_candidates": None})
     entries = options.entries(chosen, "scan")
-    documents = (document_at(at, entry.id, entry.text) for at, entry in enumerate(entries))
+    documents = (document_at(at, entry.id, entry.text, source=entry.source) for at, entry in enumerate(entries))
     started = time.perf_counter()
     with output_to(output) as target, temporary_store(redis, chosen, chosen.bucket_cap) as store:
-        run = DetectorRun(detector_options("scan", chosen), store)
+        detecting = detector_options("scan", chosen)
+        run = DetectorRun(detecting, store)
         pairs = list(find_pairs(run, documents))
         write_pairs(pairs, target, as_json=as_json, with_containment=chosen.containment_threshold is not None)
-    skipped = ", ".join(f"{count:,} {reason}" for reason, count in sorted(run.skipped.items())) or "none"
+    suppressed = f", suppressed: {listed_counts(run.suppressed)}" if detecting.suppression is not None else ""
     typer.echo(
-        f"{counted(run.documents_count, 'document')}, skipped: {skipped}; {counted(len(pairs), 'pair')} with "
-        f"similarity of at least {chosen.threshold:g}{_by_containment(chosen, pairs)}; {chosen.banding()}; "
-        f"{time.perf_counter() - started:.1f} s",
+        f"{counted(run.documents_count, 'document')}, skipped: {listed_counts(run.skipped)}; "
+        f"{counted(len(pairs), 'pair')} with similarity of at least {chosen.threshold:g}"
+        f"{_by_containment(chosen, pairs)}{suppressed}; {chosen.banding()}; {time.perf_counter() - started:.1f} s",
         err=True,
     )
     if reached := run.limits.sentence():

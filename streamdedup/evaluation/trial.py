@@ -19,9 +19,9 @@ from streamdedup.wire import Document
 PARTITION = Partition("trial", 0)
 
 
-def document_at(number: int, document_id: str, text: str, time_ms: int = 0) -> Document:
+def document_at(number: int, document_id: str, text: str, time_ms: int = 0, source: str | None = None) -> Document:
     """Return a document of a run, with its number from 0 on as the offset."""
-    return Document(document_id, text, Position(*PARTITION, number), time_ms)
+    return Document(document_id, text, Position(*PARTITION, number), time_ms, source=source)
 
 
 class DetectorRun:
@@ -35,6 +35,7 @@ class DetectorRun:
         documents_count: Documents so far.
         skipped: Skipped and refused documents by reason.
         limits: Limits for storms that documents reached.
+        suppressed: Suppressed pairs by rule.
         seconds: Time of the detector and its store.
     """
 
@@ -45,6 +46,7 @@ class DetectorRun:
         self.documents_count = 0
         self.skipped: Counter[str] = Counter()
         self.limits = ReachedLimits()
+        self.suppressed: Counter[str] = Counter()
         self.seconds = 0.0
 
     def index(self, documents: Sequence[Document]) -> DetectionResult:
@@ -62,6 +64,7 @@ class DetectorRun:
         self.limits += ReachedLimits.of(result)
         self.skipped.update(reason.value for _, reason in result.skipped)
         self.skipped.update(error.code for _, error in result.refused)
+        self.suppressed.update({rule.value: count for rule, count in result.suppressed.items()})
         return result
 
 
@@ -93,6 +96,7 @@ class Findings(NamedTuple):
         skipped_counts: Skipped documents by reason.
         seconds: Time of the detector and its store.
         limits: Limits for storms that documents reached.
+        suppressed_counts: Suppressed pairs by rule.
     """
 
     pairs: FoundPairs
@@ -103,6 +107,7 @@ class Findings(NamedTuple):
     skipped_counts: Mapping[str, int]
     seconds: float
     limits: ReachedLimits = ReachedLimits()
+    suppressed_counts: Mapping[str, int] = {}
 
 
 class Trial:
@@ -156,6 +161,7 @@ class Trial:
             skipped_counts=dict(self._run.skipped),
             seconds=self._run.seconds,
             limits=self._run.limits,
+            suppressed_counts=dict(self._run.suppressed),
         )
 
     def _mask(self, numbers: list[int]) -> NDArray[np.bool_]:

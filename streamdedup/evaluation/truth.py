@@ -51,11 +51,13 @@ class ShingleSets(NamedTuple):
         hashes: uint32 (n_total,); strictly ascending within a document.
         offsets: int64 (n_documents + 1,); document i has hashes[offsets[i] : offsets[i + 1]].
         token_counts: int64 (n_documents,); tokens of each document.
+        stop_only: bool (n_documents,); documents that consist of stop shingles only, and so keep them.
     """
 
     hashes: NDArray[np.uint32]
     offsets: NDArray[np.int64]
     token_counts: NDArray[np.int64]
+    stop_only: NDArray[np.bool_]
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -70,15 +72,17 @@ class ShingleSets(NamedTuple):
 def shingle_sets(shingler: Shingler, texts: Sequence[str]) -> ShingleSets:
     """Return the shingle sets of texts."""
     batch = shingler.shingle(texts)
-    return ShingleSets(batch.hashes, batch.offsets, batch.token_counts)
+    return ShingleSets(batch.hashes, batch.offsets, batch.token_counts, batch.stop_only)
 
 
 def concatenated(parts: Iterable[ShingleSets]) -> ShingleSets:
     """Return the sets of all parts as one."""
-    none = ShingleSets(np.empty(0, np.uint32), np.zeros(1, np.int64), np.empty(0, np.int64))
-    hashes, offsets, token_counts = zip(none, *parts, strict=True)
+    none = ShingleSets(np.empty(0, np.uint32), np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
+    hashes, offsets, token_counts, stop_only = zip(none, *parts, strict=True)
     sizes = np.concatenate([np.diff(one) for one in offsets])
-    return ShingleSets(np.concatenate(hashes), offsets_of(sizes), np.concatenate(token_counts))
+    return ShingleSets(
+        np.concatenate(hashes), offsets_of(sizes), np.concatenate(token_counts), np.concatenate(stop_only)
+    )
 
 
 def similarities(

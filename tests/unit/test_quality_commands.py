@@ -43,6 +43,38 @@ def corpus(tmp_path):
     return written(tmp_path / "corpus.jsonl", TEXTS.items())
 
 
+def settings_with(tmp_path, *rules):
+    """Return the options for a profile with rules about what is alerted."""
+    path = tmp_path / "streamdedup.toml"
+    servers = '[kafka]\nbootstrap_servers = "localhost:9092"\n[redis]\nurl = "redis://localhost:6379/0"\n'
+    lines = [servers, "[profiles.articles]", 'topics = ["articles"]', "threshold = 0.6", *rules]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return "--config", path
+
+
+def sourced(path, **sources):
+    lines = (json.dumps({"id": name, "text": text, "source": sources.get(name)}) for name, text in TEXTS.items())
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+# scan
+
+
+def test_scan_obeys_the_rules_of_the_profile_and_counts_them(run, tmp_path):
+    corpus = sourced(tmp_path / "sourced.jsonl", a="daily", b="daily", c="evening")
+    code, out, err = run("scan", corpus, *settings_with(tmp_path, "ignore_same_source = true"))
+    assert code == 0
+    assert [line.split("\t")[:2] for line in out.splitlines()] == [["a", "c"], ["b", "c"]]
+    assert "2 pairs with similarity of at least 0.6, suppressed: 1 ignore_same_source; " in err
+    rules = 'ignore_sources = [["evening", "daily"]]', "min_shingles = 1"
+    code, out, err = run("scan", corpus, *settings_with(tmp_path, *rules))
+    assert [line.split("\t")[:2] for line in out.splitlines()] == [["a", "b"]]
+    assert "suppressed: 2 ignore_sources; " in err
+    _, _, err = run("scan", corpus, *settings_with(tmp_path))
+    assert "suppressed" not in err
+
+
 # evaluate
 
 
@@ -71,6 +103,33 @@ def test_pairs_by_containment_are_scored_and_those_of_scan_are_read(run, tmp_pat
     pairs.write_text(out, encoding="utf-8")
     judged = json.loads(run("evaluate", corpus, *options, "--truth", pairs, "--json")[1])
     assert (judged["recall"]["hits"], judged["recall"]["of"], judged["precision"]["share"]) == (1, 1, 1.0)
+
+
+def test_suppressed_pairs_are_no_misses(run, tmp_path):
+    corpus = sourced(tmp_path / "sourced.jsonl", a="daily", b="daily", c="evening")
+    options = settings_with(tmp_path, "ignore_same_source = true", 'only_sources = ["daily"]')
+    code, out, _ = run("evaluate", corpus, *options, "--json")
+    assert code == 0
+    result = json.loads(out)
+    assert (result["recall"]["hits"], result["recall"]["of"]) == (2, 2)
+    assert (result["suppressed"], result["truth_pairs_suppressed"]) == ({"ignore_same_source": 1}, 1)
+    assert (result["clusters"]["found_count"], result["clusters"]["true_count"]) == (1, 1)
+    assert result["clusters"]["pairwise_recall"] == result["clusters"]["pairwise_precision"] == 1.0
+    _, out, _ = run("evaluate", corpus, *options)
+    assert "suppressed: 1 ignore_same_source; of the truth 1 pair, not counted below\n" in out
+    truth = tmp_path / "truth.tsv"
+    truth.write_text("a\tb\na\tc\n", encoding="utf-8")
+    _, out, _ = run("evaluate", corpus, *options, "--truth", truth, "--json")
+    judged = json.loads(out)
+    assert (judged["recall"]["of"], judged["truth_pairs_suppressed"]) == (1, 1)
+
+
+def test_short_texts_are_no_misses_under_min_shingles(run, tmp_path):
+    corpus = sourced(tmp_path / "sourced.jsonl")
+    _, out, _ = run("evaluate", corpus, *settings_with(tmp_path, "min_shingles = 9"), "--json")
+    result = json.loads(out)
+    assert result["suppressed"] == {"min_shingles": result["truth_pairs_suppressed"]}
+    assert result["recall"]["hits"] == result["recall"]["of"] == 3 - result["truth_pairs_suppressed"] < 3
 
 
 def test_the_findings_are_scored_against_all_pairs(run, corpus):

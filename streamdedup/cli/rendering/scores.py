@@ -13,7 +13,7 @@ from streamdedup.evaluation.by_document import LEAST_PAIRS, ByDocument
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.scores import ClusterScore, Scores
 from streamdedup.evaluation.trial import Findings
-from streamdedup.settings.units import counted
+from streamdedup.settings.units import counted, listed_counts
 
 #: Heads and widths of the table of rates.
 _HEAD = f"{'':<28}{'hits':>12}{'of':>12}{'share':>9}   95 % by document"
@@ -30,6 +30,7 @@ class Evaluation:
         truth: Origin of the truth, in words.
         truth_seconds: Time for the truth.
         unknown_count: True pairs with a document that is in no file.
+        suppressed_count: Pairs of the truth that the rules of the profile suppress; not part of the scores.
         shingle_counts: int64 (n_documents,); distinct shingles of each document.
         scores: The scores.
     """
@@ -40,6 +41,7 @@ class Evaluation:
     truth: str
     truth_seconds: float
     unknown_count: int
+    suppressed_count: int
     shingle_counts: NDArray[np.int64]
     scores: Scores
 
@@ -55,6 +57,7 @@ def as_object(one: Evaluation) -> dict[str, Any]:
     return {
         "documents": len(one.ids),
         "skipped": one.findings.skipped_counts,
+        "suppressed": one.findings.suppressed_counts,
         "documents_per_second": one.documents_per_second,
         "threshold": options.threshold,
         **_containment_object(one),
@@ -66,6 +69,7 @@ def as_object(one: Evaluation) -> dict[str, Any]:
         "truth": one.truth,
         "truth_seconds": one.truth_seconds,
         "truth_pairs_unknown": one.unknown_count,
+        "truth_pairs_suppressed": one.suppressed_count,
         "recall": _rate(scores.recall),
         "precision": _rate(scores.precision),
         "exact": {"recall": _rate(scores.exact_recall), "precision": _rate(scores.exact_precision)},
@@ -137,9 +141,8 @@ def _rate(rate: Rate) -> dict[str, Any]:
 def as_lines(one: Evaluation) -> Iterator[str]:
     """Yield the lines for a reader."""
     options, scores, speed = one.options, one.scores, one.documents_per_second
-    skipped = ", ".join(f"{count:,} {reason}" for reason, count in sorted(one.findings.skipped_counts.items()))
     yield (
-        f"{counted(len(one.ids), 'document')}, skipped: {skipped or 'none'}"
+        f"{counted(len(one.ids), 'document')}, skipped: {listed_counts(one.findings.skipped_counts)}"
         f"{f'; {speed:,.0f} documents/s' if speed else ''}"
     )
     yield (
@@ -149,6 +152,11 @@ def as_lines(one: Evaluation) -> Iterator[str]:
     )
     unknown = f"; {counted(one.unknown_count, 'pair')} with a document that is in no file" if one.unknown_count else ""
     yield f"truth: {one.truth}{unknown}"
+    if options.suppression is not None:
+        yield (
+            f"suppressed: {listed_counts(one.findings.suppressed_counts)}; "
+            f"of the truth {counted(one.suppressed_count, 'pair')}, not counted below"
+        )
     if reached := one.findings.limits.sentence():
         yield reached
     yield ""
