@@ -33,6 +33,12 @@ def test_a_short_storm_loses_and_doubles_nothing(world):
     assert sum(one.kind == "kill" for one in report.struck) == 6
 
 
+def test_a_short_storm_with_suppressed_pairs_publishes_all_others_once_and_none_of_them(world):
+    report = Storm(world, replace(SHORT, changes=0.1, ends=0.2, suppressing=True)).run()
+    assert report.good, "\n".join(report.lines())
+    assert report.verdict.expected_count > 50
+
+
 def test_a_short_storm_is_enough_to_catch_a_loop_without_claims(world):
     report = Storm(world, replace(SHORT, broken="no-claim")).run()
     assert report.verdict.doubled_count > 0, "\n".join(report.lines())

@@ -33,6 +33,7 @@ def storm(arguments: argparse.Namespace) -> bool:
         changes=arguments.changes,
         ends=arguments.ends,
         broken=arguments.broken,
+        suppressing=arguments.suppress,
     )
     print(f"seed {options.seed}: {options.kills} kills and {', '.join(options.kinds)}", flush=True)
     with a_world(arguments.brokers, arguments.redis) as world:
@@ -105,6 +106,7 @@ def main() -> None:
     run.add_argument("--changes", type=float, default=0.0, help="share of records that change a document")
     run.add_argument("--ends", type=float, default=0.0, help="share of records that append to a document or delete it")
     run.add_argument("--break", dest="broken", choices=sorted(BREAKS), help="with a loop that is broken on purpose")
+    run.add_argument("--suppress", action="store_true", help="with rules of the profile about what is alerted")
     run.add_argument("--no-traps", action="store_true", help="leave out the traps")
     run.add_argument("--report", type=Path, help="file for the report, as JSON")
     run.set_defaults(do=storm)

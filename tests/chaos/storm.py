@@ -17,7 +17,7 @@ from typing import Any
 from tests import servers
 from tests.chaos.faults import KINDS, POINTS, Strike, effects_of
 from tests.chaos.stream import endless
-from tests.chaos.verdict import Verdict, judge_topics
+from tests.chaos.verdict import SUPPRESSING, Verdict, judge_topics
 from tests.chaos.world import Producing, WatchedDaemon, World, has_read_ahead, last_point, stage_of
 from tests.daemons import Installation
 
@@ -50,6 +50,7 @@ class Options:
         changes: Share of records that change a document.
         ends: Share of records that append to a document, delete it, or insert it again.
         broken: Broken loop of the daemons; None is the correct loop.
+        suppressing: Whether rules of the profile suppress pairs.
     """
 
     seed: int
@@ -60,6 +61,7 @@ class Options:
     changes: float = 0.0
     ends: float = 0.0
     broken: str | None = None
+    suppressing: bool = False
 
 
 #: A short run: kills in every stage, and two faults that take a second.
@@ -219,7 +221,8 @@ class Storm:
         self._rng = random.Random(f"storm {options.seed}")
         self._installation: Installation = world.install(PARTITIONS, batch_records=BATCH_RECORDS)
         names = "abcdefgh"[: options.daemons]
-        self._daemons = [WatchedDaemon(self._installation, name, {}, options.broken) for name in names]
+        self._settings = SUPPRESSING if options.suppressing else {}
+        self._daemons = [WatchedDaemon(self._installation, name, self._settings, options.broken) for name in names]
         self._spares: list[WatchedDaemon] = []
         self._report = Report(options, [])
         self._began = time.monotonic()
@@ -246,7 +249,9 @@ class Storm:
         finally:
             for daemon in [*self._daemons, *self._spares]:
                 daemon.__exit__(None, None, None)
-        self._report.verdict = judge_topics(kafka, topic, self._installation.duplicates)
+        self._report.verdict = judge_topics(
+            kafka, topic, self._installation.duplicates, suppressing=self._options.suppressing
+        )
         self._report.seconds = time.monotonic() - self._began
         return self._report
 
@@ -315,7 +320,7 @@ class Storm:
                 self._say(f"{'':10}  no effect")
 
     def _spare(self) -> WatchedDaemon:
-        daemon = WatchedDaemon(self._installation, f"spare{len(self._spares)}", {}, self._options.broken)
+        daemon = WatchedDaemon(self._installation, f"spare{len(self._spares)}", self._settings, self._options.broken)
         self._spares.append(daemon)
         return daemon
 

@@ -23,6 +23,14 @@ from streamdedup.wire import content_digest, decode_alert
 from tests.made_corpus import the_expected
 from tests.servers import read_topic, wait_no_transaction
 
+#: Sources of which pairs are suppressed, and least number of shingles of two words, under ``SUPPRESSING``.
+IGNORED, MIN_SHINGLES = ("s0", "s1"), 14
+#: Settings of daemons that suppress pairs.
+SUPPRESSING = {
+    "profiles.articles.ignore_same_source": "true",
+    "profiles.articles.ignore_sources": json.dumps([IGNORED]),
+    "profiles.articles.min_shingles": MIN_SHINGLES,
+}
 #: A document in one version: its id, the number of earlier deletions, and the digest of the upserted text.
 Version = tuple[str, int, str]
 #: Two versions, sorted.
@@ -41,6 +49,7 @@ class State:
         text: The whole text.
         version: Version of the document.
         until: Offset of the record that ended the state; None at the end of the topic.
+        source: Source of the document.
     """
 
     place: Place
@@ -48,6 +57,7 @@ class State:
     text: str
     version: Version
     until: int | None = None
+    source: str | None = None
 
     def together(self, other: "State") -> bool:
         """Tell whether both may have existed at the same time; records of two partitions have no order."""
@@ -158,7 +168,7 @@ class _Reading:
         if op == "delete":
             self._delete(identity, place)
         elif op == "upsert":
-            self._upsert(identity, text, place)
+            self._upsert(identity, text, place, fields.get("source"))
         elif identity in self._last:
             self._append(identity, text, place)
         else:
@@ -170,18 +180,19 @@ class _Reading:
             before.until = place[2]
             self._deletions[identity] += 1
 
-    def _upsert(self, identity: str, text: str, place: Place) -> None:
+    def _upsert(self, identity: str, text: str, place: Place, source: str | None) -> None:
         digest = content_digest(text).hex()
         before = self._last.get(identity)
         if before is not None and before.digest == digest:
             self.history.states[place] = before
         else:
-            self._now(identity, State(place, digest, text, (identity, self._deletions[identity], digest)))
+            version = identity, self._deletions[identity], digest
+            self._now(identity, State(place, digest, text, version, source=source))
 
     def _append(self, identity: str, text: str, place: Place) -> None:
         before = self._last[identity]
         digest = blake2b(bytes.fromhex(before.digest) + content_digest(text), digest_size=16).hexdigest()
-        self._now(identity, State(place, digest, f"{before.text}\n{text}", before.version))
+        self._now(identity, State(place, digest, f"{before.text}\n{text}", before.version, source=before.source))
 
     def _now(self, identity: str, state: State) -> None:
         before = self._last.get(identity)
@@ -206,6 +217,15 @@ def near_texts(texts: Iterable[str]) -> set[tuple[str, str]]:
     return pairs | {(b, a) for a, b in pairs} | {(text, text) for text in distinct}
 
 
+def is_suppressed(a: State, b: State) -> bool:
+    """Tell whether a pair is suppressed under ``SUPPRESSING``."""
+    if min(len(set(itertools.pairwise(state.text.split()))) for state in (a, b)) < MIN_SHINGLES:
+        return True
+    if not a.source or not b.source:
+        return False
+    return a.source == b.source or {a.source, b.source} == set(IGNORED)
+
+
 def _versions(a: State, b: State) -> VersionPair:
     first, second = sorted((a.version, b.version))
     return first, second
@@ -226,7 +246,7 @@ def _sides(records: Iterable[Any]) -> Iterable[tuple[tuple[Place, str, str], tup
 
 
 def alerted(
-    records: Iterable[Any], content: History, near: set[tuple[str, str]]
+    records: Iterable[Any], content: History, near: set[tuple[str, str]], *, suppressing: bool = False
 ) -> tuple[Counter[VersionPair], set[Any]]:
     """Read a duplicates topic.
 
@@ -234,6 +254,7 @@ def alerted(
         records: Records of that topic.
         content: Content of the input topic.
         near: Result of `near_texts`.
+        suppressing: Whether the daemons had the settings ``SUPPRESSING``.
 
     Returns:
         Number of alerts of each pair, and alerted pairs that never existed.
@@ -247,6 +268,7 @@ def alerted(
             a is not None
             and b is not None
             and all((state.version[0], state.digest) == side[1:] for state, side in zip((a, b), sides, strict=True))
+            and not (suppressing and is_suppressed(a, b))
         )
         if right and a.version[0] != b.version[0] and (a.text, b.text) in near and content.together(a, b):
             seen[_versions(a, b)] += 1
@@ -265,13 +287,16 @@ def dead_letters(records: Iterable[Any]) -> Counter[tuple[Place, bytes | None, b
     return seen
 
 
-def judge(inputs: Iterable[Any], duplicates: Iterable[Any], letters: Iterable[Any]) -> Verdict:
+def judge(
+    inputs: Iterable[Any], duplicates: Iterable[Any], letters: Iterable[Any], *, suppressing: bool = False
+) -> Verdict:
     """Compare the output with the input.
 
     Args:
         inputs: Records of the input topic, partition by partition in order.
         duplicates: Committed records of the duplicates topic.
         letters: Committed records of the dead-letter topic.
+        suppressing: Whether the daemons had the settings ``SUPPRESSING``.
     """
     content = history(inputs)
     near = near_texts(state.text for state in content.states.values())
@@ -279,9 +304,9 @@ def judge(inputs: Iterable[Any], duplicates: Iterable[Any], letters: Iterable[An
     expected = {
         _versions(a, b)
         for a, b in itertools.combinations(final, 2)
-        if (a.text, b.text) in near and a.version[0] != b.version[0]
+        if (a.text, b.text) in near and a.version[0] != b.version[0] and not (suppressing and is_suppressed(a, b))
     }
-    seen, invented = alerted(duplicates, content, near)
+    seen, invented = alerted(duplicates, content, near, suppressing=suppressing)
     kept = dead_letters(letters)
     bad = {(place, *record) for place, record in content.poison.items()}
     return Verdict(
@@ -296,7 +321,7 @@ def judge(inputs: Iterable[Any], duplicates: Iterable[Any], letters: Iterable[An
     )
 
 
-def judge_topics(bootstrap: str, topic: str, duplicates: str) -> Verdict:
+def judge_topics(bootstrap: str, topic: str, duplicates: str, *, suppressing: bool = False) -> Verdict:
     """Judge an installation whose input is completely processed and whose daemons have stopped."""
     # The transaction of a killed daemon hides later messages until the broker aborts it.
     wait_no_transaction(bootstrap, [duplicates, f"{duplicates}.dlq"])
@@ -304,4 +329,5 @@ def judge_topics(bootstrap: str, topic: str, duplicates: str) -> Verdict:
         read_topic(bootstrap, topic),
         read_topic(bootstrap, duplicates),
         read_topic(bootstrap, f"{duplicates}.dlq"),
+        suppressing=suppressing,
     )

@@ -25,6 +25,11 @@ def poison(offset, value=b"nothing"):
     return SimpleNamespace(topic="in", partition=0, offset=offset, key=b"p", value=value)
 
 
+def sourced(offset, identity, text, source):
+    value = json.dumps({"id": identity, "text": text, "source": source}).encode()
+    return SimpleNamespace(topic="in", partition=0, offset=offset, key=identity.encode(), value=value)
+
+
 def alert(offset, identity, text, *others, digest=None, partition=0):
     """An alert of the record at an offset; others: offset, id and text of each match."""
     matches = [
@@ -173,3 +178,35 @@ def test_dead_letters_are_the_poison_byte_for_byte(letters, lost, doubled, inven
     verdict = judge([*PLAIN, poison(3)], [PAIR], letters)
     assert (verdict.lost_count, verdict.doubled_count, verdict.invented_count) == (lost, doubled, invented)
     assert verdict.poison_count == 1
+
+
+#: Near-duplicates of more than ``MIN_SHINGLES`` shingles.
+LONG, LONGER = f"{ONE} {FAR}", f"{TWO} {FAR}"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "texts", "is_suppressed"),
+    [
+        ("s1", "s1", (LONG, LONGER), True),
+        ("s1", "s0", (LONG, LONGER), True),
+        ("s1", "s2", (LONG, LONGER), False),
+        ("s1", None, (LONG, LONGER), False),
+        ("s1", "s2", (ONE, TWO), True),
+    ],
+)
+def test_suppressed_pairs_are_neither_expected_nor_allowed(a, b, texts, is_suppressed):
+    inputs = [sourced(0, "a", texts[0], a), sourced(1, "b", texts[1], b)]
+    found = alert(1, "b", texts[1], (0, "a", texts[0]))
+    assert judge(inputs, [found], []).good
+    assert judge(inputs, [], [], suppressing=True).good == is_suppressed
+    assert judge(inputs, [found], [], suppressing=True).invented_count == is_suppressed
+
+
+def test_an_append_ends_the_suppression_of_a_short_text():
+    digest = blake2b(bytes.fromhex(content_digest(TWO).hex()) + content_digest(FAR), digest_size=16).hexdigest()
+    append = json.dumps({"id": "b", "op": "append", "text": FAR, "source": "s1"}).encode()
+    inputs = [sourced(0, "a", LONG, "s1"), sourced(1, "b", TWO, "s2")]
+    inputs += [SimpleNamespace(topic="in", partition=0, offset=2, key=b"b", value=append)]
+    found = alert(2, "b", "", (0, "a", LONG), digest=digest)
+    assert judge(inputs, [found], [], suppressing=True).good
+    assert judge(inputs, [], [], suppressing=True).lost_count == 1
