@@ -100,7 +100,7 @@ def evaluate(
 ) -> None:
     """Measure a profile on files: recall, precision, missed pairs and the reasons.
 
-    An exact join, without buckets, finds the true pairs, unless --truth has them; suppressed pairs are no true pairs. Of
+    An exact join, without buckets, finds the true pairs, unless --truth has them; suppressed pairs are left out. Of
     pairs without a similarity all count; their similarity is computed, and the number of pairs that each threshold can
     find.
 
