@@ -805,7 +805,7 @@ def test_a_stop_list_must_hold_words(tmp_path, content, said):
 
 
 def stop_shingles(tmp_path, texts, **options):
-    found = learn_stop_shingles(texts, ShingleOptions(**options), 0.5)
+    found = learn_stop_shingles([(text, None) for text in texts], ShingleOptions(**options), 0.5).stops
     return found.hashes, write(tmp_path, found.encoded(), "frames")
 
 
