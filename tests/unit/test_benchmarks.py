@@ -21,6 +21,7 @@ from benchmarks import (
     lookups,
     open_sets,
     page,
+    paywall,
     quality,
     quality_tables,
     scale,
@@ -100,6 +101,33 @@ class TestBoilerplate:
         rows = {row[0].split(", ")[1]: row[1:3] for row in boilerplate.rows_of("bbc_news", collection, 0.8)}
         assert rows["default"] == ["15", "15"]
         assert rows["stop shingles 5%"] == ["0", "0"]
+
+    def test_a_notice_of_one_source_is_left_out_by_source_only(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(boilerplate, "REPOSITORY", tmp_path)
+        notice = " ".join(f"notice{word}" for word in range(60))
+        parts = [(f"{' '.join(f'w{story}x{word}' for word in range(5))}", story < 6) for story in range(300)]
+        texts = [f"{words} {notice}" if has_notice else words for words, has_notice in parts]
+        sources = ["small" if at < 100 else "large" for at in range(300)]
+        collection = boilerplate.Collection(texts, lambda _: "boilerplate only", sources)
+        rows = {row[0].split(", ")[1]: row[1] for row in boilerplate.rows_of("masakhane_news", collection, 0.8)}
+        assert rows["default"] == rows.get("stop shingles 5%", "15") == "15"
+        assert rows["stop shingles 5% by source"] == "0"
+
+    def test_the_articles_with_a_notice_are_those_of_one_source_and_no_copies(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(paywall, "FILE", tmp_path / "news.jsonl")
+        assert paywall.articles() == []
+        words = " ".join(f"w{word}" for word in range(25))
+        lines = [
+            {"id": f"{lang}{at}", "text": f"{words} {at}", "lang": lang} for lang in ("eng", "fra") for at in range(50)
+        ]
+        lines += [{**lines[0], "id": "copy"}]
+        paywall.FILE.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+        articles = paywall.articles()
+        with_notice = [one for one in articles if one.text != one.original]
+        assert [one.id for one in with_notice] == [f"eng{at}" for at in range(50)]
+        assert all(one.text == f"{one.original}\n\n{paywall.NOTICE}" for one in with_notice)
+        assert [one.source for one in articles] == ["eng"] * 50 + ["fra"] * 50 + ["eng"] + [paywall.SECOND_SOURCE] * 40
+        assert [one.text for one in articles[-40:]] == [one.original for one in with_notice[:40]]
 
 
 class TestLatency:
