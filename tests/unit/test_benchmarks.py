@@ -14,6 +14,7 @@ import pytest
 from benchmarks import (
     __main__,
     boilerplate,
+    containment,
     corpus,
     growth,
     latency,
@@ -32,6 +33,7 @@ from benchmarks import (
 )
 from benchmarks.places import LIBRARY_PAGE, PAGE, QUALITY_PAGE
 from benchmarks.report import Report, Table
+from streamdedup.evaluation.truth import shingle_sets
 from streamdedup.text.shingles import ShingleOptions, Shingler
 
 PAGES = (PAGE, QUALITY_PAGE, LIBRARY_PAGE)
@@ -322,6 +324,35 @@ class TestQuality:
         monkeypatch.setattr(sys, "argv", ["quality", "--data", str(tmp_path / "nowhere")])
         with pytest.raises(SystemExit, match=r"no sets .* in .*nowhere; name a folder: QUALITY_DATA=FOLDER"):
             quality.main()
+
+
+class TestContainment:
+    def test_all_pairs_of_large_texts_with_enough_in_common_exist_without_any_band(self):
+        draw = np.random.default_rng(5)
+        texts = [" ".join(f"w{word}" for word in draw.integers(0, 60, draw.integers(10, 60))) for _ in range(60)]
+        texts += [f"{text} {texts[0]}" for text in texts[:30]]
+        sets = shingle_sets(Shingler(ShingleOptions(size=1)), texts)
+        members = [frozenset(sets.of(document).tolist()) for document in range(len(texts))]
+        expected = {
+            (a, b)
+            for a, b in itertools.combinations(range(len(texts)), 2)
+            if min(len(members[a]), len(members[b])) >= containment.MIN_SHINGLES
+            and len(members[a] & members[b]) >= containment.CONTAINMENT * min(len(members[a]), len(members[b]))
+        }
+        found = containment.contained_pairs(sets)
+        assert set(zip(found.left.tolist(), found.right.tolist(), strict=True)) == expected
+        assert len(expected) > 30
+
+    def test_a_set_is_measured_with_and_without_the_rule(self, tmp_path):
+        story = " ".join(f"word{at}" for at in range(200))
+        texts = {"short": story, "long": f"{story} {' '.join(f'more{at}' for at in range(120))}", "copy": story}
+        documents = [corpus.Text(name, text) for name, text in texts.items()]
+        (found,) = containment.measure(open_sets.Set("stories", tmp_path, documents))
+        counts = found.existing, found.within_reach, found.by_threshold, found.by_rule, found.more, found.right
+        assert counts == (3, 3, 1, 3, 2, 2)
+        assert (found.without.bands, found.with_rule.bands) == ("9 x 4", "35 x 3")
+        assert containment.table([found]).rows[0][:8] == ["stories", "articles", "3", "3", "1", "3", "2", "1.0000"]
+        assert json.loads(json.dumps(found.plain()))["with_rule"]["pairs"] == 3
 
 
 class TestServe:
