@@ -70,7 +70,31 @@ def accepts(port: int) -> bool:
         return False
 
 
-class ManagedProcess(ABC):
+class Started(ABC):
+    """Servers that are started on entering a ``with`` block, and closed at its end or when the start fails."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the servers, and wait until they answer."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the servers."""
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as unless_started:
+            unless_started.callback(self.close)
+            self.start()
+            unless_started.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class ManagedProcess(Started):
     """One server process with its own directory and log; a context manager that stops it.
 
     Attributes:
@@ -97,7 +121,7 @@ class ManagedProcess(ABC):
     def is_ready(self) -> bool:
         """Return whether the server answers; called every few milliseconds during the start."""
 
-    def choose_ports(self) -> None:  # noqa: B027  some servers have no choice of ports
+    def choose_ports(self) -> None:
         """Choose ports, if the server needs any; called at the first start, and again if they are taken."""
 
     @property
@@ -268,15 +292,3 @@ class ManagedProcess(ABC):
         for pipe in (self._keeper.stdin, self._keeper.stdout):
             if pipe is not None:
                 pipe.close()
-
-    def __enter__(self) -> Self:
-        with contextlib.ExitStack() as unless_started:
-            unless_started.callback(self.close)
-            self.start()
-            unless_started.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()

@@ -15,8 +15,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import (
@@ -27,6 +25,7 @@ from streamdedup.embedded.process import (
     STOP_DEADLINE_S,
     ManagedProcess,
     ServerError,
+    Started,
     accepts,
     find_tool,
 )
@@ -199,7 +198,7 @@ class KafkaBroker(ManagedProcess):
         return ToolRun(f"format-{self.node_id}", [*self._java, *tool], self.directory)
 
 
-class KafkaServer:
+class KafkaServer(Started):
     """A cluster on free ports of the loopback interface; a context manager that stops it.
 
     Stop, kill, pause and start single nodes through ``brokers``; ``wait_ready`` then waits for the running nodes.
@@ -345,18 +344,6 @@ class KafkaServer:
             **_TEST_PROPERTIES,
             **self._options,
         }
-
-    def __enter__(self) -> Self:
-        with contextlib.ExitStack() as unless_started:
-            unless_started.callback(self.close)
-            self.start()
-            unless_started.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 #: Properties for tests: a group does not wait for further members, a killed broker is detected after 2 s instead of

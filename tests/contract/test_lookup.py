@@ -24,21 +24,11 @@ from streamdedup.index.redis.servers import OneServer, Servers
 from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.containment import ContainmentRule
-from streamdedup.similarity.lsh import Banding
-from streamdedup.text.shingles import ShingleOptions
 from streamdedup.wire import Document
+from tests import served
 from tests.thoroughness import examples
 
-OPTIONS = DetectorOptions(
-    profile="articles",
-    shingles=ShingleOptions(unit="word", size=2),
-    banding=Banding(4, 2),
-    permutations=8,
-    seed=5,
-    threshold=0.5,
-    min_words=3,
-    window_ms=1_000,
-)
+OPTIONS = replace(served.OPTIONS, window_ms=1_000)
 FINGERPRINT = {"bands": 4, "threshold": 0.5}
 PARTITIONS = [Partition("articles", number) for number in range(2)]
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord"]

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.index.redis.keys import Keys, by_slot
-from streamdedup.index.redis.partitions import RedisPartitions
+from streamdedup.index.redis.partitions import RedisPart, RedisPartitions
 from streamdedup.index.redis.scripts import Call, ScriptRunner
-from streamdedup.index.redis.servers import Command, Servers
+from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import COPIES_CAP, SHOWN_OF_FULL, Fence, FoundNearCapacity, Hits
 
 #: Documents of one script call, which keeps the server busy for some 3 ms.
@@ -175,25 +175,8 @@ def _count(candidates: dict[int, int], members: Sequence[int], own: int) -> int:
     return len(members) - (own in members)
 
 
-class RedisCopies:
-    """The buckets of exact copies: one for each content digest.
-
-    Args:
-        servers: Servers of the index.
-        keys: Keys of the index.
-        runner: Calls the scripts.
-        partitions: Makes calls under fences.
-        lifetime_ms: Time to live of a bucket after the last insertion, in milliseconds; None for ever.
-    """
-
-    def __init__(
-        self, servers: Servers, keys: Keys, runner: ScriptRunner, partitions: RedisPartitions, lifetime_ms: int | None
-    ) -> None:
-        self._servers = servers
-        self._keys = keys
-        self._runner = runner
-        self._fenced_call = partitions.fenced_call
-        self._lifetime_ms = lifetime_ms or 0
+class RedisCopies(RedisPart):
+    """The buckets of exact copies: one for each content digest."""
 
     def remove(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
         """See ``BucketStore.remove_copies``."""
@@ -222,7 +205,7 @@ class RedisCopies:
         own_of_call: list[list[int]] = []
         for slot in dict.fromkeys([*groups_of_others, *groups]):
             own, of_others = groups.get(slot, []), groups_of_others.get(slot, [])
-            head = [self._keys.copies(slot), self._keys.copy_removals(slot), self._lifetime_ms, COPIES_CAP]
+            head = [self._keys.copies(slot), self._keys.copy_removals(slot), self._lifetime_ms or 0, COPIES_CAP]
             inserted = [*(others[index] for index in of_others), *(documents[index] for index in own)]
             pairs = chain.from_iterable((digest, number) for number, digest in inserted)
             arguments = [*head, removals.get(slot, 0), len(of_others), *pairs]

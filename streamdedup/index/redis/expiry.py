@@ -22,7 +22,7 @@ from streamdedup.index.expiry import readable_slices, slice_at
 from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.keys import Keys, by_slot
 from streamdedup.index.redis.pairs import RedisPairs
-from streamdedup.index.redis.partitions import RedisPartitions
+from streamdedup.index.redis.partitions import RedisPart, RedisPartitions
 from streamdedup.index.redis.scripts import Call, ScriptRunner, fields_of
 from streamdedup.index.redis.servers import Command, Servers
 from streamdedup.index.values import Fence, Listed, by_log, is_late
@@ -32,7 +32,7 @@ from streamdedup.position import Log, Partition
 _KeyOf = Callable[[Log, int], bytes]
 
 
-class RedisBacklog:
+class RedisBacklog(RedisPart):
     """A ``BacklogStore`` in Redis.
 
     Args:
@@ -55,12 +55,8 @@ class RedisBacklog:
         lifetime_ms: int | None,
         now_ms: Callable[[], float],
     ) -> None:
-        self._servers = servers
-        self._keys = keys
+        super().__init__(servers, keys, runner, partitions, lifetime_ms)
         self._pairs = pairs
-        self._runner = runner
-        self._fenced_call = partitions.fenced_call
-        self._lifetime_ms = lifetime_ms
         self._now_ms = now_ms
 
     def is_late(self, time_ms: int) -> bool:

@@ -7,10 +7,10 @@ from typing import Any, Final
 from streamdedup.index.documents import PendingMatches
 from streamdedup.index.entries import claims_in, decode_pending, encode_pending, position_token
 from streamdedup.index.redis.errors import damage_translated
-from streamdedup.index.redis.keys import Keys, by_slot
-from streamdedup.index.redis.partitions import RedisPartitions
-from streamdedup.index.redis.scripts import Call, ScriptRunner, cut_by_pairs, fields_of
-from streamdedup.index.redis.servers import Command, Servers
+from streamdedup.index.redis.keys import by_slot
+from streamdedup.index.redis.partitions import RedisPart
+from streamdedup.index.redis.scripts import Call, cut_by_pairs, fields_of
+from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import Fence, ListedClaim, claim_lifetime
 from streamdedup.position import Position
 
@@ -21,26 +21,8 @@ _FIELD_BYTES = 12
 CLAIM_LIFETIMES: Final = 2.5
 
 
-class RedisPairs:
-    """A ``PairStore`` in Redis.
-
-    Args:
-        servers: Servers of the index.
-        keys: Keys of the index.
-        runner: Calls the scripts.
-        partitions: Makes calls under fences.
-        lifetime_ms: Time to live of index entries after the last write, in milliseconds; None for ever.
-    """
-
-    def __init__(
-        self, servers: Servers, keys: Keys, runner: ScriptRunner, partitions: RedisPartitions, lifetime_ms: int | None
-    ) -> None:
-        self._servers = servers
-        self._keys = keys
-        self._runner = runner
-        self._fenced_call = partitions.fenced_call
-        self._pending_lifetime_ms = lifetime_ms or 0
-        self._claim_lifetime_ms = claim_lifetime(lifetime_ms) or 0
+class RedisPairs(RedisPart):
+    """A ``PairStore`` in Redis; pending matches live as long as index entries, claims longer."""
 
     def save_pending_matches(
         self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
@@ -54,7 +36,7 @@ class RedisPairs:
         ]
         calls = []
         for slot, members in groups:
-            arguments: list[Any] = [self._keys.all_pending_matches(slot), self._pending_lifetime_ms]
+            arguments: list[Any] = [self._keys.all_pending_matches(slot), self._lifetime_ms or 0]
             for index in members:
                 arguments += (pending[index][0].key, len(encoded[index]), *chain.from_iterable(encoded[index].items()))
             calls.append(self._fenced_call("save_pending_matches", slot, fences, arguments))
@@ -82,11 +64,11 @@ class RedisPairs:
             for slot, members in by_slot(self._keys.claim_slot(pair_key) for pair_key, _ in every).items()
             for part in cut_by_pairs(members, [1] * len(members))
         ]
-        calls = []
+        calls, lifetime_ms = [], claim_lifetime(self._lifetime_ms) or 0
         for slot, members in groups:
             # Members are in order, so the claims come before the pairs that are only extended.
             claims_count = sum(index < len(claims) for index in members)
-            arguments: list[Any] = [*self._pages(slot), self._claim_lifetime_ms, claims_count]
+            arguments: list[Any] = [*self._pages(slot), lifetime_ms, claims_count]
             for index in members:
                 arguments += _field_and_token(*every[index])
             calls.append(self._fenced_call("claim_pairs", slot, fences, arguments))

@@ -194,3 +194,24 @@ class RedisPartitions:
         """See ``PartitionStore.unfence``."""
         keys = [self._keys.fence(slot, partition) for slot in self._slots]
         self._servers.ask_all([Command(key, ("UNLINK", key)) for key in keys])
+
+
+class RedisPart:
+    """A part of an index in Redis that writes under fences.
+
+    Args:
+        servers: Servers of the index.
+        keys: Keys of the index.
+        runner: Calls the scripts.
+        partitions: Makes calls under fences.
+        lifetime_ms: Time to live of the part after the last write, in milliseconds; None for ever.
+    """
+
+    def __init__(
+        self, servers: Servers, keys: Keys, runner: ScriptRunner, partitions: RedisPartitions, lifetime_ms: int | None
+    ) -> None:
+        self._servers = servers
+        self._keys = keys
+        self._runner = runner
+        self._fenced_call = partitions.fenced_call
+        self._lifetime_ms = lifetime_ms
