@@ -214,8 +214,8 @@ def plan_of(machine: Machine, demand: Demand) -> Plan:
 
 def _layout_plan(machine: Machine, demand: Demand, layout: Layout) -> LayoutPlan:
     costs, rate = machine.layouts[layout], demand.documents_per_s
-    memory_bytes = index_bytes(machine, demand, layout)
-    masters = _masters_of(machine, demand, costs, memory_bytes)
+    masters = _masters_of(machine, demand, layout)
+    memory_bytes = index_bytes(machine, demand, layout, masters.shards)
     index_us, redis_us = _index_times(machine, costs, masters.shards)
     measured, stages = "measured", machine.stages
     times = (
@@ -231,12 +231,13 @@ def _layout_plan(machine: Machine, demand: Demand, layout: Layout) -> LayoutPlan
     return LayoutPlan(memory_bytes, masters, times, daemons, max(PARTITIONS_PER_DAEMON * daemons, by_bytes))
 
 
-def index_bytes(machine: Machine, demand: Demand, layout: Layout) -> float:
-    """Return the memory of the index in the steady state."""
+def index_bytes(machine: Machine, demand: Demand, layout: Layout, shards: int = 1) -> float:
+    """Return the memory of the index in the steady state, with so many slots for each band."""
     sample, costs, kept = machine.sample, machine.layouts[layout], demand.documents_kept
     contents = Contents(
         entries=kept,
-        bands=machine.profile.bands,
+        # The part that does not grow, such as the least number of bucket pages, is in each slot.
+        bands=machine.profile.bands * shards,
         buckets=kept * min(sample.buckets, sample.members),
         members=kept * sample.members,
         claims=kept * demand.alerts_share * sample.matches * CLAIM_LIFETIMES,
@@ -255,28 +256,33 @@ def _index_times(machine: Machine, costs: LayoutCosts, shards: int) -> tuple[flo
     return costs.index_us + further * costs.slot_us, costs.redis_us + further * costs.slot_redis_us
 
 
-def _masters_of(machine: Machine, demand: Demand, costs: LayoutCosts, memory_bytes: float) -> Masters:
+def _masters_of(machine: Machine, demand: Demand, layout: Layout) -> Masters:
     """Return the fewest masters of which the fullest one has room and time."""
-    profile = machine.profile
-    by_memory = memory_bytes / (MEMORY_FILL * demand.server_bytes)
+    profile, costs = machine.profile, machine.layouts[layout]
     lookups_us = demand.lookups_per_s * machine.stages.lookup_redis_us
+
+    def by_memory(shards: int) -> float:
+        return index_bytes(machine, demand, layout, shards) / (MEMORY_FILL * demand.server_bytes)
 
     def by_time(shards: int) -> float:
         redis_us = _index_times(machine, costs, shards)[1]
         return (demand.documents_per_s * redis_us + lookups_us) / 1e6 / LOAD
 
-    least = max(by_memory, by_time(1))
+    def masters(count: int, shards: int, share: float) -> Masters:
+        return Masters(count, shards, share, "memory" if by_memory(shards) > by_time(shards) else "processor")
+
+    least = max(by_memory(1), by_time(1))
     for count in _MASTERS:
         if count < least:
             continue
         shards = shards_of(profile.bands, count)
         share = fullest_share(profile.namespace, profile.bands, shards, count)
-        if share * max(by_memory, by_time(shards)) <= 1:
-            return Masters(count, shards, share, "memory" if by_memory > by_time(shards) else "processor")
+        if share * max(by_memory(shards), by_time(shards)) <= 1:
+            return masters(count, shards, share)
     # No cluster is so large; the number shows how far the demand is from one.
     shards = shards_of(profile.bands, HASH_SLOTS)
-    count = max(HASH_SLOTS + 1, math.ceil(max(by_memory, by_time(shards))))
-    return Masters(count, shards, 1 / count, "memory" if by_memory > by_time(shards) else "processor")
+    count = max(HASH_SLOTS + 1, math.ceil(max(by_memory(shards), by_time(shards))))
+    return masters(count, shards, 1 / count)
 
 
 def shards_of(bands: int, masters: int) -> int:
