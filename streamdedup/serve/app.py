@@ -10,7 +10,7 @@ from litestar import Litestar, MediaType, Request, Response, get, post, route
 from litestar.di import NamedDependency, Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import FromPath, HeaderParameter, QueryParameter
+from litestar.params import FromPath, HeaderParameter, PathParameter, QueryParameter
 from litestar.response.base import ASGIResponse
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -32,6 +32,7 @@ from streamdedup.serve.requests import (
     decode_path_id,
 )
 from streamdedup.serve.schemas import (
+    ID_SCHEMA,
     CompareBody,
     DocumentBody,
     DocumentMatchesBody,
@@ -63,13 +64,14 @@ _METRICS_TYPE: Final = CONTENT_TYPE_LATEST.partition("; charset")[0]
 log = structlog.get_logger("streamdedup.serve")
 
 _Request = Request[Any, Any, Any]
+_DocumentId = Annotated[str, PathParameter(description="Id of a document, percent-encoded.", schema_extra=ID_SCHEMA)]
 
 
 def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
     """Return the responses with problems that an operation may have, for the OpenAPI document."""
     return {
         status: ResponseSpec(Problem, generate_examples=False, description="Problem.", media_type=MEDIA_TYPE)
-        for status in sorted({*statuses, 400, 401, 429, 500, 503})
+        for status in sorted({*statuses, 400, 401, 408, 429, 431, 500, 503})
     }
 
 
@@ -116,7 +118,7 @@ def _batch_result(request: LookupRequest, answer: LookupResult | Exception) -> L
     """Return the result of one text; an index that cannot be looked up fails the request as a whole."""
     match answer:
         case LookupResult():
-            return LookupBatchResult(answer=lookup_body(answer, request.limit))
+            return LookupBatchResult(answer=lookup_body(answer, int(request.limit)))
         case RequestProblem():
             return LookupBatchResult(problem=answer.problem)
         case StreamdedupError() if problem_of(answer).problem.status < HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -131,21 +133,21 @@ def _query(request: LookupRequest) -> LookupQuery:
 
 async def _look_up(engine: Engine, served: ServedProfile, request: LookupRequest) -> LookupBody:
     result = await engine.look_up(served, _query(request))
-    return lookup_body(result, request.limit)
+    return lookup_body(result, int(request.limit))
 
 
 # Documents
 
 
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}", responses=_problems(404, 422))
-async def document(profile: FromPath[str], document_id: FromPath[str], engine: NamedDependency[Engine]) -> DocumentBody:
+async def document(profile: FromPath[str], document_id: _DocumentId, engine: NamedDependency[Engine]) -> DocumentBody:
     """Return a document of the index, without its text; the id is percent-encoded."""
     return await _document(engine, _profile(engine, profile), decode_path_id(document_id))
 
 
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}/matches", responses=_problems(404, 422))
 async def document_matches(
-    profile: FromPath[str], document_id: FromPath[str], engine: NamedDependency[Engine]
+    profile: FromPath[str], document_id: _DocumentId, engine: NamedDependency[Engine]
 ) -> DocumentMatchesBody:
     """Return the near-duplicates of a document of the index; the id is percent-encoded."""
     served, decoded_id = _profile(engine, profile), decode_path_id(document_id)
@@ -161,8 +163,8 @@ async def compare(
     profile: FromPath[str],
     engine: NamedDependency[Engine],
     aligner: NamedDependency[TextAligner],
-    a: Annotated[str, QueryParameter(description="Id of a document.")],
-    b: Annotated[str, QueryParameter(description="Id of another document.")],
+    a: Annotated[str, QueryParameter(description="Id of a document.", schema_extra=ID_SCHEMA)],
+    b: Annotated[str, QueryParameter(description="Id of another document.", schema_extra=ID_SCHEMA)],
 ) -> CompareBody:
     """Compare two documents of the index, and align their texts where Kafka still has both."""
     served = _profile(engine, profile)
@@ -188,6 +190,12 @@ async def compare_text(
         raise RequestProblem("unknown-document", field="id")
     alignment = await aligner.align(served.decoder, given.text, found.document.entry)
     return compare_body(None, document_body(*found.document), found.comparison, alignment)
+
+
+@route("/v1/profiles/{profile:str}/compare", http_method="OPTIONS", status_code=204, include_in_schema=False)
+async def compare_options(profile: FromPath[str]) -> Response[None]:  # noqa: ARG001  a part of the path
+    """Name the methods of a path with two: Litestar 2.25 answers with those of the handler that comes first."""
+    return Response(None, headers={"allow": "GET, OPTIONS, POST"})
 
 
 async def _document(engine: Engine, served: ServedProfile, document_id: str) -> DocumentBody:
@@ -313,7 +321,9 @@ def _on_project_error(_request: _Request, error: StreamdedupError) -> Response[b
 
 
 def _on_framework_error(_request: _Request, error: HTTPException) -> Response[bytes]:
-    return _respond(RequestProblem(_FRAMEWORK_PROBLEMS.get(error.status_code, "internal")))
+    response = _respond(RequestProblem(_FRAMEWORK_PROBLEMS.get(error.status_code, "internal")))
+    response.headers.update(error.headers or {})  # the methods that are allowed, where one is not
+    return response
 
 
 def _on_defect(request: _Request, error: Exception) -> Response[bytes]:
@@ -367,7 +377,7 @@ def create_app(
         return Response(page, media_type=MediaType.HTML, headers={"content-security-policy": PAGE_POLICY})
 
     return Litestar(
-        [*_DESCRIBED, livez, readyz, show_metrics, openapi_json, docs],
+        [compare_options, *_DESCRIBED, livez, readyz, show_metrics, openapi_json, docs],
         dependencies=dependencies,
         exception_handlers={
             RequestProblem: _on_problem,

@@ -22,6 +22,9 @@ DEFAULT_MATCHES: Final = 100
 
 #: Name of the contained side in a comparison of two stored documents.
 _COMPARED_SIDES: Final[dict[Contained, Literal["a", "b", "both"]]] = {"left": "a", "right": "b", "both": "both"}
+#: Form of a document id, for the OpenAPI document; ``requests.check_id`` refuses other ids. Its limit is in bytes of
+#: UTF-8, which JSON Schema cannot express.
+ID_SCHEMA: Final = {"minLength": 1, "maxLength": MAX_ID_BYTES, "pattern": r"^[^\u0000-\u001f\u007f-\u009f]+$"}
 
 
 _Suppressed = Annotated[
@@ -35,9 +38,22 @@ class LookupRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     text: Annotated[str, Meta(description="The text, as the daemon would receive it.")]
     id: (
-        Annotated[str, Meta(min_length=1, description="Id of the document; the document itself is left out.")] | None
+        Annotated[
+            str, Meta(description="Id of the document; the document itself is left out.", extra_json_schema=ID_SCHEMA)
+        ]
+        | None
     ) = None
-    limit: Annotated[int, Meta(ge=1, le=MAX_MATCHES, description="Most matches to return.")] = DEFAULT_MATCHES
+    # A float, because 1.0 is an integer in JSON Schema.
+    limit: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=MAX_MATCHES,
+            multiple_of=1,
+            description="Most matches to return.",
+            extra_json_schema={"type": "integer", "default": DEFAULT_MATCHES},
+        ),
+    ] = DEFAULT_MATCHES
     threshold: (
         Annotated[
             float,
@@ -71,7 +87,7 @@ class CompareRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A text to compare with a stored document."""
 
     text: Annotated[str, Meta(description="The text, as the daemon would receive it.")]
-    id: Annotated[str, Meta(min_length=1, description="Id of the stored document.")]
+    id: Annotated[str, Meta(description="Id of the stored document.", extra_json_schema=ID_SCHEMA)]
 
 
 class MatchBody(msgspec.Struct, frozen=True, omit_defaults=True):
