@@ -56,6 +56,7 @@ class ProfileKeys(TypedDict, total=False):
     shingle_size: int
     letters_only: bool
     fold_marks: bool
+    fold_variants: bool
     stop_words: str
     stop_shingles: str
     keep_white_space: bool

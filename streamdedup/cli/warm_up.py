@@ -39,7 +39,7 @@ def warm_up(pipelines: Iterable[Pipeline]) -> None:
     """Take sample documents in all scripts through the stages that need no server.
 
     Args:
-        pipelines: Pipelines of the daemon. Their settings, such as ``fold_marks``, decide which tables are built.
+        pipelines: Pipelines of the daemon. Their settings, such as ``fold_variants``, decide which tables are built.
     """
     documents = _documents()
     for pipeline in pipelines:

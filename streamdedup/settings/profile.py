@@ -42,6 +42,7 @@ from streamdedup.similarity.measures import MEASURES, MeasureName
 from streamdedup.text import shingles
 from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, parse_stop_words
 from streamdedup.text.stop_shingles import differences, digest_of_hashes, digest_of_words, parse_stop_shingles
+from streamdedup.text.unicode_tables import variants_version
 
 #: Shingle size where none is given, by unit.
 DEFAULT_SIZES = {"word": 3, "char": 5}
@@ -131,6 +132,9 @@ class Profile(Section):
     fold_marks: Flag = False
     """Drop accents (Latin, Greek, Cyrillic) and vowel signs (Arabic, Hebrew, Syriac): texts with and without them
     match."""
+    fold_variants: Flag = False
+    """Treat traditional, simplified, regional and new Japanese forms of a Han character as one: editions of a text in
+    different forms match."""
     stop_words: StopWords = _NO_STOP_WORDS
     """Words to leave out, for the unit `word`: the project's own list, or a file (UTF-8) with one word per line."""
     stop_shingles: StopShingles = _NO_STOP_SHINGLES
@@ -212,6 +216,7 @@ class Profile(Section):
             size=self.shingle_size,
             letters_only=self.letters_only,
             fold_marks=self.fold_marks,
+            fold_variants=self.fold_variants,
             stop_words=self._stop_words,
             keep_white_space=self.keep_white_space,
             bag=MEASURES[self.similarity].bag,
@@ -258,6 +263,7 @@ class Profile(Section):
             "shingle_size": self.shingle_size,
             "letters_only": self.letters_only,
             "fold_marks": self.fold_marks,
+            **({"fold_variants": variants_version()} if self.fold_variants else {}),
             "stop_words": digest_of_words(self._stop_words),
             "stop_shingles": digest_of_hashes(self._stop_shingles),
             "keep_white_space": self.keep_white_space,

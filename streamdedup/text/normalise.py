@@ -34,6 +34,7 @@ from streamdedup.text.unicode_tables import (
     LAST_CLASS_SHIFT,
     MARK,
     OWN_CLASS,
+    Folding,
     Tables,
     pair_keys,
     tables,
@@ -65,14 +66,14 @@ class _Written(NamedTuple):
     starts: NDArray[np.int64]
 
 
-def fold(texts: Sequence[str], *, fold_marks: bool = False) -> Folded:
+def fold(texts: Sequence[str], folding: Folding) -> Folded:
     """Normalise and classify documents.
 
     Args:
         texts: At least one text; any code points, lone surrogates and NUL included.
-        fold_marks: Remove accents and vowel signs.
+        folding: Further differences to remove.
     """
-    table = tables(fold_marks=fold_marks)
+    table = tables(folding)
     written = _look_up(texts, table)
     packed, _, starts = written
     bits = int(np.bitwise_or.reduce(packed))
@@ -80,7 +81,7 @@ def fold(texts: Sequence[str], *, fold_marks: bool = False) -> Folded:
         written, doubtful = _composed(written, table)
         packed, starts = written.packed, written.starts
         if doubtful.size:
-            packed, starts = _replace(written, doubtful, table, fold_marks=fold_marks)
+            packed, starts = _replace(written, doubtful, table, fold_marks=folding.marks)
         bits = int(np.bitwise_or.reduce(packed))
     return _expand(packed, starts, bits, table)
 

@@ -1,7 +1,8 @@
 """Shingles: sets of 32-bit hashes of the runs of k tokens or characters of texts, a batch at a time.
 
 1. `normalise` removes invisible characters (soft hyphen, zero-width, variation selectors, tatweel), with `fold_marks`
-   accents and vowel signs as well, and brings the text to NFKC with case folding, to a fixed point.
+   accents and vowel signs as well, and brings the text to NFKC with case folding, to a fixed point. With
+   `fold_variants` each Han character becomes the representative of its variants.
 2. `tokens` cuts it into elements. Runs of letters, combining marks and digits are tokens; in scripts without spaces
    each character is a token, with the marks that follow it; everything else separates. Or every character is an
    element. Each element gets a 64-bit hash.
@@ -32,7 +33,7 @@ from streamdedup.text.hashing import (
 )
 from streamdedup.text.normalise import fold
 from streamdedup.text.tokens import SPACE_HASH, ElementReader, utf8
-from streamdedup.text.unicode_tables import LETTER, NUMBER
+from streamdedup.text.unicode_tables import LETTER, NUMBER, Folding
 
 #: Version of the steps from a text to hashes; part of the fingerprint of an index.
 ALGORITHM = 2
@@ -66,6 +67,7 @@ class ShingleOptions:
         size: Number of tokens or characters in one shingle, at least 1.
         letters_only: Only letters and marks make tokens; digits separate.
         fold_marks: Accents (Latin, Greek, Cyrillic) and vowel signs (Arabic, Hebrew, Syriac) are left out.
+        fold_variants: Traditional, simplified, regional and new Japanese forms of a Han character are equal.
         stop_words: Tokens to leave out, word unit only. Normalised like the text; an entry of several tokens ("don't")
             leaves out each of them.
         keep_white_space: Character unit: a run of separators is one space; otherwise separators are left out.
@@ -82,6 +84,7 @@ class ShingleOptions:
     size: int = 3
     letters_only: bool = False
     fold_marks: bool = False
+    fold_variants: bool = False
     stop_words: frozenset[str] = frozenset()
     keep_white_space: bool = True
     bag: bool = False
@@ -156,7 +159,8 @@ class Shingler:
 
     def __init__(self, options: ShingleOptions) -> None:
         self.options = options
-        self._reader = ElementReader(options.unit, options.letters_only, options.keep_white_space, options.fold_marks)
+        folding = Folding(marks=options.fold_marks, variants=options.fold_variants)
+        self._reader = ElementReader(options.unit, options.letters_only, options.keep_white_space, folding)
         self._stop_words = np.empty(0, np.uint64)
         self._maybe_stop_word = np.zeros(1 << _STOP_WORD_BITS, np.bool_)
         if options.stop_words:
@@ -320,12 +324,12 @@ def _tails(
     return ranges(ends - counts, counts), counts
 
 
-def normalise(text: str, *, letters_only: bool = False, fold_marks: bool = False) -> str:
+def normalise(text: str, *, letters_only: bool = False, fold_marks: bool = False, fold_variants: bool = False) -> str:
     """Return the folded text with one space for each run of separators and none at the ends.
 
     The characters of scripts without spaces stay together. The function is idempotent.
     """
-    folded = fold([text], fold_marks=fold_marks)
+    folded = fold([text], Folding(marks=fold_marks, variants=fold_variants))
     inside = (folded.packed & (LETTER if letters_only else LETTER | NUMBER)) != 0
     return " ".join(utf8(folded.packed, inside).decode().split())
 

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.text.shingles import ALGORITHM, ShingleOptions, Shingler, normalise
+from streamdedup.text.unicode_tables import variants_version
 
 #: First line of a file.
 HEADER = "streamdedup stop shingles, version 1"
@@ -47,6 +48,8 @@ _BATCH_DOCUMENTS = 2_000
 _GROUP_FACTOR, _WORD = 0x9E3779B97F4A7C15, 2**64 - 1
 _LINE = re.compile(r"([0-9a-f]{8}) ([1-9][0-9]*)")
 _SETTING = re.compile(r"([a-z_]+) = (\S+)")
+#: Option that only files of profiles with it name.
+_VARIANTS = "fold_variants"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ def described(options: ShingleOptions) -> dict[str, str]:
         "fold_marks": _flag(options.fold_marks),
         "stop_words": digest_of_words(options.stop_words),
         "keep_white_space": _flag(options.keep_white_space or options.unit == "word"),
+        # Present only with the option, so that files of older versions stay valid.
+        **({_VARIANTS: variants_version()} if options.fold_variants else {}),
     }
 
 
@@ -135,7 +140,7 @@ def parse_stop_shingles(text: str) -> StopShingles:
     while at < len(lines) and (found := _SETTING.fullmatch(lines[at])):
         settings[found[1]] = found[2]
         at += 1
-    expected = [*described(ShingleOptions()), "documents", "share"]
+    expected = [*described(ShingleOptions(fold_variants=_VARIANTS in settings)), "documents", "share"]
     if list(settings) != expected or at == len(lines) or lines[at]:
         raise ValueError(f"line {at + 1}: the head must be {', '.join(expected)}, in this order, and an empty line")
     documents, share = _sample(settings)
@@ -168,8 +173,8 @@ def _sample(settings: dict[str, str]) -> tuple[int, float]:
 
 def differences(stops: StopShingles, options: ShingleOptions) -> list[str]:
     """Return the options in which a file and a profile differ, each as a text; empty if there are none."""
-    wanted = described(options)
-    return [f"{key} {stops.shingles[key]}, not {wanted[key]}" for key in wanted if stops.shingles[key] != wanted[key]]
+    wanted, found = ({_VARIANTS: _flag(False)} | settings for settings in (described(options), stops.shingles))
+    return [f"{key} {found[key]}, not {wanted[key]}" for key in wanted if found[key] != wanted[key]]
 
 
 class SourceStops(NamedTuple):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streamdedup.text.hashing import PADDING, Elements, character_hashes, offsets_of, token_hashes, wide_token_hashes
 from streamdedup.text.normalise import Folded, fold
-from streamdedup.text.unicode_tables import CODE_POINT, LETTER, MARK, NUMBER, SOLO, SPACE
+from streamdedup.text.unicode_tables import CODE_POINT, LETTER, MARK, NUMBER, SOLO, SPACE, Folding
 
 
 def _ascii_table(*, letters_only: bool) -> bytes:
@@ -44,13 +44,13 @@ class ElementReader:
         unit: Elements are tokens, or characters.
         letters_only: Digits separate.
         keep_white_space: Character unit: a run of separators is one space; otherwise separators are left out.
-        fold_marks: Accents and vowel signs are left out.
+        folding: Differences that are removed in addition to the ignorable ones.
     """
 
     unit: Literal["word", "char"]
     letters_only: bool
     keep_white_space: bool
-    fold_marks: bool
+    folding: Folding
 
     def read(self, texts: Sequence[str], *, ascii_only: bool) -> Elements:
         """Return the elements of texts.
@@ -87,7 +87,7 @@ class ElementReader:
 
     def tokens(self, texts: Sequence[str]) -> Elements:
         """Return the tokens of any texts, also for the character unit."""
-        folded = fold(texts, fold_marks=self.fold_marks)
+        folded = fold(texts, self.folding)
         inside = (folded.packed & self._token_bits()) != 0
         starts, lengths = _token_places(folded, inside)
         hashes = wide_token_hashes(_points(folded.packed, inside), starts, lengths)
@@ -95,7 +95,7 @@ class ElementReader:
         return Elements(hashes, counts, counts, counts)
 
     def _general_characters(self, texts: Sequence[str]) -> Elements:
-        folded = fold(texts, fold_marks=self.fold_marks)
+        folded = fold(texts, self.folding)
         inside = (folded.packed & self._token_bits()) != 0
         kept, stored, used = self._kept(inside, folded.starts)
         begin = np.flatnonzero(_token_begins(folded, inside))

@@ -1,13 +1,14 @@
 """Unicode properties of each code point as NumPy tables, for ``normalise``.
 
 The tables follow the Unicode version of the running Python. They take 9 MB and some 0.2 s, once, when the first text
-beyond ASCII arrives, and as much again for profiles that fold marks. The daemon builds them before it is ready
-(``cli.warm_up``).
+beyond ASCII arrives, and as much again for profiles that fold marks or variants. The daemon builds them before it is
+ready (``cli.warm_up``).
 """
 
 import functools
 import unicodedata
-from typing import NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,9 @@ COMPLEX = np.uint32(1 << 9)
 LAST_CLASS_SHIFT = 16
 #: This code point composes with certain code points after it (Hangul only; for the others see ``Tables.pairs``).
 COMPOSES_FORWARD = np.uint32(1 << 24)
+
+#: The Han characters of each line are variants of one character; ``experiments.han_variants`` writes the file.
+_VARIANTS: Final = Path(__file__).with_name("han_variants.txt")
 
 #: Separator of tokens in folded text.
 SPACE = np.uint32(0x20)
@@ -121,9 +125,52 @@ def pair_keys(first: NDArray[np.uint32], second: NDArray[np.uint32]) -> NDArray[
     return (first.astype(np.uint64) << np.uint64(32)) | second
 
 
+class Folding(NamedTuple):
+    """Differences between texts that are removed in addition to the ignorable ones.
+
+    Attributes:
+        marks: Accents and vowel signs.
+        variants: Variants of a Han character: traditional, simplified, regional and new Japanese forms.
+    """
+
+    marks: bool = False
+    variants: bool = False
+
+
 @functools.cache
-def tables(*, fold_marks: bool) -> Tables:
-    """Return the tables; built at the first call.
+def tables(folding: Folding) -> Tables:
+    """Return the tables; built at the first call."""
+    plain = _plain_tables(fold_marks=folding.marks)
+    return _with_variants(plain) if folding.variants else plain
+
+
+def _with_variants(plain: Tables) -> Tables:
+    """Return tables that fold each Han character to the representative of its variants."""
+    representative = np.arange(int(CODE_POINT) + 1, dtype=np.uint32)
+    for line in _VARIANTS.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            representative[[ord(character) for character in line]] = ord(line[0])
+
+    def folded(packed: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        changed = (packed & ~CODE_POINT) | representative.take(packed & CODE_POINT)
+        return np.where(packed & EXPANDS != 0, packed, changed)
+
+    return plain._replace(packed=folded(plain.packed), expansions=folded(plain.expansions))
+
+
+@functools.cache
+def variants_version() -> str:
+    """Return the version of the table of Han variants, for fingerprints."""
+    return next(
+        line.partition("version = ")[2]
+        for line in _VARIANTS.read_text(encoding="utf-8").splitlines()
+        if line.startswith("# version = ")
+    )
+
+
+@functools.cache
+def _plain_tables(*, fold_marks: bool) -> Tables:
+    """Return the tables without variants.
 
     Args:
         fold_marks: Accents and vowel signs are ignorable too.

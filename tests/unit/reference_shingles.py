@@ -1,11 +1,13 @@
 """Reference for `streamdedup.text.shingles`: one character at a time, without NumPy, without tables of the product.
 
-It shares no code with the product. Scripts without spaces are recognised by character names instead of ranges.
+It shares no code with the product, only the list of Han variants. Scripts without spaces are recognised by character
+names instead of ranges.
 """
 
 import functools
 import unicodedata
 from collections.abc import Iterable, Sequence
+from importlib import resources
 
 MASK = 2**64 - 1
 
@@ -72,19 +74,27 @@ def visible(text: str, *, fold_marks: bool) -> str:
     return "".join(c for c in unicodedata.normalize("NFD", "".join(seen)) if not is_folded(c))
 
 
-def fold(text: str, *, fold_marks: bool = False) -> str:
+@functools.cache
+def representatives() -> dict[int, str]:
+    lines = (resources.files("streamdedup.text") / "han_variants.txt").read_text(encoding="utf-8").splitlines()
+    return {ord(variant): line[0] for line in lines if line[0] != "#" for variant in line[1:]}
+
+
+def fold(text: str, *, fold_marks: bool = False, fold_variants: bool = False) -> str:
     """NFKC, case folding, NFKC, without what is not to be seen, again and again until nothing changes."""
     while True:
         nfkc = unicodedata.normalize("NFKC", visible(text, fold_marks=fold_marks))
         folded = unicodedata.normalize("NFKC", nfkc.casefold())
         if folded == text:
-            return folded
+            return folded.translate(representatives()) if fold_variants else folded
         text = folded
 
 
-def normalise(text: str, *, letters_only: bool = False, fold_marks: bool = False) -> str:
+def normalise(
+    text: str, *, letters_only: bool = False, fold_marks: bool = False, fold_variants: bool = False
+) -> str:
     kept = "LM" if letters_only else "LMN"
-    folded = fold(text, fold_marks=fold_marks)
+    folded = fold(text, fold_marks=fold_marks, fold_variants=fold_variants)
     return " ".join("".join(c if unicodedata.category(c)[0] in kept else " " for c in folded).split())
 
 
@@ -95,9 +105,9 @@ def stands_alone(character: str) -> bool:
     return tangut or unicodedata.name(character, "").startswith(SOLO_NAMES)
 
 
-def tokens(text: str, *, letters_only: bool = False, fold_marks: bool = False) -> list[str]:
+def tokens(text: str, **options: bool) -> list[str]:
     found = []
-    for run in normalise(text, letters_only=letters_only, fold_marks=fold_marks).split(" "):
+    for run in normalise(text, **options).split(" "):
         after_solo = False
         for i, character in enumerate(run):
             if i > 0 and unicodedata.category(character)[0] == "M":
@@ -125,17 +135,19 @@ def shingle_texts(
     size: int = 3,
     letters_only: bool = False,
     fold_marks: bool = False,
+    fold_variants: bool = False,
     stop_words: Iterable[str] = (),
     keep_white_space: bool = True,
     short_texts: str = "whole",
 ) -> list[tuple[str, ...]]:
     """Every shingle of a text, in order and with repetitions: a tuple of tokens, or of one string of characters."""
+    folding = {"letters_only": letters_only, "fold_marks": fold_marks, "fold_variants": fold_variants}
     if unit == "char":
-        characters = normalise(text, letters_only=letters_only, fold_marks=fold_marks)
+        characters = normalise(text, **folding)
         if not keep_white_space:
             characters = characters.replace(" ", "")
         return [(str(window),) for window in windows(characters, size, short_texts)]
-    words = without_stop_words(text, stop_words, letters_only=letters_only, fold_marks=fold_marks)
+    words = without_stop_words(text, stop_words, **folding)
     return [tuple(window) for window in windows(words, size, short_texts)]
 
 

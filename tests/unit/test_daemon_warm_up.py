@@ -29,7 +29,11 @@ def misses():
     built = {value for value in cached if value.cache_parameters()["maxsize"] is None}
     return {value.__qualname__: value.cache_info().misses for value in built}
 
-profiles = {"p": {"topics": "p"}, "q": {"topics": "q", "shingle_unit": "char", "fold_marks": True}}
+profiles = {
+    "p": {"topics": "p"},
+    "q": {"topics": "q", "shingle_unit": "char", "fold_marks": True},
+    "r": {"topics": "r", "fold_variants": True},
+}
 values = {"kafka.bootstrap_servers": "localhost:9092", "redis.url": "redis://localhost", "profiles": profiles}
 settings = Settings.load(None, values, environ={})
 with connect_store(settings) as servers:

@@ -151,6 +151,31 @@ def test_marks_that_make_the_word_are_never_folded(text):
     assert normalise(text, fold_marks=True) == normalise(text)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("國際經濟與貿易", "国际经济与贸易"),  # traditional, simplified
+        ("臺灣的裏面爲了羣衆", "台灣的裡面為了群眾"),  # OpenCC's standard forms, those of Taiwan
+        ("線衛說閱稅", "綫衞説閲税"),  # OpenCC's standard forms, those of Hong Kong
+        ("廣澤驛變圖書館讀賣", "広沢駅変図書館読売"),  # Japanese, before and after 1946
+        ("\uf9d0", "类"),  # a compatibility ideograph of a traditional character
+    ],
+)
+def test_with_folded_variants_all_forms_of_a_han_character_are_the_same(one, other):
+    assert normalise(one) != normalise(other)
+    assert normalise(one, fold_variants=True) == normalise(other, fold_variants=True)
+    assert reference.normalise(one, fold_variants=True) == normalise(other, fold_variants=True)
+
+
+def test_a_simplified_character_that_is_also_a_new_japanese_form_of_another_is_kept():
+    assert normalise("芸", fold_variants=True) == "芸"
+
+
+def test_folded_variants_change_no_text_without_han():
+    text = "Crème がぎぱ 각하 кот นั่ง كَتَبَ"
+    assert normalise(text, fold_variants=True) == normalise(text)
+
+
 def test_letters_that_only_resemble_each_other_stay_different():
     assert normalise("кот ухо") != normalise("kot yxo")
     assert normalise("ø ł đ", fold_marks=True) == "ø ł đ"

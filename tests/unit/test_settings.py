@@ -882,6 +882,7 @@ def test_no_limit_is_none():
         {"shingle_size": 4},
         {"letters_only": True},
         {"fold_marks": True},
+        {"fold_variants": True},
         {"stop_words": "english"},
         {"similarity": "bag"},
         {"short_texts": "skip"},

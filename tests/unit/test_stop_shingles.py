@@ -227,7 +227,12 @@ def test_learning_in_several_batches_counts_the_same(monkeypatch):
 @given(
     st.dictionaries(st.integers(0, 2**32 - 1), st.integers(1, 900), max_size=20),
     st.floats(0, 1, exclude_min=True),
-    st.sampled_from([OPTIONS, ShingleOptions(unit="char", size=9, keep_white_space=False, fold_marks=True)]),
+    st.sampled_from(
+        [
+            replace(OPTIONS, fold_variants=True),
+            ShingleOptions(unit="char", size=9, keep_white_space=False, fold_marks=True),
+        ]
+    ),
 )
 def test_a_file_is_read_as_it_was_written(counts, share, options):
     stops = StopShingles(counts, 900, share, stop_shingles.described(options))
@@ -292,6 +297,7 @@ def test_a_file_that_is_wrong_is_refused_with_the_line(old, new, said):
             replace(OPTIONS, fold_marks=True, letters_only=True),
             ["letters_only false, not true", "fold_marks false, not true"],
         ),
+        (replace(OPTIONS, fold_variants=True), ["fold_variants false, not opencc-1.4.1"]),
         (replace(OPTIONS, bag=True, short_texts="skip"), []),
     ],
 )

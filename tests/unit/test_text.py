@@ -52,6 +52,8 @@ OPTIONS = [
     {"size": 1, "fold_marks": True, "stop_words": frozenset({"\u0430\u0301"})},
     {"unit": "char", "size": 5},
     {"unit": "char", "size": 3, "fold_marks": True},
+    {"size": 1, "fold_variants": True, "fold_marks": True, "stop_words": frozenset({"\u9762"})},
+    {"unit": "char", "size": 2, "fold_variants": True},
     {"unit": "char", "size": 1, "bag": True},
     {"unit": "char", "size": 9, "letters_only": True},
     {"unit": "char", "size": 2, "keep_white_space": False},
@@ -59,6 +61,7 @@ OPTIONS = [
     {"size": 1, "bag": True, "stop_shingles": hashes_of_each("ab\u4e2d", "word")},
     {"unit": "char", "size": 1, "stop_shingles": hashes_of_each("ab e\u00e9", "char")},
 ]
+FOLDING = {"letters_only", "fold_marks", "fold_variants"}
 SHINGLERS = [(options, Shingler(ShingleOptions(**options))) for options in OPTIONS]
 
 any_character = st.characters(categories=None, exclude_categories=())
@@ -75,7 +78,7 @@ def hashes_of(batch, document):
 
 
 def assert_like_reference(batch, given_texts, options):
-    counted = {key: value for key, value in options.items() if key in {"letters_only", "fold_marks", "stop_words"}}
+    counted = {key: value for key, value in options.items() if key in FOLDING | {"stop_words"}}
     for i, text in enumerate(given_texts):
         assert hashes_of(batch, i) == reference.shingle_hashes(text, **options), (options, ascii(text))
         assert batch.token_counts[i] == reference.token_count(text, **counted), (options, ascii(text))
@@ -103,8 +106,10 @@ def test_normalise_is_that_of_the_reference_and_idempotent(text):
     once = normalise(text)
     assert once == reference.normalise(text)
     assert normalise(once) == once
-    assert normalise(text, letters_only=True) == reference.normalise(text, letters_only=True)
-    assert normalise(text, fold_marks=True) == reference.normalise(text, fold_marks=True)
+    for option in FOLDING:
+        assert normalise(text, **{option: True}) == reference.normalise(text, **{option: True})
+    folded = normalise(text, fold_variants=True)
+    assert normalise(folded, fold_variants=True) == folded
 
 
 @settings(max_examples=examples(50))
@@ -130,25 +135,33 @@ POINTS = [*range(0x33480), *range(0x33480, 0xE0000, 997), *range(0xE0000, 0xE020
 POINTS.remove(ord("\n"))
 
 
-def words_by_table(given_texts, *, fold_marks):
-    folded = normalise_module.fold(given_texts, fold_marks=fold_marks)
+def words_by_table(given_texts, folding):
+    folded = normalise_module.fold(given_texts, folding)
     inside = (folded.packed & (unicode_tables.LETTER | unicode_tables.NUMBER)) != 0
     points = np.where(inside, folded.packed & unicode_tables.CODE_POINT, 0x20).astype("<u4")
     pairs = zip(folded.starts[:-1], folded.starts[1:] - 1, strict=True)
     return [points[first:last].tobytes().decode("utf-32-le").split() for first, last in pairs]
 
 
-@pytest.mark.parametrize("fold_marks", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "folding",
+    [
+        unicode_tables.Folding(),
+        pytest.param(unicode_tables.Folding(marks=True), marks=pytest.mark.long),
+        pytest.param(unicode_tables.Folding(variants=True), marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("context", ["{}", pytest.param("a{}b", marks=pytest.mark.long), "e{}\u0301"])
-def test_each_code_point_in_context_folds_by_table_as_in_the_reference_and_only_once(context, fold_marks):
+def test_each_code_point_in_context_folds_by_table_as_in_the_reference_and_only_once(context, folding):
     for first in range(0, len(POINTS), 4096):
         in_context = [context.format(chr(point)) for point in POINTS[first : first + 4096]]
         # A line feed stays unchanged and nothing composes across it, so one call folds many texts.
-        folded = reference.fold("\n".join(in_context), fold_marks=fold_marks).split("\n")
+        joined = "\n".join(in_context)
+        folded = reference.fold(joined, fold_marks=folding.marks, fold_variants=folding.variants).split("\n")
         kept = ["".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in text) for text in folded]
         expected = [text.split() for text in kept]
-        assert words_by_table(in_context, fold_marks=fold_marks) == expected
-        assert words_by_table(kept, fold_marks=fold_marks) == expected
+        assert words_by_table(in_context, folding) == expected
+        assert words_by_table(kept, folding) == expected
 
 
 @pytest.mark.parametrize(
@@ -166,7 +179,7 @@ def test_no_code_point_outside_the_tabulated_planes_is_part_of_a_token():
 
 
 def test_which_characters_are_tokens_of_their_own_agrees_with_their_names():
-    packed = unicode_tables.tables(fold_marks=False).packed
+    packed = unicode_tables.tables(unicode_tables.Folding()).packed
     for point in range(0x40000):
         character = chr(point)
         if unicodedata.category(character)[0] in "LN" and packed[point] & unicode_tables.CODE_POINT == point:
