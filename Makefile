@@ -67,11 +67,12 @@ KILLS ?= 12
 BROKERS ?= 1
 CHANGES ?= 0
 ENDS ?= 0
+LAYOUT ?= sets
 REPORT ?= chaos-report.json
 
 .PHONY: chaos
-chaos: $(VENV)/.dev ## Faults while documents flow: SEED=, KILLS=, BROKERS=1 or 3, CHANGES=, ENDS=, SUPPRESS=1, REPORT=; see docs/testing.md
-	$(BIN)/python -m tests.chaos storm --seed $(SEED) --kills $(KILLS) --brokers $(BROKERS) --changes $(CHANGES) --ends $(ENDS) $(if $(SUPPRESS),--suppress) --report $(REPORT)
+chaos: $(VENV)/.dev ## Faults while documents flow: SEED=, KILLS=, BROKERS=1 or 3, CHANGES=, ENDS=, LAYOUT=, SUPPRESS=1, REPORT=; see docs/testing.md
+	$(BIN)/python -m tests.chaos storm --seed $(SEED) --kills $(KILLS) --brokers $(BROKERS) --changes $(CHANGES) --ends $(ENDS) --layout $(LAYOUT) $(if $(SUPPRESS),--suppress) --report $(REPORT)
 
 .PHONY: chaos-selftest
 chaos-selftest: $(VENV)/.dev ## Deliberately broken loops, each of which the harness must catch

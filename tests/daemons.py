@@ -38,6 +38,7 @@ request_timeout = "3s"
 [redis]
 url = "{redis}"
 key_prefix = "{prefix}"
+bucket_layout = "{bucket_layout}"
 
 [service]
 metrics_port = 0
@@ -64,7 +65,7 @@ class Installation:
         self.duplicates = duplicates
         self.group = group
         self.config = folder / "streamdedup.toml"
-        values = {"batch_records": 50, "shingle_size": 2, "threshold": 0.5} | options
+        values = {"batch_records": 50, "bucket_layout": "sets", "shingle_size": 2, "threshold": 0.5} | options
         text = SETTINGS.format(
             kafka=kafka, redis=redis, topic=topic, duplicates=duplicates, group=group, prefix=group, **values
         )

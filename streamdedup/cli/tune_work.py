@@ -36,8 +36,8 @@ _EXACT_LIMITS: Final[tuple[int | None, ...]] = (0, 512, None)
 _CURVE_BINS: Final = 40
 #: Settings of a profile that decide which pairs are found; those that are not the default are in the section to paste.
 _KEPT: Final = (
-    *("text_fields", "id_field", "letters_only", "fold_marks", "fold_variants", "similarity", "short_texts", "min_words"),
-    *("permutations", "seed"),
+    *("text_fields", "id_field", "letters_only", "fold_marks", "fold_variants", "similarity", "short_texts"),
+    *("min_words", "permutations", "seed"),
 )
 #: Settings that belong to one unit of shingles.
 _OF_UNIT: Final = {"word": ("stop_words",), "char": ("keep_white_space",)}

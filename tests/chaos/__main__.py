@@ -9,6 +9,7 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
+from streamdedup.index.redis.buckets import LAYOUTS
 from tests.chaos.broken import BREAKS
 from tests.chaos.faults import KINDS
 from tests.chaos.storm import SHORT, Options, Storm
@@ -34,6 +35,7 @@ def storm(arguments: argparse.Namespace) -> bool:
         ends=arguments.ends,
         broken=arguments.broken,
         suppressing=arguments.suppress,
+        layout=arguments.layout,
     )
     print(f"seed {options.seed}: {options.kills} kills and {', '.join(options.kinds)}", flush=True)
     with a_world(arguments.brokers, arguments.redis) as world:
@@ -107,6 +109,7 @@ def main() -> None:
     run.add_argument("--ends", type=float, default=0.0, help="share of records that append to a document or delete it")
     run.add_argument("--break", dest="broken", choices=sorted(BREAKS), help="with a loop that is broken on purpose")
     run.add_argument("--suppress", action="store_true", help="with rules of the profile about what is alerted")
+    run.add_argument("--layout", choices=LAYOUTS, default="sets", help="bucket layout of the index")
     run.add_argument("--no-traps", action="store_true", help="leave out the traps")
     run.add_argument("--report", type=Path, help="file for the report, as JSON")
     run.set_defaults(do=storm)

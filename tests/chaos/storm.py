@@ -51,6 +51,7 @@ class Options:
         ends: Share of records that append to a document, delete it, or insert it again.
         broken: Broken loop of the daemons; None is the correct loop.
         suppressing: Whether rules of the profile suppress pairs.
+        layout: Bucket layout of the index.
     """
 
     seed: int
@@ -62,6 +63,7 @@ class Options:
     ends: float = 0.0
     broken: str | None = None
     suppressing: bool = False
+    layout: str = "sets"
 
 
 #: A short run: kills in every stage, and two faults that take a second.
@@ -167,7 +169,7 @@ class Report:
         stops = [stop for one in self.struck for stop in one.stops_s]
         yield f"stops: {len(stops)}, longest {max(stops, default=0.0):.1f} s"
         yield f"struck with a batch ahead: {sum(one.ahead for one in self.struck)}"
-        yield f"seed {self.options.seed}, {len(self.struck)} faults, {self.produced} records, {self.seconds:.0f} s"
+        yield f"seed {self.options.seed}, layout {self.options.layout}, {len(self.struck)} faults, {self.produced} records, {self.seconds:.0f} s"
         yield from (f"a daemon ended unexpectedly: {text}" for text in self.unplanned)
         yield from (f"trouble: {text}" for text in self.trouble)
         if self.unproven():
@@ -219,7 +221,8 @@ class Storm:
         self._options = options
         self._say = say
         self._rng = random.Random(f"storm {options.seed}")
-        self._installation: Installation = world.install(PARTITIONS, batch_records=BATCH_RECORDS)
+        given = {"batch_records": BATCH_RECORDS, "bucket_layout": options.layout}
+        self._installation: Installation = world.install(PARTITIONS, **given)
         names = "abcdefgh"[: options.daemons]
         self._settings = SUPPRESSING if options.suppressing else {}
         self._daemons = [WatchedDaemon(self._installation, name, self._settings, options.broken) for name in names]

@@ -90,9 +90,7 @@ def fold(text: str, *, fold_marks: bool = False, fold_variants: bool = False) ->
         text = folded
 
 
-def normalise(
-    text: str, *, letters_only: bool = False, fold_marks: bool = False, fold_variants: bool = False
-) -> str:
+def normalise(text: str, *, letters_only: bool = False, fold_marks: bool = False, fold_variants: bool = False) -> str:
     kept = "LM" if letters_only else "LMN"
     folded = fold(text, fold_marks=fold_marks, fold_variants=fold_variants)
     return " ".join("".join(c if unicodedata.category(c)[0] in kept else " " for c in folded).split())
