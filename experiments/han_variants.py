@@ -44,7 +44,7 @@ def folding(folder: Path) -> dict[str, str]:
     folds = {character: other for character, other in simplified.items() if character not in simplified.values()}
     for name in _REGIONS:
         for traditional, variants in _entries(folder, name):
-            _add(folds, {variant: traditional for variant in variants})
+            _add(folds, dict.fromkeys(variants, traditional))
     chinese = {each for character, others in _entries(folder, "STCharacters") for each in (character, *others)}
     new_forms = {form: others[0] for form, others in _entries(folder, "JPShinjitaiCharacters") if others}
     _add(folds, {form: old for form, old in new_forms.items() if form not in chinese})
