@@ -169,8 +169,8 @@ class Report:
         stops = [stop for one in self.struck for stop in one.stops_s]
         yield f"stops: {len(stops)}, longest {max(stops, default=0.0):.1f} s"
         yield f"struck with a batch ahead: {sum(one.ahead for one in self.struck)}"
-        yield f"seed {self.options.seed}, layout {self.options.layout}, {len(self.struck)} faults, {self.produced} records"
-        yield f"{self.seconds:.0f} s in all"
+        yield f"seed {self.options.seed}, layout {self.options.layout}"
+        yield f"{len(self.struck)} faults, {self.produced} records, {self.seconds:.0f} s"
         yield from (f"a daemon ended unexpectedly: {text}" for text in self.unplanned)
         yield from (f"trouble: {text}" for text in self.trouble)
         if self.unproven():
