@@ -104,7 +104,7 @@ class ElementReader:
 
     def spans(self, text: str) -> tuple[str, list[tuple[int, int]]]:
         """Return the folded text, and start and end of each element in it; spaces are separators."""
-        folded = fold([text], fold_marks=self.fold_marks)
+        folded = fold([text], self.folding)
         inside = (folded.packed & self._token_bits()) != 0
         points = _points(folded.packed, inside)
         written = str(points.astype("<u4", copy=False).data, "utf-32-le", "surrogatepass")
