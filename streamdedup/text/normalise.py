@@ -34,7 +34,7 @@ from streamdedup.text.unicode_tables import (
     LAST_CLASS_SHIFT,
     MARK,
     OWN_CLASS,
-    Folding,
+    FoldOptions,
     Tables,
     pair_keys,
     tables,
@@ -66,7 +66,7 @@ class _Written(NamedTuple):
     starts: NDArray[np.int64]
 
 
-def fold(texts: Sequence[str], folding: Folding) -> Folded:
+def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
     """Normalise and classify documents.
 
     Args:

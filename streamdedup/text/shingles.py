@@ -33,7 +33,7 @@ from streamdedup.text.hashing import (
 )
 from streamdedup.text.normalise import fold
 from streamdedup.text.tokens import SPACE_HASH, ElementReader, utf8
-from streamdedup.text.unicode_tables import LETTER, NUMBER, Folding
+from streamdedup.text.unicode_tables import LETTER, NUMBER, FoldOptions
 
 #: Version of the steps from a text to hashes; part of the fingerprint of an index.
 ALGORITHM = 2
@@ -159,7 +159,7 @@ class Shingler:
 
     def __init__(self, options: ShingleOptions) -> None:
         self.options = options
-        folding = Folding(marks=options.fold_marks, variants=options.fold_variants)
+        folding = FoldOptions(marks=options.fold_marks, variants=options.fold_variants)
         self._reader = ElementReader(options.unit, options.letters_only, options.keep_white_space, folding)
         self._stop_words = np.empty(0, np.uint64)
         self._maybe_stop_word = np.zeros(1 << _STOP_WORD_BITS, np.bool_)
@@ -329,7 +329,7 @@ def normalise(text: str, *, letters_only: bool = False, fold_marks: bool = False
 
     The characters of scripts without spaces stay together. The function is idempotent.
     """
-    folded = fold([text], Folding(marks=fold_marks, variants=fold_variants))
+    folded = fold([text], FoldOptions(marks=fold_marks, variants=fold_variants))
     inside = (folded.packed & (LETTER if letters_only else LETTER | NUMBER)) != 0
     return " ".join(utf8(folded.packed, inside).decode().split())
 

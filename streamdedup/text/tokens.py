@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streamdedup.text.hashing import PADDING, Elements, character_hashes, offsets_of, token_hashes, wide_token_hashes
 from streamdedup.text.normalise import Folded, fold
-from streamdedup.text.unicode_tables import CODE_POINT, LETTER, MARK, NUMBER, SOLO, SPACE, Folding
+from streamdedup.text.unicode_tables import CODE_POINT, LETTER, MARK, NUMBER, SOLO, SPACE, FoldOptions
 
 
 def _ascii_table(*, letters_only: bool) -> bytes:
@@ -50,7 +50,7 @@ class ElementReader:
     unit: Literal["word", "char"]
     letters_only: bool
     keep_white_space: bool
-    folding: Folding
+    folding: FoldOptions
 
     def read(self, texts: Sequence[str], *, ascii_only: bool) -> Elements:
         """Return the elements of texts.

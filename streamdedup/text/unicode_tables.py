@@ -125,7 +125,7 @@ def pair_keys(first: NDArray[np.uint32], second: NDArray[np.uint32]) -> NDArray[
     return (first.astype(np.uint64) << np.uint64(32)) | second
 
 
-class Folding(NamedTuple):
+class FoldOptions(NamedTuple):
     """Differences between texts that are removed in addition to the ignorable ones.
 
     Attributes:
@@ -138,7 +138,7 @@ class Folding(NamedTuple):
 
 
 @functools.cache
-def tables(folding: Folding) -> Tables:
+def tables(folding: FoldOptions) -> Tables:
     """Return the tables; built at the first call."""
     plain = _plain_tables(fold_marks=folding.marks)
     return _with_variants(plain) if folding.variants else plain

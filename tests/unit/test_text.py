@@ -146,9 +146,9 @@ def words_by_table(given_texts, folding):
 @pytest.mark.parametrize(
     "folding",
     [
-        unicode_tables.Folding(),
-        pytest.param(unicode_tables.Folding(marks=True), marks=pytest.mark.long),
-        pytest.param(unicode_tables.Folding(variants=True), marks=pytest.mark.long),
+        unicode_tables.FoldOptions(),
+        pytest.param(unicode_tables.FoldOptions(marks=True), marks=pytest.mark.long),
+        pytest.param(unicode_tables.FoldOptions(variants=True), marks=pytest.mark.long),
     ],
 )
 @pytest.mark.parametrize("context", ["{}", pytest.param("a{}b", marks=pytest.mark.long), "e{}\u0301"])
@@ -179,7 +179,7 @@ def test_no_code_point_outside_the_tabulated_planes_is_part_of_a_token():
 
 
 def test_which_characters_are_tokens_of_their_own_agrees_with_their_names():
-    packed = unicode_tables.tables(unicode_tables.Folding()).packed
+    packed = unicode_tables.tables(unicode_tables.FoldOptions()).packed
     for point in range(0x40000):
         character = chr(point)
         if unicodedata.category(character)[0] in "LN" and packed[point] & unicode_tables.CODE_POINT == point:
