@@ -6,6 +6,7 @@ import select
 import sys
 import tempfile
 import time
+import webbrowser
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -29,6 +30,8 @@ from streamdedup.errors import SettingsError
 
 #: Default rate for the sample, in documents per second: the demo takes half a minute.
 SAMPLE_PACE = 10.0
+#: Text in place of the address of the page.
+_MISSING_SERVICE = "pip install 'streamdedup[serve]' to have one"
 #: Interval of checking the servers while they are kept, in seconds.
 _CHECK_INTERVAL_S = 0.5
 
@@ -47,17 +50,21 @@ def demo(  # noqa: PLR0913  one argument per option
         bool | None, typer.Option("--diff/--no-diff", help="Show texts side by side; default: for the sample.")
     ] = None,
     pairs: Annotated[str | None, typer.Option(metavar="PAIRS", help="Write the pairs to this file, as scan.")] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the servers running until Enter or Ctrl-C.")] = False,
+    keep: Annotated[
+        bool | None,
+        typer.Option("--keep/--no-keep", help="Leave all running until Enter; default: the sample in a terminal."),
+    ] = None,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser; implies --keep.")] = False,
     corpus_format: FormatOption = "auto",
     id_column: IdColumnOption = None,
     text_column: TextColumnOption = None,
 ) -> None:
     """Watch documents become alerts, on private servers; nothing to set up.
 
-    Starts private servers, sends the sample (or FILE), shows alerts and dead letters live, checks that every record is
-    accounted for, and ends the servers.
+    Starts private servers, sends the sample (or FILE), shows alerts and dead letters live, and checks that every record
+    is accounted for. Paste a text into the page whose address it prints, and see the near-duplicates.
 
-    Example:  streamdedup demo
+    Example:  streamdedup demo --open
 
     Example:  streamdedup demo reuters21578.tar.gz --pairs pairs.tsv
     """
@@ -72,16 +79,23 @@ def demo(  # noqa: PLR0913  one argument per option
         raise SettingsError("--format, --id-column and --text-column are for a FILE; the sample needs none")
     else:
         options = _sample(changes)
-    run_demo(replace(options, keep=keep, **_given(pace=pace, diff=diff)), pairs, make_console())
+    if keep is None:
+        keep = open_page or (file is None and sys.stdin.isatty() and sys.stdout.isatty())
+    options = replace(options, keep=keep, open_page=open_page, **_given(pace=pace, diff=diff))
+    run_demo(options, pairs, make_console())
 
 
 def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
+def _sample_folder() -> Path:
+    return Path(str(resources.files("streamdedup") / "sample"))
+
+
 def _sample(changes: Mapping[str, Any]) -> DemoOptions:
     """Return the options for the project's sample."""
-    folder = Path(str(resources.files("streamdedup") / "sample"))
+    folder = _sample_folder()
     with (folder / "expected_pairs.tsv").open(encoding="utf-8", newline="") as lines:
         expected = frozenset(tuple(sorted((row["id1"], row["id2"]))) for row in csv.DictReader(lines, delimiter="\t"))
     readers = {name: CorpusReader(folder / f"{name}.jsonl", on_bad="pass") for name in PROFILES}
@@ -103,7 +117,7 @@ def run_demo(options: DemoOptions, pairs: str | None, console: Console) -> None:
             # Opened first, so that an unwritable file is reported at once.
             output = None if pairs is None else stack.enter_context(output_to(pairs))
             console.print(
-                Text("Starting a private Redis, a Kafka broker and the daemon; Ctrl-C ends all of them.", "bold")
+                Text("Starting a private Redis, a Kafka broker, the daemon and its page; Ctrl-C ends all.", "bold")
             )
             directory = stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="streamdedup-demo-", ignore_cleanup_errors=True)
@@ -111,6 +125,8 @@ def run_demo(options: DemoOptions, pairs: str | None, console: Console) -> None:
             servers = stack.enter_context(running_servers(Path(directory), options.profiles))
             run = DemoRun(options, console, servers, stack)
             _introduce(options, console, servers)
+            if options.open_page:
+                _open_page(console, servers)
             with _progress_bar(console) as progress:
                 duration_s = run.run(progress, progress.add_task("", total=1.0, counts=""))
             if output is not None:
@@ -130,6 +146,7 @@ def _introduce(options: DemoOptions, console: Console, servers: DemoServers) -> 
         "daemon": f"streamdedup run --config {daemon.config_path}",
         "log": str(daemon.log_path),
         "metrics": f"{daemon.metrics_url}  (while this runs)",
+        "page": _MISSING_SERVICE if servers.service is None else f"{servers.service.page_url}  (open it in a browser)",
     }
     print_rows(console, rows)
     console.print()
@@ -145,6 +162,18 @@ def _introduce(options: DemoOptions, console: Console, servers: DemoServers) -> 
     console.print(Text("time      profile   new ~ earlier  similarity", "dim"), soft_wrap=True)
 
 
+def _open_page(console: Console, servers: DemoServers) -> None:
+    """Open the page in the user's browser.
+
+    Raises:
+        SettingsError: The libraries of the service are not installed.
+    """
+    if servers.service is None:
+        raise SettingsError(f"--open needs the page: {_MISSING_SERVICE}")
+    if not webbrowser.open(servers.service.page_url):
+        console.print(Text(f"No browser was found: open {servers.service.page_url} in one.", "bold"), soft_wrap=True)
+
+
 def _progress_bar(console: Console) -> Progress:
     """Return a progress bar on standard output, below the alerts."""
     columns = (BarColumn(), TextColumn("{task.fields[counts]}"), TimeElapsedColumn())
@@ -153,13 +182,13 @@ def _progress_bar(console: Console) -> Progress:
 
 def _wait_for_user(console: Console, servers: DemoServers) -> None:
     """Wait for Enter or Ctrl-C; after the end of standard input, for Ctrl-C."""
-    console.print(
-        Text(
-            f"\nStill running. Look at {servers.daemon.metrics_url} or, from elsewhere,\n"
-            f"  streamdedup tail --config {servers.daemon.config_path} --from-beginning --diff\nEnter or Ctrl-C ends."
-        ),
-        soft_wrap=True,
-    )
+    lines = [
+        "\nStill running. From elsewhere:",
+        f"  streamdedup tail --config {servers.daemon.config_path} --from-beginning --diff",
+    ]
+    if servers.service is not None:
+        lines.append(f"Paste a text of {_sample_folder()}/articles.jsonl into {servers.service.page_url}")
+    console.print(Text("\n".join([*lines, "Enter or Ctrl-C ends."])), soft_wrap=True)
     readable = [sys.stdin]
     with contextlib.suppress(KeyboardInterrupt):
         while True:

@@ -58,6 +58,7 @@ class DemoOptions:
         diff: Show texts side by side.
         expected: Expected pairs, by their sorted ids, if known.
         keep: Leave the servers running at the end.
+        open_page: Open the page in the browser.
     """
 
     readers: Mapping[str, CorpusReader]
@@ -67,6 +68,7 @@ class DemoOptions:
     diff: bool = False
     expected: frozenset[tuple[str, ...]] | None = None
     keep: bool = False
+    open_page: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
-"""Servers of the demo: a private Redis, a private Kafka broker and a daemon; and the signals that end all of them."""
+"""Servers of the demo: Redis, a Kafka broker, a daemon, the HTTP service; and the signals that end all of them."""
 
+import importlib.util
 import json
 import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -15,8 +16,10 @@ from streamdedup.embedded import MOCK_API_VERSION, ManagedProcess, MockBroker, R
 from streamdedup.settings.schema import PREFIX
 
 _HOST = "127.0.0.1"
-#: Time limit of a request for metrics, in seconds.
-_METRICS_TIMEOUT_S = 10.0
+#: Time limit of a request to the daemon or the HTTP service, in seconds.
+_REQUEST_TIMEOUT_S = 10.0
+#: Libraries of the HTTP service.
+_SERVICE_LIBRARIES = ("litestar", "uvicorn", "uvloop", "httptools")
 #: Time limit for the exit of a process whose connection broke, in seconds.
 _EXIT_TIMEOUT_S = 2.0
 DUPLICATES_TOPIC, DEAD_LETTER_TOPIC = "duplicates", "duplicates.dlq"
@@ -102,40 +105,77 @@ class DaemonProcess(ManagedProcess):
     def is_ready(self) -> bool:
         """Return whether the daemon is connected to both servers and owns partitions."""
         try:
-            return self._get("/readyz")[0] == 200
+            return _get(self._port, "/readyz")[0] == 200
         except (OSError, HTTPException):
             return False
 
     def metrics(self) -> str:
         """Return the metrics in Prometheus' text format; raise ``ServerError`` without an answer."""
         try:
-            return self._get("/metrics")[1]
+            return _get(self._port, "/metrics")[1]
         except (OSError, HTTPException) as error:
             raise ServerError(f"the daemon does not answer: {error}{self.log_tail()}") from error
 
-    def _get(self, path: str) -> tuple[int, str]:
-        # urllib would use the proxy of the environment for an address of this machine.
-        connection = HTTPConnection(_HOST, self._port, timeout=_METRICS_TIMEOUT_S)
+
+class ServiceProcess(ManagedProcess):
+    """``streamdedup serve`` as a process with a log file.
+
+    Args:
+        directory: Directory of the log.
+        config_path: The settings file of the daemon.
+    """
+
+    def __init__(self, directory: Path, config_path: Path) -> None:
+        super().__init__("service", directory)
+        self._config_path = config_path
+        self._port = 0
+
+    @property
+    def page_url(self) -> str:
+        """URL of the page for people."""
+        return f"http://{_HOST}:{self._port}/"
+
+    def choose_ports(self) -> None:
+        """Choose the port."""
+        (self._port,) = free_ports()
+
+    def command(self) -> list[str]:
+        """Return the command line."""
+        command = [sys.executable, "-m", "streamdedup", "serve", "--config", str(self._config_path)]
+        return [*command, "--set", f"api.port={self._port}"]
+
+    def is_ready(self) -> bool:
+        """Return whether the service answers."""
         try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read().decode()
-        finally:
-            connection.close()
+            return _get(self._port, "/livez")[0] == 200
+        except (OSError, HTTPException):
+            return False
+
+
+def _get(port: int, path: str) -> tuple[int, str]:
+    # urllib would use the proxy of the environment for an address of this machine.
+    connection = HTTPConnection(_HOST, port, timeout=_REQUEST_TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
 
 
 @dataclass(frozen=True, slots=True)
 class DemoServers:
-    """The running servers of the demo."""
+    """The running servers of the demo; no service where its libraries are not installed."""
 
     redis: RedisServer
     broker: MockBroker
     daemon: DaemonProcess
+    service: ServiceProcess | None
 
     def check(self) -> None:
         """Raise ``ServerError`` with the end of the log if a server has ended."""
-        for process in (self.daemon, self.broker, self.redis):
-            if not process.is_running():
+        for process in (self.daemon, self.service, self.broker, self.redis):
+            if process is not None and not process.is_running():
                 raise ServerError(f"{process.name} ended with code {process.exit_code}{process.log_tail()}")
 
     def metrics(self) -> str:
@@ -152,7 +192,7 @@ class DemoServers:
 
 @contextmanager
 def running_servers(directory: Path, profiles: Mapping[str, Mapping[str, Any]]) -> Iterator[DemoServers]:
-    """Start Redis, the broker and the daemon in this order, and end them in reverse order.
+    """Start Redis, the broker, the daemon and the service in this order, and end them in reverse order.
 
     Args:
         directory: Directory of settings and logs.
@@ -166,8 +206,15 @@ def running_servers(directory: Path, profiles: Mapping[str, Mapping[str, Any]]) 
     topics = dict.fromkeys([*profiles, DUPLICATES_TOPIC], _PARTITIONS) | {DEAD_LETTER_TOPIC: 1}
     # Both are constructed before the first start, so that a missing program is reported at once.
     redis, broker = RedisServer(directory=directory / "redis"), MockBroker(topics, directory / "kafka")
-    with redis, broker, DaemonProcess(directory / "daemon", _settings_file(redis, broker, profiles)) as daemon:
-        yield DemoServers(redis, broker, daemon)
+    with ExitStack() as stack:
+        stack.enter_context(redis)
+        stack.enter_context(broker)
+        settings = _settings_file(redis, broker, profiles)
+        daemon = stack.enter_context(DaemonProcess(directory / "daemon", settings))
+        service = None
+        if all(importlib.util.find_spec(library) for library in _SERVICE_LIBRARIES):
+            service = stack.enter_context(ServiceProcess(directory / "service", daemon.config_path))
+        yield DemoServers(redis, broker, daemon, service)
 
 
 def _settings_file(redis: RedisServer, broker: MockBroker, profiles: Mapping[str, Mapping[str, Any]]) -> str:

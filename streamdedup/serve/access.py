@@ -4,7 +4,8 @@ In this order, for each request:
     1. Path: routes match the percent-encoded path, so that an id may contain a slash (``%2F``).
     2. Host: without tokens, only requests that name this machine are answered. Otherwise a web page could reach a
        service on the loopback interface through a DNS name of its own (DNS rebinding).
-    3. Token: compared in constant time with every token of the file. ``/livez`` and ``/readyz`` need none.
+    3. Token: compared in constant time with every token of the file. ``/livez`` and ``/readyz`` need none. The files of
+       the page need none: they hold no data, and the page asks for the token.
     4. Requests in progress: beyond the limit 429. Probes do not count; streams have a limit of their own.
     5. Bodies: 429 for a body that exceeds the bytes of all requests in progress together.
     6. Deadline: 408 where the body has not arrived in time, 503 where no answer has begun; an answer that has begun is
@@ -42,6 +43,8 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 _PROBES: Final = frozenset({"/livez", "/readyz"})
 #: Paths of answers without end, once they have begun.
 _STREAMS: Final = frozenset({"/v1/alerts", "/v1/dead-letters"})
+#: Files of the page: the document, and the beginning of the paths of the others.
+_PAGE, _PAGE_FILES = "/", "/page/"
 #: Shortest token, in characters: 128 bits in Base64.
 _SHORTEST_TOKEN: Final = 22
 #: Names of this machine that a request may use while no token is required.
@@ -179,7 +182,8 @@ class Gate:
             return RequestProblem("host-not-allowed", "without tokens, only requests to localhost are answered")
         if scope["path"] in _PROBES:
             return None
-        if self._tokens is not None and not self._tokens.allow(headers.get(b"authorization", b"")):
+        tokens = None if _is_of_page(scope["path"]) else self._tokens
+        if tokens is not None and not tokens.allow(headers.get(b"authorization", b"")):
             return RequestProblem("unauthorized")
         if scope["path"] not in _STREAMS and self._in_progress >= self._limits.max_requests:
             return RequestProblem("too-many-requests", retry_after_s=1)
@@ -312,6 +316,10 @@ def problem_response(problem: RequestProblem) -> tuple[int, list[tuple[bytes, by
     # The rest of an unread body would be taken for the next request.
     headers.append((b"connection", b"close"))
     return problem.problem.status, [*headers, *_SECURITY_HEADERS.items()], body
+
+
+def _is_of_page(path: str) -> bool:
+    return path == _PAGE or path.startswith(_PAGE_FILES)
 
 
 def _names_this_machine(host: bytes) -> bool:

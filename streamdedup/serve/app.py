@@ -22,6 +22,7 @@ from streamdedup.serve.events import decode_id
 from streamdedup.serve.feed import Feeds
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.openapi import PAGE_POLICY, describe, render_page
+from streamdedup.serve.page import page_routes
 from streamdedup.serve.problems import MEDIA_TYPE, Problem, RequestProblem, place_of, problem_of
 from streamdedup.serve.requests import (
     check_content_type,
@@ -377,7 +378,7 @@ def create_app(
         return Response(page, media_type=MediaType.HTML, headers={"content-security-policy": PAGE_POLICY})
 
     return Litestar(
-        [compare_options, *_DESCRIBED, livez, readyz, show_metrics, openapi_json, docs],
+        [compare_options, *_DESCRIBED, livez, readyz, show_metrics, openapi_json, docs, *page_routes()],
         dependencies=dependencies,
         exception_handlers={
             RequestProblem: _on_problem,

@@ -12,7 +12,9 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
+from tests.browsing import Tab, opened_browser
 from tests.servers import wait_until
 
 #: Seconds that a fast demo may take on a busy machine.
@@ -20,7 +22,9 @@ DEADLINE_S = 300.0
 #: Name of the variable by which processes of a demo are found.
 MARK = "DEMO_OF_THE_TESTS"
 #: A pair as a line.
-PAIR = re.compile(r"^\d\d:\d\d:\d\d  \w+ +(\S+) ~ (\S+)  (\d\.\d{4}) exact  cluster \S+$", re.MULTILINE)
+PAIR = re.compile(
+    r"^\d\d:\d\d:\d\d  \w+ +(\S+) ~ (\S+)  (\d\.\d{4}) exact  [a-z ]+ \d\.\d{4}  cluster \S+$", re.MULTILINE
+)
 
 pytestmark = [
     pytest.mark.timeout(DEADLINE_S * 2),
@@ -169,6 +173,64 @@ def test_tail_prints_the_same_pairs_a_line_each(kept):
     assert pairs_in(re.sub(r"^\d{4}-\d\d-\d\d ", "", done.stdout, flags=re.MULTILINE)) == sorted(
         expected_pairs().items()
     )
+
+
+def test_a_text_of_the_sample_that_is_pasted_into_the_page_has_its_near_duplicate_with_differences(kept):
+    demo, _ = kept
+    url = re.search(r"into (http://127\.0\.0\.1:\d+/)$", demo.printed, re.MULTILINE)[1]
+    assert re.search(rf"^  page +{re.escape(url)}  ", demo.printed, re.MULTILINE)
+    with opened_browser() as browser:
+        tab = Tab(browser)
+        page = tab.page
+        page.goto(url)
+        page.get_by_label("Text", exact=True).fill(sample_text("art-005"))
+        page.get_by_role("button", name="Find near-duplicates").click()
+        rows = page.locator("#ask-matches > li")
+        expect(rows.nth(1)).to_contain_text("art-002")
+        rows.nth(1).get_by_role("button").click()
+        expect(rows.nth(1).get_by_role("region", name="art-002").locator("ins").first).to_contain_text("Ferry link")
+        page.get_by_role("tab", name="Live").click()
+        expect(page.locator("#live-status")).to_have_text("Following.")
+        page.get_by_role("tab", name="State").click()
+        expect(page.get_by_role("table", name="Profiles")).to_contain_text("can be looked up")
+        tab.close(url)
+
+
+def sample_text(document_id: str) -> str:
+    with (resources.files("streamdedup") / "sample" / "articles.jsonl").open(encoding="utf-8") as lines:
+        return next(json.loads(line)["text"] for line in lines if f'"{document_id}"' in line)
+
+
+def test_open_opens_the_page_in_the_browser_and_leaves_the_servers_running(start, tmp_path, monkeypatch):
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" >> {opened}\n', encoding="utf-8")
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", str(browser))
+    demo = start("--pace", "0", "--no-diff", "--open")
+    demo.wait_line("Enter or Ctrl-C ends.")
+    url = re.search(r"^ +page +(http://\S+)", demo.printed, re.MULTILINE)[1]
+    wait_until(lambda: opened.exists() and opened.read_text(encoding="utf-8").strip() == url, what="the browser")
+    demo.process.stdin.write("\n")
+    demo.process.stdin.flush()
+    code, _, errors = demo.finish()
+    assert (code, errors) == (0, "")
+    demo.assert_nothing_left()
+
+
+def test_without_the_extra_serve_the_demo_says_how_to_get_its_page():
+    script = (
+        "import sys; sys.modules['litestar'] = None; import importlib.util; found = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *rest: None if name == 'litestar' else found(name, *rest)\n"
+        "from streamdedup.cli.main import main; main(['demo', '--pace', '0', '--no-diff'])"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=DEADLINE_S
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "pip install 'streamdedup[serve]' to have one" in done.stdout
 
 
 def test_tail_writes_json_lines_and_nothing_else(kept):

@@ -1,0 +1,81 @@
+/** The comparison of two documents: its numbers, and both texts. */
+
+import { differences } from "./differences.js";
+import { problemText } from "./api.js";
+import { counted, foreign, h, show, similarity, similarityMeter } from "./dom.js";
+
+const CONTAINED = { a: "left in right", b: "right in left", both: "each in the other" };
+
+/** Return the label of a match: similarity, id, method, shared bands, and containment where the service knows it. */
+export function matchLabel(match) {
+  const facts = [match.method];
+  if (match.shared_bands !== undefined) facts.push(counted(match.shared_bands, "shared band"));
+  if (typeof match.containment === "number") facts.push(`containment ${similarity(match.containment)}`);
+  if (match.reason === "containment") facts.push("a pair by containment");
+  const id = foreign(match.id, { class: "id" });
+  return [similarityMeter(match.similarity), " ", id, " ", h("span", { class: "quiet" }, facts.join(", "))];
+}
+
+function summary(body) {
+  const error = body.method === "estimated" ? ` \u00b1 ${similarity(body.standard_error)}` : "";
+  const parts = [
+    `similarity ${similarity(body.similarity)}${error} (${body.method})`,
+    `${body.shared_bands} of ${body.bands} bands shared`,
+    body.is_match ? "a pair of the profile" : "not a pair of the profile",
+  ];
+  if (typeof body.containment === "number") {
+    parts.splice(1, 0, `containment ${similarity(body.containment)} (${CONTAINED[body.contained] ?? body.contained})`);
+  }
+  if (body.within_window === false) parts.push("too far apart in time for a pair");
+  return h("p", {}, parts.join(" \u00b7 "));
+}
+
+function missing(body) {
+  if (body.segments === undefined) return "This service returns no texts.";
+  return `The texts cannot be shown: ${body.texts_missing ?? "the service gives no reason"}.`;
+}
+
+/**
+ * Show the comparison that `load` returns in an element.
+ *
+ * @param {HTMLElement} element Gets the comparison, or the problem with it.
+ * @param {function(): Promise<object>} load Returns the answer of the service.
+ * @param {[string, string]} titles Names of the two texts.
+ */
+export async function showComparison(element, load, titles) {
+  element.setAttribute("aria-busy", "true");
+  show(element, h("p", { role: "status" }, "Comparing \u2026"));
+  try {
+    const body = await load();
+    const texts = body.segments ? differences(body.segments, titles) : h("p", {}, missing(body));
+    show(element, summary(body), texts);
+  } catch (error) {
+    const text = error.isAbsent ? "This service does not compare a pasted text with a document." : problemText(error);
+    show(element, h("p", { class: "problem", role: "alert" }, text));
+  } finally {
+    element.removeAttribute("aria-busy");
+  }
+}
+
+let panels = 0;
+
+/**
+ * Return a button and its panel, which is filled when it opens.
+ *
+ * @param {Node[]} label Content of the button.
+ * @param {function(HTMLElement): void} fill Fills the panel; called at each opening.
+ * @param {function(boolean): void} onToggle Called after each opening and closing.
+ */
+export function disclosure(label, fill, onToggle = () => {}) {
+  const panel = h("div", { class: "panel", id: `panel-${(panels += 1)}`, hidden: true });
+  const toggle = () => {
+    panel.hidden = !panel.hidden;
+    button.setAttribute("aria-expanded", String(!panel.hidden));
+    if (panel.hidden) show(panel);
+    else fill(panel);
+    onToggle(!panel.hidden);
+  };
+  const attributes = { type: "button", class: "disclosure", "aria-expanded": "false", "aria-controls": panel.id };
+  const button = h("button", { ...attributes, click: toggle }, label);
+  return [button, panel];
+}

@@ -1,0 +1,110 @@
+/** Two texts with their differences marked: side by side, or as one text where the page is narrow. */
+
+import { h, number, show, visible } from "./dom.js";
+
+/** Characters of a common or changed passage that are shown on each side of a gap, and the longest one without a gap. */
+const AROUND = 160;
+const LONGEST_EQUAL = 600;
+const LONGEST_CHANGED = 20_000;
+/** Passages that are shown at first, and by each further click. */
+const PASSAGES = 400;
+
+const narrow = matchMedia("(max-width: 44rem)");
+/** Functions that draw the visible comparisons again, by element. */
+const drawn = new Map();
+
+narrow.addEventListener("change", () => {
+  for (const [element, draw] of drawn) {
+    if (element.isConnected) draw();
+    else drawn.delete(element);
+  }
+});
+
+/** Move a place in a text out of the middle of a surrogate pair. */
+function whole(text, at) {
+  const code = text.charCodeAt(at);
+  return code >= 0xdc00 && code <= 0xdfff ? at - 1 : at;
+}
+
+/** Return a passage, with a button in place of its middle where it is long. */
+function passage(text, kind, isWhole, expand) {
+  if (isWhole || text.length <= (kind === "equal" ? LONGEST_EQUAL : LONGEST_CHANGED)) return [visible(text)];
+  const begin = whole(text, AROUND);
+  const end = whole(text, text.length - AROUND);
+  const words = `\u2026 ${number(end - begin)} ${kind === "equal" ? "equal" : "changed"} characters \u2026`;
+  return [
+    visible(text.slice(0, begin)),
+    h("button", { type: "button", class: "gap", click: expand }, words),
+    visible(text.slice(end)),
+  ];
+}
+
+function sideBySide(parts, titles) {
+  const columns = ["a", "b"].map((side, at) => {
+    const content = parts.map(({ segment, isWhole, expand }) => {
+      const text = segment[side];
+      if (text === "") return null;
+      const nodes = passage(text, segment.kind, isWhole, expand);
+      return segment.kind === "equal" ? nodes : h(side === "a" ? "del" : "ins", {}, nodes);
+    });
+    const region = { class: "text", dir: "auto", role: "region", tabindex: "0", "aria-label": titles[at] };
+    return h("div", { class: "column" }, h("h4", {}, visible(titles[at])), h("div", region, content.flat()));
+  });
+  return h("div", { class: "columns" }, columns);
+}
+
+function inline(parts, titles) {
+  const content = parts.map(({ segment, isWhole, expand }) => {
+    if (segment.kind === "equal") return passage(segment.b, "equal", isWhole, expand);
+    const sides = [["del", segment.a], ["ins", segment.b]].filter(([, text]) => text !== "");
+    return sides.map(([tag, text]) => h(tag, {}, passage(text, segment.kind, isWhole, expand)));
+  });
+  const region = { class: "text", dir: "auto", role: "region", tabindex: "0", "aria-label": titles.join(" and ") };
+  return h("div", region, content.flat(2));
+}
+
+/**
+ * Return an element that shows two texts.
+ *
+ * @param {{kind: string, a: string, b: string}[]} segments Passages of the texts, in order.
+ * @param {[string, string]} titles Names of the texts.
+ */
+export function differences(segments, titles) {
+  const element = h("div", { class: "differences" });
+  const expanded = new Set();
+  let limit = PASSAGES;
+
+  function draw() {
+    const parts = segments.slice(0, limit).map((segment, at) => ({
+      segment,
+      isWhole: expanded.has(at),
+      expand: () => {
+        expanded.add(at);
+        draw();
+        element.querySelector("[tabindex]").focus();
+      },
+    }));
+    const rest = segments.length - limit;
+    const more = () => {
+      limit += PASSAGES;
+      draw();
+    };
+    show(
+      element,
+      narrow.matches ? inline(parts, titles) : sideBySide(parts, titles),
+      rest > 0 ? h("button", { type: "button", click: more }, `Show more: ${number(rest)} passages follow`) : null,
+      legend(titles),
+    );
+  }
+
+  for (const [other] of drawn) if (!other.isConnected && other !== element) drawn.delete(other);
+  drawn.set(element, draw);
+  draw();
+  return element;
+}
+
+function legend(titles) {
+  const [a, b] = titles.map((title) => h("bdi", {}, visible(title)));
+  return h("p", { class: "quiet" }, h("del", {}, "only in"), " ", a, "; ", h("ins", {}, "only in"), " ", b, ".");
+}
+

@@ -1,0 +1,110 @@
+/** View "Document": a document of the index, its near-duplicates and its cluster. */
+
+import { get, ofProfile, problemText } from "./api.js";
+import { disclosure, matchLabel, showComparison } from "./comparison.js";
+import { byId, bytes, counted, documentLink, foreign, h, number, show, time } from "./dom.js";
+
+let current = null;
+
+function facts(rows) {
+  return h("dl", {}, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]).flat());
+}
+
+function description(profile, body) {
+  const cluster = body.cluster_id === null ? "its first document has left the index" : documentLink(profile, body.cluster_id);
+  return facts([
+    ["Record time", time(body.record_time)],
+    ["Record", foreign(`${body.topic}:${body.partition}:${body.offset}`)],
+    ["Cluster", cluster],
+    ["Text", `${counted(body.tokens, "token")}, ${counted(body.shingles, "distinct shingle")}`],
+    ["Stored", `${body.sketch}, ${bytes(body.sketch_bytes)}`],
+    ["Digest", h("code", {}, body.digest)],
+  ]);
+}
+
+function matchRow(profile, id, match) {
+  const [button, panel] = disclosure(matchLabel(match), (element) => {
+    const query = new URLSearchParams({ a: id.toWellFormed(), b: match.id.toWellFormed() });
+    showComparison(element, () => get(`${ofProfile(profile, "compare")}?${query}`), [id, match.id]);
+  });
+  const link = h("p", { class: "quiet below" }, "document ", documentLink(profile, match.id));
+  return h("li", {}, button, link, panel);
+}
+
+function matchList(profile, body) {
+  const count = counted(body.matches_count, "near-duplicate");
+  const heading = h("h3", {}, body.matches_count === 0 ? "No near-duplicate in the index" : count);
+  const partial = body.complete ? null : h("p", {}, "Not all candidates were compared, because there were too many.");
+  const rows = body.matches.map((match) => matchRow(profile, body.id, match));
+  const more = body.matches_count - body.matches.length;
+  const rest = more > 0 ? h("p", {}, `${number(more)} further ones are not listed.`) : null;
+  return [heading, partial, h("ol", { class: "rows" }, rows), rest];
+}
+
+function memberRow(profile, member, id) {
+  const name = member.id === id ? [foreign(member.id), " (this document)"] : documentLink(profile, member.id);
+  const source = member.source === null || member.source === undefined ? "unknown" : foreign(member.source);
+  return h("tr", {}, h("td", {}, time(member.record_time)), h("td", {}, source), h("td", {}, name));
+}
+
+function clusterTable(profile, body) {
+  const { cluster } = body;
+  const heading = h("h3", {}, "Cluster: which copy came when, and from where");
+  if (cluster === undefined) return [heading, h("p", {}, "This service does not list the members of clusters.")];
+  if (cluster === null || cluster.members.length === 0) return [heading, h("p", {}, "No other member is known.")];
+  const members = cluster.members.toSorted((a, b) => (a.record_time ?? "").localeCompare(b.record_time ?? ""));
+  const head = h("tr", {}, ["Record time", "Source", "Document"].map((name) => h("th", { scope: "col" }, name)));
+  const table = h(
+    "table",
+    {},
+    h("caption", {}, `${counted(members.length, "document")}, the earliest first`),
+    h("thead", {}, head),
+    h("tbody", {}, members.map((member) => memberRow(profile, member, body.id))),
+  );
+  const partial = "These are the members that the alerts in Kafka name; there may be others.";
+  return [heading, h("div", { class: "scroll" }, table), cluster.complete ? null : h("p", { class: "quiet" }, partial)];
+}
+
+async function load(profile, id) {
+  current?.abort();
+  const control = (current = new AbortController());
+  const status = byId("document-status");
+  show(status, "Looking up \u2026");
+  try {
+    const path = ofProfile(profile, "documents", id);
+    const [body, matches] = await Promise.all([get(path, control.signal), get(`${path}/matches`, control.signal)]);
+    show(status);
+    show(
+      byId("document-result"),
+      h("h3", {}, foreign(body.id)),
+      description(profile, body),
+      matchList(profile, matches),
+      clusterTable(profile, matches),
+    );
+  } catch (error) {
+    if (control.signal.aborted) return;
+    show(status, h("span", { class: "problem" }, problemText(error)));
+    show(byId("document-result"));
+  }
+}
+
+/** Prepare the view; return the function that shows a document in it. */
+export function prepareDocument() {
+  byId("document-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const parts = [byId("document-profile").value, byId("document-id").value.toWellFormed()];
+    delete byId("document-profile").dataset.wanted;
+    const target = `#document/${parts.map(encodeURIComponent).join("/")}`;
+    if (location.hash === target) load(...parts);
+    else location.hash = target;
+  });
+  return {
+    show: (profile, id) => {
+      if (profile === undefined || id === undefined) return;
+      const select = byId("document-profile");
+      select.value = select.dataset.wanted = profile;
+      byId("document-id").value = id;
+      load(profile, id);
+    },
+  };
+}

@@ -1,0 +1,116 @@
+/** Elements, and foreign texts as text: no function here takes HTML. */
+
+const SVG = "http://www.w3.org/2000/svg";
+/**
+ * Characters that would be invisible or would reorder the text beside them: controls except tab and line feed, controls
+ * of direction, zero-width and separating characters, and halves of surrogate pairs. The joiners U+200C and U+200D are
+ * letters in many scripts and stay.
+ */
+const HIDDEN = new RegExp(
+  "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f" +
+    "\\ufeff\\ufff9-\\ufffb]|[\\ud800-\\udbff](?![\\udc00-\\udfff])|(?<![\\ud800-\\udbff])[\\udc00-\\udfff]",
+  "g",
+);
+
+function nameOf(character) {
+  const code = character.charCodeAt(0);
+  if (code < 0x20) return String.fromCharCode(0x2400 + code);
+  if (code === 0x7f) return "\u2421";
+  if (code >= 0xd800 && code <= 0xdfff) return "\ufffd";
+  return `\u27e6U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e7`;
+}
+
+/** Return a text with its hidden characters made visible. */
+export function visible(text) {
+  return String(text).replaceAll("\r\n", "\n").replace(HIDDEN, nameOf);
+}
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function") node.addEventListener(name, value);
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+/**
+ * Return an element.
+ *
+ * An attribute whose value is a function is a listener; one that is null or false is left out. Children are nodes, or
+ * texts of the page itself; texts of others go through `foreign`.
+ */
+export function h(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+/** Return an element of SVG. */
+export function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+/** Return a text of others as an element whose direction does not reach beyond it. */
+export function foreign(text, attributes = {}) {
+  return h("bdi", attributes, visible(text));
+}
+
+/** Return the element of an id. */
+export function byId(id) {
+  return document.getElementById(id);
+}
+
+/** Replace the children of a node. */
+export function show(node, ...children) {
+  node.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
+}
+
+const NUMBER = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const SMALL = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+
+/** Return a number with separators; a small one with a decimal place. */
+export function number(value) {
+  if (value === null || value === undefined) return "unknown";
+  return (Math.abs(value) < 10 ? SMALL : NUMBER).format(value);
+}
+
+/** Return a number with its noun. */
+export function counted(count, singular, plural = `${singular}s`) {
+  return `${number(count)} ${count === 1 ? singular : plural}`;
+}
+
+/** Return a size in bytes with its unit. */
+export function bytes(value) {
+  if (value === null || value === undefined) return "unknown";
+  const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  for (; value >= 1024 && at < units.length - 1; at++) value /= 1024;
+  return `${at === 0 ? NUMBER.format(value) : SMALL.format(value)} ${units[at]}`;
+}
+
+/** Return a similarity with four decimals, as the commands print it. */
+export function similarity(value) {
+  return value.toFixed(4);
+}
+
+const two = (value) => String(value).padStart(2, "0");
+
+/** Return an element for a time (RFC 3339), shown in the local time zone. */
+export function time(text) {
+  const at = new Date(text);
+  if (text === null || text === undefined || Number.isNaN(at.getTime())) return h("span", {}, "unknown time");
+  const date = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  const clock = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  return h("time", { datetime: at.toISOString(), title: at.toISOString() }, `${date} ${clock}`);
+}
+
+/** Return a link to the view of a document. */
+export function documentLink(profile, id) {
+  const target = `#document/${encodeURIComponent(profile)}/${encodeURIComponent(id.toWellFormed())}`;
+  return h("a", { href: target }, foreign(id));
+}
+
+/** Return a meter of a similarity with its number. */
+export function similarityMeter(value) {
+  return h("span", { class: "similarity" }, h("meter", { min: 0, max: 1, value, "aria-hidden": "true" }), similarity(value));
+}

@@ -1,0 +1,129 @@
+/** View "Live": alerts and dead letters as they are committed. */
+
+import { get, ofProfile } from "./api.js";
+import { disclosure, matchLabel, showComparison } from "./comparison.js";
+import { byId, counted, documentLink, foreign, h, number, similarityMeter, time } from "./dom.js";
+import { EventList } from "./eventlist.js";
+import { prepareTabs } from "./tabs.js";
+
+/** Matches of an alert that are kept; an alert in a spam storm has hundreds. */
+const MATCHES = 20;
+
+function alertItem(alert) {
+  const { document: subject, matches } = alert;
+  return {
+    profile: alert.profile,
+    id: subject.id,
+    source: subject.source ?? null,
+    detectedAt: alert.detected_at,
+    part: alert.parts > 1 ? `part ${alert.part} of ${alert.parts}` : null,
+    best: Math.max(...matches.map((match) => match.similarity)),
+    count: matches.length,
+    matches: matches.slice(0, MATCHES).map(({ id, similarity, method, shared_bands, containment, reason }) => {
+      return { id, similarity, method, shared_bands, containment, reason };
+    }),
+  };
+}
+
+function matchEntry(item, match) {
+  const [button, panel] = disclosure(matchLabel(match), (element) => {
+    const query = new URLSearchParams({ a: item.id.toWellFormed(), b: match.id.toWellFormed() });
+    showComparison(element, () => get(`${ofProfile(item.profile, "compare")}?${query}`), [item.id, match.id]);
+  });
+  return h("li", {}, button, panel);
+}
+
+function alertRow(item, onToggle) {
+  const others = item.count > 1 ? ` and ${counted(item.count - 1, "other")}` : "";
+  const label = [
+    similarityMeter(item.best),
+    " ",
+    foreign(item.id, { class: "id" }),
+    " resembles ",
+    foreign(item.matches[0].id, { class: "id" }),
+    others,
+  ];
+  const [button, panel] = disclosure(
+    label,
+    (element) => {
+      const rest = item.count - item.matches.length;
+      element.append(
+        h("p", {}, "Document ", documentLink(item.profile, item.id), ". Compare it with:"),
+        h("ol", { class: "rows" }, item.matches.map((match) => matchEntry(item, match))),
+        h("p", { class: "quiet" }, rest > 0 ? `${number(rest)} further matches are in the alert.` : ""),
+      );
+    },
+    onToggle,
+  );
+  const source = item.source === null ? null : [" \u00b7 ", foreign(item.source)];
+  const part = item.part === null ? null : ` \u00b7 ${item.part}`;
+  return h("li", {}, button, h("p", { class: "quiet below" }, time(item.detectedAt), " \u00b7 ", foreign(item.profile), source, part), panel);
+}
+
+function deadLetterRow(item) {
+  const place = `${item.topic}:${item.partition}:${item.offset}`;
+  return h(
+    "li",
+    {},
+    h("p", {}, h("strong", {}, foreign(item.reason)), " ", foreign(item.error)),
+    h("p", { class: "quiet below" }, time(item.time), " \u00b7 ", foreign(place)),
+  );
+}
+
+function filterOf() {
+  const profile = byId("live-profile").value;
+  const source = byId("live-source").value.toLowerCase();
+  const least = byId("live-similarity").valueAsNumber;
+  return (item) =>
+    (profile === "" || item.profile === profile) &&
+    (source === "" || (item.source ?? "").toLowerCase().includes(source)) &&
+    (Number.isNaN(least) || item.best >= least);
+}
+
+/** Prepare the view; return the functions that show and hide it. */
+export function prepareLive() {
+  const lists = {
+    alerts: new EventList({
+      name: "live",
+      noun: "alert",
+      path: "v1/alerts",
+      event: "alert",
+      makeItem: alertItem,
+      makeRow: alertRow,
+    }),
+    "dead-letters": new EventList({
+      name: "dead",
+      noun: "dead letter",
+      path: "v1/dead-letters",
+      event: "dead-letter",
+      makeItem: ({ topic, partition, offset, reason, error, time: at }) => ({ topic, partition, offset, reason, error, time: at }),
+      makeRow: deadLetterRow,
+    }),
+  };
+  let isVisible = false;
+  let selected = "alerts";
+  const follow = () => {
+    for (const [name, list] of Object.entries(lists)) {
+      if (isVisible && name === selected) list.start();
+      else list.stop();
+    }
+  };
+  const tabs = prepareTabs(byId("streams"), (name) => {
+    selected = name;
+    follow();
+  });
+  tabs.select("alerts");
+  const filter = byId("live-filter");
+  filter.addEventListener("input", () => lists.alerts.filter(filterOf()));
+  filter.addEventListener("submit", (event) => event.preventDefault());
+  return {
+    show: () => {
+      isVisible = true;
+      follow();
+    },
+    hide: () => {
+      isVisible = false;
+      follow();
+    },
+  };
+}
