@@ -16,7 +16,7 @@ from streamdedup.cli.rendering.scores import Evaluation, as_lines, as_object
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation.alerted import without_suppressed
-from streamdedup.evaluation.scores import Truth, score
+from streamdedup.evaluation.scores import Truth, near_duplicates, score
 from streamdedup.evaluation.trial import Trial, document_at
 from streamdedup.evaluation.truth import ShingleSets, concatenated, gathered, join, shingle_sets, similarities
 from streamdedup.index.contract import Index
@@ -57,6 +57,7 @@ def evaluate_documents(
     if truth_file is None:
         with steps("comparing all pairs", len(ids)) as progress:
             pairs = gathered(join(sets.hashes, sets.offsets, options.least_similarity, progress, options.measure))
+        pairs = pairs.where(near_duplicates(pairs, options, sets))
         origin = "all pairs, by an exact join"
     else:
         judged = read_pairs(truth_file, {name: at for at, name in enumerate(ids)})

@@ -158,7 +158,7 @@ def _tolerant(options: DetectorOptions) -> DetectorOptions:
     return replace(options, threshold=lowest_judged(options), containment=rule)
 
 
-def _near(pairs: Pairs, options: DetectorOptions, sets: ShingleSets) -> NDArray[np.bool_]:
+def near_duplicates(pairs: Pairs, options: DetectorOptions, sets: ShingleSets) -> NDArray[np.bool_]:
     """Return the pairs that are near-duplicates by their exact similarity or containment, bool (n,)."""
     near: NDArray[np.bool_] = pairs.similarities >= options.threshold
     if options.containment is not None:
@@ -186,7 +186,7 @@ def score(
         times_ms: int64 (n_documents,); record times, for the window; None for equal times.
     """
     pairs, estimated_at = findings.pairs, lowest_judged(options)
-    wanted = truth.pairs if truth.whole else truth.pairs.where(_near(truth.pairs, options, sets))
+    wanted = truth.pairs if truth.whole else truth.pairs.where(near_duplicates(truth.pairs, options, sets))
     found = np.isin(_codes(wanted, ids), _codes(pairs, ids))
     exact = compared_exactly(sets, options, wanted.left, wanted.right)
     estimated_from = min(2 * options.threshold - estimated_at, 1.0)
@@ -197,7 +197,7 @@ def score(
     reasons = MissClassifier(options, sets, findings, times).reasons(missed.left, missed.right)
     if truth.computed:
         true = Pairs(pairs.left, pairs.right, similarities(sets, pairs.left, pairs.right, options.measure))
-        right, nearly_right = _near(true, options, sets), _near(true, _tolerant(options), sets)
+        right, nearly_right = near_duplicates(true, options, sets), near_duplicates(true, _tolerant(options), sets)
     else:
         right, nearly_right = (np.isin(_codes(pairs, ids), _codes(judged, ids)) for judged in (wanted, truth.pairs))
     return Scores(

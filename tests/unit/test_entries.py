@@ -2,6 +2,7 @@
 
 import struct
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -9,11 +10,12 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from streamdedup.errors import StoreMisconfigured
-from streamdedup.index.documents import Content, IndexEntry, deletion_marker
-from streamdedup.index.entries import decode_entry, encode_entry
+from streamdedup.index.documents import Content, IndexEntry, PendingMatches, deletion_marker
+from streamdedup.index.entries import decode_entry, decode_pending, encode_entry, encode_pending
 from streamdedup.index.fingerprints import decode_fingerprint
 from streamdedup.position import Log, Position
 from streamdedup.similarity.sketch import Sketch
+from streamdedup.wire import Match
 from tests.thoroughness import examples
 
 POSITION = Position("articles", 2, 1_041)
@@ -169,3 +171,19 @@ def _read_or_refused(data: bytes) -> bool:
 def test_what_is_no_fingerprint_is_said_to_be_somebody_elses(data):
     with pytest.raises(StoreMisconfigured, match="the key somewhere holds no fingerprint"):
         decode_fingerprint(b"somewhere", data)
+
+
+# Pending matches
+
+
+def test_pending_matches_keep_their_containment_and_those_without_one_are_read():
+    key = b"k" * 16
+    match = Match("a", "00", POSITION, 0.625, "exact", 0.0, 3, "", 1.0, 0.0, "document", "containment")
+    stored = encode_pending(PendingMatches({key: match}))
+    assert decode_pending(stored).matches == {key: match}
+    fields = msgspec.json.decode(stored[b"m" + key])
+    later = {"containment", "containment_error", "contained", "reason"}
+    earlier = {name: value for name, value in fields.items() if name not in later}
+    assert len(earlier) == len(fields) - len(later)
+    (read,) = decode_pending({b"m" + key: msgspec.json.encode(earlier)}).matches.values()
+    assert (read.id, read.similarity, read.containment, read.reason) == ("a", 0.625, None, "similarity")
