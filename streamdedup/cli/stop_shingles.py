@@ -133,13 +133,14 @@ def _bounded(documents: Iterable[tuple[str, str | None]], texts: BoundedTexts) -
 def _summary(learnt: Learnt) -> str:
     everything, *sources = learnt.groups
     found = counted(len(learnt.stops.counts), "stop shingle")
-    if not sources and not learnt.small_sources:
-        least = learnt.stops.least_documents
-        return f"{found}, each in at least {least:,} of {counted(everything.documents, 'different document')}"
-    text = (
-        f"{found}, each in at least {learnt.stops.share:.3g} of {counted(everything.documents, 'different document')} "
-        f"or of those of one of {counted(len(sources), 'source')}; {len(everything.counts):,} of them in all documents"
-    )
+    of = counted(everything.documents, "different document")
+    if sources:
+        text = (
+            f"{found}, each in at least {learnt.stops.share:.3g} of {of} or of those of one of "
+            f"{counted(len(sources), 'source')}; {len(everything.counts):,} of them in all documents"
+        )
+    else:
+        text = f"{found}, each in at least {learnt.stops.least_documents:,} of {of}"
     few = f"{counted(learnt.small_sources, 'source')} of fewer than {learnt.least_source_documents:,} documents"
     return f"{text}; {few} passed over" if learnt.small_sources else text
 

@@ -22,10 +22,10 @@ from streamdedup.tuning.pair_change import PairChange, SamplePairs, compare, sam
 MOST_CHARACTERS: Final = 50_000_000
 #: A run ends at a shingle that is more than so many times as frequent as its first one, or the first one as it.
 _AS_FREQUENT: Final = 2
-#: Fewest shingles of a run that is not a whole text; shorter ones are turns of phrase.
+#: Fewest shingles of a run that causes no pair and is not a whole text; shorter ones are turns of phrase.
 _LEAST_RUN: Final = 4
-#: Runs that are compared, and stop shingles that are tried as the first one of a run, at most.
-_MOST_RUNS, _MOST_TRIED = 40, 2_000
+#: Runs that are found, and stop shingles that are tried as the first one of a run, at most.
+_MOST_RUNS, _MOST_TRIED = 40, 1_000
 #: Pairs that are no pairs any more whose common stop shingles are counted.
 _MOST_COUNTED: Final = 2_000
 #: Least share of the documents with a stop shingle in the sources that are named for it.
@@ -62,7 +62,7 @@ class BoilerplateStudy(NamedTuple):
         found: Runs, the one that causes most pairs first.
         documents: Documents of the sample.
         change: Pairs with the shingles of the profile, and without the learnt stop shingles.
-        unexplained: Pairs lost without the stop shingles that no single run causes.
+        unexplained: Pairs lost without the stop shingles that no single one of ``found`` causes.
         removed_share: Share of the shingles of the sample that are stop shingles.
     """
 
@@ -114,13 +114,17 @@ def study_boilerplate(
     change, lost = compare(before, without, min_words, progress)
     places = _stop_places(before, learnt)
     explained = np.zeros(len(lost), np.bool_)
-    found = []
-    for first, run, text in _runs(shingler, texts, before, places, lost):
+    found: list[Boilerplate] = []
+    for first, run, text, is_long in _runs(shingler, texts, before, places, lost):
         caused = _caused(before, places, run)
         explained |= caused
+        if not (is_long or caused.any()):
+            continue
         sources, documents, share = _where(learnt, int(places.stops[first]))
         pairs = round(float(before.weights[caused].sum()))
         found.append(Boilerplate(text, len(run), sources, documents, share, pairs))
+        if len(found) == _MOST_RUNS:
+            break
     found.sort(key=lambda one: (-one.pairs, -one.documents))
     unexplained = round(float(before.weights[lost & ~explained].sum()))
     return BoilerplateStudy(found, len(texts), change, unexplained, _removed_share(sets, without))
@@ -139,10 +143,11 @@ def _stop_places(pairs: SamplePairs, learnt: Learnt) -> _StopPlaces:
 
 def _runs(
     shingler: Shingler, texts: Sequence[str], pairs: SamplePairs, places: _StopPlaces, lost: NDArray[np.bool_]
-) -> Iterator[tuple[int, NDArray[np.int64], str]]:
-    """Yield the number of a stop shingle, the numbers of the stop shingles in the run around it, and its text.
+) -> Iterator[tuple[int, NDArray[np.int64], str, bool]]:
+    """Yield the number of a stop shingle, and the run around it: the numbers of its stop shingles, text, is it long.
 
-    The shingles that most of the lost pairs share come first, then the most frequent ones.
+    The shingles that most of the lost pairs share come first, then the most frequent ones. Short runs of shingles that
+    no lost pair shares are left out.
     """
     frequency = np.bincount(places.numbers, minlength=len(places.stops))
     _, first_place = np.unique(places.numbers, return_index=True)
@@ -150,18 +155,18 @@ def _runs(
     set_of[places.numbers[first_place]] = places.sets[first_place]
     in_order = cache(lambda number: shingler.in_order(texts[int(pairs.sets.first[number])]))
     explained = np.zeros(len(places.stops), np.bool_)
-    count = 0
-    order = np.lexsort((-frequency, -_shared_counts(pairs, places.stops, lost)))
+    shared = _shared_counts(pairs, places.stops, lost)
+    order = np.lexsort((-frequency, -shared))
     for first in order[frequency[order] > 0][:_MOST_TRIED].tolist():
-        if explained[first] or count == _MOST_RUNS:
+        if explained[first]:
             continue
         shingles: OrderedShingles = in_order(int(set_of[first]))
         low, high = _run(shingles.hashes, places.stops, frequency, first)
         run = np.unique(np.searchsorted(places.stops, shingles.hashes[low:high]))
         explained[run] = True
-        if high - low >= _LEAST_RUN or high - low == len(shingles.hashes):
-            count += 1
-            yield first, run, shingles.text(low, high)
+        is_long = high - low >= _LEAST_RUN or high - low == len(shingles.hashes)
+        if is_long or shared[first]:
+            yield first, run, shingles.text(low, high), is_long
 
 
 def _shared_counts(pairs: SamplePairs, stops: NDArray[np.uint32], lost: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -255,5 +255,5 @@ def boilerplate_text(study: BoilerplateStudy, threshold: float, read_count: int,
         rest = study.found[most:]
         lines.append(f"further templates: {len(rest):,}, of {counted(rest[0].pairs, 'pair')} or fewer each")
     if study.unexplained:
-        lines.append(f"pairs that only several templates together, or shorter runs, cause: {study.unexplained:,}")
+        lines.append(f"pairs that only several templates together, or further ones, cause: {study.unexplained:,}")
     return "\n".join(lines)
