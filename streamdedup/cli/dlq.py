@@ -12,7 +12,8 @@ from rich.progress import BarColumn, TextColumn
 
 from streamdedup.cli.assembly import kafka_options
 from streamdedup.cli.dead_letters import DeadLetter, DeadLetterFilter, parse_offsets, parse_since
-from streamdedup.cli.dlq_replay import DeadLetterReplay, ReplayOptions, Tally, group_of
+from streamdedup.cli.dlq_decisions import ReplayOptions, Tally
+from streamdedup.cli.dlq_replay import DeadLetterReplay, group_of
 from streamdedup.cli.guards import YesOption, confirm, require_confirmable
 from streamdedup.cli.output import progress_bar, say
 from streamdedup.cli.pace import RateOption

@@ -10,16 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from streamdedup.cli import dead_letters, dlq_replay
+from streamdedup.cli import dead_letters, dlq_decisions
 from streamdedup.cli.dead_letters import DeadLetter, DeadLetterFilter, parse_offsets, parse_since
-from streamdedup.cli.dlq_replay import (
-    ReplayOptions,
-    ReplayProgress,
-    Tally,
-    Verdict,
-    message_of,
-    message_of_fetched,
-)
+from streamdedup.cli.dlq_decisions import ReplayOptions, ReplayProgress, Tally, Verdict
+from streamdedup.cli.dlq_replay import message_of, message_of_fetched
 from streamdedup.cli.pace import Pace
 from streamdedup.cli.rendering import dead_letters as rendering
 from streamdedup.cli.rendering.dead_letters import Summary, dead_letter_json, dead_letter_line
@@ -316,7 +310,7 @@ def test_more_kinds_than_offset_metadata_can_hold_are_an_error():
     kinds = {(f"{'t' * 240}{number}", "not_json"): 10 for number in range(20)}
     with pytest.raises(StreamdedupError, match="without --code and --topic"):
         ReplayProgress(0, kinds).metadata()
-    assert len(ReplayProgress(0, dict(list(kinds.items())[:14])).metadata()) <= dlq_replay.MAX_METADATA_BYTES
+    assert len(ReplayProgress(0, dict(list(kinds.items())[:14])).metadata()) <= dlq_decisions.MAX_METADATA_BYTES
 
 
 def test_a_tally_lists_the_replayed_topics_and_the_reasons_of_the_others():

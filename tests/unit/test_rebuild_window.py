@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from loop_world import DUPLICATES, GROUP, INPUT, Sent, World
 
-from streamdedup.daemon.rebuild import rebuild_window
+from streamdedup.daemon.rebuild_window import rebuild_window
 from streamdedup.kafka.protocols import ReadProgress
 from streamdedup.position import Partition
 from streamdedup.testing.memory_transport import MemoryBroker, MemoryHistory
