@@ -51,7 +51,7 @@ CHUNK_DOCUMENTS: Final = 1_000
 KAFKA_CLIENT_US: Final = 16.0
 #: Processor time of the service for a request without the look-up itself: HTTP, JSON, hand-over of threads. Measured
 #: with one request at a time, as the look-up; concurrent requests are answered together and cost less.
-HTTP_US: Final = 1_600.0
+HTTP_US: Final = 600.0
 #: Assumed dead letters: share of the records, days for which they are stored, bytes beyond those of the record.
 DEAD_LETTER_SHARE: Final = 0.001
 DEAD_LETTER_DAYS: Final = 365.0
