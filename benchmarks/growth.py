@@ -120,7 +120,7 @@ def main() -> None:
             server = stack.enter_context(servers.make_redis(arguments.redis))
             client = stack.enter_context(redis.Redis.from_url(server.url))
             index = stack.enter_context(index_on(server.url, **{"redis.bucket_layout": layout}))
-            index.detector._shingler = shingler  # type: ignore[assignment]  # noqa: SLF001  it has the one method used here
+            index.detector._preparer.shingler = shingler  # type: ignore[assignment]  # noqa: SLF001  has the one method used
             name = servers.name_of_redis(client)
             growth = IndexGrowth(index, client, server.pid, layout, len(texts.documents))
             for point in growth.points(arguments.sizes):

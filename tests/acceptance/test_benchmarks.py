@@ -24,6 +24,9 @@ def test_every_benchmark_runs_and_leaves_its_tables(tmp_path):
         assert result["quick"]
         assert result["tables"]
         assert all(table["rows"] for table in result["tables"].values())
+    growth = {row["layout"]: row for row in json.loads((tmp_path / "growth.json").read_text())["results"]}
+    # The entry of an article of the sample has some hundred bytes; without its shingles it has less than a hundred.
+    assert growth["sets"]["bytes_a_document"] > growth["bare commands"]["bytes_a_document"] + 300
     storm = json.loads((tmp_path / "storm.json").read_text())
     assert storm["setting"]["alerts of exact copies that name none"].startswith("0 of ")
 
