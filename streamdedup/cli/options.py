@@ -65,6 +65,9 @@ class CorpusOptions:
         list[str] | None,
         typer.Option("--text-field", "--text-column", help="Field or column of the text; may be repeated."),
     ] = None
+    source_field: Annotated[
+        str | None, typer.Option("--source-field", "--source-column", help="Field or column of the source.")
+    ] = None
     corpus_format: FormatOption = "auto"
     skip_unreadable: SkipUnreadableOption = False
 
@@ -72,7 +75,7 @@ class CorpusOptions:
         """Return the arguments that name the same files and the same profile on another command line."""
         texts = [part for field in self.text_fields or () for part in ("--text-field", field)]
         given = {"--config": self.config, "--profile": self.profile, "--id-field": self.id_field}
-        given["--format"] = self.corpus_format
+        given |= {"--source-field": self.source_field, "--format": self.corpus_format}
         defaults = {"--profile": "articles", "--format": "auto"}
         named = [part for name, value in given.items() if value != defaults.get(name) for part in (name, str(value))]
         return (*self.files, *named, *texts, *(["--skip-unreadable"] if self.skip_unreadable else []))
@@ -87,7 +90,7 @@ class CorpusOptions:
         Raises:
             CorpusError: A file cannot be read, or a line is malformed and ``skip_unreadable`` is not set.
         """
-        columns = Columns(self.id_field, tuple(self.text_fields or ()), tables_only=False)
+        columns = Columns(self.id_field, tuple(self.text_fields or ()), self.source_field, tables_only=False)
         decoder, bad_lines = decoder_of(profile), BadLines()
         for file in self.files:
             reader = CorpusReader(file, format=self.corpus_format, on_bad="pass", decoder=decoder, columns=columns)

@@ -223,7 +223,7 @@ def learn_stop_shingles(
     so that no stop shingle is missed. A source with fewer documents than that number allows is passed over.
 
     Args:
-        documents: Any number of texts with their sources, None without one; they are read once.
+        documents: Any number of texts with their sources, None or empty without one; they are read once.
         options: Options of the shingles; `bag` and `stop_shingles` are ignored.
         share: Above 0, up to 1.
         by_source: Count within each source as well.
@@ -238,7 +238,7 @@ def learn_stop_shingles(
     shingler, sample = Shingler(plain), _Counted(Counter(MOST_COUNTED))
     for batch in _batches(documents):
         shingles = shingler.shingle([text for text, _ in batch])
-        sample.add(shingles.hashes, shingles.offsets, [source if by_source else None for _, source in batch])
+        sample.add(shingles.hashes, shingles.offsets, [(source or None) if by_source else None for _, source in batch])
     everything = StopShingles({}, sample.documents[0], share, described(plain))
     if sample.counter.forgotten >= everything.least_documents:
         raise ValueError(

@@ -96,6 +96,18 @@ class TestStopShingles:
         without = streamdedup("scan", corpus, "--config", config)
         assert [row[:2] for row in rows(without.stdout)] == [["free/0", "free/copy"]], without.stderr
 
+    def test_the_field_or_column_of_the_source_can_be_named(self, tmp_path, paywall):
+        documents = [{"id": one["id"], "text": one["text"], "outlet": one.get("source", "")} for one in paywall]
+        lines, table = tmp_path / "news.jsonl", tmp_path / "news.csv"
+        lines.write_text("\n".join(map(json.dumps, documents)), encoding="utf-8")
+        with table.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, ["id", "text", "outlet"])
+            writer.writeheader()
+            writer.writerows(documents)
+        for corpus, option in ((lines, "--source-field"), (table, "--source-column")):
+            done = streamdedup("stop-shingles", corpus, option, "outlet", "-o", tmp_path / "boilerplate.txt")
+            assert "in 30 documents, 30.0% of paid: notice0 notice1 " in done.stderr, done.stderr
+
     def test_small_sources_are_passed_over_and_counted(self, tmp_path, paywall):
         lines = "\n".join(map(json.dumps, paywall))
         done = streamdedup("stop-shingles", "-", "--min-documents", "101", "-o", tmp_path / "none.txt", text=lines)

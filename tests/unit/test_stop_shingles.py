@@ -136,7 +136,8 @@ class TestBySource:
         assert set(learnt.stops.counts.values()) == {10}
 
     def test_a_document_without_a_source_counts_among_all_documents_alone(self):
-        learnt = learn_stop_shingles([(text, None) for text in stories(20)], OPTIONS, 0.5, least_source_documents=1)
+        documents = [(text, source) for text, source in zip(stories(20), [None, ""] * 10, strict=True)]
+        learnt = learn_stop_shingles(documents, OPTIONS, 0.5, least_source_documents=1)
         assert [group.source for group in learnt.groups] == [None]
         assert learnt.stops.hashes == hashes(BOILERPLATE)
 
