@@ -14,6 +14,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
+from streamdedup.detection.lookup import IndexLookup
+from streamdedup.detection.suppression import Suppression
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
 from streamdedup.serve.access import Tokens
@@ -23,7 +25,7 @@ from streamdedup.wire.dead_letters import DaemonInfo, Failure, Stage, dead_lette
 from tests.browsing import DEADLINE_MS, Tab, opened_browser, serving
 from tests.event_stream import MemoryTopic
 from tests.integration.test_serve import fill, settings_for
-from tests.served import NEAR, TEXT, Service
+from tests.served import NEAR, OPTIONS, TEXT, Service
 from tests.servers import wait_until
 from tests.serving import ServeProcess
 
@@ -196,6 +198,21 @@ class TestAsk:
         ask(tab.page, TEXT)
         tab.page.locator("#ask-matches").get_by_role("button").click()
         expect(tab.page.locator("#ask-matches")).to_contain_text("The texts cannot be shown: Kafka no longer has")
+
+    def test_a_rule_that_suppresses_near_duplicates_is_named(self, world, tab):
+        world.service.add(("near", NEAR), ("short", TEXT))
+        profiles, options = world.service.engine.profiles, replace(OPTIONS, suppression=Suppression(min_shingles=8))
+        profiles["articles"] = replace(profiles["articles"], lookup=IndexLookup(options, world.service.index))
+        page = tab.page
+        page.get_by_label("Source", exact=True).fill("wire")
+        with page.expect_request("**/lookup") as asked:
+            ask(page, NEAR)
+        assert asked.value.post_data_json["source"] == "wire"
+        expect(page.locator("#ask-status")).to_contain_text("1 near-duplicate with a similarity of 0.5000 or more.")
+        suppressed = "1 near-duplicate is no match, because one has too few shingles (min_shingles)."
+        expect(page.locator("#ask-status")).to_contain_text(suppressed)
+        page.goto(f"{world.url}#document/articles/near")
+        expect(page.locator("#document-result")).to_contain_text(suppressed)
 
     @pytest.mark.parametrize("kind", HOSTILE)
     def test_a_hostile_text_is_shown_as_text(self, world, tab, kind):
@@ -601,7 +618,7 @@ class TestPeople:
         press("Control+Enter")
         rows = page.locator("#ask-matches > li")
         expect(rows).to_have_count(2)
-        for _ in range(4):
+        for _ in range(5):
             press("Tab")
         expect(rows.nth(0).get_by_role("button")).to_be_focused()
         press("Enter")

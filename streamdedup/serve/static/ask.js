@@ -1,7 +1,7 @@
 /** View "Ask": near-duplicates of a pasted text. */
 
 import { ofProfile, post, problemText } from "./api.js";
-import { disclosure, matchLabel, showComparison } from "./comparison.js";
+import { disclosure, matchLabel, showComparison, suppressedText } from "./comparison.js";
 import { byId, counted, documentLink, h, number, show, similarity } from "./dom.js";
 
 const SKIPPED = {
@@ -44,7 +44,7 @@ function summary(answer) {
   if (answer.recall < 0.95) {
     parts.push(`At this similarity, the bands find ${(answer.recall * 100).toFixed(0)} of 100 near-duplicates.`);
   }
-  return parts.join(" ");
+  return [...parts, suppressedText(answer.suppressed)].join(" ").trim();
 }
 
 async function ask(event) {
@@ -56,7 +56,10 @@ async function ask(event) {
   const control = (current = new AbortController());
   show(byId("ask-status"), "Looking up \u2026");
   try {
-    const body = { text, limit: LIMIT, ...(Number.isNaN(threshold) ? {} : { threshold }) };
+    const source = byId("ask-source").value;
+    const body = { text, limit: LIMIT };
+    if (!Number.isNaN(threshold)) body.threshold = threshold;
+    if (source !== "") body.source = source;
     const answer = await post(ofProfile(profile, "lookup"), body, control.signal);
     show(byId("ask-status"), summary(answer));
     show(byId("ask-matches"), answer.matches.map((match) => matchRow(profile, text, match)));

@@ -6,6 +6,21 @@ import { counted, foreign, h, show, similarity, similarityMeter } from "./dom.js
 
 const CONTAINED = { a: "left in right", b: "right in left", both: "each in the other" };
 
+const RULES = {
+  min_shingles: "because one has too few shingles (min_shingles)",
+  only_sources: "because no source is one of only_sources",
+  ignore_same_source: "because both have the same source (ignore_same_source)",
+  ignore_sources: "because ignore_sources names their two sources",
+};
+
+/** Return the near-duplicates that rules of the profile suppress as sentences. */
+export function suppressedText(suppressed) {
+  return Object.entries(suppressed ?? {})
+    .filter(([, count]) => count > 0)
+    .map(([rule, count]) => `${counted(count, "near-duplicate is", "near-duplicates are")} no match, ${RULES[rule] ?? rule}.`)
+    .join(" ");
+}
+
 /** Return the label of a match: similarity, id, method, shared bands, and containment where the service knows it. */
 export function matchLabel(match) {
   const facts = [match.method];
@@ -23,6 +38,7 @@ function summary(body) {
     `${body.shared_bands} of ${body.bands} bands shared`,
     body.is_match ? "a pair of the profile" : "not a pair of the profile",
   ];
+  if (body.suppressed_by) parts.push(`suppressed ${RULES[body.suppressed_by] ?? body.suppressed_by}`);
   if (typeof body.containment === "number") {
     parts.splice(1, 0, `containment ${similarity(body.containment)} (${CONTAINED[body.contained] ?? body.contained})`);
   }

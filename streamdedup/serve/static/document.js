@@ -1,7 +1,7 @@
 /** View "Document": a document of the index, its near-duplicates and its cluster. */
 
 import { get, ofProfile, problemText } from "./api.js";
-import { disclosure, matchLabel, showComparison } from "./comparison.js";
+import { disclosure, matchLabel, showComparison, suppressedText } from "./comparison.js";
 import { byId, bytes, counted, documentLink, foreign, h, number, show, time } from "./dom.js";
 
 let current = null;
@@ -35,10 +35,11 @@ function matchList(profile, body) {
   const count = counted(body.matches_count, "near-duplicate");
   const heading = h("h3", {}, body.matches_count === 0 ? "No near-duplicate in the index" : count);
   const partial = body.complete ? null : h("p", {}, "Not all candidates were compared, because there were too many.");
+  const suppressed = h("p", {}, suppressedText(body.suppressed));
   const rows = body.matches.map((match) => matchRow(profile, body.id, match));
   const more = body.matches_count - body.matches.length;
   const rest = more > 0 ? h("p", {}, `${number(more)} further ones are not listed.`) : null;
-  return [heading, partial, h("ol", { class: "rows" }, rows), rest];
+  return [heading, partial, suppressed, h("ol", { class: "rows" }, rows), rest];
 }
 
 function memberRow(profile, member, id) {
