@@ -127,6 +127,7 @@ class Publisher:
             detected_at_ms=now_ms(),
             containment_threshold=pipeline.containment_threshold,
             complete=detection.complete,
+            suppressed={rule.value: count for rule, count in detection.suppressed.items()},
         )
         values = encode_alert(alert, pipeline.max_matches, self._options.max_message_bytes)
         return [Message(self._options.duplicates_topic, document.id.encode(), value) for value in values]

@@ -12,6 +12,7 @@ Exceptions are the limits for storms (``bucket_cap``, ``max_candidates``) and do
 version is compared while it is in the index.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -31,6 +32,7 @@ from streamdedup.detection.model import (
     document_number,
 )
 from streamdedup.detection.preparation import Preparer
+from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.detection.verification import BucketHits, Verifier
 from streamdedup.index.contract import Index
 from streamdedup.index.documents import IndexEntry, InsertState, PendingMatches
@@ -140,7 +142,7 @@ class Detector:
         claims = self._claim(batch, pending, verified.other_pairs, fence_list)
         # 6. Clusters.
         incomplete = frozenset((*found.full_positions, *verified.over_candidates))
-        detections = self._detections(batch, pending, claims.owned, incomplete, fence_list)
+        detections = self._detections(batch, pending, claims.owned, incomplete, verified.suppressed, fence_list)
         with_matches = [batch.documents[row].position for row, saved in pending.items() if saved.matches]
         return DetectionResult(
             detections=detections,
@@ -155,7 +157,7 @@ class Detector:
             candidates_count=verified.candidates_count,
             dropped_candidates_count=verified.dropped_count,
             verified_count=verified.verified_count,
-            suppressed=verified.suppressed,
+            suppressed=sum(verified.suppressed.values(), Counter()),
             rejected_count=verified.rejected_count,
             full_buckets_count=found.full_buckets_count,
             full_bucket_positions=found.full_positions,
@@ -305,6 +307,7 @@ class Detector:
         pending: Mapping[int, PendingMatches],
         owned: Mapping[int, tuple[Match, ...]],
         incomplete: AbstractSet[Position],
+        suppressed: Mapping[int, Mapping[SuppressionRule, int]],
         fences: Sequence[Fence],
     ) -> tuple[Detection, ...]:
         """Return a detection for each row with pairs, placed in the cluster of its best match.
@@ -314,6 +317,7 @@ class Detector:
             pending: Pending matches by row.
             owned: Matches to publish, by row.
             incomplete: Positions of documents whose candidates were not all compared.
+            suppressed: Number of suppressed near-duplicates by rule, by row.
             fences: Fences of the partitions of the batch.
         """
         if not owned:
@@ -330,6 +334,7 @@ class Detector:
                 owned[row],
                 cluster_id,
                 complete=batch.documents[row].position not in incomplete,
+                suppressed=suppressed.get(row, {}),
             )
             for row, entry, cluster_id in zip(rows, entries, cluster_ids, strict=True)
         )

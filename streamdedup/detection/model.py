@@ -167,6 +167,7 @@ class Detection:
         matches: Near-duplicates for the alert of this document, the most similar first, then by id.
         cluster_id: Id of the first document of the cluster.
         complete: Whether all candidates were compared; not where a bucket was full or there were too many candidates.
+        suppressed: Number of further near-duplicates that are not alerted, by rule.
     """
 
     document: Document
@@ -174,6 +175,7 @@ class Detection:
     matches: tuple[Match, ...]
     cluster_id: str
     complete: bool = True
+    suppressed: Mapping[SuppressionRule, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

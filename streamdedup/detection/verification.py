@@ -56,7 +56,7 @@ class Verification:
     Attributes:
         matches: Near-duplicates by pair key, by row, without suppressed ones.
         other_pairs: Pair keys of the other documents that a renewed row was compared with, by row.
-        suppressed: Number of suppressed near-duplicates by rule.
+        suppressed: Number of suppressed near-duplicates by rule, by row.
         candidates_count: Candidates found in buckets.
         dropped_count: Candidates beyond the limit, not compared.
         verified_count: Candidates compared and found near-duplicates, suppressed ones included.
@@ -66,7 +66,7 @@ class Verification:
 
     matches: Mapping[int, Mapping[bytes, Match]]
     other_pairs: Mapping[int, AbstractSet[bytes]]
-    suppressed: Counter[SuppressionRule]
+    suppressed: Mapping[int, Counter[SuppressionRule]]
     candidates_count: int
     dropped_count: int
     verified_count: int
@@ -131,7 +131,7 @@ class Verifier:
         return Verification(
             matches=matches,
             other_pairs={row: keys for row, seen in others.items() if (keys := seen - matches.get(row, {}).keys())},
-            suppressed=Counter(rules.values()),
+            suppressed=_counted_by_row(rules),
             candidates_count=sum(len(hit.candidates) for hit in looked_up.values()),
             dropped_count=sum(dropped.values()),
             verified_count=len(found),
@@ -190,6 +190,13 @@ class Verifier:
             if self._reader.with_room(entries, kept):
                 kept |= entries
         return FoundNearCapacity(sorted(documents), removals), kept
+
+
+def _counted_by_row(rules: Mapping[tuple[int, int], SuppressionRule]) -> dict[int, Counter[SuppressionRule]]:
+    counts: dict[int, Counter[SuppressionRule]] = {}
+    for (row, _), rule in rules.items():
+        counts.setdefault(row, Counter())[rule] += 1
+    return counts
 
 
 def promising_candidates(hit: BucketHits, limit: int | None) -> list[int]:

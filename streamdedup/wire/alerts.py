@@ -1,7 +1,7 @@
 """Alerts: a document and its matches, encoded to one or more JSON messages and decoded from them."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, Generic, Literal, TypeVar
 
@@ -87,6 +87,7 @@ class Alert:
         detected_at_ms: Time of the detection, in milliseconds since the epoch.
         containment_threshold: Least containment of a pair below the threshold; None where the profile has no such rule.
         complete: Whether all candidates were compared; not where a bucket was full or there were too many candidates.
+        suppressed: Number of further near-duplicates that rules of the profile suppress, by rule.
     """
 
     profile: str
@@ -102,6 +103,7 @@ class Alert:
     detected_at_ms: int
     containment_threshold: float | None = None
     complete: bool = True
+    suppressed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,7 @@ class _WireAlert(msgspec.Struct, Generic[_M], frozen=True, omit_defaults=True):
     detected_at: str
     containment_threshold: float | None = None
     complete: bool = True
+    suppressed: dict[str, int] = {}
 
 
 _alert_decoder = msgspec.json.Decoder(_WireAlert[_WireMatch])
@@ -219,6 +222,7 @@ def decode_alert(value: bytes) -> AlertPart:
         detected_at_ms=detected_at_ms,
         containment_threshold=wire.containment_threshold,
         complete=wire.complete,
+        suppressed=wire.suppressed,
     )
     return AlertPart(alert, wire.part, wire.parts)
 
@@ -288,6 +292,7 @@ def _encode_part(alert: Alert, matches: list[msgspec.Raw], part: int, parts: int
         detected_at=rfc_3339(alert.detected_at_ms),
         containment_threshold=alert.containment_threshold,
         complete=alert.complete,
+        suppressed=dict(alert.suppressed),
     )
     return msgspec.json.encode(wire)
 

@@ -457,6 +457,9 @@ alerts = st.builds(
     threshold=st.floats(0, 1, exclude_min=True),
     detected_at_ms=times_ms,
     complete=st.booleans(),
+    suppressed=st.dictionaries(
+        st.sampled_from(["min_shingles", "only_sources", "ignore_same_source", "ignore_sources"]), st.integers(1, 2**31)
+    ),
 )
 
 
@@ -480,6 +483,8 @@ def test_an_alert_has_fields_in_a_fixed_order_and_these_bytes():
     )
     assert encode_alert(ALERT) == [expected]
     assert encode_alert(replace(ALERT, complete=False)) == [expected[:-1] + b',"complete":false}']
+    suppressed = replace(ALERT, suppressed={"ignore_same_source": 3})
+    assert encode_alert(suppressed) == [expected[:-1] + b',"suppressed":{"ignore_same_source":3}}']
 
 
 def test_a_match_with_a_containment_has_these_fields_after_the_others():

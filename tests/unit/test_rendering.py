@@ -151,6 +151,14 @@ def test_an_alert_whose_candidates_were_not_all_compared_says_so(complete):
     assert complete or shown[1] == INCOMPLETE
 
 
+def test_an_alert_tells_how_many_pairs_were_suppressed_by_which_rule():
+    console = Console(file=io.StringIO(), width=40, color_system=None)
+    AlertView(console).show(replace(ALERT, suppressed={"min_shingles": 1, "ignore_same_source": 1_200}))
+    assert console.file.getvalue().splitlines()[1:] == [
+        "          not alerted: 1,200 ignore_same_source, 1 min_shingles"
+    ]
+
+
 def test_an_estimate_is_shown_with_its_error():
     estimated = replace(MATCH, method="estimated", standard_error=0.0353)
 

@@ -296,6 +296,15 @@ def test_a_suppressed_pair_joins_no_cluster():
     assert stream.clusters["fourth"] == "first"
 
 
+def test_a_detection_tells_how_many_further_near_duplicates_are_suppressed():
+    stream = Stream(options_of(ignore_same_source=True))
+    stream.index(document("one", source="a"), document("two", offset=1, source="a"), document("three", offset=2))
+    result = stream.index(document("four", offset=3, source="a"))
+    (detection,) = result.detections
+    assert [match.id for match in detection.matches] == ["three"]
+    assert detection.suppressed == {SuppressionRule.IGNORE_SAME_SOURCE: 2} == result.suppressed
+
+
 def test_the_index_keeps_sources_only_where_the_profile_does():
     for options, expected in ((OPTIONS, source_key("a")), (replace(OPTIONS, keep_sources=False), None)):
         stream = Stream(options)

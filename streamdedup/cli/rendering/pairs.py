@@ -17,6 +17,7 @@ from rich.text import Text
 from streamdedup.cli.rendering.differences import GAP, Comparison, Piece, compare
 from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time, printable
 from streamdedup.position import Position
+from streamdedup.settings.units import listed_counts
 from streamdedup.wire import Alert, Contained, Match
 
 
@@ -109,6 +110,10 @@ class AlertView:
                 old = self._fetch(match.id, match.digest, match.position)
                 self._console.print(side_by_side(new, old, coloured=self._console.color_system is not None))
                 self._console.print()
+        if alert.suppressed:
+            self._console.print(
+                Text(f"          not alerted: {listed_counts(alert.suppressed)}", "dim"), soft_wrap=True
+            )
         if not alert.complete:
             self._console.print(Text(INCOMPLETE, "yellow"), soft_wrap=True)
         if self._max_pairs is not None and len(alert.matches) > self._max_pairs:
