@@ -102,6 +102,7 @@ class Service:
         max_body_bytes=100_000,
         open_reader=no_kafka,
         open_letters=no_kafka,
+        options=OPTIONS,
         **gate,
     ) -> None:
         self.texts = MemoryFetcher()
@@ -109,7 +110,8 @@ class Service:
         self.index.open(FINGERPRINT)
         self.metrics = ServeMetrics()
         self._offsets = count()
-        lookup = IndexLookup(OPTIONS, self.index)
+        self._options = options
+        lookup = IndexLookup(options, self.index)
         profile = ServedProfile(
             name="articles",
             topics=("articles",),
@@ -134,10 +136,13 @@ class Service:
         self.app = Gate(app, tokens, self.limits, self.metrics, **gate)
         self.client = TestClient(self.app, base_url=HOST, raise_server_exceptions=False)
 
-    def add(self, *documents: tuple[str, str]) -> None:
-        detector = Detector(OPTIONS, self.index)
+    def add(self, *documents: tuple[str, str], source: str | None = None) -> None:
+        detector = Detector(self._options, self.index)
         fence = self.index.fence(PARTITION, 1, 0)
-        batch = [Document(each, text, Position(*PARTITION, next(self._offsets)), 0) for each, text in documents]
+        batch = [
+            Document(each, text, Position(*PARTITION, next(self._offsets)), 0, source=source)
+            for each, text in documents
+        ]
         detector.index(detector.prepare(batch), {PARTITION: fence})
         for document in batch:
             value = json.dumps({"id": document.id, "text": document.text}).encode()

@@ -250,9 +250,9 @@ class IndexLookup:
             suppressed_by=suppressed_by,
         )
 
-    def compare_text(self, text: str, entry: IndexEntry, time_ms: int) -> DocumentComparison:
+    def compare_text(self, text: str, entry: IndexEntry, time_ms: int, source: str | None = None) -> DocumentComparison:
         """Compare a text with a document of the index, as if the text arrived at ``time_ms``."""
-        prepared = self._preparer.prepare([Document(_NO_ID, text, _NOWHERE, time_ms)])
+        prepared = self._preparer.prepare([Document(_NO_ID, text, _NOWHERE, time_ms, source=source)])
         comparison = self.compare(prepared.entries[0], entry)
         return replace(comparison, is_match=comparison.is_match and not prepared.skips)
 

@@ -186,7 +186,7 @@ async def compare_text(
     served = _profile(engine, profile)
     check_content_type(request.headers.get("content-type", ""))
     given = decode_compare(await request.body(), served.max_text_bytes)
-    found = await engine.compare_text(served, given.text, given.id)
+    found = await engine.compare_text(served, given.text, given.id, given.source)
     if found is None:
         raise RequestProblem("unknown-document", field="id")
     alignment = await aligner.align(served.decoder, given.text, found.document.entry)

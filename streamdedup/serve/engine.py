@@ -273,14 +273,16 @@ class Engine:
 
         return await self.call(profile, find)
 
-    async def compare_text(self, profile: ServedProfile, text: str, document_id: str) -> ComparedText | None:
+    async def compare_text(
+        self, profile: ServedProfile, text: str, document_id: str, source: str | None = None
+    ) -> ComparedText | None:
         """Compare a text with a document of the index; None where the index does not have the document."""
 
         def find() -> ComparedText | None:
             found = _document(profile, document_id)
             if found is None:
                 return None
-            return ComparedText(found, profile.lookup.compare_text(text, found.entry, int(self._now_ms())))
+            return ComparedText(found, profile.lookup.compare_text(text, found.entry, int(self._now_ms()), source))
 
         return await self.call(profile, find)
 

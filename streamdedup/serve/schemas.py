@@ -33,6 +33,18 @@ _Suppressed = Annotated[
 ]
 
 
+_Source = (
+    Annotated[
+        str,
+        Meta(
+            max_length=MAX_ID_BYTES,
+            description="Source of the text. Without it the rules of the profile about sources do not apply.",
+        ),
+    ]
+    | None
+)
+
+
 class LookupRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A text to look up."""
 
@@ -65,16 +77,7 @@ class LookupRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ]
         | None
     ) = None
-    source: (
-        Annotated[
-            str,
-            Meta(
-                max_length=MAX_ID_BYTES,
-                description="Source of the text. Without it the rules of the profile about sources do not apply.",
-            ),
-        ]
-        | None
-    ) = None
+    source: _Source = None
 
 
 class LookupBatchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,6 +91,7 @@ class CompareRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     text: Annotated[str, Meta(description="The text, as the daemon would receive it.")]
     id: Annotated[str, Meta(description="Id of the stored document.", extra_json_schema=ID_SCHEMA)]
+    source: _Source = None
 
 
 class MatchBody(msgspec.Struct, frozen=True, omit_defaults=True):

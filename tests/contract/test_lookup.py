@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.lookup import IndexLookup, LookupQuery, LookupResult
 from streamdedup.detection.model import DetectorOptions, Skip
+from streamdedup.detection.suppression import Suppression, source_key
 from streamdedup.errors import IndexMismatch, MessageError, StoreUnavailable
 from streamdedup.index.contract import Index
 from streamdedup.index.memory import MemoryIndex
@@ -35,6 +36,10 @@ WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord"]
 TEXT = "amber birch cedar delta ember fjord grove heath"
 
 _namespaces = itertools.count()
+
+
+#: Rules that suppress pairs of one source.
+SAME_SOURCE = Suppression(ignore_same_source=True)
 
 
 class World(NamedTuple):
@@ -88,9 +93,9 @@ class Daemon:
         self._detector = Detector(options, world.index)
         world.index.claim_pairs = lambda claims, _fences, _extended=(): [True] * len(claims)
 
-    def document(self, document_id: str, text: str, time_ms: int = 0, partition: int = 0, op: str = "upsert"):
+    def document(self, document_id: str, text: str, time_ms: int = 0, partition: int = 0, **fields):
         position = Position("articles", partition, next(self._offsets[partition]))
-        return Document(document_id, text, position, time_ms, op)
+        return Document(document_id, text, position, time_ms, **fields)
 
     def index(self, *documents: Document):
         return self._detector.index(self._detector.prepare(documents), self._fences)
@@ -116,6 +121,7 @@ ARRIVALS = st.lists(
         st.sampled_from(["upsert", "upsert", "upsert", "append", "delete"]),
         st.integers(0, 1_500),
         st.integers(0, 1),
+        st.sampled_from([None, "x", "y"]),
     ),
     max_size=12,
 )
@@ -124,24 +130,28 @@ ARRIVALS = st.lists(
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     arrivals=ARRIVALS,
-    asked=st.lists(st.tuples(st.sampled_from(["a", "b", "new"]), TEXTS), min_size=1, max_size=4),
+    asked=st.lists(
+        st.tuples(st.sampled_from(["a", "b", "new"]), TEXTS, st.sampled_from([None, "x", "y"])), min_size=1, max_size=4
+    ),
     # Later than every other record, some of which are beyond the window.
     time_ms=st.integers(1_501, 2_600),
     max_candidates=st.sampled_from([None, 2]),
     threshold=st.sampled_from([0.3, 0.5, 0.9]),
     containment=st.sampled_from([None, ContainmentRule(0.7, 0.2, 2)]),
+    suppression=st.sampled_from([None, Suppression(3, frozenset([source_key("x")])), SAME_SOURCE]),
 )
 def test_a_lookup_finds_what_the_detector_finds_when_the_text_arrives(
-    make_world, arrivals, asked, time_ms, max_candidates, threshold, containment
+    make_world, arrivals, asked, time_ms, max_candidates, threshold, containment, suppression
 ):
     """Texts are looked up together; then each arrives in a world of its own, where no other was inserted."""
-    options = replace(OPTIONS, max_candidates=max_candidates, threshold=threshold, containment=containment)
+    limits = {"max_candidates": max_candidates, "threshold": threshold}
+    options = replace(OPTIONS, containment=containment, suppression=suppression, keep_sources=True, **limits)
 
     def the_world() -> tuple[World, Daemon]:
         world = make_world()
         daemon = Daemon(world, options)
-        for document_id, text, op, at_ms, partition in arrivals:
-            document = daemon.document(document_id, text, at_ms, partition, op)
+        for document_id, text, op, at_ms, partition, source in arrivals:
+            document = daemon.document(document_id, text, at_ms, partition, op=op, source=source)
             if op == "delete":
                 daemon.delete(document)
             else:
@@ -149,10 +159,11 @@ def test_a_lookup_finds_what_the_detector_finds_when_the_text_arrives(
         return world, daemon
 
     world, _ = the_world()
-    answers = looked_up(world, *(LookupQuery(text, each) for each, text in asked), options=options, time_ms=time_ms)
-    for (document_id, text), answer in zip(asked, answers, strict=True):
+    queries = [LookupQuery(text, each, source=source) for each, text, source in asked]
+    answers = looked_up(world, *queries, options=options, time_ms=time_ms)
+    for (document_id, text, source), answer in zip(asked, answers, strict=True):
         _, daemon = the_world()
-        result = daemon.index(daemon.document(document_id, text, time_ms))
+        result = daemon.index(daemon.document(document_id, text, time_ms, source=source))
         skipped = [reason for _, reason in result.skipped]
         if answer.redelivery:
             assert skipped == [Skip.REDELIVERED]
@@ -160,6 +171,7 @@ def test_a_lookup_finds_what_the_detector_finds_when_the_text_arrives(
         assert skipped == ([] if answer.skipped is None else [answer.skipped])
         found = [match for detection in result.detections for match in detection.matches]
         assert list(answer.matches) == found
+        assert answer.suppressed == result.suppressed
         assert answer.complete == (not result.dropped_candidates_count)
 
 

@@ -28,6 +28,7 @@ from benchmarks import (
     scale,
     scripts,
     serve,
+    suppression,
     vegeta,
     world,
 )
@@ -130,6 +131,25 @@ class TestBoilerplate:
         assert all(one.text == f"{one.original}\n\n{paywall.NOTICE}" for one in with_notice)
         assert [one.source for one in articles] == ["eng"] * 50 + ["fra"] * 50 + ["eng"] + [paywall.SECOND_SOURCE] * 40
         assert [one.text for one in articles[-40:]] == [one.original for one in with_notice[:40]]
+
+    def test_stop_shingles_and_rules_together_leave_only_real_pairs(self, tmp_path):
+        def story(at: int) -> str:
+            return " ".join(f"w{at}x{word}" for word in range(25))
+
+        base = [
+            paywall.Article(f"teaser{at}", f"{story(at)}\n\n{paywall.NOTICE}", "eng", story(at)) for at in range(20)
+        ]
+        base += [paywall.Article(f"again{at}", story(at), "agency", story(at)) for at in range(5)]
+        base += [paywall.Article(f"plain{at}", story(100 + at), "eng", story(100 + at)) for at in range(180)]
+        made = suppression.collection(base)
+        found = {(stop, rule): one for stop, rule, one in suppression.measure(made, tmp_path)}
+        before, only_stops = found["none", "no rule"], found["5% within each source", "no rule"]
+        assert before.of_notice == 120 * 119 // 2
+        assert (before.within, before.between) == (60, 0)
+        assert (only_stops.of_notice, only_stops.within, only_stops.between) == (100 * 99 // 2, 60, 5)
+        assert found["none", "both rules"].of_notice == 70 * 50
+        both = found["5% within each source", "both rules"]
+        assert both == (0, 0, 5, {"min_shingles": 4_950, "ignore_same_source": 60})
 
 
 class TestLatency:

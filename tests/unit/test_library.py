@@ -181,6 +181,21 @@ class TestLookup:
         assert second[0].similarity == pytest.approx(7 / 8)
         assert index.lookup([]) == []
 
+    def test_rules_about_sources_apply_to_documents_and_texts_with_a_source(self):
+        rules = {"ignore_same_source": True, "ignore_sources": [("daily", "evening")]}
+        with Index.in_memory(Profile(threshold=0.5, shingle_size=2, **rules)) as index:
+            added = [("a", TEXT, "daily"), ("b", TEXT, "daily"), ("c", TEXT, "evening"), ("d", TEXT), ("e", TEXT, None)]
+            assert ids(index.add(added)) == [[], [], [], ["a", "b", "c"], ["a", "b", "c", "d"]]
+            assert ids(index.lookup([TEXT, TEXT], sources=["daily", None])) == [["d", "e"], ["a", "b", "c", "d", "e"]]
+            assert ids(index.lookup([TEXT])) == [["a", "b", "c", "d", "e"]]
+            with pytest.raises(ValueError, match="shorter"):
+                index.lookup([TEXT, TEXT], sources=["daily"])
+            with pytest.raises(TypeError, match="a list of texts is needed"):
+                index.lookup([TEXT], sources="daily")
+            with pytest.raises(DecodeError, match="a source is 1,025 bytes long; at most 1,024 are allowed"):
+                index.add([("f", TEXT, "x" * 1_025)])
+            assert ids(index.lookup([TEXT], sources=["\ud800"])) == [["a", "b", "c", "d", "e"]]
+
     def test_one_text_in_place_of_a_list_is_refused(self, index):
         for call in (index.lookup, index.remove):
             with pytest.raises(TypeError, match="a list of texts is needed"):

@@ -7,6 +7,7 @@ import re
 import socket
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -18,6 +19,7 @@ from structlog.testing import capture_logs
 
 from streamdedup.cli.serve import _http_libraries, _listen
 from streamdedup.detection.lookup import LookupQuery
+from streamdedup.detection.suppression import Suppression
 from streamdedup.errors import IndexMismatch, SettingsError, StoreMisconfigured, StoreUnavailable
 from streamdedup.serve.access import Gate, Limits, Tokens
 from streamdedup.serve.engine import PASS_LIMITS
@@ -26,7 +28,7 @@ from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import PROBLEMS, TYPE_PREFIX
 from streamdedup.serve.schemas import MAX_BATCH_TEXTS, MatchBody
 from streamdedup.wire import schema
-from tests.served import LOOKUP, NEAR, TEXT, Service, a_receive, call
+from tests.served import LOOKUP, NEAR, OPTIONS, TEXT, Service, a_receive, call
 from tests.thoroughness import examples
 
 #: A word that no log may contain.
@@ -85,6 +87,38 @@ class TestLookup:
     @pytest.mark.parametrize(("text", "reason"), [("", "empty"), ("one two", "too_few_words")])
     def test_a_text_that_the_daemon_skips_has_the_reason(self, service, text, reason):
         assert service.look_up(text=text)["skipped"] == reason
+
+    def test_the_rules_of_the_profile_apply_to_a_text_with_a_source(self):
+        options = replace(OPTIONS, keep_sources=True, suppression=Suppression(ignore_same_source=True))
+        made = Service(options=options)
+        try:
+            made.add(("one", TEXT), ("two", NEAR), source="daily")
+            made.add(("three", TEXT))
+            of_daily, unknown = made.look_up(text=TEXT, source="daily"), made.look_up(text=TEXT)
+            assert ([match["id"] for match in of_daily["matches"]], of_daily["matches_count"]) == (["three"], 1)
+            assert of_daily["suppressed"] == {"ignore_same_source": 2}
+            assert ([match["id"] for match in unknown["matches"]], unknown["suppressed"]) == (
+                ["one", "three", "two"],
+                {},
+            )
+            path = "/v1/profiles/articles"
+            stored = made.client.get(f"{path}/documents/one/matches").json()
+            assert ([match["id"] for match in stored["matches"]], stored["suppressed"]) == (
+                ["three"],
+                {"ignore_same_source": 1},
+            )
+            compared = [
+                made.client.get(f"{path}/compare", params={"a": "one", "b": "two"}),
+                made.client.post(f"{path}/compare", json={"text": TEXT, "id": "two", "source": "daily"}),
+                made.client.post(f"{path}/compare", json={"text": TEXT, "id": "two"}),
+            ]
+            assert [(each.json()["is_match"], each.json()["suppressed_by"]) for each in compared] == [
+                (False, "ignore_same_source"),
+                (False, "ignore_same_source"),
+                (True, None),
+            ]
+        finally:
+            made.close()
 
     def test_half_a_surrogate_pair_is_replaced_as_in_a_record(self, service):
         service.add(("d0", "amber \ufffd birch cedar delta"))
