@@ -140,12 +140,12 @@ EVENTS: dict[str, dict[Shown, str]] = {
 }
 
 
-#: Small batches, caps low enough to be reached, and no alerts about texts of one shingle.
+#: Small batches, caps low enough to be reached, and no alerts about texts of two shingles.
 CAPS = {
     "kafka.batch_records": 25,
     "profiles.articles.bucket_cap": 3,
     "profiles.articles.max_candidates": 3,
-    "profiles.articles.min_shingles": 2,
+    "profiles.articles.min_shingles": 3,
     "profiles.articles.records_in_order": "true",
 }
 #: Little patience with a Kafka that does not answer.
