@@ -29,8 +29,8 @@ from benchmarks.services import Service, serve_command
 from benchmarks.world import Job, World
 from tests.servers import read_topic
 
-#: Sets that are compared unless others are named: licence families, versions of web pages, Chinese reviews.
-NAMES = ("spdx_licenses", "ota_pga", "zh_shopping_reviews")
+#: Sets that are compared unless others are named: licences, versions of web pages, short messages, Chinese reviews.
+NAMES = ("spdx_licenses", "ota_pga", "sms_spam", "zh_shopping_reviews")
 #: Most documents of a set.
 DOCUMENTS, QUICK_DOCUMENTS = 3_000, 60
 #: Threshold of the profiles.

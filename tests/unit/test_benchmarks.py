@@ -431,11 +431,21 @@ class TestServe:
         assert {target["url"] for target in targets} == {"http://x/y"}
 
     def test_ratios_above_one_are_to_our_advantage(self):
-        ours = serve.Measured(serve.OURS, 5.0, 10.0, 20.0, 0, 2.0, 1_000.0, 4_000.0)
-        peer = serve.Measured(serve.PEER, 10.0, 50.0, 60.0, 3, 6.0, 500.0, 400.0)
+        ours = serve.Measured(serve.OURS, 5.0, 10.0, 15.0, 20.0, 0, 2.0, 1_000.0, 4_000.0)
+        peer = serve.Measured(serve.PEER, 10.0, 50.0, 55.0, 60.0, 3, 6.0, 500.0, 400.0)
         rows = dict(serve.ratios([ours, ours, peer]).rows)
         assert list(rows.values()) == ["2.0", "5.0", "3.0", "2.0", "10.0"]
-        assert serve.table([ours, peer]).rows[1] == [serve.PEER, "10.0", "50.0", "60", "3", "6.00", "500", "400"]
+        assert serve.table([ours, peer]).rows[1] == [
+            serve.PEER,
+            "10.0",
+            "50.0",
+            "55.0",
+            "60",
+            "3",
+            "6.00",
+            "500",
+            "400",
+        ]
 
 
 def test_the_parts_of_an_alert_are_joined_for_the_comparison_with_look_ups():
