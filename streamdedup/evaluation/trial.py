@@ -36,6 +36,7 @@ class DetectorRun:
         skipped: Skipped and refused documents by reason.
         limits: Limits for storms that documents reached.
         suppressed: Suppressed pairs by rule.
+        candidates_count: Candidates found in buckets.
         seconds: Time of the detector and its store.
     """
 
@@ -47,6 +48,7 @@ class DetectorRun:
         self.skipped: Counter[str] = Counter()
         self.limits = ReachedLimits()
         self.suppressed: Counter[str] = Counter()
+        self.candidates_count = 0
         self.seconds = 0.0
 
     def index(self, documents: Sequence[Document]) -> DetectionResult:
@@ -64,6 +66,7 @@ class DetectorRun:
         self.limits += ReachedLimits.of(result)
         self.skipped.update(reason.value for _, reason in result.skipped)
         self.skipped.update(error.code for _, error in result.refused)
+        self.candidates_count += result.candidates_count
         self.suppressed.update({rule.value: count for rule, count in result.suppressed.items()})
         return result
 
@@ -97,6 +100,7 @@ class Findings(NamedTuple):
         seconds: Time of the detector and its store.
         limits: Limits for storms that documents reached.
         suppressed_counts: Suppressed pairs by rule.
+        candidates_count: Candidates found in buckets.
     """
 
     pairs: FoundPairs
@@ -108,6 +112,7 @@ class Findings(NamedTuple):
     seconds: float
     limits: ReachedLimits = ReachedLimits()
     suppressed_counts: Mapping[str, int] = {}
+    candidates_count: int = 0
 
 
 class Trial:
@@ -162,6 +167,7 @@ class Trial:
             seconds=self._run.seconds,
             limits=self._run.limits,
             suppressed_counts=dict(self._run.suppressed),
+            candidates_count=self._run.candidates_count,
         )
 
     def _mask(self, numbers: list[int]) -> NDArray[np.bool_]:

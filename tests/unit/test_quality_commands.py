@@ -94,6 +94,8 @@ def test_pairs_by_containment_are_scored_and_those_of_scan_are_read(run, tmp_pat
 
     _, out, _ = run("evaluate", corpus, *options)
     assert "by containment from 0.9 at similarity 0.5, 0.99" in out
+    assert "0.7 candidates a document; 35 bands take about 1,050 bytes a document in Redis" in out
+    assert result["candidates_per_document"] == pytest.approx(2 / 3)
     assert any(line.split()[:4] == ["recall", "by", "containment", "1"] for line in out.splitlines())
 
     pairs = tmp_path / "pairs.tsv"

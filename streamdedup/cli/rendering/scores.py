@@ -14,6 +14,7 @@ from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.scores import ClusterScore, Scores
 from streamdedup.evaluation.trial import Findings
 from streamdedup.settings.units import counted, listed_counts
+from streamdedup.similarity.lsh import BAND_BYTES
 
 #: Heads and widths of the table of rates.
 _HEAD = f"{'':<28}{'hits':>12}{'of':>12}{'share':>9}   95 % by document"
@@ -50,6 +51,11 @@ class Evaluation:
         """Speed of the detector and its store; None without documents."""
         return len(self.ids) / self.findings.seconds if self.ids and self.findings.seconds else None
 
+    @property
+    def candidates_per_document(self) -> float | None:
+        """Mean number of candidates; None without documents."""
+        return self.findings.candidates_count / len(self.ids) if self.ids else None
+
 
 def as_object(one: Evaluation) -> dict[str, Any]:
     """Return everything as plain values that JSON can represent."""
@@ -59,6 +65,7 @@ def as_object(one: Evaluation) -> dict[str, Any]:
         "skipped": one.findings.skipped_counts,
         "suppressed": one.findings.suppressed_counts,
         "documents_per_second": one.documents_per_second,
+        "candidates_per_document": one.candidates_per_document,
         "threshold": options.threshold,
         **_containment_object(one),
         "bands": options.banding.bands,
@@ -150,6 +157,12 @@ def as_lines(one: Evaluation) -> Iterator[str]:
         f"{options.recall(options.threshold):.4f} expected at the threshold{_rule(options)}; "
         f"{_method(options)}"
     )
+    if options.containment is not None and one.candidates_per_document is not None:
+        bands = options.banding.bands
+        yield (
+            f"bands for pairs by containment: {one.candidates_per_document:,.1f} candidates a document; "
+            f"{counted(bands, 'band')} take about {bands * BAND_BYTES:,} bytes a document in Redis"
+        )
     unknown = f"; {counted(one.unknown_count, 'pair')} with a document that is in no file" if one.unknown_count else ""
     yield f"truth: {one.truth}{unknown}"
     if options.suppression is not None:
