@@ -14,7 +14,7 @@ from streamdedup.cli.options import CorpusOptions, LimitSettings, TextSettings, 
 from streamdedup.cli.output import output_to
 from streamdedup.cli.rendering.tuning_tables import tables_text
 from streamdedup.cli.tune_server import TuneServer, tune_server
-from streamdedup.cli.tune_work import Question, Tuning
+from streamdedup.cli.tune_work import LARGEST_SIGNATURE, MOST_PERMUTATIONS, Question, Tuning
 from streamdedup.embedded import MissingToolError
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile, Redis, Settings
@@ -46,6 +46,15 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
         Literal["theory", "sample"],
         typer.Option(help="Where the minimum recall must be reached: at the threshold by theory, or on the sample."),
     ] = "theory",
+    most_permutations: Annotated[
+        int,
+        typer.Option(
+            "--permutations",
+            min=1,
+            max=LARGEST_SIGNATURE,
+            help="Most values of a signature; not fewer than the profile's.",
+        ),
+    ] = MOST_PERMUTATIONS,
     documents_per_day: Annotated[float, typer.Option(help="Documents a day, for the forecast.")] = 10_000,
     retention: Annotated[str | None, typer.Option(help="How long documents are compared, such as 30d.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
@@ -68,7 +77,10 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
     topics: dict[str, object] = {} if config is not None else {"topics": name}
     base = chosen_profile(options, retention=retention, **topics)
     if base.min_shared_bands > 1:
-        raise SettingsError(f"profiles.{name}.min_shared_bands is {base.min_shared_bands}; tune knows 1 only")
+        raise SettingsError(
+            f"profiles.{name}.min_shared_bands is {base.min_shared_bands}; tune knows 1 only: take a copy of the "
+            "settings without this key"
+        )
     if not 1.0 <= documents_per_day <= 1e12:
         raise SettingsError(f"--documents-per-day {documents_per_day:g}: must be at least 1 and at most 10^12")
     keys = Settings.load(config).redis if config is not None else Redis.model_construct()
@@ -84,6 +96,8 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
         key_prefix=keys.key_prefix,
         bucket_layout=keys.bucket_layout,
         arguments=options.arguments(),
+        most_permutations=max(base.permutations, most_permutations),
+        has_servers=config is not None,
     )
     page = None if report is None else _report_page()
     with contextlib.ExitStack() as stack:

@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import redis
 import typer
@@ -83,15 +83,17 @@ class TuneServer:
         self.allocator = str(client.info("memory").get("mem_allocator", ""))
 
     @contextmanager
-    def index(self, bands: int, bucket_layout: str, shards: int = 1) -> Iterator[RedisIndex]:
-        """Create an empty index, and delete it at the end."""
+    def index(
+        self, bands: int, bucket_layout: str, shards: int = 1, *, bucket_cap: int | Literal["own"] | None = "own"
+    ) -> Iterator[RedisIndex]:
+        """Create an empty index, and delete it at the end; ``bucket_cap``: that of the profile, another, or none."""
         namespace = f"tune-{secrets.token_hex(self._namespace_bytes)}"[: self._namespace_bytes]
         with temporary_index(
             self._servers,
             namespace,
             self._profile,
             bands=bands,
-            bucket_cap=self._profile.bucket_cap,
+            bucket_cap=self._profile.bucket_cap if bucket_cap == "own" else bucket_cap,
             bucket_layout=bucket_layout,
             shards=shards,
         ) as store:
@@ -138,13 +140,15 @@ class TuneServer:
         # Buffers of connections vary; the server reads their sizes when its timer runs.
         return int(memory["used_memory"]) - int(memory.get("mem_clients_normal", 0))
 
-    def index_sample(self, options: DetectorOptions, sample: Sample, bucket_layout: str) -> SampleIndex:
+    def index_sample(
+        self, options: DetectorOptions, sample: Sample, bucket_layout: str, bucket_cap: int | None
+    ) -> SampleIndex:
         """Index the sample as the daemon does, and return what that took."""
         documents = (document_at(at, *one) for at, one in enumerate(zip(sample.ids, sample.texts, strict=True)))
         parts = list(batches(documents, BATCH_DOCUMENTS))
         # The first index lets buffers of the server grow, which are no part of an index.
         for indexed in (parts[:1], parts):
-            with self.index(options.banding.bands, bucket_layout) as store:
+            with self.index(options.banding.bands, bucket_layout, bucket_cap=bucket_cap) as store:
                 before, run = self.used_bytes(), DetectorRun(options, store)
                 for part in indexed:
                     run.index(part)

@@ -1,7 +1,7 @@
 """The work of ``streamdedup tune``: study a sample, recommend settings, and measure them on a server."""
 
-import json
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -14,16 +14,16 @@ from streamdedup.errors import SettingsError
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.indexes import detector_options
 from streamdedup.position import Partition
-from streamdedup.settings import Profile
-from streamdedup.settings.units import format_duration
+from streamdedup.settings import Profile, profile_lines
 from streamdedup.similarity.measures import MEASURES
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.advice import Recommendation, recommend, warnings
+from streamdedup.tuning.capped import Limits
 from streamdedup.tuning.memory import EntryForm, Measurement, MemoryForecast, contents_of
 from streamdedup.tuning.plan import DAY_S, LOAD
-from streamdedup.tuning.rows import Basis, TuningRow, Workload, rows_of
-from streamdedup.tuning.sample import Sample
+from streamdedup.tuning.rows import LIMIT_FACTORS, Basis, TuningRow, Workload, rows_of
+from streamdedup.tuning.sample import Sample, chosen_documents
 from streamdedup.tuning.study import BINS, Study
 
 #: Buckets and pairs in the report.
@@ -34,13 +34,22 @@ _TIMED_FROM: Final = 2_000
 _EXACT_LIMITS: Final[tuple[int | None, ...]] = (0, 512, None)
 #: Bins of similarity for which the recall is drawn.
 _CURVE_BINS: Final = 40
-#: Settings of a profile that decide which pairs are found; those that are not the default are in the section to paste.
-_KEPT: Final = (
-    *("text_fields", "id_field", "letters_only", "fold_marks", "fold_variants", "similarity", "short_texts"),
-    *("min_words", "permutations", "seed"),
-)
-#: Settings that belong to one unit of shingles.
-_OF_UNIT: Final = {"word": ("stop_words",), "char": ("keep_white_space",)}
+#: Most values of a signature that the settings allow.
+LARGEST_SIGNATURE: Final = 1_024
+#: Most values of a signature that are tried, unless the profile has more or an option says otherwise.
+MOST_PERMUTATIONS: Final = 512
+#: Pairs that are shown for each threshold, and characters of each text.
+_PAIRS, _PAIR_CHARS = 3, 100
+#: Settings of the printed section, also where they have their default.
+_ALWAYS: Final = ("topics", "shingle_unit", "shingle_size", "threshold", "bands", "rows", "exact_limit", "retention_s")
+#: Servers for a settings file that has none yet.
+_SERVERS: Final = """# Your servers:
+[kafka]
+bootstrap_servers = "localhost:9092"
+
+[redis]
+url = "redis://localhost:6379/0"
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,8 @@ class Question:
         key_prefix: Prefix of the keys in Redis.
         bucket_layout: Name of the bucket layout in Redis.
         arguments: Arguments of the command line that name the corpus and the profile.
+        most_permutations: Most values of a signature to try.
+        has_servers: The settings file of the profile names the servers.
     """
 
     name: str
@@ -70,6 +81,8 @@ class Question:
     key_prefix: str
     bucket_layout: str
     arguments: tuple[str, ...]
+    most_permutations: int
+    has_servers: bool
 
     @property
     def documents_kept(self) -> float:
@@ -104,9 +117,11 @@ class Tuning:
             collection=sample.read_count,
             share=sample.share,
             permutations=profile.permutations,
-            max_candidates=profile.max_candidates,
+            most_permutations=question.most_permutations,
+            limits=Limits(profile.bucket_cap, profile.max_candidates),
             basis=question.basis,
         )
+        self._documents = chosen_documents(sample.texts, {kind.unit for kind in question.kinds})
         limits = {*_EXACT_LIMITS, profile.exact_limit}
         self._exact_limits = sorted(limits, key=lambda limit: math.inf if limit is None else limit)
         self._studies = [self._study(kind) for kind in question.kinds]
@@ -123,55 +138,68 @@ class Tuning:
             return Study(
                 kind,
                 self._sample.texts,
-                HashFamily(self._profile.permutations, self._profile.seed),
+                HashFamily(self._question.most_permutations, self._profile.seed),
                 floor=min(self._question.thresholds),
+                documents=self._documents,
                 min_words=self._profile.min_words,
-                bucket_cap=self._profile.bucket_cap,
                 progress=step,
             )
 
     def _rows_of(self, study: Study) -> list[TuningRow]:
         question, kind = self._question, study.options
-        with steps(f"{kind.unit} {kind.size}: bands", self._profile.permutations) as step:
+        with steps(f"{kind.unit} {kind.size}: bands", question.most_permutations) as step:
             return rows_of(study, self._workload, question.thresholds, question.recalls, step)
 
     def _recommended(self) -> Recommendation:
-        """Recommend one of the rows that are nearest to the threshold and the recall of the profile."""
+        """Recommend one of the rows at the threshold and the minimum recall that are nearest to those of the profile.
+
+        Raises:
+            SettingsError: No such row reaches the minimum recall; the text names remedies.
+        """
         own, question = self._profile, self._question
-        if not self._rows:
-            raise SettingsError(
-                f"no bands within {own.permutations} permutations reach a recall of {min(question.recalls):g} at the "
-                f"threshold {max(question.thresholds):g}: lower --min-recall, raise --threshold or allow more "
-                "permutations"
-            )
+        threshold = min(question.thresholds, key=lambda one: abs(one - own.threshold))
+        recall = min(question.recalls, key=lambda one: abs(one - own.min_recall))
+        rows = [one for one in self._rows if (one[0].threshold, one[0].min_recall) == (threshold, recall)]
+        reached = [one for one in rows if one[0].reached]
+        if not reached:
+            raise SettingsError(self._refusal(threshold, recall, [row for row, _ in rows]))
+        return recommend(reached, own.shingle_options())
 
-        def distance(row: TuningRow) -> tuple[float, float]:
-            return abs(row.threshold - own.threshold), abs(row.min_recall - own.min_recall)
-
-        nearest = min((row for row, _ in self._rows), key=distance)
-        wanted = (nearest.threshold, nearest.min_recall)
-        rows = [one for one in self._rows if (one[0].threshold, one[0].min_recall) == wanted]
-        return recommend(rows, own.shingle_options())
+    def _refusal(self, threshold: float, recall: float, rows: Sequence[TuningRow]) -> str:
+        """Return the reason why no row is recommended, with the remedies."""
+        most = self._question.most_permutations
+        reason = f"no bands within {most} permutations reach a recall of {recall:g} at the threshold {threshold:g}"
+        cure = f"raise --threshold, lower --min-recall, or allow more with --permutations (at most {LARGEST_SIGNATURE})"
+        if not rows:
+            return f"{reason}: {cure}"
+        best = max(rows, key=lambda row: row.found)
+        documents = self._workload.judged_documents(self._studies[0])
+        return (
+            f"{reason} in an index of {documents:,.0f} documents, with bucket_cap and max_candidates up to "
+            f"{LIMIT_FACTORS[-1]} times those of the profile; the best, {best.options.unit} {best.options.size} in "
+            f"{best.banding}, reach {best.found:.4f}: {cure}; or try longer shingles with --size, leave boilerplate "
+            'out with streamdedup stop-shingles, or set both limits to "none" in the settings file of --config'
+        )
 
     def _measure(self, server: TuneServer) -> None:
         """Measure the parts of the recommended index, and an index of the sample."""
         row, study, _ = self._best
         question, profile = self._question, self._profile
         options = replace(
-            detector_options(question.name, profile), shingles=row.options, banding=row.banding, threshold=row.threshold
+            detector_options(question.name, tuned_profile(profile, row)), shingles=row.options, banding=row.banding
         )
         measurement = Measurement(server, options, self._sample, Partition(profile.topics[0], 0))
         forms = [EntryForm(row.options, limit) for limit in self._exact_limits]
         forms += [EntryForm(kind, profile.exact_limit) for kind in question.kinds if kind != row.options]
         with steps("on a server", len(LAYOUTS) + len(forms) + 1) as step:
-            costs, members = {}, study.buckets(row.banding).members
+            costs, members = {}, study.buckets(row.banding, row.limits.bucket_cap).members
             contents = contents_of(study, self._workload, row, self._workload.documents)
             for layout in LAYOUTS:
                 costs[layout] = measurement.costs(contents, members, layout)
                 step(1)
             entry_bytes = measurement.entry_bytes(forms, step)
             self._forecast = MemoryForecast(self._workload, costs, entry_bytes, measurement.form)
-            indexed = server.index_sample(options, self._sample, question.bucket_layout)
+            indexed = server.index_sample(options, self._sample, question.bucket_layout, row.limits.bucket_cap)
             step(1)
         forecast_bytes = self._bytes(row, study, filled_with=float(indexed.documents))
         assert forecast_bytes is not None
@@ -203,7 +231,6 @@ class Tuning:
         row, study, _ = self._best
         words = self._studies[0].sets.token_counts
         texts = TextStudy(sample, row.options, row.threshold, profile, question.arguments)
-        caps = {"exact_limit": profile.exact_limit, "bucket_cap": profile.bucket_cap}
         return {
             "sample": {
                 "documents": len(sample.ids),
@@ -220,13 +247,15 @@ class Tuning:
                 "basis": question.basis,
             },
             "rows": [self._row(*one) for one in self._rows],
+            "thresholds": list(self._thresholds()),
             "recommendation": self._recommendation(),
             "measured": self._measured,
             "memory_server": None if self._measured is None else self._measured["server"],
             "exact_limits": [self._exact_limit(limit) for limit in self._exact_limits],
             "warnings": [
-                *warnings(row, study, texts.boilerplate, question.documents_kept, **caps),
+                *warnings(row, study, texts.boilerplate, question.documents_kept, exact_limit=profile.exact_limit),
                 *texts.warnings(),
+                *_containment_warnings(profile, row),
                 *self._warnings,
             ],
             "similarities": [
@@ -257,6 +286,11 @@ class Tuning:
             "pairs": round(row.recall.pairs),
             "expected_recall": row.recall.expected,
             "measured_recall": row.recall.measured,
+            "permutations": row.permutations,
+            **row.limits._asdict(),
+            "found_at_threshold": row.found,
+            "found_recall": row.found_share,
+            "recall_reached": row.reached,
             "edited_pairs": row.recall.edited.total,
             "edited_pairs_found": row.recall.edited.hits,
             "edited_recall_bounds": row.recall.edited.bounds(),
@@ -274,6 +308,7 @@ class Tuning:
 
     def _recommendation(self) -> dict[str, Any]:
         (row, study, reason), question, forecast = self._best, self._question, self._forecast
+        section = settings_section(question, row)
         is_timed = self._measured is not None and self._measured["documents"] >= _TIMED_FROM
         if self._measured is not None and is_timed:
             row = row._replace(index_us=max(1e6 / self._measured["documents_per_s"] - row.prepare_us, 0.0))
@@ -287,20 +322,55 @@ class Tuning:
                 layout: None if forecast is None else forecast.total(study, row, layout, self._profile.exact_limit)
                 for layout in LAYOUTS
             },
-            "toml": settings_section(question, row),
+            "toml": section,
+            "settings_file": section if question.has_servers else f"{_SERVERS}\n{section}",
         }
 
     def _exact_limit(self, limit: int | None) -> dict[str, Any]:
         row, study, _ = self._best
         layout, forecast = self._question.bucket_layout, self._forecast
         size = None if forecast is None else forecast.total(study, row, layout, limit)
-        measure, permutations = MEASURES[self._profile.similarity], self._profile.permutations
+        measure = MEASURES[self._profile.similarity]
         return {
             "exact_limit": "none" if limit is None else limit,
             "exact_share": study.exact_share(limit),
-            "standard_error": 0.0 if limit is None else measure.standard_error(row.threshold, permutations),
+            "standard_error": 0.0 if limit is None else measure.standard_error(row.threshold, row.permutations),
             "bytes_per_document": None if size is None else size / self._workload.documents,
             "memory_bytes": size,
+        }
+
+    def _thresholds(self) -> Iterator[dict[str, Any]]:
+        """Yield each threshold, the highest first, with the pairs that it adds, for the recommended shingles."""
+        study, copies = self._best.study, float(self._best.study.distinct.copy_pairs()[0])
+        weights = study.distinct.pair_counts(study.pairs.left, study.pairs.right)[:, 0] * study.pairs_weight
+        before = 0
+        higher = math.inf
+        for threshold in sorted(self._question.thresholds, reverse=True):
+            similar = study.pairs.similarities
+            pairs = round(copies + float(weights[similar >= threshold].sum()))
+            added = np.flatnonzero((similar >= threshold) & (similar < higher))
+            nearest = added[np.argsort(similar[added], kind="stable")][:_PAIRS].tolist()
+            yield {
+                "threshold": threshold,
+                "pairs": pairs,
+                "added": pairs - before,
+                "examples": [self._example(study, at) for at in nearest],
+            }
+            before, higher = pairs, threshold
+
+    def _example(self, study: Study, at: int) -> dict[str, Any]:
+        """Return a pair of different texts, cut to the words around the first difference."""
+        one, other = (int(study.documents[study.distinct.first[side[at]]]) for side in (study.pairs[0], study.pairs[1]))
+        texts = [" ".join(self._sample.texts[number].split()) for number in (one, other)]
+        same = next((place for place, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+        start = max(0, min(same - _PAIR_CHARS // 2, max(map(len, texts)) - _PAIR_CHARS))
+        cut = [f"{'...' * (start > 0)}{text[start : start + _PAIR_CHARS]}" for text in texts]
+        return {
+            "similarity": float(study.pairs.similarities[at]),
+            "left": self._sample.ids[one],
+            "left_text": cut[0],
+            "right": self._sample.ids[other],
+            "right_text": cut[1],
         }
 
     def _examples(self) -> dict[str, list[dict[str, Any]]]:
@@ -326,29 +396,47 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def settings_section(question: Question, row: TuningRow) -> str:
-    """Return the section of a settings file with the settings of a row.
+def _containment_warnings(profile: Profile, row: TuningRow) -> Iterator[str]:
+    """Yield the chance to find a pair by containment, for which the bands of the table are not chosen."""
+    if profile.containment_threshold is not None:
+        least = profile.containment_min_similarity
+        yield (
+            f"the bands are chosen for the threshold {row.threshold:g}: a pair that is alerted by containment is found "
+            f"with the chance {row.banding.probability(least):.4f} at the similarity {least:g}; --threshold {least:g} "
+            "chooses bands for it: keep your threshold then"
+        )
 
-    Other settings of the profile that decide which pairs are found are in it where they are not the default.
-    """
-    profile = question.profile
-    keys = [*_KEPT, *(_OF_UNIT[row.options.unit] if row.options.unit == profile.shingle_unit else ())]
-    if (row.options.unit, row.options.size) == (profile.shingle_unit, profile.shingle_size):
-        keys.append("stop_shingles")
-    defaults = type(profile).model_fields
-    lines: dict[str, object] = {
-        "topics": list(profile.topics),
+
+def tuned_profile(profile: Profile, row: TuningRow) -> Profile:
+    """Return a profile with the settings of a row, without those that other shingles would contradict."""
+    changes: dict[str, object] = {
         "shingle_unit": row.options.unit,
         "shingle_size": row.options.size,
         "threshold": row.threshold,
-        **({"min_recall": row.min_recall} if row.basis == "theory" else {}),
         "bands": row.banding.bands,
         "rows": row.banding.rows,
-        "exact_limit": "none" if profile.exact_limit is None else profile.exact_limit,
-        "retention": format_duration(profile.retention_s),
-        **{key: getattr(profile, key) for key in keys if getattr(profile, key) != defaults[key].default},
+        "permutations": row.permutations,
+        **row.limits._asdict(),
     }
-    if profile.retention_slack_s != defaults["retention_slack_s"].default:
-        lines["retention_slack"] = format_duration(profile.retention_slack_s)
-    # A JSON string is a TOML string, and a JSON list or number is TOML too.
-    return "\n".join([f"[profiles.{question.name}]", *(f"{key} = {json.dumps(value)}" for key, value in lines.items())])
+    if _promises_recall(profile, row):
+        changes["min_recall"] = row.min_recall
+    if row.options.unit != profile.shingle_unit:
+        changes |= {"stop_words": "none", "keep_white_space": True}
+    if (row.options.unit, row.options.size) != (profile.shingle_unit, profile.shingle_size):
+        changes["stop_shingles"] = "none"
+    return profile.model_copy(update=changes)
+
+
+def _promises_recall(profile: Profile, row: TuningRow) -> bool:
+    """Return whether the minimum recall is reached by theory, at the least similarity of an alerted pair."""
+    return row.basis == "theory" and profile.containment_threshold is None
+
+
+def settings_section(question: Question, row: TuningRow) -> str:
+    """Return the section of a settings file with the settings of a row.
+
+    Other settings of the profile are in it where they are not the default; so the section can replace the old one.
+    """
+    always = (*_ALWAYS, "min_recall") if _promises_recall(question.profile, row) else _ALWAYS
+    lines = profile_lines(tuned_profile(question.profile, row), always)
+    return "\n".join([f"[profiles.{question.name}]", *lines])

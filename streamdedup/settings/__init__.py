@@ -14,7 +14,13 @@ default and description; messages, ``config show`` and the tables of the documen
 Secrets are never shown. ``python -m streamdedup.settings docs/settings.md`` rewrites the tables of the documentation.
 """
 
-from streamdedup.settings.describe import describe_banding, describe_suppression, render_tables, show
+from streamdedup.settings.describe import (
+    describe_banding,
+    describe_suppression,
+    profile_lines,
+    render_tables,
+    show,
+)
 from streamdedup.settings.kafka import Kafka
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
@@ -31,6 +37,7 @@ __all__ = [
     "crash_point",
     "describe_banding",
     "describe_suppression",
+    "profile_lines",
     "render_tables",
     "show",
 ]

@@ -1,7 +1,7 @@
 """Settings as text: the effective ones as TOML, and the tables of the documentation."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,14 @@ def describe_suppression(profile: Profile) -> Iterator[str]:
             "the index keeps sources: rules about sources can be changed; without any of them, a new index is needed, "
             "or keep_sources = true"
         )
+
+
+def profile_lines(profile: Profile, always: Sequence[str] = ()) -> Iterator[str]:
+    """Yield a line for each key of a profile that has not its default, and for the fields named in ``always``."""
+    for name, field in fields_of(Profile).items():
+        value = getattr(profile, name)
+        if name in always or value != field.default:
+            yield f"{key_of(name)} = {kind_of(field).write(_lasting(field, value))}"
 
 
 def _lines(section: BaseModel) -> Iterator[str]:

@@ -90,7 +90,6 @@ def warnings(
     documents_kept: float,
     *,
     exact_limit: int | None,
-    bucket_cap: int | None,
 ) -> Iterator[str]:
     """Yield warnings about the sample and the forecast.
 
@@ -100,7 +99,6 @@ def warnings(
         boilerplate: Runs of stop shingles.
         documents_kept: Documents of the forecast.
         exact_limit: Distinct shingles up to which a document is stored as a set.
-        bucket_cap: Most members of a bucket.
     """
     yield from _text_warnings(study, boilerplate, exact_limit)
     if row.recall.edited.total < LEAST_PAIRS:
@@ -108,11 +106,13 @@ def warnings(
             f"the sample has {row.recall.edited.total} pairs of different texts from {row.threshold:g} on: too few to "
             f"measure recall by; theory decides"
         )
-    largest = study.buckets(row.banding).largest
+    bucket_cap = row.limits.bucket_cap
+    largest = study.buckets(row.banding, bucket_cap).largest
     if bucket_cap is not None and largest >= bucket_cap:
         yield (
             f"{largest:,} documents of the sample share one bucket, which takes {bucket_cap} (bucket_cap): "
-            f"of such pairs the most are missed, though never all of an exact copy's"
+            f"of such pairs the most are missed, though never all of an exact copy's; raise bucket_cap, or leave "
+            f"boilerplate out with a file of streamdedup stop-shingles"
         )
     if documents_kept > _FAR * study.documents_count:
         yield (

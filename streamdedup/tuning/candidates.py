@@ -162,6 +162,44 @@ def candidate_counts(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np
     return counts
 
 
+def shared_pairs(keys: NDArray[np.uint32], sets: DistinctSets) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return the candidate pairs of different sets, and the number of bands that each shares.
+
+    Args:
+        keys: Band keys, uint32 (n_sets, bands).
+        sets: The sets.
+
+    Returns:
+        Smaller number * n_sets + larger number, int64 (n,), and shared bands, int64 (n,); None if there are more than
+        ``MOST_CANDIDATES``.
+    """
+    room = MOST_CANDIDATES
+    codes = [np.empty(0, np.int64)]
+    for band in _bands(keys, sets):
+        lengths = np.diff(np.append(band.starts, len(band.order)))
+        room -= int((lengths * (lengths - 1) // 2).sum())
+        if room < 0:
+            return None
+        codes.append(_pair_codes(band.order, band.starts, lengths))
+    distinct, shared = np.unique(np.concatenate(codes), return_counts=True)
+    return distinct, shared.astype(np.int64)
+
+
+def largest_bucket_of_each(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np.int64]:
+    """Return the documents in the largest bucket of each set, int64 (n_sets,).
+
+    Args:
+        keys: Band keys, uint32 (n_sets, bands).
+        sets: The sets.
+    """
+    largest = np.zeros(len(keys), np.int64)
+    for band in _bands(keys, sets):
+        lengths = np.diff(np.append(band.starts, len(band.order)))
+        documents = np.repeat(band.halves.sum(axis=1), lengths)
+        largest[band.order] = np.maximum(largest[band.order], documents)
+    return largest
+
+
 class Buckets(NamedTuple):
     """The buckets of all bands, with the sample inserted.
 

@@ -155,7 +155,7 @@ def contents_of(
         documents: Documents in the index.
         filling: The index is filled for the first time: a document was compared with half of the others in the mean.
     """
-    buckets = study.buckets(row.banding)
+    buckets = study.buckets(row.banding, row.limits.bucket_cap)
     count, half = len(buckets.members), buckets.half_count
     exponent = min(max(math.log2(count / half), 0.0), 1.0) if half else 1.0
     ratio = documents / max(study.documents_count, 1)
@@ -166,7 +166,7 @@ def contents_of(
         bands=row.banding.bands,
         buckets=count * (known**exponent * ratio / known if known > 1.0 else ratio),
         members=float(buckets.members.sum()) * ratio,
-        claims=ratio * study.indexed_count * min(matches, workload.max_candidates or matches),
+        claims=ratio * study.indexed_count * min(matches, row.limits.max_candidates or matches),
     )
 
 

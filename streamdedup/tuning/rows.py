@@ -3,9 +3,14 @@
 A banding qualifies by theory, P(threshold) >= minimum recall, or on the sample: of at least a hundred pairs of
 different sets it found so many that the lower 95 % bound of the share is at least the minimum recall, and so is the
 share expected by theory. Cost is counted in bands, as in `lsh`, but with the false candidates of the sample instead of
-those of Reuters-21578:
+those of Reuters-21578, and with the signature values beyond those of the profile:
 
-    cost(b, r) = b + w F(b, r),    F(b, r) = false candidates of a new document in an index of N documents
+    cost(b, r) = b + w F(b, r) + v max(b r - permutations, 0)
+
+F(b, r) is the number of false candidates of a new document in an index of N documents. The cheapest banding that also
+reaches the recall with the limits for storms (``capped``) is chosen: first with the limits of the profile, with some
+more bands where these are enough, then with higher limits. A row that never reaches it says so. Of a sample too small
+to show false candidates, signatures longer than those of the profile are tried only where these miss the recall.
 """
 
 import math
@@ -19,6 +24,7 @@ from numpy.typing import NDArray
 from streamdedup.similarity.lsh import FALSE_CANDIDATE_WEIGHT, Banding, false_candidates
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.candidates import Growth, growth
+from streamdedup.tuning.capped import Limits, Scales, found_at
 from streamdedup.tuning.study import Recall, Study
 
 #: Where the minimum recall must be reached.
@@ -33,6 +39,16 @@ LEAST_DOCUMENTS: Final = 2_000
 BAND_US: Final = 5.3
 CANDIDATE_US: Final = 7.0
 KAFKA_US: Final = 44.0
+#: Price of a signature value in bands: 0.02 microseconds for a document of 130 shingles (`minhash`), with a reserve for
+#: longer ones.
+PERMUTATION_WEIGHT: Final = 0.01
+#: Factors of the profile's limits for storms that are tried, and bandings that are tried with each.
+LIMIT_FACTORS: Final = (1, 4, 16)
+MOST_TRIED: Final = 6
+#: The limits are judged in an index of at most so many times the sample: beyond, candidates are not known well enough.
+JUDGED_TIMES: Final = 50
+#: Least chance that a band of a pair at the threshold agrees; with a smaller one a million bands would be needed.
+_LEAST_AGREEMENT: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +59,9 @@ class Workload:
         documents: Documents in the index, in the steady state.
         collection: Documents of the collection from which the sample was drawn.
         share: Share of the collection in the sample, above 0, at most 1.
-        permutations: Values of a signature.
-        max_candidates: Most candidates that a document is compared with; None for no limit.
+        permutations: Values of a signature in the profile.
+        most_permutations: Most values of a signature to try, as many as the signatures of the studies have.
+        limits: Limits for storms of the profile.
         basis: Where bands and rows must reach the recall.
     """
 
@@ -52,8 +69,13 @@ class Workload:
     collection: int
     share: float
     permutations: int
-    max_candidates: int | None
+    most_permutations: int
+    limits: Limits
     basis: Basis = "theory"
+
+    def judged_documents(self, study: Study) -> float:
+        """Return the size of the index for which the limits for storms are judged."""
+        return min(self.documents, float(JUDGED_TIMES * study.documents_count))
 
 
 class Candidates(NamedTuple):
@@ -95,7 +117,12 @@ class TuningRow(NamedTuple):
         min_recall: Minimum recall.
         basis: Where the recall is reached.
         banding: Bands and rows.
-        recall: Recall on the sample.
+        recall: Recall of the candidates on the sample.
+        limits: Limits for storms of the row.
+        found: Chance to find a pair at the threshold with these limits, in an index as large as the forecast.
+        found_share: Share of the sample's pairs that is found with these limits; None without pairs.
+        reached: ``found``, or on the sample ``found_share``, is at least the minimum recall.
+        permutations: Values of a signature.
         candidates: Candidates of a new document.
         prepare_us: Microseconds of one core for shingles and signature of a document, measured on this machine.
         index_us: Microseconds for buckets and comparisons of a document; from constants unless measured.
@@ -107,6 +134,11 @@ class TuningRow(NamedTuple):
     basis: Basis
     banding: Banding
     recall: Recall
+    limits: Limits
+    found: float
+    found_share: float | None
+    reached: bool
+    permutations: int
     candidates: Candidates
     prepare_us: float
     index_us: float
@@ -118,12 +150,23 @@ class TuningRow(NamedTuple):
 
 
 class _Priced(NamedTuple):
-    """A banding that reaches a recall, with its cost in bands."""
+    """A banding that reaches a recall without limits for storms, with its cost in bands and its candidates."""
 
     cost: float
     banding: Banding
     basis: Basis
     candidates: Candidates
+    scales: Scales
+
+
+class _Judged(NamedTuple):
+    """A banding with limits for storms, judged as in ``TuningRow``."""
+
+    priced: _Priced
+    limits: Limits
+    found: float
+    found_share: float | None
+    reached: bool
 
 
 def rows_of(
@@ -140,28 +183,27 @@ def rows_of(
         workload: Size of the index.
         thresholds: Each above 0, at most 1, none below the floor of the study.
         recalls: Each above 0, below 1.
-        progress: Called once for each of the ``workload.permutations`` numbers of rows.
+        progress: Called once for each of the ``workload.most_permutations`` numbers of rows.
     """
-    best: dict[tuple[float, float], _Priced] = {}
+    priced: dict[tuple[float, float], list[_Priced]] = {}
     wanted = [(threshold, recall) for threshold in thresholds for recall in recalls]
-    for rows in range(1, workload.permutations + 1):
+    for rows in range(1, workload.most_permutations + 1):
         fewest = {key: found for key in wanted if (found := _fewest_bands(study, workload, *key, rows))}
         if fewest:
             candidates = study.candidates(Banding(max(bands for bands, _ in fewest.values()), rows))
         for key, (bands, basis) in fewest.items():
             choice = _priced(study, workload, Banding(bands, rows), basis, key[0], candidates[bands])
-            best[key] = min(best.get(key, choice), choice, key=lambda one: (one.cost, one.banding.permutations))
+            priced.setdefault(key, []).append(choice)
         progress(1)
-    return [_row(study, workload, *key, best[key]) for key in wanted if key in best]
+    return [_row(study, workload, *key, _chosen(study, workload, *key, priced[key])) for key in wanted if key in priced]
 
 
 def _fewest_bands(
     study: Study, workload: Workload, threshold: float, min_recall: float, rows: int
 ) -> tuple[int, Basis] | None:
     """Return the fewest bands of so many rows that reach the recall, and where they do; None if none do."""
-    agree = threshold**rows
-    bands = 1 if agree >= 1.0 else math.ceil(math.log1p(-min_recall) / math.log1p(-agree) - 1e-9)
-    most = workload.permutations // rows
+    bands = _bands_for(threshold, min_recall, rows)
+    most = workload.most_permutations // rows
     if workload.basis == "sample":
         for fewer in range(1, min(bands, most) + 1):
             recall = study.recall(Banding(fewer, rows), threshold)
@@ -171,6 +213,16 @@ def _fewest_bands(
             if min(bounds[0], recall.expected) >= min_recall:
                 return fewer, "sample"
     return (bands, "theory") if bands <= most else None
+
+
+def _bands_for(threshold: float, recall: float, rows: int) -> int:
+    """Return the fewest bands of so many rows with a chance of at least the recall at the threshold; recall below 1."""
+    agree = threshold**rows
+    if agree < _LEAST_AGREEMENT:
+        return round(1 / _LEAST_AGREEMENT)
+    bands = 1 if agree >= 1.0 else math.ceil(math.log1p(-recall) / math.log1p(-agree) - 1e-9)
+    # The settings compare the probability with the recall exactly.
+    return bands if Banding(bands, rows).probability(threshold) >= recall else bands + 1
 
 
 def _priced(
@@ -193,13 +245,76 @@ def _priced(
     false = found.false_at(workload.documents)
     if study.documents_count < LEAST_DOCUMENTS:
         false = max(false, false_candidates(banding, threshold, round(workload.documents)))
-    return _Priced(banding.bands + FALSE_CANDIDATE_WEIGHT * false, banding, basis, found)
+    cost = banding.bands + FALSE_CANDIDATE_WEIGHT * false
+    cost += PERMUTATION_WEIGHT * max(banding.permutations - workload.permutations, 0)
+    judged = workload.judged_documents(study)
+    scales = Scales(
+        unrelated=_scale(found.unrelated.at(judged), candidates[0] - related[0], study.documents_count),
+        related=_scale(found.related.at(min(judged, workload.collection)), related[0], study.documents_count),
+    )
+    return _Priced(cost, banding, basis, found, scales)
 
 
-def _row(study: Study, workload: Workload, threshold: float, min_recall: float, choice: _Priced) -> TuningRow:
+def _scale(candidates: float, pairs: float, documents: int) -> float:
+    """Return the candidates of a new document for each one of a document of the sample; 1 where none are known."""
+    in_sample = 2 * pairs / max(documents, 1)
+    return candidates / in_sample if 0.0 < in_sample < math.inf else 1.0
+
+
+def _chosen(
+    study: Study, workload: Workload, threshold: float, min_recall: float, priced: Sequence[_Priced]
+) -> _Judged:
+    """Return the cheapest banding that reaches the recall with limits for storms; else the best one of those tried."""
+    ordered = sorted(priced, key=lambda one: (one.cost, one.banding.permutations))
+    cheapest = ordered[:MOST_TRIED]
+    if study.documents_count < LEAST_DOCUMENTS:
+        own = [one for one in ordered if one.banding.permutations <= workload.permutations]
+        cheapest = [*own[:MOST_TRIED], *(one for one in cheapest if one not in own)]
+    tried: list[_Judged] = []
+    for factor in LIMIT_FACTORS:
+        limits = workload.limits.times(factor)
+        for one in cheapest:
+            judged = _judged(study, threshold, min_recall, one, limits)
+            tried.append(judged)
+            if not judged.reached and judged.found > 0.0 and one.basis == "theory":
+                tried.append(judged := _with_more_bands(study, workload, threshold, min_recall, judged))
+            if judged.reached:
+                return judged
+        if limits == (None, None):
+            break
+    return max(tried, key=lambda one: one.found)
+
+
+def _judged(study: Study, threshold: float, min_recall: float, one: _Priced, limits: Limits) -> _Judged:
+    """Judge a banding with limits for storms."""
+    shares = study.compared_shares(one.banding, one.scales, limits)
+    found = found_at(threshold, one.banding, shares)
+    found_share = study.found_share(one.banding, threshold, shares)
+    judged = found if one.basis == "theory" else found_share or 0.0
+    return _Judged(one, limits, found, found_share, judged >= min_recall)
+
+
+def _with_more_bands(study: Study, workload: Workload, threshold: float, min_recall: float, judged: _Judged) -> _Judged:
+    """Judge the same rows with as many bands more as outweigh the candidates that are not compared."""
+    one = judged.priced
+    compared = judged.found / one.banding.probability(threshold)
+    rows, needed = one.banding.rows, min_recall / compared
+    if needed >= 1.0 or (bands := _bands_for(threshold, needed, rows)) > workload.most_permutations // rows:
+        return judged
+    more = Banding(bands + 1, rows)
+    if more.permutations > workload.most_permutations:
+        more = Banding(bands, rows)
+    candidates = study.candidates(more)[more.bands]
+    return _judged(
+        study, threshold, min_recall, _priced(study, workload, more, one.basis, threshold, candidates), judged.limits
+    )
+
+
+def _row(study: Study, workload: Workload, threshold: float, min_recall: float, judged: _Judged) -> TuningRow:
+    choice = judged.priced
     banding, documents = choice.banding, max(study.documents_count, 1)
-    signing_s = study.sign_s * banding.permutations / workload.permutations
-    compared = min(choice.candidates.at(workload.documents), workload.max_candidates or math.inf)
+    signing_s = study.sign_s * banding.permutations / workload.most_permutations
+    compared = min(choice.candidates.at(workload.documents), judged.limits.max_candidates or math.inf)
     return TuningRow(
         options=study.options,
         threshold=threshold,
@@ -207,6 +322,11 @@ def _row(study: Study, workload: Workload, threshold: float, min_recall: float, 
         basis=choice.basis,
         banding=banding,
         recall=study.recall(banding, threshold),
+        limits=judged.limits,
+        found=judged.found,
+        found_share=judged.found_share,
+        reached=judged.reached,
+        permutations=max(workload.permutations, banding.permutations),
         candidates=choice.candidates,
         prepare_us=(study.shingle_s + signing_s) / documents * 1e6,
         index_us=banding.bands * BAND_US + compared * CANDIDATE_US,

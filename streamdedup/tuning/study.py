@@ -27,12 +27,10 @@ from streamdedup.tuning.candidates import (
     first_shared_bands,
     largest_buckets,
 )
-from streamdedup.tuning.sample import excerpt
+from streamdedup.tuning.capped import Limits, Scales, compared_shares
 
 #: Pairs of different sets that are kept to measure recall; of more, each is kept with the same chance.
 MOST_PAIRS: Final = 400_000
-#: Characters of the texts that one kind of shingles uses, by unit: some two million shingles, joined in seconds.
-MOST_CHARACTERS: Final = {"word": 15_000_000, "char": 4_000_000}
 #: Bins of the distribution of similarity between 0 and 1.
 BINS: Final = 20
 #: Sets that are signed at once.
@@ -63,15 +61,15 @@ class Study:
         options: Kind of shingles.
         texts: The sample, in the order of arrival.
         family: Hash functions of the signatures.
+        documents: int64 (n,); numbers of the texts that are used, ascending; None for all.
         floor: Least similarity of the pairs, above 0, at most 1.
         min_words: Documents with fewer words are skipped.
-        bucket_cap: Most members of a bucket; None for no limit.
         progress: Called with the number of documents joined since the last call.
 
     Attributes:
         options: The same.
         sample_count: Texts of the sample.
-        documents: int64 (n,); numbers of the texts that are used, see ``MOST_CHARACTERS``.
+        documents: int64 (n,); numbers of the texts that are used.
         sets: Their shingles.
         distinct: The distinct sets among them.
         pairs: Pairs of different sets, by their numbers in ``distinct``.
@@ -88,14 +86,13 @@ class Study:
         family: HashFamily,
         *,
         floor: float,
+        documents: NDArray[np.int64] | None = None,
         min_words: int = 0,
-        bucket_cap: int | None = None,
         progress: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.options = options
         self.sample_count = len(texts)
-        self._bucket_cap = bucket_cap
-        self.documents = excerpt(np.fromiter(map(len, texts), np.int64, len(texts)), MOST_CHARACTERS[options.unit])
+        self.documents = np.arange(len(texts)) if documents is None else documents
         started = time.perf_counter()
         self.sets = shingle_sets(Shingler(options), [texts[number] for number in self.documents.tolist()])
         self.shingle_s = time.perf_counter() - started
@@ -164,8 +161,8 @@ class Study:
         keys = self.band_keys(Banding(self._signatures.shape[1] // rows, rows))
         return first_shared_bands(keys, self.pairs.left, self.pairs.right)
 
-    def _buckets_of(self, banding: Banding) -> Buckets:
-        return fill_buckets(self.band_keys(banding), self.distinct, self._bucket_cap)
+    def _buckets_of(self, banding: Banding, cap: int | None) -> Buckets:
+        return fill_buckets(self.band_keys(banding), self.distinct, cap)
 
     def candidates(self, banding: Banding) -> NDArray[np.float64]:
         """Return the pair counts of the candidates by the number of bands, float64 (bands + 1, 2)."""
@@ -184,6 +181,32 @@ class Study:
             return Recall(0.0, edited, None, None)
         measured, expected = ((float(weights @ share) + copies) / total for share in (found, chances))
         return Recall(total, edited, measured, expected)
+
+    def compared_shares(self, banding: Banding, scales: Scales, limits: Limits) -> NDArray[np.float64]:
+        """Return the chance of each distinct set to compare a candidate, see ``capped.compared_shares``."""
+        related = self.pairs.left * len(self.distinct.first) + self.pairs.right
+        return compared_shares(self.band_keys(banding), self.distinct, related, scales, limits)
+
+    def found_share(self, banding: Banding, threshold: float, shares: NDArray[np.float64]) -> float | None:
+        """Return the share of the pairs from the threshold on that become candidates and are compared.
+
+        Args:
+            banding: Bands and rows.
+            threshold: Least similarity.
+            shares: float64 (n_sets, bands + 1), by ``compared_shares``; the later document of a pair may be either.
+
+        Returns:
+            None without pairs.
+        """
+        wanted = self.pairs.where(self.pairs.similarities >= threshold)
+        keys, common = self.band_keys(banding), np.zeros(len(wanted.left), np.int64)
+        for column in keys.T:
+            common += column[wanted.left] == column[wanted.right]
+        compared = (shares[wanted.left, common] + shares[wanted.right, common]) / 2 * (common > 0)
+        weights = self.distinct.pair_counts(wanted.left, wanted.right)[:, 0] * self.pairs_weight
+        copies = self.distinct.copies * (self.distinct.copies - 1) / 2
+        total = float(weights.sum() + copies.sum())
+        return float(weights @ compared + copies @ shares[:, -1]) / total if total else None
 
     def true_pairs(self, threshold: float, banding: Banding) -> NDArray[np.float64]:
         """Return the pair count of the pairs from the threshold on that the banding finds."""

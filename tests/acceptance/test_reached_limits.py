@@ -63,25 +63,17 @@ def test_evaluate_says_it_with_the_recall(corpus, tmp_path):
     assert "pairs may be missed: " in streamdedup("evaluate", corpus, *options).stdout
 
 
-def test_tune_warns_of_the_limits_that_the_sample_reaches(corpus, tmp_path):
-    options = [
-        "--config",
-        settings(tmp_path, **LIMITS),
-        "--profile",
-        "pages",
-        "--unit",
-        "word",
-        "--size",
-        3,
-        "--threshold",
-        0.8,
-        "--min-recall",
-        0.99,
-        "--json",
-    ]
-    done = streamdedup("tune", corpus, *options)
+def test_tune_raises_limits_that_would_prevent_the_recall_and_prints_them(corpus, tmp_path):
+    config = settings(tmp_path, **LIMITS)
+    options = ["--config", config, "--profile", "pages", "--unit", "word", "--size", 3]
+    done = streamdedup("tune", corpus, *options, "--threshold", 0.8, "--min-recall", 0.99, "--no-server", "--json")
     assert done.returncode == 0, done.stderr
-    results = json.loads(done.stdout)
-    assert results["measured"]["limits"]["full_buckets"] > 0
-    (warning,) = [one for one in results["warnings"] if "in an index of the sample pairs may be missed" in one]
-    assert "bucket_cap" in warning
+    best = json.loads(done.stdout)["recommendation"]
+    assert best["bucket_cap"] == best["max_candidates"] == 4 * LIMIT
+    assert best["found_recall"] > 0.99
+    assert best["recall_reached"]
+    assert f"bucket_cap = {4 * LIMIT}" in best["toml"]
+    config.write_text(f"{SERVERS}\n{best['toml']}", encoding="utf-8")
+    found = streamdedup("scan", corpus, "--config", config, "--profile", "pages")
+    assert len(found.stdout.splitlines()) == TEXTS * (TEXTS - 1) // 2
+    assert "missed" not in found.stderr

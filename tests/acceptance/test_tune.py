@@ -51,7 +51,9 @@ def test_the_numbers_are_consistent(tuned):
     assert results["sample"]["documents"] == 360
     assert results["demand"]["documents_kept"] == 5_760 * 8
     best = results["recommendation"]
-    assert best["probability_at_threshold"] >= best["min_recall"] == 0.99
+    assert best["probability_at_threshold"] >= best["found_at_threshold"] >= best["min_recall"] == 0.99
+    assert best["recall_reached"]
+    assert len(set(results["sample"]["looked_at"].values())) == 1
     assert best["measured_recall"] > 0.9
     assert best["memory_bytes"] == pytest.approx(best["bytes_per_document"] * 46_080)
     assert best["daemons"] == 1
@@ -70,6 +72,54 @@ def test_the_settings_that_it_recommends_are_accepted(tuned, tmp_path):
     config.write_text(SERVERS + tuned[0]["recommendation"]["toml"], encoding="utf-8")
     done = streamdedup("config", "check", "--config", config)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_printed_settings_are_a_file_as_they_are(corpus, tmp_path):
+    done = streamdedup("tune", corpus, "--unit", "word", "--size", 3, "--no-server")
+    assert done.returncode == 0, done.stderr
+    config = tmp_path / "streamdedup.toml"
+    config.write_text(done.stdout[done.stdout.index("# Your servers") :], encoding="utf-8")
+    checked = streamdedup("config", "check", "--config", config)
+    assert checked.returncode == 0, checked.stderr
+    scanned = streamdedup("scan", corpus, "--config", config)
+    assert scanned.returncode == 0, scanned.stderr
+    assert len(scanned.stdout.splitlines()) >= 300
+
+
+def test_each_threshold_has_its_pairs_and_three_of_them_in_text(tuned, corpus):
+    thresholds = tuned[0]["thresholds"]
+    assert [one["threshold"] for one in thresholds] == [0.9, 0.8, 0.7]
+    before = 0
+    for one in thresholds:
+        assert one["pairs"] == before + one["added"]
+        before = one["pairs"]
+        assert len(one["examples"]) <= 3
+        for pair in one["examples"]:
+            assert pair["similarity"] >= one["threshold"]
+            assert "word" in pair["left_text"]
+            assert len(pair["left_text"]) <= 103
+    assert sum(len(one["examples"]) for one in thresholds) >= 3
+    printed = streamdedup("tune", corpus, "--unit", "word", "--size", 3, "--no-server").stdout
+    assert "Pairs that a threshold adds, with shingles word 3" in printed
+    assert re.search(r"from 0\.8: \d+ pairs, \d+ more\n +0\.\d{4}  \d+/\d<b>: ", printed)
+
+
+def test_a_recall_that_the_limits_prevent_is_not_recommended(corpus, tmp_path):
+    config = tmp_path / "streamdedup.toml"
+    profile = '[profiles.pages]\ntopics = ["pages"]\nbucket_cap = 1\nmax_candidates = 1\n'
+    config.write_text(SERVERS + profile, encoding="utf-8")
+    lines = [json.dumps({"id": str(at), "text": "one notice that all share " * 9 + f"own{at}"}) for at in range(200)]
+    texts = "\n".join(lines)
+    options = ["--config", config, "--profile", "pages", "--unit", "word", "--size", 1, "--no-server"]
+    done = streamdedup("tune", "-", *options, text=texts)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "reach a recall of 0.99 at the threshold 0.8" in done.stderr
+    for cure in ("--threshold", "--min-recall", "--permutations", "stop-shingles", '"none"'):
+        assert cure in done.stderr
+    lifted = profile.replace("= 1\n", '= "none"\n')
+    config.write_text(SERVERS + lifted, encoding="utf-8")
+    assert streamdedup("tune", "-", *options, text=texts).returncode == 0
 
 
 @pytest.mark.long

@@ -14,6 +14,7 @@ from streamdedup.indexes import connect_store, detector_options, redis_store
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.similarity.minhash import HashFamily
+from streamdedup.tuning.capped import Limits
 from streamdedup.tuning.memory import Measurement, MemoryForecast, contents_of
 from streamdedup.tuning.rows import Workload, rows_of
 from streamdedup.tuning.sample import Sample
@@ -82,15 +83,14 @@ def forecast_error(program: str | None, count: int, sample_size: int, **keys: ob
     with servers.make_redis(program, options=PRIVATE_OPTIONS) as server:
         settings = settings_of(server.url, **keys)
         profile = settings.profiles["articles"]
-        study = Study(
-            profile.shingle_options(), texts[:sample_size], HashFamily(profile.permutations), floor=0.5, bucket_cap=500
-        )
+        study = Study(profile.shingle_options(), texts[:sample_size], HashFamily(profile.permutations), floor=0.5)
         workload = Workload(
             documents=float(count),
             collection=sample_size,
             share=1.0,
             permutations=profile.permutations,
-            max_candidates=profile.max_candidates,
+            most_permutations=profile.permutations,
+            limits=Limits(profile.bucket_cap, profile.max_candidates),
         )
         (row,) = rows_of(study, workload, [profile.threshold], [0.99])
         options = replace(detector_options("articles", profile), banding=row.banding)
@@ -102,7 +102,7 @@ def forecast_error(program: str | None, count: int, sample_size: int, **keys: ob
             measured_on = TuneServer(connection, client, profile, namespace_bytes, private=True)
             measurement = Measurement(measured_on, options, sample, PARTITION)
             contents = contents_of(study, workload, row, workload.documents)
-            costs = measurement.costs(contents, study.buckets(row.banding).members, layout)
+            costs = measurement.costs(contents, study.buckets(row.banding, row.limits.bucket_cap).members, layout)
     form = measurement.form
     forecast = MemoryForecast(workload, {layout: costs}, {form: 0.0}, form)
     # Another server: the tables of one that was filled before keep their size.

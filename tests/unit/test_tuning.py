@@ -8,7 +8,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from streamdedup.detection.model import DetectorOptions
+from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.evaluation.truth import shingle_sets
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
@@ -24,11 +27,12 @@ from streamdedup.tuning.candidates import (
     growth,
     largest_buckets,
 )
+from streamdedup.tuning.capped import Limits, Scales, compared_shares, found_at
 from streamdedup.tuning.folding import study_folding
 from streamdedup.tuning.pair_change import compare, sample_pairs
 from streamdedup.tuning.rows import LEAST_PAIRS, Workload, rows_of
-from streamdedup.tuning.sample import BoundedTexts, draw_sample
-from streamdedup.tuning.study import MOST_CHARACTERS, Study
+from streamdedup.tuning.sample import MOST_CHARACTERS, BoundedTexts, chosen_documents, draw_sample
+from streamdedup.tuning.study import Study
 
 WORDS = ShingleOptions("word", 3)
 FAMILY = HashFamily(128)
@@ -52,14 +56,15 @@ def made_texts(count: int, words: int = 40, seed: int = 1) -> list[str]:
 
 def workload(**changes: object) -> Workload:
     given = {
-        "documents": 1_000.0, "collection": 1_000, "share": 1.0, "permutations": 128, "max_candidates": 500,
+        "documents": 1_000.0, "collection": 1_000, "share": 1.0, "permutations": 128, "most_permutations": 128,
+        "limits": Limits(500, 500),
     }  # fmt: skip
     return Workload(**{**given, **changes})
 
 
 @pytest.fixture(scope="module")
 def study() -> Study:
-    return Study(WORDS, made_texts(300), FAMILY, floor=0.5, bucket_cap=500)
+    return Study(WORDS, made_texts(300), FAMILY, floor=0.5)
 
 
 class TestSample:
@@ -156,10 +161,20 @@ class TestStudy:
 
     def test_long_texts_are_looked_at_in_part_and_in_stretches(self, monkeypatch):
         monkeypatch.setitem(MOST_CHARACTERS, "word", 20_000)
-        study = Study(WORDS, made_texts(300), FAMILY, floor=0.5)
-        assert 50 < study.documents_count < 150
-        assert study.documents[-1] > 250
-        assert np.count_nonzero(np.diff(study.documents) == 1) > study.documents_count / 2
+        documents = chosen_documents(made_texts(300), {"word"})
+        assert 50 < len(documents) < 150
+        assert documents[-1] > 250
+        assert np.count_nonzero(np.diff(documents) == 1) > len(documents) / 2
+        study = Study(WORDS, made_texts(300), FAMILY, floor=0.5, documents=documents)
+        assert (study.documents_count, study.sample_count) == (len(documents), 300)
+
+    def test_all_kinds_of_shingles_of_one_table_use_the_same_texts(self, monkeypatch):
+        monkeypatch.setitem(MOST_CHARACTERS, "char", 20_000)
+        texts = made_texts(300)
+        assert len(chosen_documents(texts, {"word"})) == 300
+        both = chosen_documents(texts, {"word", "char"}).tolist()
+        assert both == chosen_documents(texts, {"char"}).tolist()
+        assert len(both) < 150
 
 
 class TestRows:
@@ -175,7 +190,7 @@ class TestRows:
     def test_the_sample_decides_only_with_pairs_enough(self, study):
         few = rows_of(study, workload(basis="sample"), [0.8], [0.9])
         assert [row.basis for row in few] == ["theory"]
-        many = Study(WORDS, made_texts(1_500), FAMILY, floor=0.5, bucket_cap=500)
+        many = Study(WORDS, made_texts(1_500), FAMILY, floor=0.5)
         (row,) = rows_of(many, workload(basis="sample"), [0.8], [0.8])
         assert row.basis == "sample"
         assert row.recall.edited.total >= LEAST_PAIRS
@@ -239,6 +254,94 @@ class TestPairChange:
         assert len(found.pairs.left) <= 300
         assert found.total == 60 * 59 / 2
         assert found.weights.sum() == pytest.approx(found.total, rel=0.25)
+
+
+class TestLimits:
+    @pytest.mark.parametrize("limits", [Limits(None, 3), Limits(6, 40), Limits(4, None), Limits(None, None)])
+    def test_the_chance_to_be_compared_is_that_of_ranking_the_candidates_of_each_document(self, study, limits):
+        banding, scales = Banding(12, 3), Scales(2.0, 0.5)
+        keys = study.band_keys(banding)
+        copies = study.distinct.copies.tolist()
+        related = set(zip(study.pairs.left.tolist(), study.pairs.right.tolist(), strict=True))
+        shares = study.compared_shares(banding, scales, limits)
+        for one in range(len(keys)):
+            weights, in_sample, largest = Counter(), copies[one] - 1, 0
+            weights[12] += (copies[one] - 1) * scales.related
+            for other in range(len(keys)):
+                common = int((keys[one] == keys[other]).sum())
+                if other != one and common:
+                    is_related = (min(one, other), max(one, other)) in related
+                    weights[common] += copies[other] * (scales.related if is_related else scales.unrelated)
+                    in_sample += copies[other]
+            for band in range(12):
+                members = np.flatnonzero(keys[:, band] == keys[one, band]).tolist()
+                largest = max(largest, sum(copies[member] for member in members))
+            scale = weights.total() / in_sample if in_sample else 1.0
+            limit = math.inf if limits.max_candidates is None else limits.max_candidates
+            if limits.bucket_cap is not None and (largest - 1) * scale >= limits.bucket_cap:
+                limit = min(limit, 3)
+            for common in range(1, 13):
+                room = limit - sum(weights[more] for more in range(common + 1, 13))
+                expected = min(max(room / weights[common], 0), 1) if weights[common] else float(room > 0)
+                assert shares[one, common] == pytest.approx(expected)
+
+    @pytest.mark.parametrize("limits", [Limits(None, 2), Limits(None, 4), Limits(6, 500), Limits(500, 500)])
+    def test_the_forecast_of_recall_is_that_of_the_detector_with_these_limits(self, limits):
+        """The last 80 of 400 documents are compared with 90 % of the others, in the mean."""
+        notice = " ".join(f"notice{at}" for at in range(24))
+        chance = random.Random(5)
+        originals = [[f"w{chance.randrange(3_000)}" for _ in range(24)] for _ in range(60)]
+        texts = []
+        for at in range(400):
+            changed = list(originals[at % 60])
+            changed[chance.randrange(24)] = f"changed{at}"
+            texts.append(f"{notice} {' '.join(changed)}")
+        banding, threshold = Banding(24, 3), 0.7
+        study = Study(WORDS, texts, FAMILY, floor=threshold)
+        shares = study.compared_shares(banding, Scales(0.9, 0.9), limits)
+        forecast = study.found_share(banding, threshold, shares)
+        options = DetectorOptions(
+            "t", WORDS, banding, 128, FAMILY.seed, threshold, max_candidates=limits.max_candidates
+        )
+        store = MemoryIndex(bucket_cap=limits.bucket_cap)
+        store.open({})
+        run, found = DetectorRun(options, store), 0
+        for at, text in enumerate(texts):
+            matches = sum(len(one.matches) for one in run.index([document_at(at, f"d{at}", text)]).detections)
+            found += matches if at >= 320 else 0
+        true = np.count_nonzero(np.maximum(study.pairs.left, study.pairs.right) >= 320)
+        assert len(study.distinct.first) == 400
+        assert forecast == pytest.approx(found / true, abs=0.1)
+        assert (forecast > 0.99) == (limits == Limits(500, 500))
+
+    def test_without_limits_the_chance_is_the_curve(self, study):
+        banding = Banding(9, 4)
+        shares = study.compared_shares(banding, Scales(1.0, 1.0), Limits(None, None))
+        for similarity in (0.1, 0.5, 0.8, 1.0):
+            assert found_at(similarity, banding, shares) == pytest.approx(banding.probability(similarity))
+        assert found_at(0.8, banding, np.empty((0, 10))) == pytest.approx(banding.probability(0.8))
+        assert study.found_share(banding, 0.7, shares) == pytest.approx(study.recall(banding, 0.7).measured)
+
+    def test_more_candidates_than_can_be_listed_find_nothing(self, study, monkeypatch):
+        monkeypatch.setattr("streamdedup.tuning.candidates.MOST_CANDIDATES", 10)
+        keys = study.band_keys(Banding(8, 1))
+        none = np.empty(0, np.int64)
+        shares = compared_shares(keys, study.distinct, none, Scales(1.0, 1.0), Limits(500, 500))
+        assert not shares.any()
+
+    def test_a_row_has_as_many_more_bands_or_higher_limits_as_the_recall_needs(self):
+        notice = " ".join(f"notice{at}" for at in range(20))
+        texts = [f"{notice} {text}" for text in made_texts(2_000, words=24)]
+        study = Study(WORDS, texts, HashFamily(512), floor=0.5)
+        wide = workload(documents=60_000.0, collection=2_000, most_permutations=512)
+        for row in rows_of(study, wide, [0.6, 0.8], [0.95]):
+            assert row.found <= row.banding.probability(row.threshold) + 1e-9
+            assert row.reached == (row.found >= row.min_recall)
+            assert row.permutations == max(128, row.banding.permutations)
+        tight = workload(documents=60_000.0, collection=2_000, limits=Limits(2, 2))
+        (row,) = rows_of(study, tight, [0.6], [0.95])
+        assert not row.reached
+        assert row.found < 0.95
 
 
 class TestBoilerplate:

@@ -15,6 +15,7 @@ from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.candidates import Growth
+from streamdedup.tuning.capped import Limits
 from streamdedup.tuning.memory import (
     LEAST_DOCUMENTS,
     MOST_DOCUMENTS,
@@ -104,7 +105,9 @@ def study() -> Study:
 
 
 def workload_of(documents: float) -> Workload:
-    return Workload(documents, collection=len(TEXTS), share=1.0, permutations=128, max_candidates=500)
+    return Workload(
+        documents, collection=len(TEXTS), share=1.0, permutations=128, most_permutations=128, limits=Limits(None, 500)
+    )
 
 
 def row_of(study: Study, workload: Workload) -> TuningRow:
@@ -120,7 +123,7 @@ def measurement(server: MadeUpServer, banding: Banding, exact_limit: int | None 
 
 def costs_of(measured: Measurement, study: Study, workload: Workload, row: TuningRow, bucket_layout: str) -> Costs:
     contents = contents_of(study, workload, row, workload.documents)
-    return measured.costs(contents, study.buckets(row.banding).members, bucket_layout)
+    return measured.costs(contents, study.buckets(row.banding, row.limits.bucket_cap).members, bucket_layout)
 
 
 def content_bytes() -> float:
@@ -212,8 +215,8 @@ class TestForecast:
         # Of documents beyond the collection it is not known whether they match; and no document has more claims than
         # candidates.
         assert contents_of(study, workload, row, 8_000.0).claims == pytest.approx(8_000 * 9)
-        capped = dataclasses.replace(workload, max_candidates=5)
-        assert contents_of(study, capped, row, 80.0).claims == pytest.approx(80 * 5)
+        capped = row._replace(limits=Limits(None, 5))
+        assert contents_of(study, workload, capped, 80.0).claims == pytest.approx(80 * 5)
 
     def test_buckets_fill_up_within_the_collection_and_others_come_beyond(self):
         copies = Study(WORDS, TEXTS[:30] * 3, HashFamily(128), floor=0.5)

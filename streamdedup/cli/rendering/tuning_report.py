@@ -77,7 +77,11 @@ def page(results: dict[str, Any], sample: Sample) -> str:
         measured=tables.measured_text(results),
         layouts=tables.layouts_text(results),
         charts=charts,
-        settings=[tables.settings_table(results), tables.exact_limits_table(results)],
+        settings=[
+            tables.settings_table(results),
+            tables.thresholds_table(results),
+            tables.exact_limits_table(results),
+        ],
         texts=tables.text_tables(results),
         pairs=pairs,
         version=__version__,

@@ -1,7 +1,7 @@
 """The results of ``streamdedup tune`` as tables and sentences, for a terminal and for the report."""
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rich import filesize
@@ -105,9 +105,9 @@ def settings_table(results: dict[str, Any]) -> TableData:
         "t": lambda row: f"{row['threshold']:g}",
         "R": lambda row: f"{row['min_recall']:g}" + ("" if row["reached"] == "theory" else "*"),
         "bands": lambda row: f"{row['bands']} x {row['rows']}",
-        "P(t)": lambda row: share_text(row["probability_at_threshold"]),
+        "P(t)": lambda row: share_text(row["found_at_threshold"]) + ("" if row["recall_reached"] else "!"),
         "expected": lambda row: share_text(row["expected_recall"]),
-        "measured": lambda row: share_text(row["measured_recall"]),
+        "measured": lambda row: share_text(row["found_recall"]),
         "pairs": lambda row: f"{row['pairs']:,}",
         "candid.": lambda row: count_text(row["candidates_that_stay"]),
         "+ /million": lambda row: count_text(row["candidates_that_grow_per_million"]),
@@ -119,7 +119,8 @@ def settings_table(results: dict[str, Any]) -> TableData:
     keys = ("unit", "size", "threshold", "min_recall")
     best = next(at for at, row in enumerate(rows) if all(row[key] == chosen[key] for key in keys))
     caption = (
-        "P(t): chance to find a pair exactly at t. Expected and measured: share of the sample's pairs from t on. "
+        "P(t): chance to find a pair exactly at t; measured: share of the sample's pairs from t on; both with "
+        "bucket_cap and max_candidates as forecast. P(t)!: below R. Expected: the share without these limits. "
         "Candidates: in an index as large as the collection, and more by chance for each million documents. "
         "R*: reached on the sample. "
         f"Memory{_on_server(results)}, documents/s of one daemon, both as forecast."
@@ -127,6 +128,12 @@ def settings_table(results: dict[str, Any]) -> TableData:
     cells = [[text(row) for text in columns.values()] for row in rows]
     title = "Settings by kind of shingles, threshold t and minimum recall R"
     return TableData(title, list(columns), cells, caption, best)
+
+
+def thresholds_table(results: dict[str, Any]) -> TableData:
+    """Return the pairs that each threshold adds."""
+    rows = [[f"{one['threshold']:g}", f"{one['pairs']:,}", f"{one['added']:,}"] for one in results["thresholds"]]
+    return TableData("Pairs that a threshold adds, with the recommended shingles", ["threshold", "pairs", "more"], rows)
 
 
 def exact_limits_table(results: dict[str, Any]) -> TableData:
@@ -189,6 +196,8 @@ def tables_text(results: dict[str, Any]) -> str:
     console = Console(file=buffer, width=width, highlight=False, force_terminal=terminal.is_terminal)
     console.print(Text(sample_text(results) + "\n"))
     console.print(_drawn(settings_table(results)))
+    for line in _thresholds(results):
+        console.print(line, soft_wrap=True)
     console.print(_drawn(exact_limits_table(results)))
     lines = [*_recommendation(results)]
     lines += [Text(f"warning: {printable(warning)}", "yellow") for warning in results["warnings"]]
@@ -196,7 +205,7 @@ def tables_text(results: dict[str, Any]) -> str:
     lines += [Text(f"proposed: {printable(proposal)}", "bold") for proposal in results["proposals"]]
     for line in lines:
         console.print(line, soft_wrap=True)
-    console.print(Text(f"\n{results['recommendation']['toml']}"))
+    console.print(Text(f"\n{results['recommendation']['settings_file']}"), soft_wrap=True)
     return buffer.getvalue()
 
 
@@ -209,6 +218,19 @@ def _drawn(data: TableData) -> Table:
     for at, cells in enumerate(data.rows):
         table.add_row(*cells, style="bold" if at == data.best else None)
     return table
+
+
+def _thresholds(results: dict[str, Any]) -> Iterator[Text]:
+    """Yield each threshold with the pairs that it adds, three of them in text."""
+    chosen = results["recommendation"]
+    yield Text(f"Pairs that a threshold adds, with shingles {chosen['unit']} {chosen['size']}\n", "italic")
+    for one in results["thresholds"]:
+        style = "bold" if one["threshold"] == chosen["threshold"] else ""
+        yield Text(f"  from {one['threshold']:g}: {counted(one['pairs'], 'pair')}, {one['added']:,} more", style)
+        for pair in one["examples"]:
+            yield Text(f"    {pair['similarity']:.4f}  {printable(pair['left'])}: {printable(pair['left_text'])}")
+            yield Text(f"            {printable(pair['right'])}: {printable(pair['right_text'])}", "dim")
+    yield Text()
 
 
 def _recommendation(results: dict[str, Any]) -> list[Text]:
