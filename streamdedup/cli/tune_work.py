@@ -19,7 +19,7 @@ from streamdedup.similarity.measures import MEASURES
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.advice import Recommendation, recommend, warnings
-from streamdedup.tuning.capped import Limits
+from streamdedup.tuning.capped import StormLimits
 from streamdedup.tuning.memory import EntryForm, Measurement, MemoryForecast, contents_of
 from streamdedup.tuning.plan import DAY_S, LOAD
 from streamdedup.tuning.rows import LIMIT_FACTORS, Basis, TuningRow, Workload, rows_of
@@ -118,7 +118,7 @@ class Tuning:
             share=sample.share,
             permutations=profile.permutations,
             most_permutations=question.most_permutations,
-            limits=Limits(profile.bucket_cap, profile.max_candidates),
+            limits=StormLimits(profile.bucket_cap, profile.max_candidates),
             basis=question.basis,
         )
         self._documents = chosen_documents(sample.texts, {kind.unit for kind in question.kinds})

@@ -24,15 +24,15 @@ from streamdedup.similarity.lsh import Banding
 from streamdedup.tuning.candidates import DistinctSets, largest_bucket_of_each, shared_pairs
 
 
-class Limits(NamedTuple):
-    """Limits for storms: most members of a bucket, and most candidates of a document; None for no limit."""
+class StormLimits(NamedTuple):
+    """StormLimits for storms: most members of a bucket, and most candidates of a document; None for no limit."""
 
     bucket_cap: int | None
     max_candidates: int | None
 
-    def times(self, factor: int) -> "Limits":
+    def times(self, factor: int) -> "StormLimits":
         """Return limits that are so many times as high."""
-        return Limits(*(None if limit is None else limit * factor for limit in self))
+        return StormLimits(*(None if limit is None else limit * factor for limit in self))
 
 
 class Scales(NamedTuple):
@@ -43,7 +43,7 @@ class Scales(NamedTuple):
 
 
 def compared_shares(
-    keys: NDArray[np.uint32], sets: DistinctSets, related: NDArray[np.int64], scales: Scales, limits: Limits
+    keys: NDArray[np.uint32], sets: DistinctSets, related: NDArray[np.int64], scales: Scales, limits: StormLimits
 ) -> NDArray[np.float64]:
     """Return the chance S(j) of each set to compare a candidate that shares j bands, float64 (n_sets, bands + 1).
 
@@ -52,7 +52,7 @@ def compared_shares(
         sets: The sets.
         related: int64 (n,); pairs of related sets, smaller number * n_sets + larger number.
         scales: Growth of the candidates.
-        limits: Limits for storms.
+        limits: StormLimits for storms.
 
     Returns:
         0 everywhere if there are more candidates than ``MOST_CANDIDATES``.

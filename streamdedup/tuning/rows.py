@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from streamdedup.similarity.lsh import FALSE_CANDIDATE_WEIGHT, Banding, false_candidates
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.candidates import Growth, growth
-from streamdedup.tuning.capped import Limits, Scales, found_at
+from streamdedup.tuning.capped import Scales, StormLimits, found_at
 from streamdedup.tuning.study import Recall, Study
 
 #: Where the minimum recall must be reached.
@@ -61,7 +61,7 @@ class Workload:
         share: Share of the collection in the sample, above 0, at most 1.
         permutations: Values of a signature in the profile.
         most_permutations: Most values of a signature to try, as many as the signatures of the studies have.
-        limits: Limits for storms of the profile.
+        limits: StormLimits for storms of the profile.
         basis: Where bands and rows must reach the recall.
     """
 
@@ -70,7 +70,7 @@ class Workload:
     share: float
     permutations: int
     most_permutations: int
-    limits: Limits
+    limits: StormLimits
     basis: Basis = "theory"
 
     def judged_documents(self, study: Study) -> float:
@@ -118,7 +118,7 @@ class TuningRow(NamedTuple):
         basis: Where the recall is reached.
         banding: Bands and rows.
         recall: Recall of the candidates on the sample.
-        limits: Limits for storms of the row.
+        limits: StormLimits for storms of the row.
         found: Chance to find a pair at the threshold with these limits, in an index as large as the forecast.
         found_share: Share of the sample's pairs that is found with these limits; None without pairs.
         reached: ``found``, or on the sample ``found_share``, is at least the minimum recall.
@@ -134,7 +134,7 @@ class TuningRow(NamedTuple):
     basis: Basis
     banding: Banding
     recall: Recall
-    limits: Limits
+    limits: StormLimits
     found: float
     found_share: float | None
     reached: bool
@@ -163,7 +163,7 @@ class _Judged(NamedTuple):
     """A banding with limits for storms, judged as in ``TuningRow``."""
 
     priced: _Priced
-    limits: Limits
+    limits: StormLimits
     found: float
     found_share: float | None
     reached: bool
@@ -285,7 +285,7 @@ def _chosen(
     return max(tried, key=lambda one: one.found)
 
 
-def _judged(study: Study, threshold: float, min_recall: float, one: _Priced, limits: Limits) -> _Judged:
+def _judged(study: Study, threshold: float, min_recall: float, one: _Priced, limits: StormLimits) -> _Judged:
     """Judge a banding with limits for storms."""
     shares = study.compared_shares(one.banding, one.scales, limits)
     found = found_at(threshold, one.banding, shares)

@@ -27,7 +27,7 @@ from streamdedup.tuning.candidates import (
     first_shared_bands,
     largest_buckets,
 )
-from streamdedup.tuning.capped import Limits, Scales, compared_shares
+from streamdedup.tuning.capped import Scales, StormLimits, compared_shares
 
 #: Pairs of different sets that are kept to measure recall; of more, each is kept with the same chance.
 MOST_PAIRS: Final = 400_000
@@ -182,7 +182,7 @@ class Study:
         measured, expected = ((float(weights @ share) + copies) / total for share in (found, chances))
         return Recall(total, edited, measured, expected)
 
-    def compared_shares(self, banding: Banding, scales: Scales, limits: Limits) -> NDArray[np.float64]:
+    def compared_shares(self, banding: Banding, scales: Scales, limits: StormLimits) -> NDArray[np.float64]:
         """Return the chance of each distinct set to compare a candidate, see ``capped.compared_shares``."""
         related = self.pairs.left * len(self.distinct.first) + self.pairs.right
         return compared_shares(self.band_keys(banding), self.distinct, related, scales, limits)

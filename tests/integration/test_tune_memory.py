@@ -14,7 +14,7 @@ from streamdedup.indexes import connect_store, detector_options, redis_store
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.similarity.minhash import HashFamily
-from streamdedup.tuning.capped import Limits
+from streamdedup.tuning.capped import StormLimits
 from streamdedup.tuning.memory import Measurement, MemoryForecast, contents_of
 from streamdedup.tuning.rows import Workload, rows_of
 from streamdedup.tuning.sample import Sample
@@ -90,7 +90,7 @@ def forecast_error(program: str | None, count: int, sample_size: int, **keys: ob
             share=1.0,
             permutations=profile.permutations,
             most_permutations=profile.permutations,
-            limits=Limits(profile.bucket_cap, profile.max_candidates),
+            limits=StormLimits(profile.bucket_cap, profile.max_candidates),
         )
         (row,) = rows_of(study, workload, [profile.threshold], [0.99])
         options = replace(detector_options("articles", profile), banding=row.banding)

@@ -27,7 +27,7 @@ from streamdedup.tuning.candidates import (
     growth,
     largest_buckets,
 )
-from streamdedup.tuning.capped import Limits, Scales, compared_shares, found_at
+from streamdedup.tuning.capped import Scales, StormLimits, compared_shares, found_at
 from streamdedup.tuning.folding import study_folding
 from streamdedup.tuning.pair_change import compare, sample_pairs
 from streamdedup.tuning.rows import LEAST_PAIRS, Workload, rows_of
@@ -57,7 +57,7 @@ def made_texts(count: int, words: int = 40, seed: int = 1) -> list[str]:
 def workload(**changes: object) -> Workload:
     given = {
         "documents": 1_000.0, "collection": 1_000, "share": 1.0, "permutations": 128, "most_permutations": 128,
-        "limits": Limits(500, 500),
+        "limits": StormLimits(500, 500),
     }  # fmt: skip
     return Workload(**{**given, **changes})
 
@@ -257,7 +257,9 @@ class TestPairChange:
 
 
 class TestLimits:
-    @pytest.mark.parametrize("limits", [Limits(None, 3), Limits(6, 40), Limits(4, None), Limits(None, None)])
+    @pytest.mark.parametrize(
+        "limits", [StormLimits(None, 3), StormLimits(6, 40), StormLimits(4, None), StormLimits(None, None)]
+    )
     def test_the_chance_to_be_compared_is_that_of_ranking_the_candidates_of_each_document(self, study, limits):
         banding, scales = Banding(12, 3), Scales(2.0, 0.5)
         keys = study.band_keys(banding)
@@ -285,7 +287,9 @@ class TestLimits:
                 expected = min(max(room / weights[common], 0), 1) if weights[common] else float(room > 0)
                 assert shares[one, common] == pytest.approx(expected)
 
-    @pytest.mark.parametrize("limits", [Limits(None, 2), Limits(None, 4), Limits(6, 500), Limits(500, 500)])
+    @pytest.mark.parametrize(
+        "limits", [StormLimits(None, 2), StormLimits(None, 4), StormLimits(6, 500), StormLimits(500, 500)]
+    )
     def test_the_forecast_of_recall_is_that_of_the_detector_with_these_limits(self, limits):
         """The last 80 of 400 documents are compared with 90 % of the others, in the mean."""
         notice = " ".join(f"notice{at}" for at in range(24))
@@ -312,11 +316,11 @@ class TestLimits:
         true = np.count_nonzero(np.maximum(study.pairs.left, study.pairs.right) >= 320)
         assert len(study.distinct.first) == 400
         assert forecast == pytest.approx(found / true, abs=0.1)
-        assert (forecast > 0.99) == (limits == Limits(500, 500))
+        assert (forecast > 0.99) == (limits == StormLimits(500, 500))
 
     def test_without_limits_the_chance_is_the_curve(self, study):
         banding = Banding(9, 4)
-        shares = study.compared_shares(banding, Scales(1.0, 1.0), Limits(None, None))
+        shares = study.compared_shares(banding, Scales(1.0, 1.0), StormLimits(None, None))
         for similarity in (0.1, 0.5, 0.8, 1.0):
             assert found_at(similarity, banding, shares) == pytest.approx(banding.probability(similarity))
         assert found_at(0.8, banding, np.empty((0, 10))) == pytest.approx(banding.probability(0.8))
@@ -326,7 +330,7 @@ class TestLimits:
         monkeypatch.setattr("streamdedup.tuning.candidates.MOST_CANDIDATES", 10)
         keys = study.band_keys(Banding(8, 1))
         none = np.empty(0, np.int64)
-        shares = compared_shares(keys, study.distinct, none, Scales(1.0, 1.0), Limits(500, 500))
+        shares = compared_shares(keys, study.distinct, none, Scales(1.0, 1.0), StormLimits(500, 500))
         assert not shares.any()
 
     def test_a_row_has_as_many_more_bands_or_higher_limits_as_the_recall_needs(self):
@@ -338,7 +342,7 @@ class TestLimits:
             assert row.found <= row.banding.probability(row.threshold) + 1e-9
             assert row.reached == (row.found >= row.min_recall)
             assert row.permutations == max(128, row.banding.permutations)
-        tight = workload(documents=60_000.0, collection=2_000, limits=Limits(2, 2))
+        tight = workload(documents=60_000.0, collection=2_000, limits=StormLimits(2, 2))
         (row,) = rows_of(study, tight, [0.6], [0.95])
         assert not row.reached
         assert row.found < 0.95

@@ -15,7 +15,7 @@ from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.candidates import Growth
-from streamdedup.tuning.capped import Limits
+from streamdedup.tuning.capped import StormLimits
 from streamdedup.tuning.memory import (
     LEAST_DOCUMENTS,
     MOST_DOCUMENTS,
@@ -106,7 +106,12 @@ def study() -> Study:
 
 def workload_of(documents: float) -> Workload:
     return Workload(
-        documents, collection=len(TEXTS), share=1.0, permutations=128, most_permutations=128, limits=Limits(None, 500)
+        documents,
+        collection=len(TEXTS),
+        share=1.0,
+        permutations=128,
+        most_permutations=128,
+        limits=StormLimits(None, 500),
     )
 
 
@@ -215,7 +220,7 @@ class TestForecast:
         # Of documents beyond the collection it is not known whether they match; and no document has more claims than
         # candidates.
         assert contents_of(study, workload, row, 8_000.0).claims == pytest.approx(8_000 * 9)
-        capped = row._replace(limits=Limits(None, 5))
+        capped = row._replace(limits=StormLimits(None, 5))
         assert contents_of(study, workload, capped, 80.0).claims == pytest.approx(80 * 5)
 
     def test_buckets_fill_up_within_the_collection_and_others_come_beyond(self):
