@@ -58,3 +58,13 @@ def test_on_the_sample_the_daemon_finds_what_scan_finds_and_all_of_it_is_right(t
         assert one["daemon_differs_in"] == 0
         assert one["daemon_pairs"] == one["recall"]["hits"] > 10
         assert one["exact"]["precision"]["share"] == 1.0
+
+
+@pytest.mark.long
+def test_on_the_sample_a_lookup_before_sending_finds_the_matches_of_the_alert(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.lookups", "--quick", "--output", str(tmp_path)]
+    run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False)
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
+    (found,) = json.loads((tmp_path / "lookups.json").read_text())["results"]
+    assert found["differing"] == 0
+    assert found["matches"] == found["looked_up"] > 20
