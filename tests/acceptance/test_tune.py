@@ -408,3 +408,21 @@ def test_a_profile_of_a_settings_file_is_varied_and_its_own_values_are_among_the
     assert "keep_white_space = false" in pasted
     config.write_text(SERVERS + pasted, encoding="utf-8")
     assert streamdedup("config", "check", "--config", config).returncode == 0
+
+
+def test_a_profile_with_a_rule_of_containment_has_a_row_with_the_price_of_its_bands(corpus, tmp_path):
+    config = tmp_path / "streamdedup.toml"
+    profile = '[profiles.news]\ntopics = ["news"]\ncontainment_threshold = 0.9\ncontainment_min_similarity = 0.6\n'
+    config.write_text(SERVERS + profile, encoding="utf-8")
+    options = "--config", config, "--profile", "news", "--no-server", "--unit", "word", "--size", 3
+    done = streamdedup("tune", corpus, *options, "--json")
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    by_threshold = {row["threshold"]: row for row in results["rows"] if row["min_recall"] == 0.99}
+    assert results["recommendation"]["threshold"] == 0.8
+    assert by_threshold[0.6]["bands"] > by_threshold[0.8]["bands"]
+    assert by_threshold[0.6]["candidates_forecast"] >= by_threshold[0.8]["candidates_forecast"]
+    pasted = results["recommendation"]["toml"]
+    assert "containment_threshold = 0.9" in pasted
+    config.write_text(SERVERS + pasted, encoding="utf-8")
+    assert streamdedup("config", "check", "--config", config).returncode == 0
