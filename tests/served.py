@@ -20,6 +20,8 @@ from streamdedup.serve.app import create_app
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.metrics import ServeMetrics
+from streamdedup.serve.pipeline import PipelineReading, StoreMemory
+from streamdedup.serve.sampler import StateSampler
 from streamdedup.serve.stream_kinds import ALERTS, DEAD_LETTERS
 from streamdedup.serve.texts import TextAligner
 from streamdedup.similarity.lsh import Banding
@@ -46,6 +48,22 @@ PARTITION = Partition("articles", 0)
 def no_kafka() -> NoReturn:
     """Open no reader."""
     raise BrokerUnavailable("10.1.2.3 does not answer")
+
+
+class StillPipeline:
+    """A pipeline in which nothing happens."""
+
+    name = "kafka"
+
+    def read(self) -> PipelineReading:
+        return PipelineReading(0.0, 0.0, 0)
+
+    def close(self) -> None:
+        pass
+
+
+async def _no_samples() -> None:
+    """Take no sample."""
 
 
 class MemoryFetcher:
@@ -103,6 +121,7 @@ class Service:
         open_reader=no_kafka,
         open_letters=no_kafka,
         options=OPTIONS,
+        source=None,
         **gate,
     ) -> None:
         self.texts = MemoryFetcher()
@@ -131,7 +150,11 @@ class Service:
             Feed(DEAD_LETTERS, "letters", open_letters, self.metrics, max_subscribers=2),
         )
         self.aligner = TextAligner(self.texts.open, texts_timeout_s)
-        app = create_app(self.engine, self.aligner, self.feeds, self.metrics, max_body_bytes)
+        self.source = source or StillPipeline()
+        self.sampler = StateSampler(self.source, self.engine, lambda: StoreMemory(1_000, None), lambda: 0)
+        if source is None:
+            self.sampler.run = _no_samples  # they would use the engine beside the requests of a test
+        app = create_app(self.engine, self.aligner, self.feeds, self.sampler, self.metrics, max_body_bytes)
         self.limits = Limits(max_requests, max_bodies_bytes, max_connections=8, timeout_s=timeout_s)
         self.app = Gate(app, tokens, self.limits, self.metrics, **gate)
         self.client = TestClient(self.app, base_url=HOST, raise_server_exceptions=False)
@@ -151,6 +174,7 @@ class Service:
     def close(self) -> None:
         self.engine.close()
         self.aligner.close()
+        self.sampler.close()
 
     def look_up(self, *, status=200, **body):
         response = self.client.post(LOOKUP, json=body)

@@ -21,12 +21,15 @@ from streamdedup.daemon import logs
 from streamdedup.detection.lookup import IndexLookup
 from streamdedup.errors import EXIT_FAILED, SettingsError, StreamdedupError, exit_code
 from streamdedup.index.redis.servers import Servers
-from streamdedup.kafka import KafkaOptions, check_topics
+from streamdedup.kafka import GroupMonitor, KafkaOptions, check_topics
 from streamdedup.kafka.reader import RecordFetcher, SpanReader
 from streamdedup.serve.access import App, Gate, Limits, Tokens
+from streamdedup.serve.daemon_metrics import DaemonMetrics
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.metrics import ServeMetrics
+from streamdedup.serve.pipeline import KafkaPipeline, PipelineSource, StoreMemory
+from streamdedup.serve.sampler import StateSampler
 from streamdedup.serve.stream_kinds import ALERTS, DEAD_LETTERS, StreamKind
 from streamdedup.serve.texts import TextAligner
 from streamdedup.settings import Settings
@@ -35,6 +38,8 @@ from streamdedup.settings import Settings
 _STOP_S = 5
 #: Longest time in which the records of one comparison are read, in seconds.
 _TEXTS_S = 3.0
+#: Longest time for one request about the state of the pipeline to Kafka, in seconds.
+_STATE_S = 5.0
 #: Connections that may wait to be accepted.
 _BACKLOG = 512
 #: Time without a request after which a connection is closed, in seconds.
@@ -58,15 +63,17 @@ def run_service(settings: Settings) -> None:
         listener = stack.enter_context(_listen(api.host, api.port))
         servers = stack.enter_context(indexes.connect_store(settings, from_replicas=api.read_from == "replica"))
         profiles = _served_profiles(settings, servers)
-        engine = Engine(profiles, metrics, api.gather_s, lambda: time.time() * 1000)
+        engine = Engine(profiles, metrics, api.gather_s, _now_ms)
         stack.callback(engine.close)
         of_texts = replace(kafka_options(settings), connect_timeout_s=_TEXTS_S, fetch_timeout_s=_TEXTS_S)
         aligner = TextAligner(lambda: open_fetcher(of_texts), min(_TEXTS_S, api.timeout_s / 2))
         stack.callback(aligner.close)
         feeds = _feeds(settings, metrics)
+        sampler = StateSampler(_pipeline_source(settings), engine, lambda: _store_memory(servers), _now_ms)
+        stack.callback(sampler.close)
         limits = Limits(api.max_requests, api.max_bodies_bytes, api.max_connections, api.timeout_s)
         gate = Gate(
-            create_app(engine, aligner, feeds, metrics, api.max_body_bytes),
+            create_app(engine, aligner, feeds, sampler, metrics, api.max_body_bytes),
             tokens,
             limits,
             metrics,
@@ -90,6 +97,30 @@ def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
         return Feed(kind, topic, lambda: SpanReader(options), metrics, settings.api.max_subscribers)
 
     return Feeds(feed(ALERTS, settings.kafka.duplicates_topic), feed(DEAD_LETTERS, settings.kafka.dead_letter_topic))
+
+
+def _now_ms() -> float:
+    return time.time() * 1000
+
+
+def _pipeline_source(settings: Settings) -> PipelineSource:
+    """Return the source of the state: the metrics of daemons where they are configured, otherwise Kafka."""
+    if settings.api.daemon_metrics:
+        return DaemonMetrics(settings.api.daemon_metrics, _now_ms)
+    options = replace(kafka_options(settings), connect_timeout_s=_STATE_S)
+    return KafkaPipeline(lambda: GroupMonitor(options, settings.kafka.duplicates_topic))
+
+
+def _store_memory(servers: Servers) -> StoreMemory:
+    """Return the memory of all masters together.
+
+    Raises:
+        StoreUnavailable: Redis does not answer.
+        StoreMisconfigured: The user may not call ``INFO``.
+    """
+    masters = servers.on_masters("INFO", "memory").values()
+    limits = [int(info.get("maxmemory") or 0) for info in masters]
+    return StoreMemory(sum(int(info["used_memory"]) for info in masters), sum(limits) if all(limits) else None)
 
 
 def open_fetcher(options: KafkaOptions) -> RecordFetcher:
@@ -166,7 +197,9 @@ class _CreateServer(Protocol):
         """Create a server."""
 
 
-def _http_libraries() -> tuple[Callable[[Engine, TextAligner, Feeds, ServeMetrics, int], App], _CreateServer]:
+def _http_libraries() -> tuple[
+    Callable[[Engine, TextAligner, Feeds, StateSampler, ServeMetrics, int], App], _CreateServer
+]:
     """Return the functions that make the application and the server.
 
     Raises:

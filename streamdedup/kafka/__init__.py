@@ -24,7 +24,7 @@ from streamdedup.kafka.admin import (
     create_topics,
 )
 from streamdedup.kafka.consumer import KafkaSource
-from streamdedup.kafka.group import GroupOffsets, GroupState, committed_quietly, describe_group
+from streamdedup.kafka.group import GroupMonitor, GroupOffsets, GroupState, committed_quietly, describe_group
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import Feeder, KafkaTransport, PlainSink, TransactionalSink
 from streamdedup.kafka.reader import KafkaHistory, RecordFetcher, SpanReader, TopicReader
@@ -33,6 +33,7 @@ __all__ = [
     "BROKERS_DEFAULT",
     "CreatedTopics",
     "Feeder",
+    "GroupMonitor",
     "GroupOffsets",
     "GroupState",
     "KafkaHistory",

@@ -77,7 +77,20 @@ def check_topics(options: KafkaOptions, needed: Mapping[str, str] | None = None)
     """
     needed = dict.fromkeys(options.topics, "READ") if needed is None else needed
     with admin_client(options) as admin:
-        counts, missing, refused = _look_up(admin, needed)
+        return partition_counts(admin, needed)
+
+
+def partition_counts(admin: Any, needed: Mapping[str, str]) -> dict[str, int]:
+    """Return the number of partitions of each topic.
+
+    Args:
+        admin: An admin client.
+        needed: Operation that each topic is needed for, by topic.
+
+    Raises:
+        BrokerMisconfigured: A topic is missing, or a right on it.
+    """
+    counts, missing, refused = _look_up(admin, needed)
     if refused:
         raise _lacking_rights({name: needed[name] for name in refused})
     if missing:

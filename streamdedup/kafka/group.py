@@ -10,11 +10,13 @@ from uuid import UUID
 
 from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
+from kafka.admin import OffsetSpec
+from kafka.protocol.consumer import IsolationLevel
 from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
 
 from streamdedup.errors import BrokerSilent, BrokerUnavailable, Rejoin
 from streamdedup.kafka import compat
-from streamdedup.kafka.admin import admin_client
+from streamdedup.kafka.admin import admin_client, partition_counts
 from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, translated
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset
@@ -390,6 +392,81 @@ class GroupOffsets:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProgress:
+    """How far a group has read its topics.
+
+    Attributes:
+        committed: Committed offset of each partition, or the first offset where there is none; None for a group that
+            Kafka does not know, or that the user may not describe.
+        ends: Offset behind the last committed record of each partition.
+        other_ends: The same for the further topic.
+    """
+
+    committed: Mapping[Partition, int] | None
+    ends: Mapping[Partition, int]
+    other_ends: Mapping[Partition, int]
+
+
+class GroupMonitor:
+    """Reads how far a group has read its topics, and the ends of a further topic. Used from one thread.
+
+    Args:
+        options: How to connect, the group and its topics.
+        other_topic: The further topic.
+
+    Raises:
+        BrokerUnavailable: No broker answers.
+        FatalError: The broker refuses the client permanently.
+    """
+
+    def __init__(self, options: KafkaOptions, other_topic: str) -> None:
+        self._options = options
+        self._other_topic = other_topic
+        self._is_known = False
+        self._admin = compat.build(KafkaAdminClient, options.admin(), options)
+
+    def read(self) -> GroupProgress:
+        """Return the progress now.
+
+        Raises:
+            BrokerUnavailable: Kafka did not answer.
+            BrokerMisconfigured: A topic is missing, or the right to describe it.
+        """
+        topics = (*self._options.topics, self._other_topic)
+        try:
+            counts = partition_counts(self._admin, dict.fromkeys(topics, "DESCRIBE"))
+            every = [Partition(topic, number) for topic, count in counts.items() for number in range(count)]
+            all_ends = self._offsets(every, OffsetSpec.LATEST)
+            others = {each: end for each, end in all_ends.items() if each.topic == self._other_topic}
+            ends = {each: end for each, end in all_ends.items() if each.topic in self._options.topics}
+            return GroupProgress(self._committed(ends), ends, others)
+        except CLIENT_ERRORS as error:
+            raise translated(error, "read the state of the group", self._options.secrets()) from error
+
+    def _committed(self, ends: Mapping[Partition, int]) -> dict[Partition, int] | None:
+        # A request for the coordinator of a group makes Kafka create its topic of offsets: only for a listed group.
+        group = self._options.group_id
+        self._is_known = self._is_known or any(each["group_id"] == group for each in self._admin.list_groups())
+        if not self._is_known:
+            return None
+        found = self._admin.list_group_offsets({group: [TopicPartition(*partition) for partition in ends]})[group]
+        committed = {Partition(*place): int(each.offset) for place, each in found.items() if each.offset >= 0}
+        missing = [partition for partition in ends if partition not in committed]
+        return committed | self._offsets(missing, OffsetSpec.EARLIEST)
+
+    def _offsets(self, partitions: Iterable[Partition], spec: Any) -> dict[Partition, int]:
+        asked = {TopicPartition(*partition): spec for partition in partitions}
+        if not asked:
+            return {}
+        found = self._admin.list_partition_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
+        return {Partition(*place): int(each.offset) for place, each in found.items()}
+
+    def close(self) -> None:
+        """Close the client; never raises."""
+        close_quietly("close the admin client", self._admin.close, self._options.close_timeout_s)
 
 
 def _retrying(options: KafkaOptions, doing: str, ask: Callable[[], Answer]) -> Answer:

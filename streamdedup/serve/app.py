@@ -1,6 +1,8 @@
 """The application: its routes, and how an exception becomes a problem."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -32,6 +34,7 @@ from streamdedup.serve.requests import (
     decode_lookup,
     decode_path_id,
 )
+from streamdedup.serve.sampler import StateSampler
 from streamdedup.serve.schemas import (
     ID_SCHEMA,
     CompareBody,
@@ -43,6 +46,7 @@ from streamdedup.serve.schemas import (
     LookupRequest,
     ProfileBody,
     ProfilesBody,
+    StateBody,
     compare_body,
     document_body,
     document_matches_body,
@@ -275,6 +279,12 @@ async def _profile_body(engine: Engine, served: ServedProfile) -> ProfileBody:
     )
 
 
+@get("/v1/state", responses=_problems())
+async def state(sampler: NamedDependency[StateSampler]) -> StateBody:
+    """Return throughput, lag, daemons and memory at the last sample, and the samples of the last hour."""
+    return sampler.state()
+
+
 @route("/livez", http_method=["GET", "HEAD"], media_type=MediaType.TEXT)
 async def livez(engine: NamedDependency[Engine]) -> Response[str]:
     """Tell whether the process works."""
@@ -345,11 +355,29 @@ _DESCRIBED: Final = (
     alerts,
     dead_letters,
     profiles,
+    state,
 )
 
 
+@asynccontextmanager
+async def _running(*background: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run tasks while the application runs."""
+    tasks = [asyncio.create_task(each) for each in background]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def create_app(
-    engine: Engine, aligner: TextAligner, feeds: Feeds, metrics: ServeMetrics, max_body_bytes: int
+    engine: Engine,
+    aligner: TextAligner,
+    feeds: Feeds,
+    sampler: StateSampler,
+    metrics: ServeMetrics,
+    max_body_bytes: int,
 ) -> Litestar:
     """Return the application.
 
@@ -357,6 +385,7 @@ def create_app(
         engine: Runs look-ups.
         aligner: Aligns texts.
         feeds: Distribute alerts and dead letters.
+        sampler: Samples the state while the application runs.
         metrics: Metrics to serve.
         max_body_bytes: Longest body of a request.
     """
@@ -364,6 +393,7 @@ def create_app(
         "engine": Provide(lambda: engine, sync_to_thread=False),
         "aligner": Provide(lambda: aligner, sync_to_thread=False),
         "feeds": Provide(lambda: feeds, sync_to_thread=False),
+        "sampler": Provide(lambda: sampler, sync_to_thread=False),
         "metrics": Provide(lambda: metrics, sync_to_thread=False),
     }
     openapi = describe(_DESCRIBED, dependencies)
@@ -386,6 +416,7 @@ def create_app(
             HTTPException: _on_framework_error,
             Exception: _on_defect,
         },
+        lifespan=[lambda _app: _running(sampler.run())],
         openapi_config=None,
         request_max_body_size=max_body_bytes,
         logging_config=None,

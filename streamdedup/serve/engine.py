@@ -168,6 +168,14 @@ class Engine:
 
         return await self._in_thread(lambda: self._observed(profile.name, checked))
 
+    async def run(self, function: Callable[[], T]) -> T:
+        """Run a function that asks Redis, in the thread of the index.
+
+        Raises:
+            StreamdedupError: Redis cannot be asked.
+        """
+        return await self._in_thread(function)
+
     async def problem(self, profile: ServedProfile) -> StreamdedupError | None:
         """Return why the index of a profile cannot be looked up, or None."""
         try:

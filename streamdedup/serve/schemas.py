@@ -265,6 +265,56 @@ class ProfilesBody(msgspec.Struct, frozen=True):
     profiles: list[ProfileBody]
 
 
+class DaemonBody(msgspec.Struct, frozen=True):
+    """A daemon, as its metrics describe it."""
+
+    address: Annotated[str, Meta(description="Host and port of its metrics.")]
+    reachable: bool
+    waiting_for: Annotated[str | None, Meta(description="store, kafka, partitions or index; null while at work.")]
+    last_error: Annotated[str | None, Meta(description="The present problem, or the last one that was seen.")]
+
+
+class ProfileStateBody(msgspec.Struct, frozen=True):
+    """The size of an index."""
+
+    name: str
+    documents: Annotated[int | None, Meta(description="About how many documents the index has.")]
+
+
+class StoreBody(msgspec.Struct, frozen=True):
+    """The memory of Redis."""
+
+    used_bytes: int | None
+    max_bytes: Annotated[int | None, Meta(description="Limit; null where there is none.")]
+
+
+class HistoryBody(msgspec.Struct, frozen=True):
+    """One sample."""
+
+    at: Annotated[str, Meta(description="Time of the sample, RFC 3339.")]
+    documents_per_second: Annotated[float | None, Meta(description="Records committed since the sample before.")]
+    alerts_per_second: Annotated[float | None, Meta(description="Alerts published since the sample before.")]
+    lag: Annotated[int | None, Meta(description="Records that are not read yet.")]
+    documents: Annotated[int | None, Meta(description="About how many documents all indexes have.")]
+    used_bytes: int | None
+
+
+class StateBody(msgspec.Struct, frozen=True):
+    """The state of the pipeline at the last sample; null where a number is unknown."""
+
+    at: str
+    source: Annotated[Literal["metrics", "kafka"], Meta(description="Source of the numbers.")] = msgspec.field(
+        name="from"
+    )
+    documents_per_second: float | None
+    alerts_per_second: float | None
+    lag: int | None
+    daemons: Annotated[list[DaemonBody], Meta(description="Empty where no metrics of daemons are configured.")]
+    profiles: list[ProfileStateBody]
+    redis: StoreBody
+    history: Annotated[list[HistoryBody], Meta(description="Samples of the last hour, the oldest first.")]
+
+
 def match_body(match: Match) -> MatchBody:
     """Return a match as it is sent."""
     topic, partition, offset, _ = match.position

@@ -2,13 +2,42 @@
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from streamdedup.settings.base import Check, Section
 from streamdedup.settings.kafka import is_loopback
 from streamdedup.settings.tls import is_file, unusable_files
-from streamdedup.settings.units import Duration, File, Flag, Kind, Size, Whole
+from streamdedup.settings.units import LISTED, Duration, File, Flag, Kind, Size, Whole, parse_list, write_list
+
+#: Accepted addresses of metrics, for messages and documentation.
+_METRICS_ALLOWED = '"http://HOST:PORT/metrics" or "https://HOST:PORT/metrics"'
+
+
+def _check_metrics_url(url: str) -> str:
+    """Accept addresses of HTTP without a login, because answers show them.
+
+    Raises:
+        ValueError: Another scheme, no host, a login or a fragment.
+    """
+    parts = urlsplit(url)
+    # The property raises ValueError for an impossible port.
+    if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc or parts.port == 0:
+        raise ValueError("not an address of metrics")
+    # Raises ValueError for an empty part of the name, or one of more than 63 characters.
+    parts.hostname.encode("idna")
+    if parts.fragment or not url.isascii() or not url.isprintable() or " " in url:
+        raise ValueError("not an address of metrics")
+    return url
+
+
+#: Addresses of metrics, as a list or with commas between them.
+MetricsUrls = Annotated[
+    tuple[Annotated[str, AfterValidator(_check_metrics_url)], ...],
+    BeforeValidator(parse_list),
+    Kind(f"{_METRICS_ALLOWED}, {LISTED}", write_list),
+]
 
 
 class Api(Section):
@@ -49,6 +78,9 @@ class Api(Section):
     gather_s: Duration = Field(default=0.0, ge=0.0, le=0.1)
     """Time for which a look-up waits for others while no pass of the index runs. Look-ups that arrive during a pass are
     answered together by the next one in any case."""
+
+    daemon_metrics: MetricsUrls = Field(default=(), max_length=256)
+    """Addresses of the daemons' metrics, for `/v1/state`; without any it reads Kafka and Redis."""
 
     def checks(self) -> tuple[Check, ...]:
         """Return the checks for contradictions within the section."""

@@ -5,7 +5,7 @@ import pytest
 from streamdedup.wire import decode_alert
 from tests.daemons import produce_keyed, values_of
 from tests.made_corpus import a_corpus, the_expected
-from tests.servers import read_topic
+from tests.servers import read_topic, wait_until
 from tests.serving import ServeProcess
 
 
@@ -40,3 +40,45 @@ def test_a_lookup_before_sending_finds_the_matches_of_the_alert(install, tmp_pat
     # Afterwards each text is known by its own document.
     ids = [{match["id"] for match in result["answer"]["matches"]} for result in batch["results"]]
     assert all(document_id in known for (document_id, _), known in zip(corpus, ids, strict=True))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("source", ["metrics", "kafka"])
+def test_the_state_shows_a_daemon_at_work_and_then_away(install, tmp_path, source):
+    """The throughput of a burst, the size of the index, and a daemon that has ended."""
+    installation = install(partitions=2)
+    corpus = a_corpus(3, 40)
+    with installation.daemon() as daemon:
+        daemon.wait_ready()
+        port = daemon.wait_event("started")["metrics_port"]
+        address = f"127.0.0.1:{port}"
+        settings = {"api.daemon_metrics": f"http://{address}/metrics"} if source == "metrics" else {}
+        with ServeProcess(installation.config, tmp_path, **settings) as service:
+
+            def state(condition, what):
+                def found():
+                    status, _, body = service.request("GET", "/v1/state")
+                    assert (status, body["from"]) == (200, source)
+                    return body if condition(body) else None
+
+                return wait_until(found, 120, what)
+
+            state(lambda body: body["lag"] == 0 and body["history"], "a sample")
+            produce_keyed(installation.kafka, installation.topic, values_of(corpus))
+            body = state(lambda body: (body["documents_per_second"] or 0) > 0, "documents")
+            assert body["documents_per_second"] <= len(corpus) / 5
+            assert body["redis"]["used_bytes"] > 0
+            body = state(lambda body: body["profiles"] == [{"name": "articles", "documents": len(corpus)}], "the index")
+            assert body["history"][-1]["documents"] == len(corpus)
+            assert any((sample["alerts_per_second"] or 0) > 0 for sample in body["history"])
+            if source == "metrics":
+                expected = {"address": address, "reachable": True, "waiting_for": None, "last_error": None}
+                assert body["daemons"] == [expected]
+                assert daemon.stop() == 0
+                body = state(lambda body: not body["daemons"][0]["reachable"], "the end of the daemon")
+                assert body["daemons"][0]["last_error"] == "cannot be reached: Connection refused"
+                assert body["lag"] is None
+            else:
+                assert body["daemons"] == []
+            assert service.stop() == 0
+        assert service.events("state_unavailable") == []

@@ -760,6 +760,7 @@ class TestService:
             "/v1/profiles/{profile}/compare",
             "/v1/alerts",
             "/v1/dead-letters",
+            "/v1/state",
             "/v1/profiles",
         }
         body = document["components"]["schemas"]["LookupRequest"]

@@ -1,0 +1,141 @@
+"""The state of pipeline and index, sampled by one background task while the service runs."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import structlog
+
+from streamdedup.errors import StreamdedupError
+from streamdedup.serve.engine import Engine
+from streamdedup.serve.pipeline import PipelineReading, PipelineSource, StoreMemory
+from streamdedup.serve.problems import place_of
+from streamdedup.serve.schemas import DaemonBody, HistoryBody, ProfileStateBody, StateBody, StoreBody
+from streamdedup.wire import rfc_3339
+
+#: Time between two samples, in seconds.
+INTERVAL_S: Final = 10.0
+#: Samples that are kept: one hour.
+MAX_SAMPLES: Final = 360
+
+log = structlog.get_logger("streamdedup.serve")
+
+
+class StateSampler:
+    """Samples the state. Used by the event loop; the source and Redis are asked in threads.
+
+    Args:
+        source: Reads the pipeline.
+        engine: Counts documents.
+        read_memory: Reads the memory of Redis, where the source does not know it.
+        now_ms: The clock, in milliseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        source: PipelineSource,
+        engine: Engine,
+        read_memory: Callable[[], StoreMemory],
+        now_ms: Callable[[], float],
+    ) -> None:
+        self._source = source
+        self._engine = engine
+        self._read_memory = read_memory
+        self._now_ms = now_ms
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="state")
+        self._history: deque[HistoryBody] = deque(maxlen=MAX_SAMPLES)
+        self._reading = PipelineReading(None, None, None)
+        self._memory = StoreMemory(None, None)
+        self._profiles = [ProfileStateBody(name, None) for name in engine.profiles]
+        self._read_at: float | None = None
+        self._is_failing = False
+
+    async def run(self) -> None:
+        """Sample until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began_at = loop.time()
+            await self.sample()
+            await asyncio.sleep(max(0.0, INTERVAL_S - (loop.time() - began_at)))
+
+    async def sample(self) -> None:
+        """Take one sample."""
+        loop = asyncio.get_running_loop()
+        rates: tuple[float | None, float | None] = (None, None)
+        try:
+            self._reading = await loop.run_in_executor(self._thread, self._source.read)
+        except Exception as error:  # noqa: BLE001  the next sample may succeed
+            self._reading = PipelineReading(None, None, None)
+            self._observe(error)
+        else:
+            self._observe(None)
+            now_s = loop.time()
+            if self._read_at is not None:
+                passed_s = now_s - self._read_at
+                rates = _rate(self._reading.documents, passed_s), _rate(self._reading.alerts, passed_s)
+            self._read_at = now_s
+        self._profiles = [ProfileStateBody(name, await self._count(name)) for name in self._engine.profiles]
+        self._memory = self._reading.memory or await self._store_memory()
+        counts = [profile.documents for profile in self._profiles if profile.documents is not None]
+        self._history.append(
+            HistoryBody(
+                at=self._now(),
+                documents_per_second=rates[0],
+                alerts_per_second=rates[1],
+                lag=self._reading.lag,
+                documents=sum(counts) if len(counts) == len(self._profiles) else None,
+                used_bytes=self._memory.used_bytes,
+            )
+        )
+
+    def state(self) -> StateBody:
+        """Return the last sample with the history; without numbers before the first sample."""
+        last = self._history[-1] if self._history else HistoryBody(self._now(), None, None, None, None, None)
+        return StateBody(
+            at=last.at,
+            source=self._source.name,
+            documents_per_second=last.documents_per_second,
+            alerts_per_second=last.alerts_per_second,
+            lag=last.lag,
+            daemons=[DaemonBody(*daemon) for daemon in self._reading.daemons],
+            profiles=self._profiles,
+            redis=StoreBody(*self._memory),
+            history=list(self._history),
+        )
+
+    def close(self) -> None:
+        """Wait for the call in progress and close the source."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._source.close()
+
+    async def _count(self, name: str) -> int | None:
+        """Return about how many documents an index has; None where it cannot be looked up."""
+        served = self._engine.profiles[name]
+        try:
+            return await self._engine.call(served, served.reader.count_documents)
+        except StreamdedupError:
+            return None
+
+    async def _store_memory(self) -> StoreMemory:
+        try:
+            return await self._engine.run(self._read_memory)
+        except StreamdedupError:
+            return StoreMemory(None, None)  # Redis is away, or the user may not call INFO
+
+    def _observe(self, error: Exception | None) -> None:
+        """Log the first failure of the source, and the first success after it."""
+        if error is not None and not self._is_failing:
+            reason = str(error) if isinstance(error, StreamdedupError) else place_of(error)
+            log.warning("state_unavailable", source=self._source.name, error=type(error).__name__, reason=reason)
+        elif error is None and self._is_failing:
+            log.info("state_available", source=self._source.name)
+        self._is_failing = error is not None
+
+    def _now(self) -> str:
+        return rfc_3339(round(self._now_ms()))
+
+
+def _rate(increase: float | None, passed_s: float) -> float | None:
+    return None if increase is None or passed_s <= 0 else round(increase / passed_s, 3)
