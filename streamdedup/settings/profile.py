@@ -37,7 +37,7 @@ from streamdedup.settings.units import (
 )
 from streamdedup.similarity import minhash
 from streamdedup.similarity.containment import ContainmentRule
-from streamdedup.similarity.lsh import Banding, choose_banding
+from streamdedup.similarity.lsh import REFERENCE_DOCUMENTS, Banding, choose_banding, false_candidates
 from streamdedup.similarity.measures import MEASURES, MeasureName
 from streamdedup.text import shingles
 from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, parse_stop_words
@@ -314,6 +314,28 @@ class Profile(Section):
         """
         jaccard = MEASURES[self.similarity].least_jaccard(similarity)
         return choose_banding(jaccard, self.min_recall, self.permutations, self.min_shared_bands)
+
+    def hints(self) -> Iterator[tuple[str, str]]:
+        """Yield key and text where the bands miss ``min_recall``, by theory or because of ``max_candidates``."""
+        banding, least = self.banding(), self.least_similarity()
+        reached = self.recall(least)
+        if reached < self.min_recall:
+            text = (
+                f"{banding} (bands x rows) find {reached:.4f} of the pairs at similarity {least:g}, below min_recall, "
+                f"which is {self.min_recall:g}: leave bands and rows out, or set the min_recall that is meant"
+            )
+            yield "bands", text
+        false = false_candidates(banding, least, unit=self.shingle_unit)
+        # Longer shingles of characters have fewer candidates than those measured.
+        is_known = self.shingle_unit == "word" or self.shingle_size <= DEFAULT_SIZES["char"]
+        if is_known and self.max_candidates is not None and false > self.max_candidates:
+            text = (
+                f"is {self.max_candidates}, but {banding} (bands x rows) give a document some {false:,.0f} candidates "
+                f"below similarity {least:g} in an index of {REFERENCE_DOCUMENTS:,} texts like Reuters articles: pairs "
+                "are missed; more rows with more permutations give fewer (streamdedup tune chooses them), or raise "
+                "max_candidates and bucket_cap"
+            )
+            yield "max_candidates", text
 
     def checks(self) -> tuple[Check, ...]:
         """Return the checks for contradictions within the section."""

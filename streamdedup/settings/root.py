@@ -66,6 +66,9 @@ class Settings(Section):
         """Yield a line for each value that is allowed but rarely useful."""
         for key, text in self.redis.hints():
             yield f"redis.{key}: {text}"
+        for name, profile in self.profiles.items():
+            for key, text in profile.hints():
+                yield f"profiles.{name}.{key}: {text}"
 
     def _profile_names(self) -> Iterator[tuple[str, str]]:
         for name in self.profiles:

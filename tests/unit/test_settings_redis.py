@@ -116,6 +116,24 @@ def test_a_url_in_the_place_of_a_node_does_not_give_its_password_away():
     assert CANARY not in line
 
 
+PROFILE = "profiles.a"
+
+
+def test_bands_that_miss_the_minimum_recall_are_allowed_and_hinted_at():
+    (hint,) = load({f"{PROFILE}.bands": 4, f"{PROFILE}.rows": 5}).hints()
+    assert hint.startswith(f"{PROFILE}.bands: 4 x 5 (bands x rows) find 0.7957 of the pairs at similarity 0.8, below")
+    assert list(load({f"{PROFILE}.bands": 12, f"{PROFILE}.rows": 5}).hints()) == []
+
+
+def test_bands_with_more_candidates_than_are_compared_are_hinted_at():
+    low = {f"{PROFILE}.shingle_unit": "char", f"{PROFILE}.threshold": 0.5}
+    (hint,) = load(low).hints()
+    assert hint.startswith(f"{PROFILE}.max_candidates: is 500, but 35 x 3 (bands x rows) give a document some 1,4")
+    wider = {f"{PROFILE}.permutations": 288, f"{PROFILE}.bands": 72, f"{PROFILE}.rows": 4}
+    for cure in (wider, {f"{PROFILE}.max_candidates": "none"}, {f"{PROFILE}.shingle_unit": "word"}):
+        assert list(load(low | cure).hints()) == [], cure
+
+
 def test_shards_without_a_cluster_are_allowed_and_hinted_at():
     (hint,) = load({"redis.shards": 4}).hints()
     assert hint == "redis.shards: is 4, which costs time and helps on a cluster only"
