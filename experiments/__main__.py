@@ -20,7 +20,7 @@ from experiments.findings import Scale
 from experiments.places import RESULTS, Absent, data_folder
 
 #: Experiments of `make experiments`, in this order; each is a module with `run`.
-NAMES = ("worked", "reuters", "curve", "estimates", "reviews")
+NAMES = ("worked", "reuters", "curve", "estimates", "reviews", "unlucky")
 #: Experiments that run by name only.
 OTHERS = ("robustness", "confusables", "containment")
 

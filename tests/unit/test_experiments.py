@@ -240,7 +240,7 @@ def made_texts(count, seed):
 #: Sets of reviews and news that the experiments read, besides Reuters.
 SETS = (
     *("playstore_reviews", "zh_shopping_reviews", "ar_reviews", "bbc_news", "masakhane_news", "fnc1_bodies"),
-    *("spdx_licenses", "udhr", "sms_spam"),
+    *("spdx_licenses", "udhr", "sms_spam", "ota_pga", "wiki_bips"),
 )
 
 
