@@ -131,9 +131,10 @@ def plan(  # noqa: PLR0913  a command line has as many options as it has
         typer.Option(metavar="URL", help="Measure on this Redis, under a prefix of its own, deleted at the end."),
     ] = None,
 ) -> None:
-    """Say what to scale for a stream: partitions, daemons, Redis, memory, network, each number with its origin.
+    """Say what to scale for a stream: partitions, daemons, Redis, memory, network.
 
-    Measures for some seconds what documents cost on this machine: those of files, or of the built-in sample.
+    Prints each number with its origin. Measures for some seconds the cost of documents on this machine: those of files,
+    or of the built-in sample.
 
     Example:  streamdedup plan --documents-per-day 1000000 --retention 30d
 
