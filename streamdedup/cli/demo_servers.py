@@ -122,12 +122,12 @@ class ServiceProcess(ManagedProcess):
 
     Args:
         directory: Directory of the log.
-        config_path: The settings file of the daemon.
+        daemon: The running daemon, whose settings file and metrics the service reads.
     """
 
-    def __init__(self, directory: Path, config_path: Path) -> None:
+    def __init__(self, directory: Path, daemon: DaemonProcess) -> None:
         super().__init__("service", directory)
-        self._config_path = config_path
+        self._daemon = daemon
         self._port = 0
 
     @property
@@ -141,8 +141,8 @@ class ServiceProcess(ManagedProcess):
 
     def command(self) -> list[str]:
         """Return the command line."""
-        command = [sys.executable, "-m", "streamdedup", "serve", "--config", str(self._config_path)]
-        return [*command, "--set", f"api.port={self._port}"]
+        command = [sys.executable, "-m", "streamdedup", "serve", "--config", str(self._daemon.config_path)]
+        return [*command, "--set", f"api.port={self._port}", "--set", f"api.daemon_metrics={self._daemon.metrics_url}"]
 
     def is_ready(self) -> bool:
         """Return whether the service answers."""
@@ -213,7 +213,7 @@ def running_servers(directory: Path, profiles: Mapping[str, Mapping[str, Any]]) 
         daemon = stack.enter_context(DaemonProcess(directory / "daemon", settings))
         service = None
         if all(importlib.util.find_spec(library) for library in _SERVICE_LIBRARIES):
-            service = stack.enter_context(ServiceProcess(directory / "service", daemon.config_path))
+            service = stack.enter_context(ServiceProcess(directory / "service", daemon))
         yield DemoServers(redis, broker, daemon, service)
 
 

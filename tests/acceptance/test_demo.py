@@ -193,6 +193,8 @@ def test_a_text_of_the_sample_that_is_pasted_into_the_page_has_its_near_duplicat
         expect(page.locator("#live-status")).to_have_text("Following.")
         page.get_by_role("tab", name="State").click()
         expect(page.get_by_role("table", name="Profiles")).to_contain_text("can be looked up")
+        expect(page.get_by_role("table", name="Daemons")).to_contain_text("answers")
+        expect(page.locator(".card").filter(has_text="Documents in the index")).to_contain_text(re.compile(r"2[56]\d"))
         tab.close(url)
 
 
