@@ -124,15 +124,7 @@ class Banding:
         return float((1.0 / self.bands) ** (1.0 / self.rows))
 
     def probability(self, similarity: float, shared: int = 1) -> float:
-        """Return the probability that a pair shares at least so many bands.
-
-        Args:
-            similarity: Jaccard similarity of the pair, 0 .. 1.
-            shared: Bands m that must agree, 1 .. bands.
-
-        Raises:
-            ValueError: If either argument is outside its range.
-        """
+        """Return the probability that a pair shares at least so many bands; arguments and errors as for ``miss``."""
         return 1.0 - self.miss(similarity, shared)
 
     def miss(self, similarity: float, shared: int = 1) -> float:
