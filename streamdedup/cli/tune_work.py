@@ -9,12 +9,13 @@ import numpy as np
 
 from streamdedup.cli.output import steps
 from streamdedup.cli.tune_server import TuneServer
+from streamdedup.cli.tune_settings import SERVERS, containment_warnings, settings_section, tuned_profile
 from streamdedup.cli.tune_texts import TextStudy
 from streamdedup.errors import SettingsError
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.indexes import detector_options
 from streamdedup.position import Partition
-from streamdedup.settings import Profile, profile_lines
+from streamdedup.settings import Profile
 from streamdedup.similarity.measures import MEASURES
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions
@@ -40,16 +41,6 @@ LARGEST_SIGNATURE: Final = 1_024
 MOST_PERMUTATIONS: Final = 512
 #: Pairs that are shown for each threshold, and characters of each text.
 _PAIRS, _PAIR_CHARS = 3, 100
-#: Settings of the printed section, also where they have their default.
-_ALWAYS: Final = ("topics", "shingle_unit", "shingle_size", "threshold", "bands", "rows", "exact_limit", "retention_s")
-#: Servers for a settings file that has none yet.
-_SERVERS: Final = """# Your servers:
-[kafka]
-bootstrap_servers = "localhost:9092"
-
-[redis]
-url = "redis://localhost:6379/0"
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +246,7 @@ class Tuning:
             "warnings": [
                 *warnings(row, study, texts.boilerplate, question.documents_kept, exact_limit=profile.exact_limit),
                 *texts.warnings(),
-                *_containment_warnings(profile, row),
+                *containment_warnings(profile, row),
                 *self._warnings,
             ],
             "similarities": [
@@ -308,7 +299,7 @@ class Tuning:
 
     def _recommendation(self) -> dict[str, Any]:
         (row, study, reason), question, forecast = self._best, self._question, self._forecast
-        section = settings_section(question, row)
+        section = settings_section(question.name, self._profile, row)
         is_timed = self._measured is not None and self._measured["documents"] >= _TIMED_FROM
         if self._measured is not None and is_timed:
             row = row._replace(index_us=max(1e6 / self._measured["documents_per_s"] - row.prepare_us, 0.0))
@@ -323,7 +314,7 @@ class Tuning:
                 for layout in LAYOUTS
             },
             "toml": section,
-            "settings_file": section if question.has_servers else f"{_SERVERS}\n{section}",
+            "settings_file": section if question.has_servers else f"{SERVERS}\n{section}",
         }
 
     def _exact_limit(self, limit: int | None) -> dict[str, Any]:
@@ -394,49 +385,3 @@ class Tuning:
 def _finite(value: float) -> float | None:
     """Return a number that JSON can represent."""
     return value if math.isfinite(value) else None
-
-
-def _containment_warnings(profile: Profile, row: TuningRow) -> Iterator[str]:
-    """Yield the chance to find a pair by containment, for which the bands of the table are not chosen."""
-    if profile.containment_threshold is not None:
-        least = profile.containment_min_similarity
-        yield (
-            f"the bands are chosen for the threshold {row.threshold:g}: a pair that is alerted by containment is found "
-            f"with the chance {row.banding.probability(least):.4f} at the similarity {least:g}; --threshold {least:g} "
-            "chooses bands for it: keep your threshold then"
-        )
-
-
-def tuned_profile(profile: Profile, row: TuningRow) -> Profile:
-    """Return a profile with the settings of a row, without those that other shingles would contradict."""
-    changes: dict[str, object] = {
-        "shingle_unit": row.options.unit,
-        "shingle_size": row.options.size,
-        "threshold": row.threshold,
-        "bands": row.banding.bands,
-        "rows": row.banding.rows,
-        "permutations": row.permutations,
-        **row.limits._asdict(),
-    }
-    if _promises_recall(profile, row):
-        changes["min_recall"] = row.min_recall
-    if row.options.unit != profile.shingle_unit:
-        changes |= {"stop_words": "none", "keep_white_space": True}
-    if (row.options.unit, row.options.size) != (profile.shingle_unit, profile.shingle_size):
-        changes["stop_shingles"] = "none"
-    return profile.model_copy(update=changes)
-
-
-def _promises_recall(profile: Profile, row: TuningRow) -> bool:
-    """Return whether the minimum recall is reached by theory, at the least similarity of an alerted pair."""
-    return row.basis == "theory" and profile.containment_threshold is None
-
-
-def settings_section(question: Question, row: TuningRow) -> str:
-    """Return the section of a settings file with the settings of a row.
-
-    Other settings of the profile are in it where they are not the default; so the section can replace the old one.
-    """
-    always = (*_ALWAYS, "min_recall") if _promises_recall(question.profile, row) else _ALWAYS
-    lines = profile_lines(tuned_profile(question.profile, row), always)
-    return "\n".join([f"[profiles.{question.name}]", *lines])

@@ -1,0 +1,64 @@
+"""The section of a settings file that ``streamdedup tune`` recommends."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from streamdedup.settings import Profile, profile_lines
+from streamdedup.tuning.rows import TuningRow
+
+#: Settings of the printed section, also where they have their default.
+_ALWAYS: Final = ("topics", "shingle_unit", "shingle_size", "threshold", "bands", "rows", "exact_limit", "retention_s")
+#: Servers for a settings file that has none yet.
+SERVERS: Final = """# Your servers:
+[kafka]
+bootstrap_servers = "localhost:9092"
+
+[redis]
+url = "redis://localhost:6379/0"
+"""
+
+
+def containment_warnings(profile: Profile, row: TuningRow) -> Iterator[str]:
+    """Yield the chance to find a pair by containment, for which the bands of the table are not chosen."""
+    if profile.containment_threshold is not None:
+        least = profile.containment_min_similarity
+        yield (
+            f"the bands are chosen for the threshold {row.threshold:g}: a pair that is alerted by containment is found "
+            f"with the chance {row.banding.probability(least):.4f} at the similarity {least:g}; --threshold {least:g} "
+            "chooses bands for it: keep your threshold then"
+        )
+
+
+def tuned_profile(profile: Profile, row: TuningRow) -> Profile:
+    """Return a profile with the settings of a row, without those that other shingles would contradict."""
+    changes: dict[str, object] = {
+        "shingle_unit": row.options.unit,
+        "shingle_size": row.options.size,
+        "threshold": row.threshold,
+        "bands": row.banding.bands,
+        "rows": row.banding.rows,
+        "permutations": row.permutations,
+        **row.limits._asdict(),
+    }
+    if _promises_recall(profile, row):
+        changes["min_recall"] = row.min_recall
+    if row.options.unit != profile.shingle_unit:
+        changes |= {"stop_words": "none", "keep_white_space": True}
+    if (row.options.unit, row.options.size) != (profile.shingle_unit, profile.shingle_size):
+        changes["stop_shingles"] = "none"
+    return profile.model_copy(update=changes)
+
+
+def _promises_recall(profile: Profile, row: TuningRow) -> bool:
+    """Return whether the minimum recall is reached by theory, at the least similarity of an alerted pair."""
+    return row.basis == "theory" and profile.containment_threshold is None
+
+
+def settings_section(name: str, profile: Profile, row: TuningRow) -> str:
+    """Return the section of a settings file with the settings of a row.
+
+    Other settings of the profile are in it where they are not the default; so the section can replace the old one.
+    """
+    always = (*_ALWAYS, "min_recall") if _promises_recall(profile, row) else _ALWAYS
+    lines = profile_lines(tuned_profile(profile, row), always)
+    return "\n".join([f"[profiles.{name}]", *lines])
