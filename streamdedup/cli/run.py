@@ -12,6 +12,7 @@ import typer
 from streamdedup import __version__, indexes
 from streamdedup.cli import assembly
 from streamdedup.cli.checks import kafka_findings, redis_findings
+from streamdedup.cli.fatal import fatal_errors_logged
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.warm_up import freeze_heap, warm_up
 from streamdedup.daemon import logs
@@ -23,14 +24,11 @@ from streamdedup.daemon.shutdown import StopSignals, StopTimer, Watchdog, exit_a
 from streamdedup.detection.model import Skip
 from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.errors import (
-    EXIT_FAILED,
     EXIT_FORCED,
     EXIT_STALLED,
     BrokerUnavailable,
     SettingsError,
     StoreUnavailable,
-    StreamdedupError,
-    exit_code,
 )
 from streamdedup.findings import Finding, warnings_of
 from streamdedup.index.redis.servers import Servers
@@ -219,17 +217,8 @@ def run(config: ConfigOption = None, assignments: SetOption = None) -> None:
     settings = load_settings(config, assignments)
     logs.configure(settings.service.log_level, settings.service.log_format)
     gc.set_threshold(_COLLECT_AFTER_OBJECTS)
-    try:
+    with fatal_errors_logged(log):
         run_daemon(settings)
-    except StreamdedupError as error:
-        if not logs.writes_json():
-            raise  # reported by the command line, as for any other command
-        log.critical("fatal", error=type(error).__name__, exit_code=exit_code(error), reason=str(error))
-        raise typer.Exit(exit_code(error)) from error
-    except Exception as error:
-        name = type(error).__name__
-        log.critical("fatal", error=name, exit_code=EXIT_FAILED, reason=str(error), exc_info=True)
-        raise typer.Exit(EXIT_FAILED) from error
 
 
 def register(app: typer.Typer) -> None:

@@ -1,0 +1,33 @@
+"""How ``run`` and ``serve`` end with an error: one line of the log, and an exit code."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+import typer
+
+from streamdedup.daemon import logs
+from streamdedup.errors import EXIT_FAILED, StreamdedupError, exit_code
+
+
+@contextmanager
+def fatal_errors_logged(log: structlog.stdlib.BoundLogger) -> Iterator[None]:
+    """Log an error that ends the process as the event ``fatal``, an unexpected one with its traceback.
+
+    Tracebacks have no local variables. Where the log is no JSON, the command line reports a project error itself.
+
+    Raises:
+        typer.Exit: The process ends with the exit code of the error.
+        StreamdedupError: A project error, where the log is no JSON.
+    """
+    try:
+        yield
+    except StreamdedupError as error:
+        if not logs.writes_json():
+            raise
+        log.critical("fatal", error=type(error).__name__, exit_code=exit_code(error), reason=str(error))
+        raise typer.Exit(exit_code(error)) from error
+    except Exception as error:
+        name = type(error).__name__
+        log.critical("fatal", error=name, exit_code=EXIT_FAILED, reason=str(error), exc_info=True)
+        raise typer.Exit(EXIT_FAILED) from error
