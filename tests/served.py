@@ -17,6 +17,7 @@ from streamdedup.kafka.protocols import Record
 from streamdedup.position import Partition, Position
 from streamdedup.serve.access import Gate, Limits
 from streamdedup.serve.app import create_app
+from streamdedup.serve.clusters import ClusterMemory
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.metrics import ServeMetrics
@@ -122,6 +123,8 @@ class Service:
         open_letters=no_kafka,
         options=OPTIONS,
         source=None,
+        open_clusters=None,
+        max_cluster_members=0,
         **gate,
     ) -> None:
         self.texts = MemoryFetcher()
@@ -154,7 +157,12 @@ class Service:
         self.sampler = StateSampler(self.source, self.engine, lambda: StoreMemory(1_000, None), lambda: 0)
         if source is None:
             self.sampler.run = _no_samples  # they would use the engine beside the requests of a test
-        app = create_app(self.engine, self.aligner, self.feeds, self.sampler, self.metrics, max_body_bytes)
+        self.clusters = ClusterMemory(
+            open_clusters or no_kafka, max_cluster_members, 1_000, self.metrics, lambda: 5_000
+        )
+        app = create_app(
+            self.engine, self.aligner, self.feeds, self.sampler, self.clusters, self.metrics, max_body_bytes
+        )
         self.limits = Limits(max_requests, max_bodies_bytes, max_connections=8, timeout_s=timeout_s)
         self.app = Gate(app, tokens, self.limits, self.metrics, **gate)
         self.client = TestClient(self.app, base_url=HOST, raise_server_exceptions=False)
@@ -175,6 +183,7 @@ class Service:
         self.engine.close()
         self.aligner.close()
         self.sampler.close()
+        self.clusters.close()
 
     def look_up(self, *, status=200, **body):
         response = self.client.post(LOOKUP, json=body)

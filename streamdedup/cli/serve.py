@@ -14,16 +14,18 @@ import typer
 
 from streamdedup import __version__, indexes
 from streamdedup.cli.assembly import decoder_of, kafka_options
+from streamdedup.cli.fatal import fatal_errors_logged
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.topic_reading import reading_options
 from streamdedup.cli.warm_up import freeze_heap, warm_up_lookups
 from streamdedup.daemon import logs
 from streamdedup.detection.lookup import IndexLookup
-from streamdedup.errors import EXIT_FAILED, SettingsError, StreamdedupError, exit_code
+from streamdedup.errors import SettingsError
 from streamdedup.index.redis.servers import Servers
 from streamdedup.kafka import GroupMonitor, KafkaOptions, check_topics
-from streamdedup.kafka.reader import RecordFetcher, SpanReader
+from streamdedup.kafka.reader import KafkaSpan, RecordFetcher, SpanReader
 from streamdedup.serve.access import App, Gate, Limits, Tokens
+from streamdedup.serve.clusters import ClusterMemory
 from streamdedup.serve.daemon_metrics import DaemonMetrics
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.feed import Feed, Feeds
@@ -71,9 +73,11 @@ def run_service(settings: Settings) -> None:
         feeds = _feeds(settings, metrics)
         sampler = StateSampler(_pipeline_source(settings), engine, lambda: _store_memory(servers), _now_ms)
         stack.callback(sampler.close)
+        clusters = _cluster_memory(settings, metrics)
+        stack.callback(clusters.close)
         limits = Limits(api.max_requests, api.max_bodies_bytes, api.max_connections, api.timeout_s)
         gate = Gate(
-            create_app(engine, aligner, feeds, sampler, metrics, api.max_body_bytes),
+            create_app(engine, aligner, feeds, sampler, clusters, metrics, api.max_body_bytes),
             tokens,
             limits,
             metrics,
@@ -97,6 +101,15 @@ def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
         return Feed(kind, topic, lambda: SpanReader(options), metrics, settings.api.max_subscribers)
 
     return Feeds(feed(ALERTS, settings.kafka.duplicates_topic), feed(DEAD_LETTERS, settings.kafka.dead_letter_topic))
+
+
+def _cluster_memory(settings: Settings, metrics: ServeMetrics) -> ClusterMemory:
+    """Return the memory of the members of clusters."""
+    api, options = settings.api, reading_options(settings, None, settings.kafka.duplicates_topic)
+    lookback_ms = round(api.cluster_lookback_s * 1000)
+    return ClusterMemory(
+        lambda since_ms: KafkaSpan(options, since_ms, None), api.max_cluster_members, lookback_ms, metrics, _now_ms
+    )
 
 
 def _now_ms() -> float:
@@ -198,7 +211,7 @@ class _CreateServer(Protocol):
 
 
 def _http_libraries() -> tuple[
-    Callable[[Engine, TextAligner, Feeds, StateSampler, ServeMetrics, int], App], _CreateServer
+    Callable[[Engine, TextAligner, Feeds, StateSampler, ClusterMemory, ServeMetrics, int], App], _CreateServer
 ]:
     """Return the functions that make the application and the server.
 
@@ -253,16 +266,8 @@ def serve(config: ConfigOption = None, assignments: SetOption = None) -> None:
     """
     settings = load_settings(config, assignments)
     logs.configure(settings.service.log_level, settings.service.log_format)
-    try:
+    with fatal_errors_logged(log):
         run_service(settings)
-    except StreamdedupError as error:
-        if not logs.writes_json():
-            raise  # reported by the command line, as for any other command
-        log.critical("fatal", error=type(error).__name__, exit_code=exit_code(error), reason=str(error))
-        raise typer.Exit(exit_code(error)) from error
-    except Exception as error:
-        log.critical("fatal", error=type(error).__name__, exit_code=EXIT_FAILED, reason=type(error).__name__)
-        raise typer.Exit(EXIT_FAILED) from error
 
 
 def register(app: typer.Typer) -> None:

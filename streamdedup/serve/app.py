@@ -18,6 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from streamdedup.detection.lookup import LookupQuery, LookupResult
 from streamdedup.errors import StreamdedupError
+from streamdedup.serve.clusters import ClusterMemory
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.events import MEDIA_TYPE as EVENT_STREAM
 from streamdedup.serve.events import decode_id
@@ -152,15 +153,19 @@ async def document(profile: FromPath[str], document_id: _DocumentId, engine: Nam
 
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}/matches", responses=_problems(404, 422))
 async def document_matches(
-    profile: FromPath[str], document_id: _DocumentId, engine: NamedDependency[Engine]
+    profile: FromPath[str],
+    document_id: _DocumentId,
+    engine: NamedDependency[Engine],
+    clusters: NamedDependency[ClusterMemory],
 ) -> DocumentMatchesBody:
-    """Return the near-duplicates of a document of the index; the id is percent-encoded."""
+    """Return the near-duplicates of a document of the index, and its cluster as far as the alerts topic tells."""
     served, decoded_id = _profile(engine, profile), decode_path_id(document_id)
     found = await engine.document_matches(served, decoded_id)
     if found is None:
         raise RequestProblem("unknown-document")
-    (entry, cluster_id), result = found
-    return document_matches_body(entry, cluster_id, result)
+    (entry, cluster_id), first, result = found
+    members = clusters.members_of(profile, entry, None if first is None else first.entry)
+    return document_matches_body(entry, cluster_id, members, result)
 
 
 @get("/v1/profiles/{profile:str}/compare", responses=_problems(404, 422))
@@ -376,6 +381,7 @@ def create_app(
     aligner: TextAligner,
     feeds: Feeds,
     sampler: StateSampler,
+    clusters: ClusterMemory,
     metrics: ServeMetrics,
     max_body_bytes: int,
 ) -> Litestar:
@@ -386,6 +392,7 @@ def create_app(
         aligner: Aligns texts.
         feeds: Distribute alerts and dead letters.
         sampler: Samples the state while the application runs.
+        clusters: Follows the members of clusters while the application runs.
         metrics: Metrics to serve.
         max_body_bytes: Longest body of a request.
     """
@@ -394,6 +401,7 @@ def create_app(
         "aligner": Provide(lambda: aligner, sync_to_thread=False),
         "feeds": Provide(lambda: feeds, sync_to_thread=False),
         "sampler": Provide(lambda: sampler, sync_to_thread=False),
+        "clusters": Provide(lambda: clusters, sync_to_thread=False),
         "metrics": Provide(lambda: metrics, sync_to_thread=False),
     }
     openapi = describe(_DESCRIBED, dependencies)
@@ -416,7 +424,7 @@ def create_app(
             HTTPException: _on_framework_error,
             Exception: _on_defect,
         },
-        lifespan=[lambda _app: _running(sampler.run())],
+        lifespan=[lambda _app: _running(sampler.run(), clusters.run())],
         openapi_config=None,
         request_max_body_size=max_body_bytes,
         logging_config=None,

@@ -263,12 +263,15 @@ class Engine:
 
     async def document_matches(
         self, profile: ServedProfile, document_id: str
-    ) -> tuple[StoredDocument, LookupResult] | None:
-        """Return a document of the index and its near-duplicates, or None."""
+    ) -> tuple[StoredDocument, StoredDocument | None, LookupResult] | None:
+        """Return a document of the index, the first document of its cluster and its near-duplicates, or None."""
 
-        def find() -> tuple[StoredDocument, LookupResult] | None:
+        def find() -> tuple[StoredDocument, StoredDocument | None, LookupResult] | None:
             found = _document(profile, document_id)
-            return None if found is None else (found, profile.lookup.matches_of(found.entry))
+            if found is None:
+                return None
+            first = None if found.cluster_id is None else _document(profile, found.cluster_id)
+            return found, first, profile.lookup.matches_of(found.entry)
 
         return await self.call(profile, find)
 

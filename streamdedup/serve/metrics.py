@@ -49,6 +49,9 @@ class ServeMetrics:
         self.events = Counter(
             "streamdedup_serve_events", "Events that were sent to subscribers.", ["event"], registry=registry
         )
+        self.cluster_members = Gauge(
+            "streamdedup_serve_cluster_members", "Members of clusters that are kept in memory.", registry=registry
+        )
         self.unreadable_records = Counter(
             "streamdedup_serve_unreadable_records",
             "Records of the topic of a stream that have another form; passed over.",

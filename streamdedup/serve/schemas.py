@@ -9,6 +9,7 @@ from streamdedup.detection.lookup import DocumentComparison, LookupResult
 from streamdedup.detection.model import Skip
 from streamdedup.index.documents import IndexEntry
 from streamdedup.serve.alignment import Segment
+from streamdedup.serve.clusters import ClusterMembers
 from streamdedup.serve.problems import Problem
 from streamdedup.serve.texts import Alignment
 from streamdedup.similarity.containment import Contained
@@ -183,12 +184,29 @@ class DocumentBody(msgspec.Struct, frozen=True):
     sketch_bytes: Annotated[int, Meta(description="Size of the stored hashes.")]
 
 
+class MemberBody(msgspec.Struct, frozen=True):
+    """A document of a cluster."""
+
+    id: str
+    source: Annotated[str | None, Meta(description="Source; null where unknown.")]
+    record_time: Annotated[str | None, Meta(description="Record time, RFC 3339; null where unknown.")]
+
+
+class ClusterBody(msgspec.Struct, frozen=True):
+    """A cluster, as far as the alerts topic tells."""
+
+    id: Annotated[str | None, Meta(description="Id of the first document; null where it left the index.")]
+    members: Annotated[list[MemberBody], Meta(description="The earliest first; at most 1,000.")]
+    complete: Annotated[bool, Meta(description="Whether all alerts since the first document were read.")]
+
+
 class DocumentMatchesBody(msgspec.Struct, frozen=True):
     """Near-duplicates of a stored document."""
 
     id: str
     digest: str
     cluster_id: str | None
+    cluster: ClusterBody
     matches: list[MatchBody]
     matches_count: int
     complete: bool
@@ -392,12 +410,24 @@ def document_body(entry: IndexEntry, cluster_id: str | None) -> DocumentBody:
     )
 
 
-def document_matches_body(entry: IndexEntry, cluster_id: str | None, result: LookupResult) -> DocumentMatchesBody:
+def cluster_body(cluster_id: str | None, found: ClusterMembers) -> ClusterBody:
+    """Return a cluster as it is sent."""
+    members = [
+        MemberBody(each.id, each.source, None if each.time_ms is None else rfc_3339(each.time_ms))
+        for each in found.members
+    ]
+    return ClusterBody(cluster_id, members, found.complete)
+
+
+def document_matches_body(
+    entry: IndexEntry, cluster_id: str | None, cluster: ClusterMembers, result: LookupResult
+) -> DocumentMatchesBody:
     """Return the near-duplicates of a stored document as they are sent."""
     return DocumentMatchesBody(
         id=entry.id,
         digest=entry.digest.hex(),
         cluster_id=cluster_id,
+        cluster=cluster_body(cluster_id, cluster),
         matches=[match_body(match) for match in result.matches[:MAX_MATCHES]],
         matches_count=len(result.matches),
         complete=result.complete,

@@ -79,6 +79,11 @@ class Api(Section):
     """Time for which a look-up waits for others while no pass of the index runs. Look-ups that arrive during a pass are
     answered together by the next one in any case."""
 
+    max_cluster_members: Whole = Field(default=100_000, ge=0, le=100_000_000)
+    """Most members of clusters that are kept in memory, about 600 bytes each; with 0 the alerts topic is not followed
+    for them."""
+    cluster_lookback_s: Duration = Field(default=3_600.0, ge=0.0, le=2_592_000.0)
+    """Age of the first alerts that are read at the start for the members of clusters."""
     daemon_metrics: MetricsUrls = Field(default=(), max_length=256)
     """Addresses of the daemons' metrics, for `/v1/state`; without any it reads Kafka and Redis."""
 

@@ -82,3 +82,28 @@ def test_the_state_shows_a_daemon_at_work_and_then_away(install, tmp_path, sourc
                 assert body["daemons"] == []
             assert service.stop() == 0
         assert service.events("state_unavailable") == []
+
+
+@pytest.mark.long
+def test_the_members_of_a_cluster_are_those_of_the_alerts(install, tmp_path):
+    """Alerts from before the start of the service, and new ones."""
+    installation = install(partitions=1)
+    with installation.daemon() as daemon:
+        daemon.wait_ready()
+        text = "amber birch cedar delta ember fjord grove heath"
+        produce_keyed(installation.kafka, installation.topic, values_of([("a", text), ("b", f"{text} iris")]))
+        installation.wait_committed(2)
+        with ServeProcess(installation.config, tmp_path) as service:
+
+            def cluster(*members: str):
+                body = service.request("GET", "/v1/profiles/articles/documents/b/matches")[2]["cluster"]
+                assert body["id"] == "a"
+                return body["complete"] and [member["id"] for member in body["members"]] == list(members) and body
+
+            found = wait_until(lambda: cluster("a", "b"), 120, "the alert of the past")
+            assert all(member["record_time"] for member in found["members"])
+            produce_keyed(installation.kafka, installation.topic, values_of([("c", text)]))
+            wait_until(lambda: cluster("a", "b", "c"), 120, "the new alert")
+            assert service.stop() == 0
+            assert service.events("clusters_unavailable") == []
+        assert daemon.stop() == 0
