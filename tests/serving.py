@@ -52,6 +52,11 @@ class ServeProcess:
         found = [json.loads(line) for line in lines if line.startswith("{")]
         return [event for event in found if name in (None, event["event"])]
 
+    def names(self) -> list[str]:
+        """Names of the events that it has logged, without those of its background tasks and of libraries."""
+        background = ("state_", "clusters_", "library_")
+        return [event["event"] for event in self.events() if not event["event"].startswith(background)]
+
     def port(self) -> int:
         """Wait until it listens; return its port."""
 

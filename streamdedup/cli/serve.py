@@ -40,8 +40,8 @@ from streamdedup.settings import Settings
 _STOP_S = 5
 #: Longest time in which the records of one comparison are read, in seconds.
 _TEXTS_S = 3.0
-#: Longest time for one request about the state of the pipeline to Kafka, in seconds.
-_STATE_S = 5.0
+#: Longest time in which a background task connects to Kafka, in seconds; a stop waits for it.
+_BACKGROUND_S = 5.0
 #: Connections that may wait to be accepted.
 _BACKLOG = 512
 #: Time without a request after which a connection is closed, in seconds.
@@ -106,6 +106,7 @@ def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
 def _cluster_memory(settings: Settings, metrics: ServeMetrics) -> ClusterMemory:
     """Return the memory of the members of clusters."""
     api, options = settings.api, reading_options(settings, None, settings.kafka.duplicates_topic)
+    options = replace(options, connect_timeout_s=_BACKGROUND_S)
     lookback_ms = round(api.cluster_lookback_s * 1000)
     return ClusterMemory(
         lambda since_ms: KafkaSpan(options, since_ms, None), api.max_cluster_members, lookback_ms, metrics, _now_ms
@@ -120,7 +121,7 @@ def _pipeline_source(settings: Settings) -> PipelineSource:
     """Return the source of the state: the metrics of daemons where they are configured, otherwise Kafka."""
     if settings.api.daemon_metrics:
         return DaemonMetrics(settings.api.daemon_metrics, _now_ms)
-    options = replace(kafka_options(settings), connect_timeout_s=_STATE_S)
+    options = replace(kafka_options(settings), connect_timeout_s=_BACKGROUND_S)
     return KafkaPipeline(lambda: GroupMonitor(options, settings.kafka.duplicates_topic))
 
 

@@ -231,7 +231,7 @@ class TestCommand:
             assert service.request("GET", "/readyz")[0] == 200
             assert service.request("GET", "/v1/profiles/articles/documents/d0")[2]["id"] == "d0"
             assert service.stop() == 0
-        assert [event["event"] for event in service.events()] == [
+        assert service.names() == [
             "serving",
             "index_unavailable",
             "index_available",
