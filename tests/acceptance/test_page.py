@@ -143,10 +143,14 @@ def open_tab(browser):
 
 @pytest.fixture
 def tab(world, open_tab):
-    return open_tab(world.url)
+    """A tab that has the names of the profiles."""
+    opened = open_tab(world.url)
+    expect(opened.page.locator("#indexes")).to_contain_text("articles")
+    return opened
 
 
 def ask(page, text: str) -> None:
+    expect(page.locator("#indexes")).to_contain_text("articles")
     page.get_by_label("Text", exact=True).fill(text)
     page.get_by_role("button", name="Find near-duplicates").click()
 
@@ -523,6 +527,7 @@ class TestServers:
 
     def test_a_service_that_ends_is_named_and_found_again(self, world, open_tab):
         page = open_tab(world.url).page
+        expect(page.locator("#indexes")).to_contain_text("articles")
         page.route("**/v1/**", lambda route: route.abort())
         ask(page, TEXT)
         expect(page.locator("#ask-status .problem")).to_have_text("The service does not answer.")
