@@ -18,6 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from streamdedup.detection.lookup import LookupQuery, LookupResult
 from streamdedup.errors import StreamdedupError
+from streamdedup.serve.bodies import compare_body, document_body, document_matches_body, lookup_body
 from streamdedup.serve.clusters import ClusterMemory
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.events import MEDIA_TYPE as EVENT_STREAM
@@ -48,10 +49,6 @@ from streamdedup.serve.schemas import (
     ProfileBody,
     ProfilesBody,
     StateBody,
-    compare_body,
-    document_body,
-    document_matches_body,
-    lookup_body,
 )
 from streamdedup.serve.streaming import EventStream
 from streamdedup.serve.texts import TextAligner

@@ -5,15 +5,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from streamdedup.detection.lookup import DocumentComparison, LookupResult
-from streamdedup.detection.model import Skip
-from streamdedup.index.documents import IndexEntry
-from streamdedup.serve.alignment import Segment
-from streamdedup.serve.clusters import ClusterMembers
 from streamdedup.serve.problems import Problem
-from streamdedup.serve.texts import Alignment
-from streamdedup.similarity.containment import Contained
-from streamdedup.wire import MAX_ID_BYTES, Match, rfc_3339
+from streamdedup.wire import MAX_ID_BYTES
 
 #: Most texts of one batch request.
 MAX_BATCH_TEXTS: Final = 500
@@ -21,8 +14,6 @@ MAX_BATCH_TEXTS: Final = 500
 MAX_MATCHES: Final = 1_000
 DEFAULT_MATCHES: Final = 100
 
-#: Name of the contained side in a comparison of two stored documents.
-_COMPARED_SIDES: Final[dict[Contained, Literal["a", "b", "both"]]] = {"left": "a", "right": "b", "both": "both"}
 #: Form of a document id, for the OpenAPI document; ``requests.check_id`` refuses other ids. Its limit is in bytes of
 #: UTF-8, which JSON Schema cannot express.
 ID_SCHEMA: Final = {"minLength": 1, "maxLength": MAX_ID_BYTES, "pattern": r"^[^\u0000-\u001f\u007f-\u009f]+$"}
@@ -331,135 +322,3 @@ class StateBody(msgspec.Struct, frozen=True):
     profiles: list[ProfileStateBody]
     redis: StoreBody
     history: Annotated[list[HistoryBody], Meta(description="Samples of the last hour, the oldest first.")]
-
-
-def match_body(match: Match) -> MatchBody:
-    """Return a match as it is sent."""
-    topic, partition, offset, _ = match.position
-    return MatchBody(
-        match.id,
-        match.digest,
-        topic,
-        partition,
-        offset,
-        match.similarity,
-        match.method,
-        match.standard_error,
-        match.shared_bands,
-        match.pair,
-        match.containment,
-        match.containment_error or None,
-        match.contained,
-        match.reason,
-    )
-
-
-def lookup_body(result: LookupResult, limit: int) -> LookupBody:
-    """Return the answer for one text.
-
-    Args:
-        result: Result of the look-up.
-        limit: Most matches to return.
-    """
-    return LookupBody(
-        digest=result.digest.hex(),
-        skipped=_skip_name(result.skipped),
-        redelivery=result.redelivery,
-        matches=[match_body(match) for match in result.matches[:limit]],
-        matches_count=len(result.matches),
-        complete=result.complete,
-        threshold=result.threshold,
-        recall=result.recall,
-        suppressed={rule.value: count for rule, count in result.suppressed.items()},
-    )
-
-
-def _skip_name(skipped: Skip | None) -> Literal["empty", "too_short", "too_few_words"] | None:
-    match skipped:
-        case Skip.EMPTY:
-            return "empty"
-        case Skip.TOO_SHORT:
-            return "too_short"
-        case Skip.TOO_FEW_WORDS:
-            return "too_few_words"
-        case _:
-            return None
-
-
-def document_body(entry: IndexEntry, cluster_id: str | None) -> DocumentBody:
-    """Return a document of the index as it is sent.
-
-    Args:
-        entry: Its index entry.
-        cluster_id: Id of the first document of its cluster, if the index still has that document.
-    """
-    topic, partition, offset, _ = entry.position
-    sketch = entry.content.sketch
-    return DocumentBody(
-        id=entry.id,
-        digest=entry.digest.hex(),
-        topic=topic,
-        partition=partition,
-        offset=offset,
-        record_time=rfc_3339(entry.time_ms),
-        cluster_id=cluster_id,
-        tokens=entry.content.token_count,
-        shingles=sketch.count,
-        sketch="signature" if sketch.hashes is None else "shingles",
-        sketch_bytes=sketch.size_bytes,
-    )
-
-
-def cluster_body(cluster_id: str | None, found: ClusterMembers) -> ClusterBody:
-    """Return a cluster as it is sent."""
-    members = [
-        MemberBody(each.id, each.source, None if each.time_ms is None else rfc_3339(each.time_ms))
-        for each in found.members
-    ]
-    return ClusterBody(cluster_id, members, found.complete)
-
-
-def document_matches_body(
-    entry: IndexEntry, cluster_id: str | None, cluster: ClusterMembers, result: LookupResult
-) -> DocumentMatchesBody:
-    """Return the near-duplicates of a stored document as they are sent."""
-    return DocumentMatchesBody(
-        id=entry.id,
-        digest=entry.digest.hex(),
-        cluster_id=cluster_id,
-        cluster=cluster_body(cluster_id, cluster),
-        matches=[match_body(match) for match in result.matches[:MAX_MATCHES]],
-        matches_count=len(result.matches),
-        complete=result.complete,
-        threshold=result.threshold,
-        recall=result.recall,
-        suppressed={rule.value: count for rule, count in result.suppressed.items()},
-    )
-
-
-def compare_body(
-    a: DocumentBody | None, b: DocumentBody, comparison: DocumentComparison, alignment: Alignment
-) -> CompareBody:
-    """Return a comparison as it is sent."""
-    segments = alignment.segments
-    return CompareBody(
-        a=a,
-        b=b,
-        similarity=comparison.similarity,
-        method="exact" if comparison.exact else "estimated",
-        standard_error=comparison.standard_error,
-        containment=comparison.containment,
-        containment_error=comparison.containment_error,
-        contained=_COMPARED_SIDES[comparison.contained],
-        bands=comparison.bands,
-        shared_bands=comparison.shared_bands,
-        within_window=comparison.within_window,
-        is_match=comparison.is_match,
-        suppressed_by=None if comparison.suppressed_by is None else comparison.suppressed_by.value,
-        segments=None if segments is None else [_segment_body(segment) for segment in segments],
-        texts_missing=alignment.texts_missing,
-    )
-
-
-def _segment_body(segment: Segment) -> SegmentBody:
-    return SegmentBody("equal" if segment.is_equal else "changed", segment.a, segment.b)

@@ -3,24 +3,32 @@
 A profile also computes the options of shingles, the banding, and the fingerprint of the index.
 """
 
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import Field
 
 from streamdedup.settings.base import Check, Section
-from streamdedup.settings.kafka import Topic
+from streamdedup.settings.profile_kinds import (
+    ENGLISH,
+    NO_STOP_SHINGLES,
+    NO_STOP_WORDS,
+    FieldName,
+    FieldNames,
+    SourceNames,
+    SourcePairs,
+    StopShingles,
+    StopWords,
+    Topics,
+)
 from streamdedup.settings.units import (
-    LISTED,
     Duration,
     Flag,
-    Kind,
     Limit,
     Moment,
     Number,
@@ -28,11 +36,8 @@ from streamdedup.settings.units import (
     OptionalWhole,
     Size,
     Whole,
-    parse_list,
-    parse_pairs,
     read_utf8,
     write_list,
-    write_pairs,
     write_text,
 )
 from streamdedup.similarity import minhash
@@ -46,61 +51,6 @@ from streamdedup.text.unicode_tables import variants_version
 
 #: Shingle size where none is given, by unit.
 DEFAULT_SIZES = {"word": 3, "char": 5}
-#: Names of fields, in words and as an expression: texts that JSON writes without escapes.
-_NAME_ALLOWED = "without quotes, backslashes and control characters"
-_NAME = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]+')
-#: Stop-word lists without a file.
-_NO_STOP_WORDS, _ENGLISH = "none", "english"
-#: Value of ``stop_shingles`` without a file.
-_NO_STOP_SHINGLES = "none"
-
-
-def _check_field(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ValueError("not the name of a field")
-    return name
-
-
-#: The name of a field of the input.
-FieldName = Annotated[str, AfterValidator(_check_field), Kind(f"the name of a field, {_NAME_ALLOWED}")]
-#: The names of some fields.
-FieldNames = Annotated[
-    tuple[FieldName, ...],
-    BeforeValidator(parse_list),
-    Field(min_length=1),
-    Kind(f"one or more names of fields {_NAME_ALLOWED}, none twice, {LISTED}", write_list),
-]
-#: The names of some topics.
-Topics = Annotated[
-    tuple[Topic, ...],
-    BeforeValidator(parse_list),
-    Field(min_length=1),
-    Kind(f"one or more names of topics, none twice, {LISTED}", write_list),
-]
-#: The name of a source.
-SourceName = Annotated[str, Field(min_length=1)]
-#: The names of some sources.
-SourceNames = Annotated[
-    tuple[SourceName, ...],
-    BeforeValidator(parse_list),
-    Kind(f"names of sources, none twice, {LISTED}", write_list),
-]
-#: Pairs of names of sources.
-SourcePairs = Annotated[
-    tuple[tuple[SourceName, SourceName], ...],
-    BeforeValidator(parse_pairs),
-    Kind("a list of pairs of sources, none twice", write_pairs, ', such as [["a", "b"], ["a", "c"]]'),
-]
-#: A list of stop words: part of the project, or a file.
-StopWords = Annotated[
-    str,
-    Field(min_length=1),
-    Kind('"none", "english" or the path of a file', is_path=True, words=(_NO_STOP_WORDS, _ENGLISH)),
-]
-#: A file of stop shingles.
-StopShingles = Annotated[
-    str, Field(min_length=1), Kind('"none" or the path of a file', is_path=True, words=(_NO_STOP_SHINGLES,))
-]
 
 
 class Profile(Section):
@@ -135,9 +85,9 @@ class Profile(Section):
     fold_variants: Flag = False
     """Treat traditional, simplified, regional and new Japanese forms of a Han character as one: editions of a text in
     different forms match."""
-    stop_words: StopWords = _NO_STOP_WORDS
+    stop_words: StopWords = NO_STOP_WORDS
     """Words to leave out, for the unit `word`: the project's own list, or a file (UTF-8) with one word per line."""
-    stop_shingles: StopShingles = _NO_STOP_SHINGLES
+    stop_shingles: StopShingles = NO_STOP_SHINGLES
     """Shingles to leave out because too many documents share them: a file written by `streamdedup stop-shingles`."""
     keep_white_space: Flag = True
     """For the unit `char`: whether the space between words belongs to the text."""
@@ -285,15 +235,15 @@ class Profile(Section):
 
     @cached_property
     def _stop_words(self) -> frozenset[str]:
-        if self.stop_words == _NO_STOP_WORDS:
+        if self.stop_words == NO_STOP_WORDS:
             return frozenset()
-        if self.stop_words == _ENGLISH:
+        if self.stop_words == ENGLISH:
             return ENGLISH_STOP_WORDS
         return parse_stop_words(read_utf8(Path(self.stop_words)))
 
     @cached_property
     def _stop_shingles(self) -> frozenset[int]:
-        if self.stop_shingles == _NO_STOP_SHINGLES:
+        if self.stop_shingles == NO_STOP_SHINGLES:
             return frozenset()
         found = parse_stop_shingles(read_utf8(Path(self.stop_shingles)))
         if wrong := differences(found, self.every_shingle()):
@@ -392,14 +342,14 @@ class Profile(Section):
             yield "keep_white_space", 'is for shingle_unit = "char" only'
 
     def _stop_list(self) -> Iterator[tuple[str, str]]:
-        if self.shingle_unit == "char" and self.stop_words != _NO_STOP_WORDS:
+        if self.shingle_unit == "char" and self.stop_words != NO_STOP_WORDS:
             yield "stop_words", 'is for shingle_unit = "word" only'
         try:
             words = self._stop_words
         except ValueError as error:
             yield "stop_words", f"{self.stop_words} {error}"
         else:
-            if not words and self.stop_words != _NO_STOP_WORDS:
+            if not words and self.stop_words != NO_STOP_WORDS:
                 yield "stop_words", f"{self.stop_words} holds no word"
             else:
                 yield from self._stop_shingle_file()
@@ -410,7 +360,7 @@ class Profile(Section):
         except ValueError as error:
             yield "stop_shingles", f"{self.stop_shingles} {error}"
         else:
-            if not found and self.stop_shingles != _NO_STOP_SHINGLES:
+            if not found and self.stop_shingles != NO_STOP_SHINGLES:
                 yield "stop_shingles", f"{self.stop_shingles} holds no shingle"
 
     def _names(self) -> Iterator[tuple[str, str]]:
