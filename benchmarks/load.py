@@ -40,6 +40,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--documents", type=Path, help="what to send: key, tab and value, one a line")
     parser.add_argument("--rate", type=float, help="records a second")
+    parser.add_argument("--linger-ms", type=int, default=0, help="time for which the producer collects records")
     parser.add_argument("--count", type=int, help="awaited keys")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
@@ -47,13 +48,13 @@ def main() -> None:
     # A pause of this process would be counted as one of the daemon.
     gc.disable()
     if arguments.end == "produce":
-        found = produce(arguments.kafka, arguments.topic, arguments.documents, arguments.rate)
+        found = produce(arguments.kafka, arguments.topic, arguments.documents, arguments.rate, arguments.linger_ms)
     else:
         found = subscribe(arguments.kafka, arguments.topic, arguments.count)
     arguments.output.write_text(json.dumps(found), encoding="utf-8")
 
 
-def produce(kafka: str, topic: str, documents: Path, rate: float) -> dict[str, object]:
+def produce(kafka: str, topic: str, documents: Path, rate: float, linger_ms: int) -> dict[str, object]:
     """Send each document at its time.
 
     Returns:
@@ -62,7 +63,7 @@ def produce(kafka: str, topic: str, documents: Path, rate: float) -> dict[str, o
     """
     lines = documents.read_bytes().splitlines()
     late_ms = []
-    with closing(KafkaProducer(bootstrap_servers=kafka, linger_ms=0)) as producer:
+    with closing(KafkaProducer(bootstrap_servers=kafka, linger_ms=linger_ms)) as producer:
         producer.partitions_for(topic)
         print(READY, flush=True)
         begin_s, cpu_s = time.time() + HEAD_START_S, time.process_time()

@@ -49,6 +49,8 @@ CLIENTS, BATCH_CLIENTS = 16, 2
 WARM_S = 2.0
 #: Share of the duration of a round for which clients send without pause.
 UNPAUSED_SHARE = 0.5
+#: Time for which the producer beside the service collects records, in milliseconds: the default of Kafka's own client.
+LINGER_MS = 5
 #: Time that the producer beside the service needs beyond the measurements, in seconds.
 SPARE_S = 30.0
 
@@ -188,7 +190,8 @@ class Bench:
                 value = msgspec.json.encode({"id": document.id, "text": document.text})
                 file.write(b"%s\t%s\n" % (document.id.encode(), value))
         rate = str(self._arguments.daemon_rate)
-        return latency.End("produce", world.address, job.topic, "--documents", str(path), "--rate", rate)
+        options = ["--documents", str(path), "--rate", rate, "--linger-ms", str(LINGER_MS)]
+        return latency.End("produce", world.address, job.topic, *options)
 
     def _measure(self, name: str, service: Service, path: str, committed: Callable[[], int]) -> Measured:
         """Measure one service.
@@ -231,8 +234,10 @@ def fill(url: str, pid: int, documents: Documents, count: int) -> None:
     texts = [text for _, text in documents.indexed]
     shingles = Shingler(settings_for().profiles["articles"].shingle_options()).shingle(texts)
     with redis.Redis.from_url(url) as client, index_on(url) as index:
-        index.detector._shingler = growth.CopyShingler(shingles)  # type: ignore[assignment]  # noqa: SLF001  it has the one method used here
+        index.detector._preparer.shingler = growth.CopyShingler(shingles)  # type: ignore[assignment]  # noqa: SLF001  it has the one method used here
         growth.IndexGrowth(index, client, pid, "sets", len(texts)).fill(count)
+        if client.dbsize() < count:
+            raise RuntimeError(f"{client.dbsize():,} keys in place of an index of {count:,} documents")
 
 
 def peer_command(redis_url: str, port: int) -> list[str]:
