@@ -18,7 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from streamdedup.detection.lookup import LookupQuery, LookupResult
 from streamdedup.errors import StreamdedupError
-from streamdedup.serve.bodies import compare_body, document_body, document_matches_body, lookup_body
+from streamdedup.serve.bodies import compare_body, document_body, document_matches_body, lookup_body, profile_body
 from streamdedup.serve.clusters import ClusterMemory
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.events import MEDIA_TYPE as EVENT_STREAM
@@ -89,7 +89,8 @@ async def look_up(request: _Request, profile: FromPath[str], engine: NamedDepend
     """
     served = _profile(engine, profile)
     check_content_type(request.headers.get("content-type", ""))
-    return await _look_up(engine, served, decode_lookup(await request.body(), served.max_text_bytes))
+    given = decode_lookup(await request.body(), served.max_text_bytes)
+    return lookup_body(await engine.look_up(served, _query(given)), int(given.limit))
 
 
 @post("/v1/profiles/{profile:str}/lookup:batch", status_code=200, responses=_problems(404, 413, 415, 422))
@@ -119,24 +120,16 @@ async def _batch_results(engine: Engine, served: ServedProfile, texts: list[byte
 
 def _batch_result(request: LookupRequest, answer: LookupResult | Exception) -> LookupBatchResult:
     """Return the result of one text; an index that cannot be looked up fails the request as a whole."""
-    match answer:
-        case LookupResult():
-            return LookupBatchResult(answer=lookup_body(answer, int(request.limit)))
-        case RequestProblem():
-            return LookupBatchResult(problem=answer.problem)
-        case StreamdedupError() if problem_of(answer).problem.status < HTTPStatus.INTERNAL_SERVER_ERROR:
-            return LookupBatchResult(problem=problem_of(answer).problem)
-        case _:
-            raise answer
+    if isinstance(answer, LookupResult):
+        return LookupBatchResult(answer=lookup_body(answer, int(request.limit)))
+    problem = problem_of(answer).problem
+    if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(answer, RequestProblem):
+        raise answer
+    return LookupBatchResult(problem=problem)
 
 
 def _query(request: LookupRequest) -> LookupQuery:
     return LookupQuery(request.text, request.id, request.threshold, request.source)
-
-
-async def _look_up(engine: Engine, served: ServedProfile, request: LookupRequest) -> LookupBody:
-    result = await engine.look_up(served, _query(request))
-    return lookup_body(result, int(request.limit))
 
 
 # Documents
@@ -145,7 +138,10 @@ async def _look_up(engine: Engine, served: ServedProfile, request: LookupRequest
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}", responses=_problems(404, 422))
 async def document(profile: FromPath[str], document_id: _DocumentId, engine: NamedDependency[Engine]) -> DocumentBody:
     """Return a document of the index, without its text; the id is percent-encoded."""
-    return await _document(engine, _profile(engine, profile), decode_path_id(document_id))
+    found = await engine.document(_profile(engine, profile), decode_path_id(document_id))
+    if found is None:
+        raise RequestProblem("unknown-document")
+    return document_body(*found)
 
 
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}/matches", responses=_problems(404, 422))
@@ -205,13 +201,6 @@ async def compare_options(profile: FromPath[str]) -> Response[None]:  # noqa: AR
     return Response(None, headers={"allow": "GET, OPTIONS, POST"})
 
 
-async def _document(engine: Engine, served: ServedProfile, document_id: str) -> DocumentBody:
-    found = await engine.document(served, document_id)
-    if found is None:
-        raise RequestProblem("unknown-document")
-    return document_body(*found)
-
-
 # Streams
 
 _STREAM: Final = ResponseSpec(
@@ -259,26 +248,7 @@ async def _profile_body(engine: Engine, served: ServedProfile) -> ProfileBody:
         documents = await engine.call(served, served.reader.count_documents)
     except StreamdedupError as error:
         problem = problem_of(error).problem
-    options = served.lookup.options
-    return ProfileBody(
-        name=served.name,
-        topics=list(served.topics),
-        threshold=options.threshold,
-        containment_threshold=None if options.containment is None else options.containment.threshold,
-        similarity=served.similarity,
-        shingle_unit=served.shingle_unit,
-        shingle_size=served.shingle_size,
-        bands=options.banding.bands,
-        rows=options.banding.rows,
-        permutations=options.permutations,
-        min_shared_bands=options.min_shared_bands,
-        min_words=options.min_words,
-        max_text_bytes=served.max_text_bytes,
-        retention_seconds=served.retention_s,
-        recall=served.lookup.recall(options.threshold),
-        index=problem,
-        documents=documents,
-    )
+    return profile_body(served, documents, problem)
 
 
 @get("/v1/state", responses=_problems())
@@ -320,21 +290,14 @@ def _profile(engine: Engine, name: str) -> ServedProfile:
 # Errors
 
 
-def _respond(problem: RequestProblem) -> Response[bytes]:
-    body = msgspec.json.encode(problem.problem)
-    return Response(body, status_code=problem.problem.status, media_type=MEDIA_TYPE, headers=problem.headers)
+def _respond(_request: _Request, error: Exception) -> Response[bytes]:
+    found = problem_of(error)
+    body = msgspec.json.encode(found.problem)
+    return Response(body, status_code=found.problem.status, media_type=MEDIA_TYPE, headers=found.headers)
 
 
-def _on_problem(_request: _Request, error: RequestProblem) -> Response[bytes]:
-    return _respond(error)
-
-
-def _on_project_error(_request: _Request, error: StreamdedupError) -> Response[bytes]:
-    return _respond(problem_of(error))
-
-
-def _on_framework_error(_request: _Request, error: HTTPException) -> Response[bytes]:
-    response = _respond(RequestProblem(_FRAMEWORK_PROBLEMS.get(error.status_code, "internal")))
+def _on_framework_error(request: _Request, error: HTTPException) -> Response[bytes]:
+    response = _respond(request, RequestProblem(_FRAMEWORK_PROBLEMS.get(error.status_code, "internal")))
     response.headers.update(error.headers or {})  # the methods that are allowed, where one is not
     return response
 
@@ -343,7 +306,7 @@ def _on_defect(request: _Request, error: Exception) -> Response[bytes]:
     log.error(
         "request_failed", route=request.scope.get("path_template"), error=type(error).__name__, place=place_of(error)
     )
-    return _respond(RequestProblem("internal"))
+    return _respond(request, RequestProblem("internal"))
 
 
 #: Routes of the OpenAPI document.
@@ -416,8 +379,8 @@ def create_app(
         [compare_options, *_DESCRIBED, livez, readyz, show_metrics, openapi_json, docs, *page_routes()],
         dependencies=dependencies,
         exception_handlers={
-            RequestProblem: _on_problem,
-            StreamdedupError: _on_project_error,
+            RequestProblem: _respond,
+            StreamdedupError: _respond,
             HTTPException: _on_framework_error,
             Exception: _on_defect,
         },

@@ -7,6 +7,8 @@ from streamdedup.detection.model import Skip
 from streamdedup.index.documents import IndexEntry
 from streamdedup.serve.alignment import Segment
 from streamdedup.serve.clusters import ClusterMembers
+from streamdedup.serve.engine import ServedProfile
+from streamdedup.serve.problems import Problem
 from streamdedup.serve.schemas import (
     MAX_MATCHES,
     ClusterBody,
@@ -16,6 +18,7 @@ from streamdedup.serve.schemas import (
     LookupBody,
     MatchBody,
     MemberBody,
+    ProfileBody,
     SegmentBody,
 )
 from streamdedup.serve.texts import Alignment
@@ -156,3 +159,33 @@ def compare_body(
 
 def _segment_body(segment: Segment) -> SegmentBody:
     return SegmentBody("equal" if segment.is_equal else "changed", segment.a, segment.b)
+
+
+def profile_body(served: ServedProfile, documents: int | None, index: Problem | None) -> ProfileBody:
+    """Return a profile as it is sent.
+
+    Args:
+        served: The profile.
+        documents: Number of documents in the index; None if unknown.
+        index: Why the index cannot be looked up; None if it can be.
+    """
+    options = served.lookup.options
+    return ProfileBody(
+        name=served.name,
+        topics=list(served.topics),
+        threshold=options.threshold,
+        containment_threshold=None if options.containment is None else options.containment.threshold,
+        similarity=served.similarity,
+        shingle_unit=served.shingle_unit,
+        shingle_size=served.shingle_size,
+        bands=options.banding.bands,
+        rows=options.banding.rows,
+        permutations=options.permutations,
+        min_shared_bands=options.min_shared_bands,
+        min_words=options.min_words,
+        max_text_bytes=served.max_text_bytes,
+        retention_seconds=served.retention_s,
+        recall=served.lookup.recall(options.threshold),
+        index=index,
+        documents=documents,
+    )

@@ -96,12 +96,14 @@ class IndexAbsentError(StreamdedupError):
     """The index of a profile does not exist: no daemon has created it, or it was deleted."""
 
 
-def problem_of(error: StreamdedupError) -> RequestProblem:
-    """Return the problem that reports an error of a look-up.
+def problem_of(error: Exception) -> RequestProblem:  # noqa: PLR0911  one for each kind of error
+    """Return the problem that reports an error of a request.
 
     Errors of the store name servers and users, so their texts are for the log only.
     """
     match error:
+        case RequestProblem():
+            return error
         case StoreUnavailable():
             return RequestProblem("store-unavailable", retry_after_s=_STORE_RETRY_S)
         case IndexAbsentError():
