@@ -13,10 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, NoReturn, Self
-
-from streamdedup.errors import EXIT_FORCED, EXIT_STALLED
 
 #: Number of checks of the watchdog within its limit. The watchdog counts checks, not seconds, so a process that was
 #: frozen (SIGSTOP, a suspended laptop) gets the full limit again.
@@ -62,9 +60,7 @@ class StopSignals:
             self._earlier_handlers[number] = signal.signal(number, self._handle)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._restore()
 
     @property
@@ -128,16 +124,15 @@ class Watchdog:
     and the process may be restarted at any point.
     """
 
-    def __init__(self, limit_s: float, action: Callable[[str], None] | None = None) -> None:
+    def __init__(self, limit_s: float, action: Callable[[str], None]) -> None:
         """Prepare.
 
         Args:
             limit_s: Longest time without progress, in seconds; exceeded by at most a tenth.
-            action: Called once with one line of text, in the thread of the watchdog. Default: write the line to
-                standard error and exit with ``EXIT_STALLED``.
+            action: Called once with one line of text, in the thread of the watchdog; ends the process.
         """
         self._limit_s = limit_s
-        self._action = action or _exit_stalled
+        self._action = action
         self._ticked = False
         self._watched = threading.main_thread().ident
         self._end = threading.Event()
@@ -148,9 +143,7 @@ class Watchdog:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._end.set()
         self._thread.join()
 
@@ -171,16 +164,15 @@ class Watchdog:
 class StopTimer:
     """Ends the process ``timeout_s`` after ``begin``, unless the context is closed before."""
 
-    def __init__(self, timeout_s: float, action: Callable[[str], None] | None = None) -> None:
+    def __init__(self, timeout_s: float, action: Callable[[str], None]) -> None:
         """Prepare.
 
         Args:
             timeout_s: Longest time that stopping may take, in seconds.
-            action: Called once with one line of text, in the thread of the timer. Default: write the line to standard
-                error and exit with ``EXIT_FORCED``.
+            action: Called once with one line of text, in the thread of the timer; ends the process.
         """
         self._timeout_s = timeout_s
-        self._action = action or _exit_forced
+        self._action = action
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="stop timer", daemon=True)
 
@@ -188,9 +180,7 @@ class StopTimer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._events.put("end")
         self._thread.join()
 
@@ -211,14 +201,6 @@ class StopTimer:
         self._action(
             f"stopping took longer than {self._timeout_s:g} s; the batch in flight is replayed at the next start"
         )
-
-
-def _exit_stalled(text: str) -> None:
-    exit_at_once(f"streamdedup: {text}; exiting with {EXIT_STALLED}", EXIT_STALLED)
-
-
-def _exit_forced(text: str) -> None:
-    exit_at_once(f"streamdedup: {text}; exiting with {EXIT_FORCED}", EXIT_FORCED)
 
 
 def exit_at_once(line: str, code: int) -> NoReturn:

@@ -20,9 +20,8 @@ PATIENCE_S = 180.0
 
 def run_script(body: str) -> subprocess.CompletedProcess[str]:
     """Run ``body`` in a process of its own; its signals to itself replace those of an operator."""
-    script = "import os, signal, sys, threading, time\nfrom streamdedup.daemon.shutdown import *\n" + textwrap.dedent(
-        body
-    )
+    script = "import os, signal, sys, threading, time\nfrom streamdedup.daemon.shutdown import *\n"
+    script += "def ending(code):\n    return lambda line: exit_at_once(line, code)\n" + textwrap.dedent(body)
     return subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
@@ -133,19 +132,19 @@ def test_a_watchdog_with_ticks_does_nothing():
 
 def test_a_stalled_process_ends_with_its_own_code_and_one_line():
     ended = run_script("""
-        with Watchdog(0.2):
+        with Watchdog(0.2, ending(70)):
             while True:
                 pass
     """)
     assert ended.returncode == EXIT_STALLED
     assert ended.stderr.count("\n") == 1
-    assert "streamdedup: no progress for 0.2 s" in ended.stderr
+    assert "no progress for 0.2 s" in ended.stderr
 
 
 def test_a_process_that_was_frozen_as_a_whole_is_not_taken_for_stalled():
     ended = run_script("""
         import subprocess
-        with Watchdog(3.0) as watchdog:
+        with Watchdog(3.0, ending(70)) as watchdog:
             thaw = f"sleep 4; kill -CONT {os.getpid()}"
             subprocess.Popen(["sh", "-c", thaw])
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -157,7 +156,7 @@ def test_a_process_that_was_frozen_as_a_whole_is_not_taken_for_stalled():
 
 def test_a_process_that_does_not_end_after_a_signal_is_ended():
     ended = run_script("""
-        with StopTimer(0.2) as timer, StopSignals(on_stop=timer.begin):
+        with StopTimer(0.2, ending(75)) as timer, StopSignals(on_stop=timer.begin):
             os.kill(os.getpid(), signal.SIGTERM)
             threading.Event().wait()
     """)
@@ -167,7 +166,7 @@ def test_a_process_that_does_not_end_after_a_signal_is_ended():
 
 def test_a_process_that_ends_in_time_keeps_its_own_code():
     ended = run_script("""
-        with StopTimer(5.0) as timer, StopSignals(on_stop=timer.begin) as signals:
+        with StopTimer(5.0, ending(75)) as timer, StopSignals(on_stop=timer.begin) as signals:
             os.kill(os.getpid(), signal.SIGTERM)
             assert signals.wait(5.0)
         sys.exit(7)
