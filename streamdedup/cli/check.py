@@ -109,8 +109,3 @@ def _summary(findings: Iterable[Finding], code: int) -> str:
     counts = Counter(finding.level for finding in findings)
     parts = (f"{counts[Level.OK]} ok", counted(counts[Level.WARNING], "warning"), f"{counts[Level.FAILED]} failed")
     return f"{', '.join(parts)}: {_VERDICTS[code]}"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(check)

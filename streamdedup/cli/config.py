@@ -32,8 +32,3 @@ def show_settings(config: ConfigOption = None, assignments: SetOption = None) ->
     Example: streamdedup config show --config streamdedup.toml --set profiles.articles.threshold=0.7
     """
     typer.echo(show(load_settings(config, assignments)), nl=False)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.add_typer(config, name="config")

@@ -199,8 +199,3 @@ def _wait_for_user(console: Console, servers: DemoServers) -> None:
                 if sys.stdin.readline():
                     return
                 readable = []
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(demo)

@@ -238,8 +238,3 @@ def _run(work: DeadLetterReplay, total: int | None) -> Tally:
 def _report(title: str, tally: Tally) -> None:
     for line in (f"{title}: {tally.replayed()}", *tally.left_out()):
         typer.echo(line)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.add_typer(dlq, name="dlq")

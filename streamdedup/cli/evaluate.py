@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from streamdedup.cli.collection import BATCH_DOCUMENTS, first_versions, temporary_store
-from streamdedup.cli.options import ComparisonOptions, RedisOption, chosen_profile, with_options
+from streamdedup.cli.options import ComparisonOptions, OutputOption, RedisOption, chosen_profile, with_options
 from streamdedup.cli.output import batches, output_to, steps
 from streamdedup.cli.pairs_file import read_pairs
 from streamdedup.cli.rendering.scores import Evaluation, as_lines, as_object
@@ -84,6 +84,7 @@ def evaluate_documents(
     )
 
 
+@with_options
 def evaluate(
     options: ComparisonOptions,
     truth: Annotated[
@@ -93,9 +94,7 @@ def evaluate(
             help="File of true pairs: id, id and optionally a similarity, separated by tabs; computed by default.",
         ),
     ] = None,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Where to write the scores; standard output.")
-    ] = None,
+    output: OutputOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
     redis: RedisOption = None,
 ) -> None:
@@ -115,8 +114,3 @@ def evaluate(
             result = evaluate_documents(documents, detector_options("evaluate", chosen), store, truth)
         lines = [json.dumps(as_object(result), ensure_ascii=False)] if as_json else as_lines(result)
         target.write("".join(f"{line}\n" for line in lines))
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(with_options(evaluate))

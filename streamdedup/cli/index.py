@@ -227,8 +227,3 @@ def unfence(
                 for number in range(counts[topic]):
                     store.unfence(Partition(topic, number))
                 typer.echo(f"profile {name}, topic {topic}: {counted(counts[topic], 'partition')} unfenced")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.add_typer(index, name="index")

@@ -1,7 +1,8 @@
 """The command line: the table of commands, and errors as messages and exit codes.
 
 The module of a command is imported when the command is called, so that ``--help`` does not import clients and numpy. To
-add a command: write ``streamdedup/cli/NAME.py`` with ``register(app)``, and add a line to ``COMMANDS``.
+add a command: write ``streamdedup/cli/NAME.py`` with a function or group of that name, and add a line to
+``COMMANDS``.
 """
 
 import contextlib
@@ -122,19 +123,23 @@ def _keep_lines(command: Any) -> None:
 
 
 def load_command(name: str) -> Any:
-    """Import the module of a command and return the command.
+    """Import the module of a command and return the command: its function or group, which has the name of the module.
 
     Raises:
-        LookupError: The module registers no command of that name.
+        LookupError: The module has no function or group of that name.
     """
-    registered = typer.Typer(rich_markup_mode=None)
+    own_name = name.replace("-", "_")
+    found = getattr(importlib.import_module(f"streamdedup.cli.{own_name}"), own_name, None)
+    if found is None:
+        raise LookupError(f"the module of the command {name} has no command of that name")
+    parent = typer.Typer(rich_markup_mode=None)
     # With a callback, typer makes a group even of a single command.
-    registered.callback()(lambda: None)
-    importlib.import_module(f"streamdedup.cli.{name.replace('-', '_')}").register(registered)
-    command = typer.main.get_group(registered).commands.get(name)
-    if command is None:
-        raise LookupError(f"the module of the command {name} registers no command of that name")
-    return command
+    parent.callback()(lambda: None)
+    if isinstance(found, typer.Typer):
+        parent.add_typer(found, name=name)
+    else:
+        parent.command(name)(found)
+    return typer.main.get_group(parent).commands[name]
 
 
 app = typer.Typer(

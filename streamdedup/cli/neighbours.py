@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 
 from streamdedup.cli.collection import BATCH_DOCUMENTS, first_versions
-from streamdedup.cli.options import CorpusOptions, ShingleSettings, TextSettings, chosen_profile, with_options
+from streamdedup.cli.options import (
+    CorpusOptions,
+    OutputOption,
+    ShingleSettings,
+    TextSettings,
+    chosen_profile,
+    with_options,
+)
 from streamdedup.cli.output import batches, output_to
 from streamdedup.cli.rendering.terminal import printable
 from streamdedup.corpora import Entry
@@ -77,6 +84,7 @@ def describe(found: NearestDocuments, document_id: str, top: int, threshold: flo
     return f"{name}: the nearest {top:,} of {found.near_count:,} {what}, {among}"
 
 
+@with_options
 def neighbours(
     options: NeighbourOptions,
     document_id: Annotated[str, typer.Option("--id", "-i", metavar="ID", help="The document.")],
@@ -84,9 +92,7 @@ def neighbours(
     threshold: Annotated[
         float, typer.Option("--threshold", "-t", min=0.0, max=1.0, help="Least similarity of a neighbour.")
     ] = 0.0,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Where to write the neighbours; standard output.")
-    ] = None,
+    output: OutputOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
 ) -> None:
     """Find the documents of files that are nearest to one of them.
@@ -113,8 +119,3 @@ def neighbours(
         else:
             target.write("".join(f"{one.id}\t{one.similarity:.6f}\n" for one in found.nearest))
     typer.echo(describe(found, document_id, top, threshold), err=True)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(with_options(neighbours))

@@ -33,6 +33,7 @@ TextColumnOption = Annotated[
 SkipUnreadableOption = Annotated[
     bool, typer.Option("--skip-unreadable", help="Leave out malformed lines, and report the first of them.")
 ]
+OutputOption = Annotated[str | None, typer.Option("--output", "-o", help="Where to write; default: standard output.")]
 RedisOption = Annotated[
     str | None,
     typer.Option(

@@ -13,7 +13,7 @@ import typer
 
 from streamdedup.cli.assembly import decoder_of
 from streamdedup.cli.collection import first_versions
-from streamdedup.cli.options import CorpusOptions, chosen_profile, with_options
+from streamdedup.cli.options import CorpusOptions, OutputOption, chosen_profile, with_options
 from streamdedup.cli.output import output_to
 from streamdedup.cli.plan_measure import MeasuredSetup, measured_machine
 from streamdedup.cli.rendering.plan_text import plan_json, plan_text, table_text
@@ -113,6 +113,7 @@ class DemandOptions:
         return demand
 
 
+@with_options
 def plan(  # noqa: PLR0913  a command line has as many options as it has
     options: PlanOptions,
     demands: DemandOptions,
@@ -125,7 +126,7 @@ def plan(  # noqa: PLR0913  a command line has as many options as it has
         bool, typer.Option("--table", help="A table for 1, 10, 100 and 1,000 thousand documents a minute.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    output: Annotated[str | None, typer.Option("--output", "-o", help="Where to write; standard output.")] = None,
+    output: OutputOption = None,
     redis: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Measure on this Redis, under a prefix of its own, deleted at the end."),
@@ -273,8 +274,3 @@ def _retention(text: str) -> float:
     if not _RETENTION_BOUNDS[0] <= seconds <= _RETENTION_BOUNDS[1]:
         raise SettingsError(f"--retention {text}: must be at least 1s and at most 36500d")
     return seconds
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(with_options(plan))

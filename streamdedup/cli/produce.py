@@ -113,8 +113,3 @@ def _bad_lines_text(count: int, *, left_out: bool) -> str:
     if left_out:
         return f"; {counted(count, 'line')} left out: no documents"
     return f"; {count:,} of them {'is no document' if count == 1 else 'are no documents'}"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(produce)

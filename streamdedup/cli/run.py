@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from typing import get_args
 
 import structlog
-import typer
 
 from streamdedup import __version__, indexes
 from streamdedup.cli import assembly
@@ -219,8 +218,3 @@ def run(config: ConfigOption = None, assignments: SetOption = None) -> None:
     gc.set_threshold(_COLLECT_AFTER_OBJECTS)
     with fatal_errors_logged(log):
         run_daemon(settings)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(run)

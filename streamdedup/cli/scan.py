@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from streamdedup.cli.collection import BATCH_DOCUMENTS, temporary_store
-from streamdedup.cli.options import ComparisonOptions, RedisOption, chosen_profile, with_options
+from streamdedup.cli.options import ComparisonOptions, OutputOption, RedisOption, chosen_profile, with_options
 from streamdedup.cli.output import batches, output_to
 from streamdedup.cli.rendering.pairs import Pair, write_pairs
 from streamdedup.evaluation.trial import DetectorRun, document_at
@@ -41,11 +41,10 @@ def _pair(document_id: str, match: Match) -> Pair:
     )
 
 
+@with_options
 def scan(
     options: ComparisonOptions,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Where to write the pairs; standard output.")
-    ] = None,
+    output: OutputOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON lines instead of tab-separated values.")] = False,
     redis: RedisOption = None,
 ) -> None:
@@ -86,8 +85,3 @@ def _by_containment(profile: Profile, pairs: Iterable[Pair]) -> str:
         return ""
     count = sum(pair.reason == "containment" for pair in pairs)
     return f" or containment of at least {rule.threshold:g} ({count:,} by containment)"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(with_options(scan))

@@ -15,8 +15,3 @@ def schema(
     Example: streamdedup schema alert > alert.schema.json
     """
     typer.echo(wire.schema(name).rstrip("\n"))
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(schema)

@@ -1,16 +1,15 @@
 """``streamdedup serve``: the HTTP service for look-ups."""
 
+import importlib
 import signal
 import socket
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
-import typer
 
 from streamdedup import __version__, indexes
 from streamdedup.cli.assembly import decoder_of, kafka_options
@@ -24,7 +23,7 @@ from streamdedup.errors import SettingsError
 from streamdedup.index.redis.servers import Servers
 from streamdedup.kafka import GroupMonitor, KafkaOptions, check_topics
 from streamdedup.kafka.reader import KafkaSpan, RecordFetcher, SpanReader
-from streamdedup.serve.access import App, Gate, Limits, Tokens
+from streamdedup.serve.access import Gate, Limits, Tokens
 from streamdedup.serve.clusters import ClusterMemory
 from streamdedup.serve.daemon_metrics import DaemonMetrics
 from streamdedup.serve.engine import Engine, ServedProfile
@@ -56,7 +55,10 @@ def run_service(settings: Settings) -> None:
     Raises:
         SettingsError: The address cannot be bound, the file of tokens cannot be used, or a library is missing.
     """
-    create_app, create_server = _http_libraries()
+    _check_libraries()
+    from streamdedup.serve.app import create_app  # noqa: PLC0415  needs the extra "serve"
+    from streamdedup.serve.server import create_server  # noqa: PLC0415  needs the extra "serve"
+
     api = settings.api
     metrics = ServeMetrics()
     metrics.build.info({"version": __version__})
@@ -65,16 +67,14 @@ def run_service(settings: Settings) -> None:
         listener = stack.enter_context(_listen(api.host, api.port))
         servers = stack.enter_context(indexes.connect_store(settings, from_replicas=api.read_from == "replica"))
         profiles = _served_profiles(settings, servers)
-        engine = Engine(profiles, metrics, api.gather_s, _now_ms)
-        stack.callback(engine.close)
+        engine = stack.enter_context(closing(Engine(profiles, metrics, api.gather_s, _now_ms)))
         of_texts = replace(kafka_options(settings), connect_timeout_s=_TEXTS_S, fetch_timeout_s=_TEXTS_S)
         aligner = TextAligner(lambda: open_fetcher(of_texts), min(_TEXTS_S, api.timeout_s / 2))
         stack.callback(aligner.close)
         feeds = _feeds(settings, metrics)
         sampler = StateSampler(_pipeline_source(settings), engine, lambda: _store_memory(servers), _now_ms)
         stack.callback(sampler.close)
-        clusters = _cluster_memory(settings, metrics)
-        stack.callback(clusters.close)
+        clusters = stack.enter_context(closing(_cluster_memory(settings, metrics)))
         limits = Limits(api.max_requests, api.max_bodies_bytes, api.max_connections, api.timeout_s)
         gate = Gate(
             create_app(engine, aligner, feeds, sampler, clusters, metrics, api.max_body_bytes),
@@ -195,36 +195,17 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-class _HttpServer(Protocol):
-    """The server of HTTP."""
-
-    def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until a signal asks to stop."""
-
-
-class _CreateServer(Protocol):
-    """Creates a server; see ``serve.server.create_server``."""
-
-    def __call__(
-        self, app: App, on_stop: Callable[[], None], limits: Limits, options: dict[str, Any], /
-    ) -> _HttpServer:
-        """Create a server."""
-
-
-def _http_libraries() -> tuple[
-    Callable[[Engine, TextAligner, Feeds, StateSampler, ClusterMemory, ServeMetrics, int], App], _CreateServer
-]:
-    """Return the functions that make the application and the server.
+def _check_libraries() -> None:
+    """Import the modules that need the extra "serve".
 
     Raises:
-        SettingsError: A library of the extra "serve" is not installed.
+        SettingsError: A library of the extra is not installed.
     """
     try:
-        from streamdedup.serve.app import create_app  # noqa: PLC0415  needs the extra "serve"
-        from streamdedup.serve.server import create_server  # noqa: PLC0415  needs the extra "serve"
+        for name in ("app", "server"):
+            importlib.import_module(f"streamdedup.serve.{name}")
     except ModuleNotFoundError as error:
         raise SettingsError(f"serve needs {error.name}: pip install 'streamdedup[serve]'") from error
-    return create_app, create_server
 
 
 def _server_options(settings: Settings) -> dict[str, Any]:
@@ -269,8 +250,3 @@ def serve(config: ConfigOption = None, assignments: SetOption = None) -> None:
     logs.configure(settings.service.log_level, settings.service.log_format)
     with fatal_errors_logged(log):
         run_service(settings)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(serve)

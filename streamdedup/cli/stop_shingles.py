@@ -9,7 +9,7 @@ import typer
 
 from streamdedup.cli.collection import first_versions
 from streamdedup.cli.dead_letters import parse_since
-from streamdedup.cli.options import CorpusOptions, ShingleSettings, chosen_profile, with_options
+from streamdedup.cli.options import CorpusOptions, OutputOption, ShingleSettings, chosen_profile, with_options
 from streamdedup.cli.output import output_to, steps
 from streamdedup.cli.rendering.tuning_tables import boilerplate_text
 from streamdedup.cli.topic_reading import window_documents
@@ -54,12 +54,11 @@ class WindowOptions:
     ] = 100_000
 
 
+@with_options
 def stop_shingles(
     options: LearningOptions,
     window: WindowOptions,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Where to write the shingles; standard output.")
-    ] = None,
+    output: OutputOption = None,
     share: Annotated[
         float, typer.Option(help="Least share of the documents that contain a stop shingle, above 0 up to 1.")
     ] = DEFAULT_SHARE,
@@ -151,8 +150,3 @@ def _report(texts: BoundedTexts, learnt: Learnt, options: ShingleOptions, profil
             texts.texts, learnt, options, profile.threshold, min_words=profile.min_words, progress=step
         )
     return boilerplate_text(study, profile.threshold, texts.read_count, _SHOWN)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(with_options(stop_shingles))

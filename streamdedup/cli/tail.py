@@ -85,8 +85,3 @@ def _write_json(value: bytes) -> None:
     line = value if b"\n" not in value else msgspec.json.format(value, indent=-1)
     sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(tail)

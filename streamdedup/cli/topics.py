@@ -79,8 +79,3 @@ def _outcome_text(name: str, outcome: CreatedTopics, partitions: int) -> str:
         return "exists, unchanged"
     other = "" if count == partitions else f" instead of {partitions:,}"
     return f"exists with {counted(count, 'partition')}{other}, unchanged"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.add_typer(topics, name="topics")

@@ -32,6 +32,7 @@ class TuneOptions(LimitSettings, TextSettings, CorpusOptions):
     """Options of documents, and settings that do not vary."""
 
 
+@with_options
 def tune(  # noqa: PLR0913  a command line has as many options as it has
     options: TuneOptions,
     sample_size: Annotated[int, typer.Option("--sample", min=1, help="Most documents in the sample.")] = 20_000,
@@ -191,8 +192,3 @@ def _report_page() -> Callable[[dict[str, Any], Sample], str]:
     except ModuleNotFoundError as error:
         raise SettingsError(f"--report needs {error.name}: pip install 'streamdedup[report]'") from error
     return page
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(with_options(tune))

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from streamdedup.cli.serve import _http_libraries, _listen
+from streamdedup.cli.serve import _check_libraries, _listen
 from streamdedup.detection.lookup import LookupQuery
 from streamdedup.detection.suppression import Suppression
 from streamdedup.errors import IndexMismatch, SettingsError, StoreMisconfigured, StoreUnavailable
@@ -699,7 +699,7 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatc
     monkeypatch.delitem(sys.modules, "uvicorn.protocols.http.httptools_impl", raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(SettingsError, match=rf"serve needs {missing}: pip install 'streamdedup\[serve\]'"):
-        _http_libraries()
+        _check_libraries()
 
 
 class TestAddress:
