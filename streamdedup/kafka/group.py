@@ -4,7 +4,6 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
@@ -326,7 +325,25 @@ def _raise_error(text: str | None) -> None:
         raise kind(text)
 
 
-class GroupOffsets:
+class _GroupClient:
+    """Common part: an admin client; a context manager."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self._admin = compat.build(KafkaAdminClient, options.admin(), options)
+
+    def close(self) -> None:
+        """Close the client; never raises."""
+        close_quietly("close the admin client", self._admin.close, self._options.close_timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+class GroupOffsets(_GroupClient):
     """Offsets of a consumer group without members. Used from one thread; a context manager.
 
     Args:
@@ -339,9 +356,8 @@ class GroupOffsets:
     """
 
     def __init__(self, options: KafkaOptions, group: str) -> None:
-        self._options = options
+        super().__init__(options)
         self._group = group
-        self._admin = compat.build(KafkaAdminClient, options.admin(), options)
 
     def read(self, partitions: Iterable[Partition]) -> dict[Partition, CommittedOffset]:
         """Return the committed offset of each partition that has one.
@@ -381,18 +397,6 @@ class GroupOffsets:
 
         _retrying(self._options, f"write the offsets of the consumer group {self._group}", write)
 
-    def close(self) -> None:
-        """Close the client; never raises."""
-        close_quietly("close the admin client", self._admin.close, self._options.close_timeout_s)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
@@ -410,7 +414,7 @@ class GroupProgress:
     other_ends: Mapping[Partition, int]
 
 
-class GroupMonitor:
+class GroupMonitor(_GroupClient):
     """Reads how far a group has read its topics, and the ends of a further topic. Used from one thread.
 
     Args:
@@ -423,10 +427,9 @@ class GroupMonitor:
     """
 
     def __init__(self, options: KafkaOptions, other_topic: str) -> None:
-        self._options = options
+        super().__init__(options)
         self._other_topic = other_topic
         self._is_known = False
-        self._admin = compat.build(KafkaAdminClient, options.admin(), options)
 
     def read(self) -> GroupProgress:
         """Return the progress now.
@@ -463,10 +466,6 @@ class GroupMonitor:
             return {}
         found = self._admin.list_partition_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
         return {Partition(*place): int(each.offset) for place, each in found.items()}
-
-    def close(self) -> None:
-        """Close the client; never raises."""
-        close_quietly("close the admin client", self._admin.close, self._options.close_timeout_s)
 
 
 def _retrying(options: KafkaOptions, doing: str, ask: Callable[[], Answer]) -> Answer:

@@ -6,7 +6,6 @@ Sources and sinks are used from the thread of the loop only.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import msgspec
@@ -303,9 +302,7 @@ class Span(Protocol):
     def __enter__(self) -> Self:
         """Begin."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """Close the client."""
 
 

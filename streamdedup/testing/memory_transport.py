@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
-from types import TracebackType
 from typing import Self
 
 from streamdedup.errors import BrokerSilent, BrokerUnavailable, Rejoin
@@ -304,9 +303,7 @@ class MemorySpan:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """Do nothing: there is nothing to free."""
 
 

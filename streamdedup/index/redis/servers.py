@@ -6,7 +6,6 @@ waits longer than its time-out for a server that is away; the loop repeats the b
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
 import redis
@@ -117,9 +116,7 @@ class Servers(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
 
