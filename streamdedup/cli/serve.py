@@ -72,9 +72,10 @@ def run_service(settings: Settings) -> None:
         aligner = TextAligner(lambda: open_fetcher(of_texts), min(_TEXTS_S, api.timeout_s / 2))
         stack.callback(aligner.close)
         feeds = _feeds(settings, metrics)
-        sampler = StateSampler(_pipeline_source(settings), engine, lambda: _store_memory(servers), _now_ms)
-        stack.callback(sampler.close)
         clusters = stack.enter_context(closing(_cluster_memory(settings, metrics)))
+        source = _pipeline_source(settings, clusters)
+        sampler = StateSampler(source, engine, lambda: _store_memory(servers), _now_ms)
+        stack.callback(sampler.close)
         limits = Limits(api.max_requests, api.max_bodies_bytes, api.max_connections, api.timeout_s)
         gate = Gate(
             create_app(engine, aligner, feeds, sampler, clusters, metrics, api.max_body_bytes),
@@ -117,12 +118,12 @@ def _now_ms() -> float:
     return time.time() * 1000
 
 
-def _pipeline_source(settings: Settings) -> PipelineSource:
+def _pipeline_source(settings: Settings, clusters: ClusterMemory) -> PipelineSource:
     """Return the source of the state: the metrics of daemons where they are configured, otherwise Kafka."""
     if settings.api.daemon_metrics:
         return DaemonMetrics(settings.api.daemon_metrics, _now_ms)
     options = replace(kafka_options(settings), connect_timeout_s=_BACKGROUND_S)
-    return KafkaPipeline(lambda: GroupMonitor(options, settings.kafka.duplicates_topic))
+    return KafkaPipeline(lambda: GroupMonitor(options), clusters.alerts_count)
 
 
 def _store_memory(servers: Servers) -> StoreMemory:

@@ -406,29 +406,25 @@ class GroupProgress:
         committed: Committed offset of each partition, or the first offset where there is none; None for a group that
             Kafka does not know, or that the user may not describe.
         ends: Offset behind the last committed record of each partition.
-        other_ends: The same for the further topic.
     """
 
     committed: Mapping[Partition, int] | None
     ends: Mapping[Partition, int]
-    other_ends: Mapping[Partition, int]
 
 
 class GroupMonitor(_GroupClient):
-    """Reads how far a group has read its topics, and the ends of a further topic. Used from one thread.
+    """Reads how far a group has read its topics. Used from one thread.
 
     Args:
         options: How to connect, the group and its topics.
-        other_topic: The further topic.
 
     Raises:
         BrokerUnavailable: No broker answers.
         FatalError: The broker refuses the client permanently.
     """
 
-    def __init__(self, options: KafkaOptions, other_topic: str) -> None:
+    def __init__(self, options: KafkaOptions) -> None:
         super().__init__(options)
-        self._other_topic = other_topic
         self._is_known = False
 
     def read(self) -> GroupProgress:
@@ -438,14 +434,11 @@ class GroupMonitor(_GroupClient):
             BrokerUnavailable: Kafka did not answer.
             BrokerMisconfigured: A topic is missing, or the right to describe it.
         """
-        topics = (*self._options.topics, self._other_topic)
         try:
-            counts = partition_counts(self._admin, dict.fromkeys(topics, "DESCRIBE"))
+            counts = partition_counts(self._admin, dict.fromkeys(self._options.topics, "DESCRIBE"))
             every = [Partition(topic, number) for topic, count in counts.items() for number in range(count)]
-            all_ends = self._offsets(every, OffsetSpec.LATEST)
-            others = {each: end for each, end in all_ends.items() if each.topic == self._other_topic}
-            ends = {each: end for each, end in all_ends.items() if each.topic in self._options.topics}
-            return GroupProgress(self._committed(ends), ends, others)
+            ends = self._offsets(every, OffsetSpec.LATEST)
+            return GroupProgress(self._committed(ends), ends)
         except CLIENT_ERRORS as error:
             raise translated(error, "read the state of the group", self._options.secrets()) from error
 

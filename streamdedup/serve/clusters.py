@@ -2,13 +2,13 @@
 
 The index knows the cluster of a document, and not the members of a cluster. One reader in one thread follows the alerts
 topic while the service runs, from a bounded time back, and the members are kept in a bounded memory: each alert names
-its document and the cluster that the document has joined. Everything but the calls of the reader runs in the event
-loop.
+its document and the cluster that the document has joined. The reader also counts new alerts, for the state of the
+pipeline. Everything but the calls of the reader runs in the event loop.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
@@ -16,8 +16,9 @@ import structlog
 
 from streamdedup.errors import BrokerUnavailable, MessageError, StreamdedupError
 from streamdedup.index.documents import IndexEntry
-from streamdedup.kafka.protocols import Batch
+from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.kafka.reader import KafkaSpan
+from streamdedup.position import Partition
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import place_of
 from streamdedup.wire import Alert, decode_alert
@@ -101,6 +102,9 @@ class ClusterMemory:
         self._complete_since_ms: int | None = None
         #: Beginning and end of the time of which all alerts were read.
         self._read_since_ms = self._read_until_ms = 0
+        self._alerts_count = 0
+        #: Offset of each partition below which alerts are counted, or older than the service; None before the start.
+        self._counted_to: dict[Partition, int] | None = None
         self._is_failing = False
 
     # Following the topic
@@ -126,11 +130,12 @@ class ClusterMemory:
         try:
             if since_ms > self._read_until_ms:
                 self._read_since_ms = since_ms
+            self._counted_to = _counted_to(self._counted_to, reader.ends)
             while True:
                 began_at_ms = int(self._now_ms())
                 batch, has_caught_up = await self._in_thread(lambda: _next_batch(reader))
                 for record in batch.records:
-                    self._read(record.value or b"")
+                    self._read(record, self._counted_to)
                 if has_caught_up:
                     self._complete_since_ms = self._read_since_ms
                     self._read_until_ms = began_at_ms
@@ -138,11 +143,20 @@ class ClusterMemory:
         finally:
             self._thread.submit(reader.close)
 
-    def _read(self, value: bytes) -> None:
+    def _read(self, record: Record, counted_to: dict[Partition, int]) -> None:
         try:
-            self.add(decode_alert(value).alert)
+            part = decode_alert(record.value or b"")
         except MessageError:
             return  # counted by the streams of alerts
+        self.add(part.alert)
+        partition, offset = record.position.of, record.position.offset
+        if offset >= counted_to[partition]:
+            counted_to[partition] = offset + 1
+            self._alerts_count += part.part == 1
+
+    def alerts_count(self) -> int | None:
+        """Return the alerts since the start; None while the topic is not followed to its end. Any thread may call."""
+        return None if self._complete_since_ms is None else self._alerts_count
 
     def _observe(self, error: Exception | None) -> None:
         """Log the first failure, and the first success after it."""
@@ -218,6 +232,18 @@ class ClusterMemory:
         complete = since_ms is not None and first.time_ms >= since_ms and (cluster is None or not cluster.is_cut)
         members = sorted(found.values(), key=lambda member: (member.time_ms or 0, member.id))
         return ClusterMembers(members[:MAX_OF_CLUSTER], complete and len(members) <= MAX_OF_CLUSTER)
+
+
+def _counted_to(before: Mapping[Partition, int] | None, ends: Mapping[Partition, int]) -> dict[Partition, int]:
+    """Return the offset of each partition from which alerts are counted.
+
+    Args:
+        before: The offsets until now; None at the start of the service, whose alerts of the past do not count.
+        ends: Ends of the partitions. A topic that was created again has smaller ones.
+    """
+    if before is None:
+        return dict(ends)
+    return {partition: min(before.get(partition, 0), end) for partition, end in ends.items()}
 
 
 def _next_batch(reader: KafkaSpan) -> tuple[Batch, bool]:

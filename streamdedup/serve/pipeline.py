@@ -97,22 +97,26 @@ class Increases:
 
 
 class KafkaPipeline:
-    """Reads the pipeline from offsets; a ``PipelineSource``.
+    """Reads the pipeline from Kafka; a ``PipelineSource``.
 
-    Documents are counted by the committed offsets of the daemons' group, and alerts by the ends of the alerts topic.
-    Both include the markers of transactions, one for each transaction and partition.
+    Documents are counted by the committed offsets of the daemons' group. Offsets of the input topics include the
+    markers of transactions, one for each transaction of a producer and partition. Alerts are counted by the reader that
+    follows the alerts topic, because there every batch of a daemon is a transaction: a topic with one alert in each
+    batch has twice as many offsets as alerts.
 
     Args:
         open_monitor: Opens a client.
+        count_alerts: Returns the alerts that were read so far; None while the topic is not followed.
     """
 
     name: Final = "kafka"
 
-    def __init__(self, open_monitor: Callable[[], GroupMonitor]) -> None:
+    def __init__(self, open_monitor: Callable[[], GroupMonitor], count_alerts: Callable[[], int | None]) -> None:
         self._open_monitor = open_monitor
+        self._count_alerts = count_alerts
         self._monitor: GroupMonitor | None = None
         self._committed = Increases(from_zero=False)
-        self._alerts = Increases(from_zero=False)
+        self._alerts_count: int | None = None
 
     def read(self) -> PipelineReading:
         """See ``PipelineSource.read``."""
@@ -122,11 +126,16 @@ class KafkaPipeline:
         except StreamdedupError:
             self.close()
             raise
-        alerts = self._alerts.advance(found.other_ends)
+        alerts = self._new_alerts()
         if found.committed is None:
             return PipelineReading(None, alerts, None)
         lag = sum(max(0, end - found.committed[partition]) for partition, end in found.ends.items())
         return PipelineReading(self._committed.advance(found.committed), alerts, lag)
+
+    def _new_alerts(self) -> int | None:
+        """Return the alerts since the reading before; None where one of the two counts is unknown."""
+        before, self._alerts_count = self._alerts_count, self._count_alerts()
+        return None if before is None or self._alerts_count is None else self._alerts_count - before
 
     def close(self) -> None:
         """See ``PipelineSource.close``."""

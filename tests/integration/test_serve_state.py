@@ -1,6 +1,8 @@
 """The state of the pipeline from a real Kafka and Redis."""
 
+import asyncio
 import contextlib
+import time
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
@@ -13,9 +15,13 @@ from streamdedup.errors import BrokerMisconfigured, StoreMisconfigured
 from streamdedup.index.redis.connection import connect, connect_cluster
 from streamdedup.kafka import GroupMonitor, GroupOffsets, KafkaOptions
 from streamdedup.kafka.protocols import CommittedOffset
+from streamdedup.kafka.reader import KafkaSpan
 from streamdedup.position import Partition
+from streamdedup.serve.clusters import ClusterMemory
+from streamdedup.serve.metrics import ServeMetrics
 from tests import redis_sets
 from tests.canaries import TLS
+from tests.event_stream import DEADLINE_S, an_alert
 from tests.guarded_kafka import GuardedKafka
 from tests.servers import produce, unavailable, wait_until
 
@@ -31,42 +37,76 @@ def commit(kafka, group, **offsets: int) -> None:
 
 
 def test_the_progress_of_a_group_is_read(kafka, new_topic, new_group):
-    articles, reviews, alerts, group = new_topic("articles", 2), new_topic("reviews"), new_topic("alerts"), new_group()
+    articles, reviews, group = new_topic("articles", 2), new_topic("reviews"), new_group()
     produce(kafka, reviews, [b"a", b"b", b"c"])
     with contextlib.closing(KafkaAdminClient(bootstrap_servers=kafka)) as admin:
         admin.delete_records({TopicPartition(reviews, 0): 1})
-    with contextlib.closing(GroupMonitor(options_for(kafka, group, articles, reviews), alerts)) as monitor:
+    with contextlib.closing(GroupMonitor(options_for(kafka, group, articles, reviews))) as monitor:
         found = monitor.read()
         places = {Partition(articles, 0): 0, Partition(articles, 1): 0}
-        assert (found.committed, found.other_ends) == (None, {Partition(alerts, 0): 0})
+        assert found.committed is None
         assert found.ends == {**places, Partition(reviews, 0): 3}
         commit(kafka, group, **{articles: 0})
         assert monitor.read().committed == {**places, Partition(reviews, 0): 1}
         commit(kafka, group, **{reviews: 2})
-        produce(kafka, alerts, [b"x"])
-        found = monitor.read()
-        assert found.committed == {**places, Partition(reviews, 0): 2}
-        assert found.other_ends == {Partition(alerts, 0): 1}
+        assert monitor.read().committed == {**places, Partition(reviews, 0): 2}
 
 
 def test_the_records_of_an_open_transaction_do_not_count(kafka, new_topic, new_group):
-    articles, alerts = new_topic("articles"), new_topic("alerts")
+    articles = new_topic("articles")
     with (
         contextlib.closing(KafkaProducer(bootstrap_servers=kafka, transactional_id=new_group())) as producer,
-        contextlib.closing(GroupMonitor(options_for(kafka, new_group(), articles), alerts)) as monitor,
+        contextlib.closing(GroupMonitor(options_for(kafka, new_group(), articles))) as monitor,
     ):
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send(alerts, value=b"x").get(60)
-        assert monitor.read().other_ends == {Partition(alerts, 0): 0}
+        producer.send(articles, value=b"x").get(60)
+        assert monitor.read().ends == {Partition(articles, 0): 0}
         producer.commit_transaction()
-        with_marker = {Partition(alerts, 0): 2}
-        wait_until(lambda: monitor.read().other_ends == with_marker, what="the end of the transaction")
+        with_marker = {Partition(articles, 0): 2}
+        wait_until(lambda: monitor.read().ends == with_marker, what="the end of the transaction")
+
+
+def test_the_markers_of_transactions_are_no_alerts(kafka, new_topic, new_group):
+    """Each alert in a transaction of its own, as of a daemon whose batches have one alert each."""
+    duplicates = new_topic("duplicates")
+
+    def publish(*ids: str) -> None:
+        with contextlib.closing(KafkaProducer(bootstrap_servers=kafka, transactional_id=new_group())) as producer:
+            producer.init_transactions()
+            for document_id in ids:
+                producer.begin_transaction()
+                producer.send(duplicates, value=an_alert(document_id)).get(60)
+                producer.commit_transaction()
+
+    async def test() -> None:
+        options = KafkaOptions(bootstrap_servers=kafka, group_id=new_group(), topics=(duplicates,))
+        memory = ClusterMemory(
+            lambda since_ms: KafkaSpan(options, since_ms, None), 100, 3_600_000, ServeMetrics(), lambda: time.time() * 1000
+        )
+        task = asyncio.create_task(memory.run())
+        try:
+            await until(lambda: memory.alerts_count() == 0)
+            await asyncio.to_thread(publish, "b", "c", "d")
+            await until(lambda: memory.alerts_count() == 3)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await asyncio.to_thread(memory.close)
+
+    publish("a")  # before the start
+    asyncio.run(test())
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110  there is no event
+            await asyncio.sleep(0.02)
 
 
 def test_a_topic_that_does_not_exist_is_named(kafka, new_group):
     with (
-        contextlib.closing(GroupMonitor(options_for(kafka, new_group(), "nowhere"), "nowhere-either")) as monitor,
+        contextlib.closing(GroupMonitor(options_for(kafka, new_group(), "nowhere"))) as monitor,
         pytest.raises(BrokerMisconfigured, match="nowhere"),
     ):
         monitor.read()
@@ -116,7 +156,7 @@ def guarded_kafka(tmp_path):
 
 @pytest.mark.long
 def test_the_rights_of_the_page_are_needed_and_enough(guarded_kafka):
-    guarded_kafka.create_topics("articles", "alerts")
+    guarded_kafka.create_topics("articles")
     login = {
         "security_protocol": "SASL_SSL",
         "ssl_cafile": str(TLS / "certificate.pem"),
@@ -130,11 +170,10 @@ def test_the_rights_of_the_page_are_needed_and_enough(guarded_kafka):
     admin_login = {**login, "sasl_username": "admin", "sasl_password": guarded_kafka.login()["sasl_plain_password"]}
     with GroupOffsets(options_for(servers, "group", "articles", **admin_login), "group") as of_group:
         of_group.write({Partition("articles", 0): CommittedOffset(0)})
-    with contextlib.closing(GroupMonitor(options_for(servers, "group", "articles", **login), "alerts")) as monitor:
+    with contextlib.closing(GroupMonitor(options_for(servers, "group", "articles", **login))) as monitor:
         with pytest.raises(BrokerMisconfigured, match="DESCRIBE"):
             monitor.read()
-        topics = [(ResourceType.TOPIC, topic, ACLOperation.DESCRIBE) for topic in ("articles", "alerts")]
-        guarded_kafka.grant("subscriber", topics)
+        guarded_kafka.grant("subscriber", [(ResourceType.TOPIC, "articles", ACLOperation.DESCRIBE)])
         assert monitor.read().committed is None
         guarded_kafka.grant("subscriber", [(ResourceType.GROUP, "group", ACLOperation.DESCRIBE)])
         assert monitor.read().committed == {Partition("articles", 0): 0}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from streamdedup.index.documents import EMPTY_CONTENT, IndexEntry
-from streamdedup.position import Position
+from streamdedup.position import Partition, Position
 from streamdedup.serve import clusters
 from streamdedup.serve.clusters import ClusterMemory
 from streamdedup.serve.metrics import ServeMetrics
@@ -26,6 +26,10 @@ def alert_of(document_id: str, cluster_id: str, time_ms: int = NOW_MS, source: s
     return replace(
         BASE, document_id=document_id, cluster_id=cluster_id, time_ms=time_ms, detected_at_ms=time_ms, source=source
     )
+
+
+def alert_of_matches(count: int) -> Alert:
+    return replace(BASE, matches=tuple(replace(BASE.matches[0], id=f"m{number}") for number in range(count)))
 
 
 def encoded(alert: Alert) -> bytes:
@@ -205,7 +209,46 @@ class TestFollowing:
         topic = TimedTopic()
         with closing(a_memory(topic.open_since, max_members=0)) as memory:
             asyncio.run(memory.run())
+            assert memory.alerts_count() is None
         assert topic.opened_count == 0
+
+
+class TestCount:
+    """New alerts are counted once each; markers of transactions, further parts and other records are not."""
+
+    def test_alerts_since_the_start_count(self):
+        async def test():
+            topic = TimedTopic(2)
+            topic.add(0, encoded(alert_of("a", "a", 60_000)))
+            async with a_follower(topic) as memory:
+                assert memory.alerts_count() is None
+                await until(lambda: memory.alerts_count() == 0)
+                topic.add(0, encoded(alert_of("b", "a")), None, b"no alert", None)
+                topic.add(1, *encode_alert(alert_of_matches(3), max_matches=1), None)
+                await until(lambda: memory.alerts_count() == 2)
+
+        asyncio.run(test())
+
+    def test_alerts_that_were_written_while_kafka_was_away_count_once(self):
+        async def test():
+            topic = TimedTopic()
+            async with a_follower(topic) as memory:
+                await until(lambda: memory.alerts_count() == 0)
+                topic.add(0, encoded(alert_of("b", "a")))
+                await until(lambda: memory.alerts_count() == 1)
+                topic.fail()
+                await until(lambda: memory.alerts_count() is None)
+                topic.add(0, encoded(alert_of("c", "a")))
+                topic.is_away = False
+                await until(lambda: memory.alerts_count() == 2)
+
+        asyncio.run(test())
+
+    def test_a_topic_that_was_created_again_counts_from_its_beginning(self):
+        before = {Partition("duplicates", 0): 9, Partition("duplicates", 1): 2}
+        ends = {Partition("duplicates", 0): 1, Partition("duplicates", 1): 5, Partition("duplicates", 2): 4}
+        assert clusters._counted_to(None, ends) == ends
+        assert list(clusters._counted_to(before, ends).values()) == [1, 2, 0]
 
 
 def test_the_matches_of_a_document_have_its_cluster():

@@ -347,26 +347,34 @@ class MadeMonitor:
 
 
 class TestKafka:
-    A, B, ALERTS = Partition("articles", 0), Partition("articles", 1), Partition("duplicates", 0)
+    A, B = Partition("articles", 0), Partition("articles", 1)
 
-    def test_lag_and_progress_are_those_of_the_offsets(self):
+    def test_lag_and_documents_are_those_of_the_offsets(self):
+        ends = {self.A: 10, self.B: 3}
         monitor = MadeMonitor(
-            GroupProgress({self.A: 5, self.B: 0}, {self.A: 10, self.B: 3}, {self.ALERTS: 4}),
-            GroupProgress({self.A: 9, self.B: 3}, {self.A: 10, self.B: 3}, {self.ALERTS: 6}),
-            GroupProgress(None, {self.A: 10, self.B: 3}, {self.ALERTS: 6}),
+            GroupProgress({self.A: 5, self.B: 0}, ends),
+            GroupProgress({self.A: 9, self.B: 3}, ends),
+            GroupProgress(None, ends),
         )
-        source = KafkaPipeline(lambda: monitor)
-        assert source.read() == PipelineReading(0, 0, 8)
+        counts = iter([4, 6, 6])
+        source = KafkaPipeline(lambda: monitor, lambda: next(counts))
+        assert source.read() == PipelineReading(0, None, 8)
         assert source.read() == PipelineReading(7, 2, 1)
         assert source.read() == PipelineReading(None, 0, None)  # the group may not be described any more
         source.close()
         assert monitor.closed_count == 1
 
+    def test_alerts_are_those_between_two_known_counts(self):
+        monitor = MadeMonitor(*[GroupProgress({}, {})] * 6)
+        counts = iter([None, 4, 6, None, 9, 9])
+        source = KafkaPipeline(lambda: monitor, lambda: next(counts))
+        assert [source.read().alerts for _ in range(6)] == [None, None, 2, None, None, 0]
+
     def test_after_a_failure_another_client_is_opened(self):
-        monitors = [MadeMonitor(BrokerUnavailable("away")), MadeMonitor(GroupProgress({}, {}, {}))]
+        monitors = [MadeMonitor(BrokerUnavailable("away")), MadeMonitor(GroupProgress({}, {}))]
         opened = iter(monitors)
-        source = KafkaPipeline(lambda: next(opened))
+        source = KafkaPipeline(lambda: next(opened), lambda: 0)
         with pytest.raises(BrokerUnavailable):
             source.read()
         assert monitors[0].closed_count == 1
-        assert source.read() == PipelineReading(0, 0, 0)
+        assert source.read() == PipelineReading(0, None, 0)
