@@ -249,12 +249,35 @@ class TestRightsAndResources:
         settings = pod_settings(tmp_path, name)
         policy = RESOURCES["NetworkPolicy", WORKLOADS[name]["metadata"]["name"]]["spec"]
         assert policy["podSelector"]["matchLabels"] == labels(WORKLOADS[name])
-        (ingress,) = policy["ingress"]
-        assert [one["port"] for one in ingress["ports"]] == [port_of(name)["name"]]
+        assert {one["port"] for rule in policy["ingress"] for one in rule["ports"]} == {port_of(name)["name"]}
         redis = int(re.search(r":(\d+)/", settings.redis.url.get_secret_value())[1])
         kafka = {int(server.rpartition(":")[2]) for server in settings.kafka.bootstrap_servers}
-        allowed = {one["port"] for rule in policy["egress"] for one in rule["ports"]}
-        assert allowed == {53, redis, *kafka}
+        anywhere = {one["port"] for rule in policy["egress"] if "to" not in rule for one in rule["ports"]}
+        assert anywhere == {53, redis, *kafka}
+
+
+class TestMetricsOfDaemons:
+    """The HTTP service reads the metrics of all daemons by the name of their headless Service."""
+
+    def test_the_address_is_that_of_the_headless_service(self, tmp_path):
+        (url,) = pod_settings(tmp_path, "serve").api.daemon_metrics
+        service = RESOURCES["Service", DAEMONS["spec"]["serviceName"]]
+        (port,) = service["spec"]["ports"]
+        # No address is in front of a headless Service, so its port has to be that of the pods.
+        assert url == f"http://{service['metadata']['name']}:{port['port']}/metrics"
+        assert port["port"] == port_of("daemon")["containerPort"]
+        assert service["spec"]["publishNotReadyAddresses"] is True  # daemons that wait are shown too
+
+    def test_the_network_policies_of_both_sides_allow_it(self):
+        egress, ingress = (
+            RESOURCES["NetworkPolicy", name]["spec"][side]
+            for name, side in (("streamdedup-serve", "egress"), ("streamdedup", "ingress"))
+        )
+        (to_daemons,) = [rule for rule in egress if "to" in rule]
+        assert to_daemons["to"] == [{"podSelector": {"matchLabels": labels(DAEMONS)}}]
+        assert [one["port"] for one in to_daemons["ports"]] == [port_of("daemon")["containerPort"]]
+        (from_serve,) = [rule for rule in ingress if rule["from"] == [{"podSelector": {"matchLabels": labels(SERVE)}}]]
+        assert [one["port"] for one in from_serve["ports"]] == [port_of("daemon")["name"]]
 
 
 class TestSecretExample:

@@ -2,8 +2,10 @@
 
 import asyncio
 import socket
+import ssl
 import threading
 from contextlib import closing, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pytest
@@ -17,8 +19,9 @@ from streamdedup.errors import BrokerUnavailable, StoreMisconfigured, StoreUnava
 from streamdedup.kafka.group import GroupProgress
 from streamdedup.position import Partition
 from streamdedup.serve import daemon_metrics, sampler
-from streamdedup.serve.daemon_metrics import DaemonMetrics, ScrapeError, parse, scrape
+from streamdedup.serve.daemon_metrics import DaemonMetrics, ScrapeError, Target, parse, scrape, targets_of
 from streamdedup.serve.pipeline import DaemonState, Increases, KafkaPipeline, PipelineReading, StoreMemory
+from tests.canaries import TLS
 from tests.served import TEXT, Service
 
 STATE = "/v1/state"
@@ -88,6 +91,56 @@ def a_server(*parts: bytes, pause_s: float = 0.0):
             ended.set()
             listener.shutdown(socket.SHUT_RDWR)
             thread.join()
+
+
+@contextmanager
+def a_tls_proxy(context: ssl.SSLContext, port: int):
+    """Accept TLS, and answer each request with the metrics at a port; yield the port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = scrape(Target(f"http://127.0.0.1:{port}/metrics"))
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_given) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_given) -> None:
+            pass  # a handshake that the client refused
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def named(url: str) -> str:
+    """Return a URL with a host name in place of the address."""
+    return url.replace("127.0.0.1", "pods.example")
+
+
+def names(monkeypatch, *addresses: str) -> list[str]:
+    """Make ``pods.example`` a name of addresses; return the list of them, which may change."""
+    known, resolve = list(addresses), socket.getaddrinfo
+
+    def resolved(host, port, *given, **options):
+        if host != "pods.example":
+            return resolve(host, port, *given, **options)
+        if not known:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [found for address in known for found in resolve(address, port, *given, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    return known
 
 
 def answer(status: str, body: bytes = b"", *headers: bytes) -> bytes:
@@ -166,19 +219,67 @@ class TestScraping:
     def test_a_server_that_is_no_daemon_is_refused(self, monkeypatch, content, reason):
         monkeypatch.setattr(daemon_metrics, "MAX_BYTES", 10_000)
         with a_server(content) as url, pytest.raises(ScrapeError, match=reason):
-            scrape(url)
+            scrape(Target(url))
 
     def test_a_server_that_sends_slowly_is_given_up(self):
         parts = [b"HTTP/1.1 200 OK\r\n\r\n", *([b"x"] * 1_000)]
         with a_server(*parts, pause_s=0.02) as url, pytest.raises(ScrapeError, match=r"no answer within 0\.1 s"):
-            scrape(url, 0.1)
+            scrape(Target(url), 0.1)
         with a_server(b"", pause_s=60) as url, pytest.raises(ScrapeError, match=r"no answer within 0\.1 s"):
-            scrape(url, 0.1)
+            scrape(Target(url), 0.1)
 
     def test_no_proxy_of_the_environment_is_used(self, monkeypatch):
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
         with a_daemon() as daemon:
-            assert b"streamdedup_ready" in scrape(daemon.url)
+            assert b"streamdedup_ready" in scrape(Target(daemon.url))
+
+    def test_a_name_with_several_addresses_names_a_daemon_at_each(self, monkeypatch):
+        with a_daemon() as daemon, closing(DaemonMetrics([named(daemon.url)], lambda: 0)) as source:
+            daemon.metrics.records.labels("articles", "upsert").inc(3)
+            known = names(monkeypatch, "127.0.0.1", "127.0.0.2")
+            first = source.read()
+            assert [(each.address, each.reachable) for each in first.daemons] == [
+                (f"127.0.0.1:{daemon.port}", True),
+                (f"127.0.0.2:{daemon.port}", False),  # the daemon listens at the first address alone
+            ]
+            daemon.metrics.records.labels("articles", "upsert").inc(2)
+            assert source.read().documents == 2
+            known[:] = ["127.0.0.1"]  # the other daemon has ended
+            assert [each.address for each in source.read().daemons] == [f"pods.example:{daemon.port}"]
+            assert len(source._errors) == 1
+
+    def test_a_name_that_cannot_be_resolved_is_a_daemon_that_is_away(self, monkeypatch):
+        names(monkeypatch)
+        with closing(DaemonMetrics(["http://pods.example:9464/metrics"], lambda: 0)) as source:
+            (daemon,) = source.read().daemons
+        assert (daemon.address, daemon.reachable) == ("pods.example:9464", False)
+        assert daemon.last_error == "cannot be reached: Name or service not known"
+
+    def test_the_addresses_of_one_family_are_taken_in_order_and_bounded(self, monkeypatch):
+        names(monkeypatch, "10.0.0.2", "fd00::1", "10.0.0.1")
+        url = "http://pods.example:9464/metrics"
+        assert targets_of(url) == [Target(url, "10.0.0.1"), Target(url, "10.0.0.2")]
+        names(monkeypatch, "10.0.0.2", "fd00::1")
+        assert targets_of(url) == [Target(url)]
+        names(monkeypatch, "fd00::1", "fd00::2")
+        assert [target.name for target in targets_of(url)] == ["[fd00::1]:9464", "[fd00::2]:9464"]
+        assert Target("http://pods.example/metrics", "10.0.0.1").name == "10.0.0.1"
+        monkeypatch.setattr(daemon_metrics, "MAX_TARGETS", 1)
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            port = closed.getsockname()[1]
+        names(monkeypatch, "127.0.0.1", "127.0.0.2")
+        with closing(DaemonMetrics([f"http://pods.example:{port}/metrics"], lambda: 0)) as source:
+            assert len(source.read().daemons) == 1
+
+    def test_an_encrypted_connection_to_an_address_checks_the_certificate_of_the_name(self, monkeypatch):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(TLS / "certificate.pem", TLS / "plain.key")
+        trusted = ssl.create_default_context(cafile=TLS / "certificate.pem")
+        monkeypatch.setattr(ssl, "create_default_context", lambda: trusted)
+        with a_daemon() as daemon, a_tls_proxy(context, daemon.port) as port:
+            assert b"streamdedup_ready" in scrape(Target(f"https://localhost:{port}/metrics", "127.0.0.1"))
+            with pytest.raises(ScrapeError, match="cannot be reached"):
+                scrape(Target(f"https://pods.example:{port}/metrics", "127.0.0.1"))
 
     @given(st.binary(max_size=80) | st.text(max_size=60).map(lambda text: b"streamdedup_halted" + text.encode()))
     def test_any_answer_is_parsed_or_refused(self, body):
