@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -16,8 +15,8 @@ from litestar.params import FromPath, HeaderParameter, PathParameter, QueryParam
 from litestar.response.base import ASGIResponse
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from streamdedup.detection.lookup import LookupQuery, LookupResult
 from streamdedup.errors import StreamdedupError
+from streamdedup.serve.batches import BatchLookup, query_of
 from streamdedup.serve.bodies import compare_body, document_body, document_matches_body, lookup_body, profile_body
 from streamdedup.serve.clusters import ClusterMemory
 from streamdedup.serve.engine import Engine, ServedProfile
@@ -43,9 +42,7 @@ from streamdedup.serve.schemas import (
     DocumentBody,
     DocumentMatchesBody,
     LookupBatchBody,
-    LookupBatchResult,
     LookupBody,
-    LookupRequest,
     ProfileBody,
     ProfilesBody,
     StateBody,
@@ -90,46 +87,17 @@ async def look_up(request: _Request, profile: FromPath[str], engine: NamedDepend
     served = _profile(engine, profile)
     check_content_type(request.headers.get("content-type", ""))
     given = decode_lookup(await request.body(), served.max_text_bytes)
-    return lookup_body(await engine.look_up(served, _query(given)), int(given.limit))
+    return lookup_body(await engine.look_up(served, query_of(given)), int(given.limit))
 
 
 @post("/v1/profiles/{profile:str}/lookup:batch", status_code=200, responses=_problems(404, 413, 415, 422))
-async def look_up_batch(request: _Request, profile: FromPath[str], engine: NamedDependency[Engine]) -> LookupBatchBody:
+async def look_up_batch(
+    request: _Request, profile: FromPath[str], engine: NamedDependency[Engine], batches: NamedDependency[BatchLookup]
+) -> LookupBatchBody:
     """Find the near-duplicates of up to 500 texts, each for itself; a problem with a text is reported in its place."""
     served = _profile(engine, profile)
     check_content_type(request.headers.get("content-type", ""))
-    texts = decode_batch(await request.body())
-    return LookupBatchBody(await _batch_results(engine, served, texts))
-
-
-async def _batch_results(engine: Engine, served: ServedProfile, texts: list[bytes]) -> list[LookupBatchResult]:
-    """Look up the texts that can be decoded; the result of any other is its problem."""
-    requests: list[LookupRequest | Problem] = []
-    for text in texts:
-        try:
-            requests.append(decode_lookup(text, served.max_text_bytes))
-        except RequestProblem as error:
-            requests.append(error.problem)
-    queries = [_query(request) for request in requests if isinstance(request, LookupRequest)]
-    answers = iter(await engine.look_up_all(served, queries))
-    return [
-        LookupBatchResult(problem=request) if isinstance(request, Problem) else _batch_result(request, next(answers))
-        for request in requests
-    ]
-
-
-def _batch_result(request: LookupRequest, answer: LookupResult | Exception) -> LookupBatchResult:
-    """Return the result of one text; an index that cannot be looked up fails the request as a whole."""
-    if isinstance(answer, LookupResult):
-        return LookupBatchResult(answer=lookup_body(answer, int(request.limit)))
-    problem = problem_of(answer).problem
-    if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(answer, RequestProblem):
-        raise answer
-    return LookupBatchResult(problem=problem)
-
-
-def _query(request: LookupRequest) -> LookupQuery:
-    return LookupQuery(request.text, request.id, request.threshold, request.source)
+    return LookupBatchBody(await batches.look_up(served, decode_batch(await request.body())))
 
 
 # Documents
@@ -356,8 +324,10 @@ def create_app(
         metrics: Metrics to serve.
         max_body_bytes: Longest body of a request.
     """
+    batches = BatchLookup(engine)
     dependencies = {
         "engine": Provide(lambda: engine, sync_to_thread=False),
+        "batches": Provide(lambda: batches, sync_to_thread=False),
         "aligner": Provide(lambda: aligner, sync_to_thread=False),
         "feeds": Provide(lambda: feeds, sync_to_thread=False),
         "sampler": Provide(lambda: sampler, sync_to_thread=False),

@@ -13,6 +13,8 @@ MAX_BATCH_TEXTS: Final = 500
 #: Most matches of one answer, and their number unless the request says otherwise.
 MAX_MATCHES: Final = 1_000
 DEFAULT_MATCHES: Final = 100
+#: Most matches of the answer to one batch: the default for each of its texts.
+MAX_BATCH_MATCHES: Final = MAX_BATCH_TEXTS * DEFAULT_MATCHES
 
 #: Form of a document id, for the OpenAPI document; ``requests.check_id`` refuses other ids. Its limit is in bytes of
 #: UTF-8, which JSON Schema cannot express.
@@ -75,7 +77,14 @@ class LookupRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LookupBatchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Texts to look up, each for itself."""
 
-    texts: Annotated[list[LookupRequest], Meta(min_length=1, max_length=MAX_BATCH_TEXTS)]
+    texts: Annotated[
+        list[LookupRequest],
+        Meta(
+            min_length=1,
+            max_length=MAX_BATCH_TEXTS,
+            description=f"Texts, whose `limit` is at most {MAX_BATCH_MATCHES:,} together.",
+        ),
+    ]
 
 
 class CompareRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,6 +7,7 @@ import re
 import socket
 import sys
 import threading
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,11 +23,12 @@ from streamdedup.detection.lookup import LookupQuery
 from streamdedup.detection.suppression import Suppression
 from streamdedup.errors import IndexMismatch, SettingsError, StoreMisconfigured, StoreUnavailable
 from streamdedup.serve.access import Gate, Limits, Tokens
+from streamdedup.serve.batches import BATCHES
 from streamdedup.serve.engine import PASS_LIMITS
 from streamdedup.serve.gathering import Gatherer, PassLimits
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import PROBLEMS, TYPE_PREFIX
-from streamdedup.serve.schemas import MAX_BATCH_TEXTS, MatchBody
+from streamdedup.serve.schemas import MAX_BATCH_MATCHES, MAX_BATCH_TEXTS, MAX_MATCHES, MatchBody
 from streamdedup.wire import schema
 from tests.served import LOOKUP, NEAR, OPTIONS, TEXT, Service, a_receive, call
 from tests.thoroughness import examples
@@ -152,6 +154,51 @@ class TestLookup:
         assert [len(result["answer"]["matches"]) for result in response.json()["results"]] == [1] * MAX_BATCH_TEXTS
         passes = service.metrics.registry.get_sample_value("streamdedup_serve_pass_texts_count")
         assert passes == -(-MAX_BATCH_TEXTS // PASS_LIMITS.count)
+
+    def test_the_matches_of_a_batch_are_bounded_together(self, service):
+        greatest = {"text": TEXT, "limit": MAX_MATCHES}
+        texts = [greatest] * (MAX_BATCH_MATCHES // MAX_MATCHES)
+        assert service.client.post(LOOKUP + ":batch", json={"texts": texts}).status_code == 200
+        response = service.client.post(LOOKUP + ":batch", json={"texts": [*texts, {"text": TEXT, "limit": 1}]})
+        problem = check_problem(response, "invalid-field", field="limit")
+        assert "50,001" in problem["detail"]
+
+    def test_matches_beyond_the_limit_are_dropped_group_by_group(self, service, monkeypatch):
+        """While a batch is in progress it holds all matches of one group of texts, and not those of all texts."""
+        look_up_all, bodies, alive = service.engine.look_up_all, [], []
+
+        async def observed(profile, queries):
+            answers = await look_up_all(profile, queries)
+            alive.append(sum(one() is not None for one in bodies))
+            bodies.extend(weakref.ref(answer.suppressed) for answer in answers)
+            return answers
+
+        monkeypatch.setattr(service.engine, "look_up_all", observed)
+        texts = [{"text": TEXT, "limit": 1}] * MAX_BATCH_TEXTS
+        response = service.client.post(LOOKUP + ":batch", json={"texts": texts})
+        assert len(response.json()["results"]) == MAX_BATCH_TEXTS
+        assert alive == [0, 0, 0, 0]
+
+    def test_few_batches_are_looked_up_at_a_time_and_all_are_answered(self, service, monkeypatch):
+        look_up_all, running, most = service.engine.look_up_all, [], []
+        body = json.dumps({"texts": [{"text": TEXT}]}).encode()
+
+        async def counted(profile, queries):
+            running.append(1)
+            most.append(len(running))
+            try:
+                return await look_up_all(profile, queries)
+            finally:
+                running.pop()
+
+        monkeypatch.setattr(service.engine, "look_up_all", counted)
+
+        async def several():
+            requests = [call(service.app, path=LOOKUP + ":batch", receive=a_receive(body)) for _ in range(8)]
+            return await asyncio.gather(*requests)
+
+        assert [start["status"] for start, _ in asyncio.run(several())] == [200] * 8
+        assert max(most) == BATCHES
 
 
 class TestDocuments:

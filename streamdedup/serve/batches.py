@@ -1,0 +1,92 @@
+"""Look-ups of many texts in one request.
+
+Three limits bound the memory of the answers, because each of 500 texts may have 1,000 matches: the ``limit`` of all
+texts of a request together; groups of texts, whose matches beyond the limit are dropped before the next group is looked
+up; and the number of batches in progress, the others of which wait.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from http import HTTPStatus
+from typing import Final
+
+from streamdedup.detection.lookup import LookupQuery, LookupResult
+from streamdedup.serve.bodies import lookup_body
+from streamdedup.serve.engine import PASS_LIMITS, Engine, ServedProfile
+from streamdedup.serve.problems import Problem, RequestProblem, problem_of
+from streamdedup.serve.requests import decode_lookup
+from streamdedup.serve.schemas import MAX_BATCH_MATCHES, LookupBatchResult, LookupRequest
+
+#: Batches that are looked up at the same time; two keep the thread of the index busy.
+BATCHES: Final = 4
+
+
+class BatchLookup:
+    """Looks up batches of texts. Used by one event loop.
+
+    Args:
+        engine: Runs look-ups.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._free = asyncio.Semaphore(BATCHES)
+
+    async def look_up(self, served: ServedProfile, texts: Sequence[bytes]) -> list[LookupBatchResult]:
+        """Return a result for each text; that of a text that cannot be looked up is its problem.
+
+        Raises:
+            RequestProblem: The limits of the texts are too large together.
+            StreamdedupError: The index cannot be looked up.
+        """
+        requests = [_decoded(text, served.max_text_bytes) for text in texts]
+        _check_limits(requests)
+        results: list[LookupBatchResult] = []
+        async with self._free:
+            for begin in range(0, len(requests), PASS_LIMITS.count):
+                results += await self._group(served, requests[begin : begin + PASS_LIMITS.count])
+        return results
+
+    async def _group(
+        self, served: ServedProfile, requests: Sequence[LookupRequest | Problem]
+    ) -> list[LookupBatchResult]:
+        queries = [query_of(request) for request in requests if isinstance(request, LookupRequest)]
+        answers = iter(await self._engine.look_up_all(served, queries))
+        return [_result(request, answers) for request in requests]
+
+
+def query_of(request: LookupRequest) -> LookupQuery:
+    """Return the query of a request."""
+    return LookupQuery(request.text, request.id, request.threshold, request.source)
+
+
+def _decoded(text: bytes, max_text_bytes: int) -> LookupRequest | Problem:
+    try:
+        return decode_lookup(text, max_text_bytes)
+    except RequestProblem as error:
+        return error.problem
+
+
+def _check_limits(requests: Sequence[LookupRequest | Problem]) -> None:
+    """Refuse a batch whose answer may be too large.
+
+    Raises:
+        RequestProblem: The limits of the texts are too large together.
+    """
+    most = sum(int(request.limit) for request in requests if isinstance(request, LookupRequest))
+    if most > MAX_BATCH_MATCHES:
+        detail = f"the limits of all texts are {most:,} together; a batch returns at most {MAX_BATCH_MATCHES:,} matches"
+        raise RequestProblem("invalid-field", detail, field="limit")
+
+
+def _result(request: LookupRequest | Problem, answers: Iterator[LookupResult | Exception]) -> LookupBatchResult:
+    """Return the result of one text; an index that cannot be looked up fails the request as a whole."""
+    if isinstance(request, Problem):
+        return LookupBatchResult(problem=request)
+    answer = next(answers)
+    if isinstance(answer, LookupResult):
+        return LookupBatchResult(answer=lookup_body(answer, int(request.limit)))
+    problem = problem_of(answer).problem
+    if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(answer, RequestProblem):
+        raise answer
+    return LookupBatchResult(problem=problem)
