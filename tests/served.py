@@ -118,6 +118,7 @@ class Service:
         max_bodies_bytes=1_000_000,
         timeout_s=30.0,
         texts_timeout_s=30.0,
+        align_timeout_s=300.0,
         max_body_bytes=100_000,
         open_reader=no_kafka,
         open_letters=no_kafka,
@@ -152,7 +153,7 @@ class Service:
             Feed(ALERTS, "duplicates", open_reader, self.metrics, max_subscribers=2),
             Feed(DEAD_LETTERS, "letters", open_letters, self.metrics, max_subscribers=2),
         )
-        self.aligner = TextAligner(self.texts.open, texts_timeout_s)
+        self.aligner = TextAligner(self.texts.open, texts_timeout_s, align_timeout_s)
         self.source = source or StillPipeline()
         self.sampler = StateSampler(self.source, self.engine, lambda: StoreMemory(1_000, None), lambda: 0)
         if source is None:

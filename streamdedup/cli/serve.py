@@ -69,7 +69,9 @@ def run_service(settings: Settings) -> None:
         profiles = _served_profiles(settings, servers)
         engine = stack.enter_context(closing(Engine(profiles, metrics, api.gather_s, _now_ms)))
         of_texts = replace(kafka_options(settings), connect_timeout_s=_TEXTS_S, fetch_timeout_s=_TEXTS_S)
-        aligner = TextAligner(lambda: open_fetcher(of_texts), min(_TEXTS_S, api.timeout_s / 2))
+        # Together below the time for a request, so that a comparison is answered without texts rather than not at all.
+        read_s, align_s = min(_TEXTS_S, api.timeout_s / 3), api.timeout_s / 2
+        aligner = TextAligner(lambda: open_fetcher(of_texts), read_s, align_s)
         stack.callback(aligner.close)
         feeds = _feeds(settings, metrics)
         clusters = stack.enter_context(closing(_cluster_memory(settings, metrics)))

@@ -249,7 +249,8 @@ class CompareBody(msgspec.Struct, frozen=True):
         Meta(description="Both texts in order, joined by `a` and by `b`; null where a text is missing."),
     ]
     texts_missing: Annotated[
-        str | None, Meta(description="Why Kafka does not have the text of a document any more; null with `segments`.")
+        str | None,
+        Meta(description="Why there are no segments, as when Kafka no longer has a text; null with segments."),
     ]
 
 

@@ -4,7 +4,7 @@ The index does not store texts. It knows the position of the record of each docu
 consumer without a group, and must still have the id and the digest of the index entry.
 
 Fetching and alignment run in two threads, each with a consumer of its own, so that the event loop and the thread of the
-index wait for neither.
+index wait for neither. Long texts are aligned in a process, for which the thread waits.
 """
 
 import asyncio
@@ -18,7 +18,8 @@ import structlog
 from streamdedup.errors import MessageError, StreamdedupError
 from streamdedup.index.documents import IndexEntry
 from streamdedup.kafka.reader import RecordFetcher
-from streamdedup.serve.alignment import Segment, align
+from streamdedup.serve.alignment import Segment
+from streamdedup.serve.alignment_process import AlignmentError, align_within
 from streamdedup.wire import Decoder, content_digest
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ class TextMissingError(Exception):
 
 
 class Alignment(NamedTuple):
-    """Two texts as segments, or the reason why a text is missing."""
+    """Two texts as segments, or the reason why there are none."""
 
     segments: list[Segment] | None
     texts_missing: str | None
@@ -48,11 +49,13 @@ class TextAligner:
     Args:
         open_fetcher: Opens a client that fetches records.
         timeout_s: Time for the records of one comparison, in seconds.
+        align_timeout_s: Time for the alignment of long texts, in seconds.
     """
 
-    def __init__(self, open_fetcher: Callable[[], RecordFetcher], timeout_s: float) -> None:
+    def __init__(self, open_fetcher: Callable[[], RecordFetcher], timeout_s: float, align_timeout_s: float) -> None:
         self._fetchers = _Fetchers(open_fetcher)
         self._timeout_s = timeout_s
+        self._align_timeout_s = align_timeout_s
         self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="texts")
         self._free = asyncio.Semaphore(_THREADS)
         self._paused_until = 0.0
@@ -75,13 +78,19 @@ class TextAligner:
         except TextMissingError as missing:
             return Alignment(None, str(missing))
         text_a, text_b = [a, *found] if isinstance(a, str) else found
-        async with self._free:
-            return Alignment(await self._in_thread(lambda: align(text_a, text_b)), None)
+        return await self._in_thread(lambda: self._aligned(text_a, text_b))
 
     def close(self) -> None:
         """Close the clients after the calls in progress."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._fetchers.close()
+
+    def _aligned(self, a: str, b: str) -> Alignment:
+        try:
+            return Alignment(align_within(a, b, self._align_timeout_s), None)
+        except AlignmentError as error:
+            log.warning("alignment_failed", reason=str(error))
+            return Alignment(None, str(error))
 
     async def _read(self, decoder: Decoder, entries: Sequence[IndexEntry]) -> list[str]:
         """Return the texts of documents.
@@ -94,11 +103,7 @@ class TextAligner:
             raise TextMissingError("Kafka cannot be read at the moment")
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._free.acquire()
-                reading = self._in_thread(lambda: self._texts_or_error(decoder, entries))
-                # The thread stays in use until its call ends, although the request may have given up.
-                reading.add_done_callback(lambda _: self._free.release())
-                result = await asyncio.shield(reading)
+                result = await self._in_thread(lambda: self._texts_or_error(decoder, entries))
         except TimeoutError:
             self._observe("Kafka did not answer in time")
             raise TextMissingError("Kafka did not answer in time") from None
@@ -131,8 +136,12 @@ class TextAligner:
             log.info("texts_available")
         self._is_failing = problem is not None
 
-    def _in_thread(self, function: Callable[[], T]) -> "asyncio.Future[T]":
-        return asyncio.get_running_loop().run_in_executor(self._threads, function)
+    async def _in_thread(self, function: Callable[[], T]) -> T:
+        """Run a function in a thread, which is in use until the call ends, although the request may have given up."""
+        await self._free.acquire()
+        call = asyncio.get_running_loop().run_in_executor(self._threads, function)
+        call.add_done_callback(lambda _: self._free.release())
+        return await asyncio.shield(call)
 
 
 class _Fetchers:

@@ -85,8 +85,8 @@ class Api(Section):
     cluster_lookback_s: Duration = Field(default=3_600.0, ge=0.0, le=2_592_000.0)
     """Age of the first alerts that are read at the start for the members of clusters."""
     daemon_metrics: MetricsUrls = Field(default=(), max_length=256)
-    """Addresses of the daemons' metrics, for `/v1/state`; without any it reads Kafka and Redis. A host name with several
-    addresses names a daemon at each."""
+    """Addresses of the daemons' metrics, for `/v1/state`; without any it reads Kafka and Redis. A host name with
+    several addresses names a daemon at each."""
 
     def checks(self) -> tuple[Check, ...]:
         """Return the checks for contradictions within the section."""

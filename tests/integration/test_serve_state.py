@@ -82,7 +82,11 @@ def test_the_markers_of_transactions_are_no_alerts(kafka, new_topic, new_group):
     async def test() -> None:
         options = KafkaOptions(bootstrap_servers=kafka, group_id=new_group(), topics=(duplicates,))
         memory = ClusterMemory(
-            lambda since_ms: KafkaSpan(options, since_ms, None), 100, 3_600_000, ServeMetrics(), lambda: time.time() * 1000
+            lambda since_ms: KafkaSpan(options, since_ms, None),
+            100,
+            3_600_000,
+            ServeMetrics(),
+            lambda: time.time() * 1000,
         )
         task = asyncio.create_task(memory.run())
         try:

@@ -1,18 +1,19 @@
-"""Alignment of two texts: laws for any texts, and bounded time for hostile ones."""
+"""Alignment of two texts: laws for any texts, bounded steps for hostile ones, and the process for long ones."""
 
 import itertools
 import random
-import time
+import subprocess
+import sys
+from collections import Counter
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamdedup.serve import alignment
+from streamdedup.serve import alignment, alignment_process
 from streamdedup.serve.alignment import align
+from streamdedup.serve.alignment_process import MAX_SHORT, AlignmentError, align_within
 
-#: Longest alignment of two texts of 1 MB, in seconds, on a machine that is busy.
-LIMIT_S = 60.0
 MEGABYTE = 1_000_000
 
 WORDS = st.sampled_from(
@@ -155,11 +156,28 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_two_long_texts_take_bounded_time(name):
+def test_two_long_texts_take_a_bounded_number_of_steps(name, monkeypatch):
+    """Each token is sorted once for each length of runs, and is in one common subsequence of few bits."""
     a, b = PAIRS[name](random.Random(7))
-    began_at = time.monotonic()
+    tokens_count = len(alignment._TOKEN.findall(a)) + len(alignment._TOKEN.findall(b))
+    steps = Counter()
+    common_subsequence, unique_runs = alignment._common_subsequence, alignment._unique_runs
+
+    def counted_subsequence(one, other):
+        steps["subsequence"] += len(one) + len(other)
+        steps["bits"] = max(steps["bits"], min(len(one), len(other)))
+        return common_subsequence(one, other)
+
+    def counted_runs(tokens, length):
+        steps["sorted"] += len(tokens)
+        return unique_runs(tokens, length)
+
+    monkeypatch.setattr(alignment, "_common_subsequence", counted_subsequence)
+    monkeypatch.setattr(alignment, "_unique_runs", counted_runs)
     check_laws(a, b)
-    assert time.monotonic() - began_at < LIMIT_S
+    assert steps["subsequence"] <= 2 * tokens_count  # a range is passed on with its sides exchanged
+    assert steps["bits"] ** 2 <= alignment._MAX_CELLS
+    assert steps["sorted"] <= len(alignment._RUN_LENGTHS) * tokens_count
 
 
 def test_a_long_near_duplicate_is_aligned_in_detail():
@@ -170,3 +188,39 @@ def test_a_long_near_duplicate_is_aligned_in_detail():
     equal = sum(len(segment.a) for segment in segments if segment.is_equal)
     assert equal > 0.96 * len(" ".join(words))
     assert len(segments) > len(words) * 0.02
+
+
+class TestProcess:
+    """Long texts are aligned in a process of its own, so that the threads of the service go on."""
+
+    LONG = ("amber été 我能吞 \x00\u202e " * MAX_SHORT)[: MAX_SHORT // 2]
+
+    def refuse(self, *_given, **_options):
+        pytest.fail("aligned in the wrong place")
+
+    def test_long_texts_are_aligned_in_another_process(self, monkeypatch):
+        a, b = self.LONG, f"birch {self.LONG}"
+        expected = align(a, b)
+        monkeypatch.setattr(alignment_process, "align", self.refuse)
+        assert align_within(a, b, 300.0) == expected
+
+    def test_short_texts_are_aligned_at_once(self, monkeypatch):
+        monkeypatch.setattr(subprocess, "run", self.refuse)
+        assert align_within(self.LONG, self.LONG, 300.0) == align(self.LONG, self.LONG)
+
+    def test_the_folder_of_the_service_is_not_imported_from(self, monkeypatch, tmp_path):
+        (tmp_path / "streamdedup.py").write_text("raise SystemExit(3)", encoding="utf-8")
+        monkeypatch.chdir(tmp_path)
+        assert align_within(self.LONG, f"{self.LONG} ", 300.0) == align(self.LONG, f"{self.LONG} ")
+
+    def test_the_process_is_ended_after_the_time_limit(self):
+        with pytest.raises(AlignmentError, match="took longer than 0 s"):
+            align_within(self.LONG, f"{self.LONG} ", 0.0)
+
+    @pytest.mark.parametrize(
+        ("program", "reason"), [("/bin/false", "exit code 1"), ("/nowhere/python", "No such file or directory")]
+    )
+    def test_a_process_that_fails_is_an_error(self, monkeypatch, program, reason):
+        monkeypatch.setattr(sys, "executable", program)
+        with pytest.raises(AlignmentError, match=f"the process that aligns long texts failed: {reason}"):
+            align_within(self.LONG, f"{self.LONG} ", 300.0)

@@ -13,6 +13,8 @@ from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeErr
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
 from streamdedup.serve import texts
+from streamdedup.serve.alignment import align
+from streamdedup.serve.alignment_process import AlignmentError
 from streamdedup.serve.problems import TYPE_PREFIX
 from tests.event_stream import DEADLINE_S
 from tests.served import NEAR, PARTITION, TEXT, Service, a_receive, call
@@ -201,12 +203,48 @@ class TestFailures:
             assert max(most) == service.texts.opened_count == texts._THREADS
 
     def test_no_text_is_logged(self, service, monkeypatch, caplog):
-        def failing(_a, _b):
+        def failing(_a, _b, _timeout_s):
             raise RuntimeError(TEXT)
 
-        monkeypatch.setattr(texts, "align", failing)
+        monkeypatch.setattr(texts, "align_within", failing)
         with capture_logs() as events:
             body = a_receive(json.dumps({"text": TEXT, "id": "a"}).encode())
             start, _ = asyncio.run(call(service.app, path=COMPARE, receive=body))
         assert start["status"] == 500
         assert "amber" not in repr(events) + caplog.text
+
+
+def test_a_comparison_whose_alignment_fails_has_no_segments_and_all_other_fields(service, monkeypatch):
+    def failing(_a, _b, _timeout_s):
+        raise AlignmentError("the alignment of the texts took longer than 5 s")
+
+    monkeypatch.setattr(texts, "align_within", failing)
+    with capture_logs() as events:
+        assert missing(service) == "the alignment of the texts took longer than 5 s"
+    assert [(event["event"], event["reason"]) for event in events] == [
+        ("alignment_failed", "the alignment of the texts took longer than 5 s")
+    ]
+
+
+def test_a_request_that_gives_up_leaves_its_thread_in_use(monkeypatch):
+    """Otherwise a thread would get a second call, which had to wait although another thread is free."""
+    with closing(Service(timeout_s=0.05)) as service:
+        service.add(("a", TEXT), ("b", NEAR))
+        released = threading.Event()
+
+        def slow(a, b, _timeout_s):
+            assert released.wait(DEADLINE_S)
+            return align(a, b)
+
+        monkeypatch.setattr(texts, "align_within", slow)
+
+        async def several():
+            requests = [call(service.app, method="GET", path=COMPARE, query=b"a=a&b=b") for _ in range(texts._THREADS)]
+            answers = await asyncio.gather(*requests)
+            in_use = texts._THREADS - service.aligner._free._value
+            released.set()
+            return answers, in_use
+
+        answers, in_use = asyncio.run(several())
+        assert [json.loads(body["body"])["type"] for _, body in answers] == [f"{TYPE_PREFIX}timeout"] * texts._THREADS
+        assert in_use == texts._THREADS
