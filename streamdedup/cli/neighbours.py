@@ -98,7 +98,7 @@ def neighbours(
     """Find the documents of files that are nearest to one of them.
 
     Every document is compared, exactly. Writes a line for each neighbour, the most similar first: id, similarity,
-    separated by a tab. A summary goes to standard error.
+    separated by a tab; with a containment threshold in --config also containment. A summary goes to standard error.
 
     Example:  streamdedup neighbours articles.jsonl.gz --id wire-902 --top 5
     """
@@ -117,5 +117,7 @@ def neighbours(
             }
             target.write(json.dumps(shown, ensure_ascii=False) + "\n")
         else:
-            target.write("".join(f"{one.id}\t{one.similarity:.6f}\n" for one in found.nearest))
+            for one in found.nearest:
+                more = f"\t{one.containment:.6f}" if chosen.containment_threshold is not None else ""
+                target.write(f"{one.id}\t{one.similarity:.6f}{more}\n")
     typer.echo(describe(found, document_id, top, threshold), err=True)

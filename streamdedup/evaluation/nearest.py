@@ -1,20 +1,27 @@
 """The documents nearest to one document, by exact similarity; every document is compared."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.evaluation.truth import ShingleSets
+from streamdedup.similarity.containment import Contained, Overlaps
 from streamdedup.similarity.measures import Measure
+
+#: The smaller one of a document and its neighbour; both where their sizes are equal.
+Smaller = Literal["document", "neighbour", "both"]
+_SMALLER: Final[Mapping[Contained, Smaller]] = {"left": "document", "right": "neighbour", "both": "both"}
 
 
 class Neighbour(NamedTuple):
-    """A document and its similarity."""
+    """A document, its similarity, the share of the smaller document in the other one, and the smaller document."""
 
     id: str
     similarity: float
+    containment: float
+    contained: Smaller
 
 
 class NearestDocuments:
@@ -46,9 +53,15 @@ class NearestDocuments:
         """Compare with a batch of other documents."""
         shared = np.append(0, np.cumsum(np.isin(sets.hashes, self.target)))[sets.offsets]
         common = np.diff(shared)
-        similarities = self._measure.exact(common, np.full_like(sets.sizes, len(self.target)), sets.sizes)
+        overlaps = Overlaps(common, np.full_like(sets.sizes, len(self.target)), sets.sizes)
+        similarities = self._measure.exact(*overlaps)
         near = np.flatnonzero((similarities >= self._threshold) & (common > 0))
         self.near_count += len(near)
         self.compared_count += len(ids)
-        found = [Neighbour(ids[at], float(similarities[at])) for at in near.tolist()]
+        of_near = overlaps.of(near.tolist())
+        shares = zip(similarities[near].tolist(), of_near.containments().tolist(), of_near.contained(), strict=True)
+        found = [
+            Neighbour(ids[at], similarity, containment, _SMALLER[contained])
+            for at, (similarity, containment, contained) in zip(near.tolist(), shares, strict=True)
+        ]
         self.nearest = sorted([*self.nearest, *found], key=lambda one: (-one.similarity, one.id))[: self._most]

@@ -322,8 +322,28 @@ def test_neighbours_as_json(run, corpus):
         "threshold": 0.0,
         "near": 3,
         "compared": 4,
-        "neighbours": [{"id": "b", "similarity": 1.0}],
+        "neighbours": [{"id": "b", "similarity": 1.0, "containment": 1.0, "contained": "both"}],
     }
+
+
+def test_the_containment_of_neighbours_is_shown_where_the_profile_alerts_by_it(run, tmp_path):
+    words = [f"word{at}" for at in range(40)]
+    texts = {"story": words, "longer": [*words, *(f"more{at}" for at in range(30))], "part": words[:20]}
+    corpus = written(tmp_path / "texts.jsonl", [(name, " ".join(text)) for name, text in texts.items()])
+    # 38 shingles of the story, 68 of the longer one, 18 of the part.
+    _, out, _ = run("neighbours", corpus, "--id", "story", "--json")
+    assert json.loads(out)["neighbours"] == [
+        {"id": "longer", "similarity": 38 / 68, "containment": 1.0, "contained": "document"},
+        {"id": "part", "similarity": 18 / 38, "containment": 1.0, "contained": "neighbour"},
+    ]
+    config = tmp_path / "streamdedup.toml"
+    servers = '[kafka]\nbootstrap_servers = "localhost:9092"\n[redis]\nurl = "redis://localhost:6379/0"\n'
+    profile = '[profiles.articles]\ntopics = ["articles"]\n'
+    expected = {"": "", "containment_threshold = 0.8\n": "\t1.000000"}
+    for rule, column in expected.items():
+        config.write_text(f"{servers}{profile}{rule}")
+        _, out, _ = run("neighbours", corpus, "--id", "story", "--config", config)
+        assert out == f"longer\t0.558824{column}\npart\t0.473684{column}\n"
 
 
 def test_of_several_documents_with_the_id_the_first_is_meant(run, tmp_path):
