@@ -1,14 +1,17 @@
-"""The part of ``streamdedup tune`` about texts: boilerplate and vowel signs, and the settings proposed for them."""
+"""The part of ``streamdedup tune`` about texts: boilerplate, vowel signs and contained texts, and the proposals."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from streamdedup.cli.output import steps
 from streamdedup.settings import Profile
+from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.text.stop_shingles import DEFAULT_SHARE, Learnt, learn_stop_shingles
 from streamdedup.tuning.boilerplate import MOST_CHARACTERS, Boilerplate, BoilerplateStudy, study_boilerplate
+from streamdedup.tuning.contained import ContainedPairs, study_contained
 from streamdedup.tuning.folding import Folding, study_folding
 from streamdedup.tuning.pair_change import PairChange
 from streamdedup.tuning.sample import BoundedTexts, Sample
@@ -17,6 +20,10 @@ from streamdedup.tuning.sample import BoundedTexts, Sample
 _SHOWN: Final = 10
 #: File of the proposed command.
 _FILE: Final = "boilerplate.txt"
+#: Proposed least containment.
+_CONTAINMENT: Final = 0.8
+#: Characters of each text of a pair that is shown.
+_PAIR_CHARS: Final = 100
 
 
 class TextStudy:
@@ -41,9 +48,14 @@ class TextStudy:
         looked_at = BoundedTexts(MOST_CHARACTERS)
         for text in sample.texts:
             looked_at.add(text)
-        with steps("boilerplate and vowel signs", 4 * len(looked_at.texts)) as step:
+        with steps("boilerplate, vowel signs, contained texts", 5 * len(looked_at.texts)) as step:
             least = profile.min_words
             self._folding = study_folding(looked_at.texts, options, threshold, min_words=least, progress=step)
+            rule = profile.containment_rule() or ContainmentRule(
+                _CONTAINMENT, profile.containment_min_similarity, profile.containment_min_shingles
+            )
+            self._contained = study_contained(looked_at.texts, options, threshold, rule, min_words=least, progress=step)
+            self._contained_texts = self._contained_examples(sample, looked_at.texts)
             self._learnt, self._problem = self._learn(sample)
             self._study: BoilerplateStudy | None = None
             if self._learnt is not None:
@@ -57,6 +69,26 @@ class TextStudy:
             return learn_stop_shingles(documents, self._words, DEFAULT_SHARE), []
         except ValueError as error:
             return None, [f"boilerplate is not looked for: {error}"]
+
+    def _contained_examples(self, sample: Sample, texts: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the nearest pairs by containment; of documents with equal texts the first is named."""
+        if self._contained is None:
+            return []
+        ids = dict(zip(reversed(sample.texts), reversed(sample.ids), strict=True))
+        shown = []
+        for pair in self._contained.nearest:
+            left, right = cut_texts(texts[pair.left], texts[pair.right])
+            shown.append(
+                {
+                    "similarity": pair.similarity,
+                    "containment": pair.containment,
+                    "left": ids[texts[pair.left]],
+                    "left_text": left,
+                    "right": ids[texts[pair.right]],
+                    "right_text": right,
+                }
+            )
+        return shown
 
     @property
     def boilerplate(self) -> list[Boilerplate]:
@@ -73,6 +105,7 @@ class TextStudy:
             "templates": [one._asdict() | {"sources": list(one.sources)} for one in self.boilerplate],
             "boilerplate": self._boilerplate_results(),
             "folding": _folding_results(self._folding),
+            "containment": _containment_results(self._contained, self._contained_texts),
             "proposals": self._proposals(),
         }
 
@@ -118,7 +151,38 @@ class TextStudy:
                 f"({change.gained:,} more, {change.lost:,} fewer); {folding.documents:,} documents "
                 f"({folding.share:.1%}) have vowel signs"
             )
+        contained = self._contained
+        if contained is not None and contained.pairs and self._profile.containment_threshold is None:
+            rule = contained.rule
+            found.append(
+                f"containment_threshold = {rule.threshold:g}: {contained.pairs:,} pairs more than the "
+                f"{contained.total:,} from {self._threshold:g} on, in which the larger text has at least "
+                f"{rule.threshold:g} of the smaller one, at similarities from {rule.min_similarity:g} on; for the "
+                "price of the bands, repeat tune with the key in a settings file"
+            )
         return found
+
+
+def cut_texts(left: str, right: str) -> tuple[str, str]:
+    """Return both texts of a pair in one line each, cut to the words around the first difference."""
+    texts = [" ".join(text.split()) for text in (left, right)]
+    same = next((place for place, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+    start = max(0, min(same - _PAIR_CHARS // 2, max(map(len, texts)) - _PAIR_CHARS))
+    one, other = (f"{'...' * (start > 0)}{text[start : start + _PAIR_CHARS]}" for text in texts)
+    return one, other
+
+
+def _containment_results(contained: ContainedPairs | None, examples: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    if contained is None:
+        return None
+    rule = contained.rule
+    return {
+        "containment": rule.threshold,
+        "min_similarity": rule.min_similarity,
+        "min_shingles": rule.min_shingles,
+        "pairs": contained.pairs,
+        "examples": examples,
+    }
 
 
 def _folding_results(folding: Folding | None) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ import numpy as np
 from streamdedup.cli.output import steps
 from streamdedup.cli.tune_server import TuneServer
 from streamdedup.cli.tune_settings import SERVERS, containment_warnings, settings_section, tuned_profile
-from streamdedup.cli.tune_texts import TextStudy
+from streamdedup.cli.tune_texts import TextStudy, cut_texts
 from streamdedup.errors import SettingsError
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.indexes import detector_options
@@ -39,8 +39,8 @@ _CURVE_BINS: Final = 40
 LARGEST_SIGNATURE: Final = 1_024
 #: Most values of a signature that are tried, unless the profile has more or an option says otherwise.
 MOST_PERMUTATIONS: Final = 512
-#: Pairs that are shown for each threshold, and characters of each text.
-_PAIRS, _PAIR_CHARS = 3, 100
+#: Pairs that are shown for each threshold.
+_PAIRS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +125,15 @@ class Tuning:
             self._measure(server)
 
     def _study(self, kind: ShingleOptions) -> Study:
+        rule = self._profile.containment_rule()
+        floors = [*self._question.thresholds, *([] if rule is None else [rule.min_similarity])]
         with steps(f"{kind.unit} {kind.size}: pairs", len(self._sample.texts)) as step:
             return Study(
                 kind,
                 self._sample.texts,
                 HashFamily(self._question.most_permutations, self._profile.seed),
-                floor=min(self._question.thresholds),
+                floor=min(floors),
+                rule=rule,
                 documents=self._documents,
                 min_words=self._profile.min_words,
                 progress=step,
@@ -336,15 +339,17 @@ class Tuning:
         weights = study.distinct.pair_counts(study.pairs.left, study.pairs.right)[:, 0] * study.pairs_weight
         before = 0
         higher = math.inf
+        similar = study.pairs.similarities
         for threshold in sorted(self._question.thresholds, reverse=True):
-            similar = study.pairs.similarities
-            pairs = round(copies + float(weights[similar >= threshold].sum()))
+            wanted = study.wanted(threshold)
+            pairs = round(copies + float(weights[wanted].sum()))
             added = np.flatnonzero((similar >= threshold) & (similar < higher))
             nearest = added[np.argsort(similar[added], kind="stable")][:_PAIRS].tolist()
             yield {
                 "threshold": threshold,
                 "pairs": pairs,
                 "added": pairs - before,
+                "by_containment": round(float(weights[wanted & (similar < threshold)].sum())),
                 "examples": [self._example(study, at) for at in nearest],
             }
             before, higher = pairs, threshold
@@ -352,16 +357,13 @@ class Tuning:
     def _example(self, study: Study, at: int) -> dict[str, Any]:
         """Return a pair of different texts, cut to the words around the first difference."""
         one, other = (int(study.documents[study.distinct.first[side[at]]]) for side in (study.pairs[0], study.pairs[1]))
-        texts = [" ".join(self._sample.texts[number].split()) for number in (one, other)]
-        same = next((place for place, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
-        start = max(0, min(same - _PAIR_CHARS // 2, max(map(len, texts)) - _PAIR_CHARS))
-        cut = [f"{'...' * (start > 0)}{text[start : start + _PAIR_CHARS]}" for text in texts]
+        left, right = cut_texts(self._sample.texts[one], self._sample.texts[other])
         return {
             "similarity": float(study.pairs.similarities[at]),
             "left": self._sample.ids[one],
-            "left_text": cut[0],
+            "left_text": left,
             "right": self._sample.ids[other],
-            "right_text": cut[1],
+            "right_text": right,
         }
 
     def _examples(self) -> dict[str, list[dict[str, Any]]]:

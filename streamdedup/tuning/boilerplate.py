@@ -109,7 +109,8 @@ def study_boilerplate(
     plain = replace(options, bag=False)
     shingler = Shingler(plain)
     sets = shingle_sets(shingler, texts)
-    without = shingle_sets(Shingler(replace(plain, stop_shingles=learnt.stops.hashes)), texts)
+    stops = options.stop_shingles | learnt.stops.hashes
+    without = shingle_sets(Shingler(replace(plain, stop_shingles=stops)), texts)
     before = sample_pairs(sets, threshold, min_words, progress)
     change, lost = compare(before, without, min_words, progress)
     places = _stop_places(before, learnt)
@@ -209,8 +210,8 @@ def _caused(pairs: SamplePairs, places: _StopPlaces, run: NDArray[np.int64]) -> 
     # The last row is that of all sets without a shingle of the run.
     row_of = np.full(len(sizes), len(having))
     row_of[having] = np.arange(len(having))
-    left, right, similarity = pairs.pairs
-    common = np.rint(similarity * (sizes[left] + sizes[right]) / (1 + similarity)).astype(np.int64)
+    left, right, _ = pairs.pairs
+    common = pairs.sets.overlaps(pairs.pairs).common
     step = max(8, min(_STEP, _STEP_CELLS // (len(having) + 1)))
     for low in range(0, len(run), step):
         present = np.zeros((len(having) + 1, min(step, len(run) - low)), np.bool_)

@@ -20,7 +20,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.evaluation.truth import ShingleSets
+from streamdedup.evaluation.truth import Pairs, ShingleSets
+from streamdedup.similarity.containment import ContainmentRule, Overlaps
 from streamdedup.text.hashing import offsets_of, ranges
 
 #: Candidate pairs of distinct sets that are listed for one number of rows; with more the banding is useless.
@@ -93,6 +94,18 @@ class DistinctSets(NamedTuple):
         """Return the pair count of documents with equal sets."""
         counts = self.copies.astype(np.float64)
         return np.array([(counts * (counts - 1) / 2).sum(), self.halves.astype(np.float64).prod(axis=1).sum()])
+
+    def overlaps(self, pairs: Pairs) -> Overlaps:
+        """Return the overlaps of pairs of sets by their Jaccard similarities: |A and B| = J (|A| + |B|) / (1 + J)."""
+        left, right = (np.diff(self.offsets)[side] for side in (pairs.left, pairs.right))
+        common = np.rint(pairs.similarities * (left + right) / (1 + pairs.similarities)).astype(np.int64)
+        return Overlaps(common, left, right)
+
+    def contained(self, pairs: Pairs, rule: ContainmentRule) -> NDArray[np.bool_]:
+        """Return the pairs of sets for which a rule of containment holds, bool (n,)."""
+        overlaps = self.overlaps(pairs)
+        smaller = np.minimum(overlaps.left, overlaps.right)
+        return rule.holds(pairs.similarities, overlaps.containments(), smaller)
 
 
 def distinct_sets(sets: ShingleSets, min_words: int = 0) -> DistinctSets:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.truth import Pairs, gathered, join, shingle_sets
+from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
@@ -42,7 +43,7 @@ class Recall(NamedTuple):
     """Recall of a banding on the sample.
 
     Attributes:
-        pairs: Pairs of documents from the threshold on, equal sets included.
+        pairs: Pairs of documents from the threshold on or by the rule of containment, equal sets included.
         edited: Found pairs of different sets; a pair of sets counts once for all of its documents.
         measured: Share of ``pairs`` that is found; None without pairs.
         expected: The same by theory: the mean of P(s) over ``pairs``.
@@ -63,6 +64,7 @@ class Study:
         family: Hash functions of the signatures.
         documents: int64 (n,); numbers of the texts that are used, ascending; None for all.
         floor: Least similarity of the pairs, above 0, at most 1.
+        rule: Rule of containment, with a least similarity from the floor on; None for no rule.
         min_words: Documents with fewer words are skipped.
         progress: Called with the number of documents joined since the last call.
 
@@ -86,6 +88,7 @@ class Study:
         family: HashFamily,
         *,
         floor: float,
+        rule: ContainmentRule | None = None,
         documents: NDArray[np.int64] | None = None,
         min_words: int = 0,
         progress: Callable[[int], None] = lambda _: None,
@@ -103,6 +106,9 @@ class Study:
         self.sign_s = (time.perf_counter() - started) * self.indexed_count / max(len(self.distinct.first), 1)
         self.histogram = np.zeros(BINS)
         self.pairs, self.pairs_weight = self._joined(floor, progress)
+        self._by_rule = np.zeros(len(self.pairs.left), np.bool_)
+        if rule is not None:
+            self._by_rule = self.distinct.contained(self.pairs, rule)
         self._first_shared = cache(self._first_shared_of)
         self.buckets = cache(self._buckets_of)
 
@@ -139,6 +145,11 @@ class Study:
         self.histogram[-1] += self.distinct.copy_pairs()[0]
         return kept, 1 / share
 
+    def wanted(self, threshold: float) -> NDArray[np.bool_]:
+        """Return the pairs from a threshold on, and those by the rule of containment, bool (n_pairs,)."""
+        wanted: NDArray[np.bool_] = (self.pairs.similarities >= threshold) | self._by_rule
+        return wanted
+
     def exact_share(self, limit: int | None) -> float:
         """Return the share of the indexed documents that are stored as sets and compared exactly.
 
@@ -169,8 +180,8 @@ class Study:
         return candidate_counts(self.band_keys(banding), self.distinct)
 
     def recall(self, banding: Banding, threshold: float) -> Recall:
-        """Return the share of the pairs from the threshold on that become candidates."""
-        wanted = self.pairs.similarities >= threshold
+        """Return the share of the wanted pairs that become candidates."""
+        wanted = self.wanted(threshold)
         found = (self._first_shared(banding.rows) < banding.bands)[wanted]
         weights = self.distinct.pair_counts(self.pairs.left[wanted], self.pairs.right[wanted])[:, 0] * self.pairs_weight
         chances = 1.0 - (1.0 - self.pairs.similarities[wanted] ** banding.rows) ** banding.bands
@@ -188,7 +199,7 @@ class Study:
         return compared_shares(self.band_keys(banding), self.distinct, related, scales, limits)
 
     def found_share(self, banding: Banding, threshold: float, shares: NDArray[np.float64]) -> float | None:
-        """Return the share of the pairs from the threshold on that become candidates and are compared.
+        """Return the share of the wanted pairs that become candidates and are compared.
 
         Args:
             banding: Bands and rows.
@@ -198,7 +209,7 @@ class Study:
         Returns:
             None without pairs.
         """
-        wanted = self.pairs.where(self.pairs.similarities >= threshold)
+        wanted = self.pairs.where(self.wanted(threshold))
         keys, common = self.band_keys(banding), np.zeros(len(wanted.left), np.int64)
         for column in keys.T:
             common += column[wanted.left] == column[wanted.right]
@@ -209,8 +220,8 @@ class Study:
         return float(weights @ compared + copies @ shares[:, -1]) / total if total else None
 
     def true_pairs(self, threshold: float, banding: Banding) -> NDArray[np.float64]:
-        """Return the pair count of the pairs from the threshold on that the banding finds."""
-        found = (self.pairs.similarities >= threshold) & (self._first_shared(banding.rows) < banding.bands)
+        """Return the pair count of the wanted pairs that the banding finds."""
+        found = self.wanted(threshold) & (self._first_shared(banding.rows) < banding.bands)
         different = self.distinct.pair_counts(self.pairs.left[found], self.pairs.right[found]).sum(axis=0)
         pairs: NDArray[np.float64] = self.distinct.copy_pairs() + different * self.pairs_weight
         return pairs

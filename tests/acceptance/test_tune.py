@@ -382,6 +382,33 @@ def test_fold_marks_is_proposed_where_vowel_signs_hide_pairs(tmp_path):
     assert len(scanned.stdout.splitlines()) == folding["pairs_after"]
 
 
+def test_the_rule_of_containment_is_proposed_and_its_pairs_are_counted_with_it(tmp_path):
+    corpus = tmp_path / "texts.jsonl"
+    lines = []
+    for at in range(40):
+        story = " ".join(f"w{at}x{place}" for place in range(60))
+        lines += [story, f"{story} {' '.join(f'more{at}x{place}' for place in range(35))}"]
+    texts = (json.dumps({"id": str(at), "text": text}) for at, text in enumerate(lines))
+    corpus.write_text("\n".join(texts), encoding="utf-8")
+    options = ["--unit", "word", "--size", 3, "--no-server"]
+    done = streamdedup("tune", corpus, *options)
+    assert done.returncode == 0, done.stderr
+    assert "below 0.8, by containment from 0.8 at similarity 0.5: 40 pairs" in done.stdout
+    assert re.search(r" 0\.\d{4} \(containment 1\.0000\)  \d+: ", done.stdout)
+    assert "proposed: containment_threshold = 0.8: 40 pairs more than the 0 from 0.8 on" in done.stdout
+    config = tmp_path / "streamdedup.toml"
+    config.write_text(f'{SERVERS}[profiles.articles]\ntopics = ["articles"]\ncontainment_threshold = 0.8\n')
+    results = json.loads(streamdedup("tune", corpus, "--config", config, "--json", *options).stdout)
+    assert results["proposals"] == []
+    assert results["containment"]["pairs"] == 40
+    assert len(results["containment"]["examples"]) == 3
+    thresholds = {one["threshold"]: (one["pairs"], one["by_containment"]) for one in results["thresholds"]}
+    assert thresholds == {0.9: (40, 40), 0.8: (40, 40), 0.7: (40, 40), 0.5: (40, 0)}
+    recalls = {(row["threshold"], row["min_recall"]): row["measured_recall"] for row in results["rows"]}
+    assert recalls[0.5, 0.99] > 0.9 > recalls[0.9, 0.99]
+    assert {row["pairs"] for row in results["rows"]} == {40}
+
+
 @pytest.mark.long
 def test_a_given_redis_is_measured_and_left_as_it_was(corpus, redis_url, redis_client):
     redis_client.set("somebody's", "own")

@@ -12,6 +12,7 @@ from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.evaluation.truth import shingle_sets
 from streamdedup.index.memory import MemoryIndex
+from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
@@ -28,6 +29,7 @@ from streamdedup.tuning.candidates import (
     largest_buckets,
 )
 from streamdedup.tuning.capped import Scales, StormLimits, compared_shares, found_at
+from streamdedup.tuning.contained import study_contained
 from streamdedup.tuning.folding import study_folding
 from streamdedup.tuning.pair_change import compare, sample_pairs
 from streamdedup.tuning.rows import LEAST_PAIRS, Workload, rows_of
@@ -175,6 +177,58 @@ class TestStudy:
         both = chosen_documents(texts, {"word", "char"}).tolist()
         assert both == chosen_documents(texts, {"char"}).tolist()
         assert len(both) < 150
+
+
+class TestContainment:
+    """Texts with a longer version each, some of them twice: pairs by containment below the threshold."""
+
+    RULE = ContainmentRule(0.8, 0.5, 20)
+
+    @staticmethod
+    def texts() -> list[str]:
+        made = [f"{words(40, at)} {words(at, 500 + at)}" for at in range(60)] + [words(40, at) for at in range(60)]
+        return [*made, *made[60:80], words(15, 900), f"{words(15, 900)} {words(10, 901)}"]
+
+    def expected(self, threshold: float) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+        """Pairs from the threshold on, and those below it by the rule, compared one by one."""
+        sets = shingle_sets(Shingler(WORDS), self.texts())
+        members = [frozenset(sets.of(at).tolist()) for at in range(len(sets.sizes))]
+        similar, by_rule = set(), set()
+        for a, b in itertools.combinations(range(len(members)), 2):
+            common, smaller = len(members[a] & members[b]), min(len(members[a]), len(members[b]))
+            jaccard = common / len(members[a] | members[b])
+            if jaccard >= threshold:
+                similar.add((a, b))
+            elif jaccard >= 0.5 and common >= 0.8 * smaller and smaller >= 20:
+                by_rule.add((a, b))
+        return similar, by_rule
+
+    def test_pairs_by_the_rule_below_the_threshold_are_counted_and_the_least_contained_listed(self):
+        texts = self.texts()
+        similar, by_rule = self.expected(0.8)
+        found = study_contained(texts, WORDS, 0.8, self.RULE)
+        assert (found.pairs, found.total) == (len(by_rule), len(similar))
+        assert len(by_rule) > 30
+        assert len(found.nearest) == 3
+        for pair in found.nearest:
+            assert 0.5 <= pair.similarity < 0.8 <= pair.containment
+            assert tuple(sorted((pair.left, pair.right))) in by_rule
+        assert study_contained(texts, WORDS, 0.5, self.RULE) is None
+
+    def test_the_recall_of_a_row_counts_the_pairs_by_the_rule(self):
+        with_rule = Study(WORDS, self.texts(), FAMILY, floor=0.5, rule=self.RULE)
+        without = Study(WORDS, self.texts(), FAMILY, floor=0.5)
+        similar, by_rule = self.expected(0.8)
+        few, many = Banding(6, 6), Banding(35, 3)
+        assert without.recall(few, 0.8).pairs == len(similar)
+        assert with_rule.recall(few, 0.8).pairs == len(similar | by_rule)
+        assert with_rule.recall(few, 0.8).measured < 0.8 < with_rule.recall(many, 0.8).measured
+        assert with_rule.recall(few, 0.8).measured < without.recall(few, 0.8).measured
+        assert with_rule.recall(few, 0.5) == without.recall(few, 0.5)
+        shares = np.ones((len(with_rule.distinct.first), few.bands + 1))
+        assert with_rule.found_share(few, 0.8, shares) == pytest.approx(with_rule.recall(few, 0.8).measured)
+        found = with_rule.recall(many, 0.8).measured * len(similar | by_rule)
+        assert with_rule.true_pairs(0.8, many)[0] == pytest.approx(found)
 
 
 class TestRows:
@@ -404,6 +458,14 @@ class TestBoilerplate:
         monkeypatch.setattr("streamdedup.tuning.boilerplate._STEP", 8)
         learnt = learn_stop_shingles(self.documents(), WORDS, 0.05, least_source_documents=30)
         assert study_boilerplate([text for text, _ in self.documents()], learnt, WORDS, 0.7).found[0].pairs == 435
+
+    def test_shingles_that_are_left_out_before_are_left_out_after_as_well(self):
+        notice, footer = words(40, 1), words(30, 2)
+        texts = [f"{words(8, at)} {notice} {footer}" for at in range(3, 23)] + [words(30, at) for at in range(50, 90)]
+        stops = frozenset(Shingler(WORDS).shingle([footer]).hashes.tolist())
+        learnt = learn_stop_shingles(((f"{words(4, at)} {notice}", None) for at in range(100, 120)), WORDS, 0.5)
+        found = study_boilerplate(texts, learnt, ShingleOptions("word", 3, stop_shingles=stops), 0.6)
+        assert found.change == (190, 0, 190, 0)
 
 
 class TestFolding:

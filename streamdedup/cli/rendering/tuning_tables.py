@@ -226,11 +226,26 @@ def _thresholds(results: dict[str, Any]) -> Iterator[Text]:
     yield Text(f"Pairs that a threshold adds, with shingles {chosen['unit']} {chosen['size']}\n", "italic")
     for one in results["thresholds"]:
         style = "bold" if one["threshold"] == chosen["threshold"] else ""
-        yield Text(f"  from {one['threshold']:g}: {counted(one['pairs'], 'pair')}, {one['added']:,} more", style)
-        for pair in one["examples"]:
-            yield Text(f"    {pair['similarity']:.4f}  {printable(pair['left'])}: {printable(pair['left_text'])}")
-            yield Text(f"            {printable(pair['right'])}: {printable(pair['right_text'])}", "dim")
+        by_rule = f", {one['by_containment']:,} by containment" if one["by_containment"] else ""
+        yield Text(
+            f"  from {one['threshold']:g}: {counted(one['pairs'], 'pair')}, {one['added']:,} more{by_rule}", style
+        )
+        yield from _pairs(one["examples"])
+    if contained := results["containment"]:
+        yield Text(
+            f"  below {chosen['threshold']:g}, by containment from {contained['containment']:g} at similarity "
+            f"{contained['min_similarity']:g}: {counted(contained['pairs'], 'pair')}"
+        )
+        yield from _pairs(contained["examples"])
     yield Text()
+
+
+def _pairs(examples: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
+    """Yield two lines for each pair; of pairs by containment also this share."""
+    for pair in examples:
+        share = f" (containment {pair['containment']:.4f})" if "containment" in pair else ""
+        yield Text(f"    {pair['similarity']:.4f}{share}  {printable(pair['left'])}: {printable(pair['left_text'])}")
+        yield Text(f"            {printable(pair['right'])}: {printable(pair['right_text'])}", "dim")
 
 
 def _recommendation(results: dict[str, Any]) -> list[Text]:
