@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from benchmarks import paywall, report
+from benchmarks.open_sets import SOURCE_FIELDS
 from benchmarks.places import REPOSITORY
 from streamdedup.cli.collection import temporary_store
 from streamdedup.cli.scan import find_pairs
@@ -52,8 +53,6 @@ NAMES = {
     "made boilerplate": "word",
     "paywall": "word",
 }
-#: Collections whose documents name a source, and the field.
-SOURCE_FIELDS = {"masakhane_news": "lang"}
 #: Collections that are made.
 MADE = ("made boilerplate", "paywall")
 #: Collections that say which documents belong together.
@@ -121,7 +120,7 @@ def load(name: str) -> Collection:
         return made_boilerplate()
     if name == "paywall":
         return made_paywall()
-    field = SOURCE_FIELDS.get(name)
+    field = SOURCE_FIELDS.get(name) if NAMES[name] == "word" else None
     entries = CorpusReader(path_of(name), decoder=Decoder(source_field=field or "source"))
     documents = [(entry.text, entry.source) for entry in entries if entry.text]
     texts, sources = [text for text, _ in documents], [source for _, source in documents]

@@ -1,10 +1,9 @@
 """The open sets that quality is measured on: the files of a folder, or the project's sample where there is none.
 
 A set is a file NAME.jsonl.gz or an archive of Reuters-21578. Texts that are short as a rule are compared by both
-profiles, long ones as articles.
+profiles, long ones as articles. Documents have a source where a field of the set names one.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -12,11 +11,19 @@ from typing import NamedTuple
 from benchmarks.corpus import SAMPLE, Text
 from benchmarks.places import REPOSITORY
 from streamdedup.corpora import CorpusReader
+from streamdedup.wire import Decoder
 
 #: Where the sets are looked for, beside the repository.
 DATA = REPOSITORY.parent / "shared" / "data"
 #: Characters of the median text, below which a set is one of short texts.
 SHORT_CHARACTERS = 500
+#: Sets whose documents name a source, and the field: origin, language, app, and category of the product.
+SOURCE_FIELDS = {
+    "ar_reviews": "source",
+    "masakhane_news": "lang",
+    "playstore_reviews": "app",
+    "zh_shopping_reviews": "cat",
+}
 
 
 class Set(NamedTuple):
@@ -26,11 +33,13 @@ class Set(NamedTuple):
         name: Its name.
         file: Where it is.
         documents: Those that have a text.
+        sources: The source of each document; None without one.
     """
 
     name: str
     file: Path
     documents: list[Text]
+    sources: list[str | None]
 
     @property
     def profiles(self) -> tuple[str, ...]:
@@ -53,12 +62,12 @@ def sample_files() -> list[Path]:
 
 def read(file: Path) -> Set:
     """Return a set, of documents with one id the first only."""
-    return Set(file.name.partition(".")[0], file, list(_documents(file)))
-
-
-def _documents(file: Path) -> Iterator[Text]:
-    known: set[str] = set()
-    for entry in CorpusReader(file, on_bad="pass"):
-        if entry.problem is None and entry.op == "upsert" and entry.text and entry.id not in known:
-            known.add(entry.id)
-            yield Text(entry.id, entry.text)
+    name = file.name.partition(".")[0]
+    decoder = Decoder(source_field=SOURCE_FIELDS.get(name, "source"))
+    documents: dict[str, Text] = {}
+    sources: list[str | None] = []
+    for entry in CorpusReader(file, on_bad="pass", decoder=decoder):
+        if entry.problem is None and entry.op == "upsert" and entry.text and entry.id not in documents:
+            documents[entry.id] = Text(entry.id, entry.text)
+            sources.append(entry.source or None)
+    return Set(name, file, list(documents.values()), sources)

@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.corpus import Text
+from benchmarks.open_sets import Set
 from benchmarks.places import REPOSITORY
 from streamdedup.corpora import CorpusReader
 from streamdedup.wire import Decoder
@@ -64,14 +66,15 @@ class Article(NamedTuple):
     original: str
 
 
-def articles() -> list[Article]:
-    """Return the collection; empty where its file is not there."""
-    if not FILE.exists():
+def articles(file: Path | None = None) -> list[Article]:
+    """Return the collection, made of ``file``, or of ``FILE``; empty where the file is not there."""
+    file = file or FILE
+    if not file.exists():
         return []
     made: list[Article] = []
     again: list[Article] = []
     teasers: set[str] = set()
-    for entry in CorpusReader(FILE, decoder=Decoder(source_field="lang")):
+    for entry in CorpusReader(file, decoder=Decoder(source_field="lang")):
         text, source = entry.text, entry.source or ""
         is_teaser = source == SOURCE and TEASER_WORDS[0] <= len(text.split()) <= TEASER_WORDS[1]
         if not is_teaser or len(teasers) == NOTICES or text in teasers:
@@ -82,6 +85,12 @@ def articles() -> list[Article]:
         if len(again) < TWICE:
             again.append(Article(f"{entry.id}/again", text, SECOND_SOURCE, text))
     return made + again
+
+
+def as_set(file: Path) -> Set:
+    """Return the collection, made of a file."""
+    made = articles(file)
+    return Set("news with a notice", file, [Text(one.id, one.text) for one in made], [one.source for one in made])
 
 
 def main() -> None:

@@ -92,13 +92,19 @@ def _rates(measured: Sequence[Measured], rates_of: Callable[[Scores], tuple[Rate
 
 
 def _cells(recall: Rate, precision: Rate) -> list[str]:
-    bounds = recall.bounds()
-    within = "" if bounds is None else f"{bounds[0]:.4f} - {bounds[1]:.4f}"
-    return [f"{recall.total:,}", _share(recall), within, f"{precision.total:,}", _share(precision)]
+    found = [f"{recall.total:,}", share_text(recall), bounds_text(recall)]
+    return [*found, f"{precision.total:,}", share_text(precision)]
 
 
-def _share(rate: Rate) -> str:
+def share_text(rate: Rate) -> str:
+    """Return a share; empty for no pairs."""
     return "" if rate.share is None else f"{rate.share:.4f}"
+
+
+def bounds_text(rate: Rate) -> str:
+    """Return the bounds of a share; empty for no pairs."""
+    bounds = rate.bounds()
+    return "" if bounds is None else f"{bounds[0]:.4f} - {bounds[1]:.4f}"
 
 
 def _whole(measured: Sequence[Measured]) -> Table:
@@ -115,8 +121,8 @@ def _whole(measured: Sequence[Measured]) -> Table:
                 f"{one.threshold}",
                 f"{len(one.evaluation.ids):,}",
                 f"{scores.recall.total:,}",
-                _share(scores.recall),
-                _share(scores.precision),
+                share_text(scores.recall),
+                share_text(scores.precision),
                 missed,
                 "" if speed is None else f"{speed:,.0f}",
                 f"{one.evaluation.truth_seconds:.1f}",
@@ -147,8 +153,8 @@ def limits(limited: Sequence[Limited]) -> Table:
                 one.name,
                 limit,
                 f"{scores.recall.total:,}",
-                _share(scores.recall),
-                _share(scores.precision),
+                share_text(scores.recall),
+                share_text(scores.precision),
                 f"{one.sketch_bytes:,}",
                 "" if speed is None else f"{speed:,.0f}",
             ]

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from benchmarks import quality
 from benchmarks.__main__ import NAMES
 from benchmarks.places import REPOSITORY
 
@@ -48,7 +49,8 @@ def test_on_the_sample_the_daemon_finds_what_scan_finds_and_all_of_it_is_right(t
     command = [sys.executable, "-m", "benchmarks.quality", "--quick", "--output", str(tmp_path)]
     run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
-    sets = json.loads((tmp_path / "quality.json").read_text())["results"]["sets"]
+    results = json.loads((tmp_path / "quality.json").read_text())["results"]
+    sets = results["sets"]
     assert [(one["set"], one["profile"]) for one in sets] == [
         ("articles", "articles"),
         ("reviews", "reviews"),
@@ -58,6 +60,13 @@ def test_on_the_sample_the_daemon_finds_what_scan_finds_and_all_of_it_is_right(t
         assert one["daemon_differs_in"] == 0
         assert one["daemon_pairs"] == one["recall"]["hits"] > 10
         assert one["exact"]["precision"]["share"] == 1.0
+    assert [(one["set"], one["profile"], one["seed"]) for one in results["summary"]] == [
+        (one["set"], one["profile"], seed) for one in sets for seed in quality.SEEDS
+    ]
+    for one in results["summary"]:
+        assert one["similarity"]["of"] == one["similarity"]["hits"] > 10
+        assert (one["boilerplate"] is None) == (one["profile"] == "reviews")
+    assert [one["set"] for one in results["boilerplate"]] == ["articles", "reviews"]
 
 
 @pytest.mark.long

@@ -14,6 +14,7 @@ import pytest
 from benchmarks import (
     __main__,
     boilerplate,
+    boilerplate_share,
     containment,
     corpus,
     growth,
@@ -24,6 +25,7 @@ from benchmarks import (
     page,
     paywall,
     quality,
+    quality_summary,
     quality_tables,
     scale,
     scripts,
@@ -34,6 +36,7 @@ from benchmarks import (
 )
 from benchmarks.places import LIBRARY_PAGE, PAGE, QUALITY_PAGE
 from benchmarks.report import Report, Table
+from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.truth import shingle_sets
 from streamdedup.text.shingles import ShingleOptions, Shingler
 
@@ -301,6 +304,14 @@ class TestQuality:
             (tmp_path / f"{name}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
         return tmp_path
 
+    def test_a_document_has_the_source_that_the_field_of_its_set_names(self, tmp_path):
+        for name in ("masakhane_news", "other"):
+            languages = enumerate(("eng", "", None))
+            lines = (json.dumps({"id": str(at), "text": "x", "lang": language}) for at, language in languages)
+            (tmp_path / f"{name}.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+        sets = {one.name: one.sources for one in map(open_sets.read, open_sets.files(tmp_path))}
+        assert sets == {"masakhane_news": ["eng", None, None], "other": [None] * 3}
+
     def test_short_texts_are_compared_by_both_profiles_and_long_ones_as_articles(self, folder):
         sets = {one.name: one for one in map(open_sets.read, open_sets.files(folder))}
         assert sets["long"].profiles == ("articles",)
@@ -317,6 +328,18 @@ class TestQuality:
             ["3 with fewer than 100", "", "0.5", "3"],
         ]
         assert len(result["tables"]["whole"]["rows"]) == len(result["results"]["sets"]) == 6
+        summary = result["tables"]["summary"]
+        assert [row[:5] for row in summary["rows"]] == [
+            [name, profile, seed, "1", "1.0000"]
+            for name, profile in (("long", "articles"), ("short", "reviews"), ("short", "articles"))
+            for seed in ("default", "2")
+        ]
+        assert [row[-2:] for row in summary["rows"]] == [
+            ["", ""] if profile == "reviews" else ["0 of 1 (0.0%)"] * 2
+            for profile in ("articles", "reviews", "articles")
+            for _ in quality.SEEDS
+        ]
+        assert len(result["tables"]["boilerplate"]["rows"]) == 2
         assert "written: " in capsys.readouterr().out
 
     def test_a_set_with_enough_pairs_has_a_line_of_its_own(self, folder, monkeypatch):
@@ -367,12 +390,62 @@ class TestContainment:
         story = " ".join(f"word{at}" for at in range(200))
         texts = {"short": story, "long": f"{story} {' '.join(f'more{at}' for at in range(120))}", "copy": story}
         documents = [corpus.Text(name, text) for name, text in texts.items()]
-        (found,) = containment.measure(open_sets.Set("stories", tmp_path, documents))
+        (found,) = containment.measure(open_sets.Set("stories", tmp_path, documents, [None] * 3), (1, 2))
         counts = found.existing, found.within_reach, found.by_threshold, found.by_rule, found.more, found.right
         assert counts == (3, 3, 1, 3, 2, 2)
         assert (found.without.bands, found.with_rule.bands) == ("9 x 4", "35 x 3")
         assert containment.table([found]).rows[0][:8] == ["stories", "articles", "3", "3", "1", "3", "2", "1.0000"]
         assert json.loads(json.dumps(found.plain()))["with_rule"]["pairs"] == 3
+        assert {seed: (rate.hits, rate.total) for seed, rate in found.recalls.items()} == {1: (2, 2), 2: (2, 2)}
+
+
+class TestBoilerplateShare:
+    """A source with a notice below short stories, one without it, and copies of two stories."""
+
+    @staticmethod
+    def story(at: int) -> str:
+        return " ".join(f"w{at}x{word}" for word in range(12))
+
+    def documents(self) -> list[tuple[str, str]]:
+        notice = " ".join(f"notice{word}" for word in range(150))
+        with_notice = [(f"{self.story(at)} {notice}", "daily") for at in range(20)]
+        plain = [(self.story(100 + at), "daily") for at in range(180)]
+        return [*with_notice, *plain, *((self.story(500 + at), "evening") for at in range(120)), *plain[:2]]
+
+    def as_set(self, tmp_path: Path) -> open_sets.Set:
+        texts, sources = zip(*self.documents(), strict=True)
+        return open_sets.Set(
+            "news", tmp_path, [corpus.Text(str(at), text) for at, text in enumerate(texts)], list(sources)
+        )
+
+    def test_pairs_of_a_notice_are_boilerplate_and_a_file_of_half_of_the_documents_removes_them(self, tmp_path):
+        made = self.as_set(tmp_path)
+        alerted = {
+            seed: quality._evaluated(made, "articles", 0.8, seed=seed).evaluation.findings.pairs for seed in (1, 2)
+        }
+        found = boilerplate_share.measure(made, alerted)
+        notice_pairs = 20 * 19 // 2
+        for seed, shares in found.shares.items():
+            # Not every pair of the notice is found; the copies are.
+            assert shares.before.hits + 2 == shares.before.total == len(alerted[seed].left) > 0.9 * notice_pairs
+            assert (shares.after.hits, shares.after.total) == (0, 2)
+        assert found.sources == 2
+        assert found.study.change == (notice_pairs + 2, 2, notice_pairs, 0)
+        assert found.causes == [notice_pairs]
+        row = boilerplate_share.table([found]).rows[0]
+        assert (row[0], row[1], row[4:]) == ("news", "2", ["192", "2", "190", "0", "1", "190"])
+        assert "notice1" not in json.dumps(found.plain())
+
+    def test_a_set_without_boilerplate_has_the_same_pairs_after_as_before(self, tmp_path):
+        made = self.as_set(tmp_path)
+        few = made._replace(documents=made.documents[200:320], sources=made.sources[200:320])
+        pairs = quality._evaluated(few, "articles", 0.8).evaluation.findings.pairs
+        found = boilerplate_share.measure(few, {1: pairs})
+        assert found.shares[1] == (Rate(0, 0), Rate(0, 0))
+        line = quality_summary.Summary("few", "articles", 1, Rate(0, 0), Rate(0, 0), found.shares[1])
+        assert quality_summary.table([line]).rows == [
+            ["few", "articles", "1", "0", "", "", "0", "", "", "0 of 0", "0 of 0"]
+        ]
 
 
 class TestServe:

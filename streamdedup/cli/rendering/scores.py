@@ -77,16 +77,18 @@ def as_object(one: Evaluation) -> dict[str, Any]:
         "truth_seconds": one.truth_seconds,
         "truth_pairs_unknown": one.unknown_count,
         "truth_pairs_suppressed": one.suppressed_count,
-        "recall": _rate(scores.recall),
-        "precision": _rate(scores.precision),
-        "exact": {"recall": _rate(scores.exact_recall), "precision": _rate(scores.exact_precision)},
+        "recall": rate_object(scores.recall),
+        "precision": rate_object(scores.precision),
+        "exact": {"recall": rate_object(scores.exact_recall), "precision": rate_object(scores.exact_precision)},
         "estimated": {
-            "recall": _rate(scores.estimated_recall),
+            "recall": rate_object(scores.estimated_recall),
             "recall_from": scores.estimated_from,
-            "precision": _rate(scores.estimated_precision),
+            "precision": rate_object(scores.estimated_precision),
             "precision_at": scores.estimated_at,
         },
-        "bands_of_similarity": [{"from": band.low, "to": band.high, **_rate(band.recall)} for band in scores.bands],
+        "bands_of_similarity": [
+            {"from": band.low, "to": band.high, **rate_object(band.recall)} for band in scores.bands
+        ],
         "missed": {reason.value: count for reason, count in scores.missed.items()},
         "missed_examples": [
             {
@@ -129,11 +131,12 @@ def _containment_object(one: Evaluation) -> dict[str, Any]:
     rule, scores = one.options.containment, one.scores
     if rule is None:
         return {}
-    rates = {"recall": _rate(scores.containment_recall), "precision": _rate(scores.containment_precision)}
+    rates = {"recall": rate_object(scores.containment_recall), "precision": rate_object(scores.containment_precision)}
     return {"containment": {**asdict(rule), **rates}}
 
 
-def _rate(rate: Rate) -> dict[str, Any]:
+def rate_object(rate: Rate) -> dict[str, Any]:
+    """Return a share with its bounds as plain values."""
     low, high = rate.bounds() or (None, None)
     return {
         "hits": rate.hits,
