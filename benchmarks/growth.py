@@ -7,16 +7,18 @@ shingle hashes of the first, each exclusive-or a number of the copy: the similar
 articles, and no two copies resemble each other. Signatures, band keys, index entries, candidates and claims follow
 from the hashes as they do for any text. The last documents before each size are measured, the others only fill the
 index. ``--large`` goes on to 10,000,000 documents. Sizes for which the memory of the machine is too small are left
-out. The usual sizes take some ten minutes on two cores, and 7 GB.
+out. The usual sizes take some 20 minutes on two cores, and 7 GB.
 
-Beside the layouts: *bare commands*, the two of layout "sets" alone (SADD and PEXPIREAT for each band), pipelined, with
-keys of equal length. Their cost grows with the index as well: more keys than the caches of the processor hold.
+Each layout on the installed Redis and on Valkey of the extra "demo", or on PROGRAM alone. Beside them on the first of
+the servers: *bare commands*, the two of layout "sets" alone (SADD and PEXPIREAT for each band), pipelined, with keys of
+equal length. Their cost grows with the index as well: more keys than the caches of the processor hold.
 """
 
 import argparse
+import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -53,6 +55,7 @@ class Point:
     """Costs of the last documents before a size.
 
     Attributes:
+        server: Name and version of the server.
         layout: Bucket layout.
         documents: Documents in the index.
         redis_us: Processor time of Redis for a document, in microseconds.
@@ -61,12 +64,18 @@ class Point:
         bytes_a_document: Memory of Redis, by document.
     """
 
+    server: str
     layout: str
     documents: int
     redis_us: float
     client_us: float
     documents_per_s: float
     bytes_a_document: float
+
+    @property
+    def contender(self) -> tuple[str, str]:
+        """Server and layout."""
+        return self.server, self.layout
 
 
 class Member(NamedTuple):
@@ -114,38 +123,42 @@ def main() -> None:
     texts = corpus.load()
     options = settings_for().profiles["articles"].shingle_options()
     shingler = CopyShingler(Shingler(options).shingle(texts.texts))
-    points = measured_bare(arguments)
-    for layout in LAYOUTS:
-        with ExitStack() as stack:
-            server = stack.enter_context(servers.make_redis(arguments.redis))
-            client = stack.enter_context(redis.Redis.from_url(server.url))
-            index = stack.enter_context(index_on(server.url, **{"redis.bucket_layout": layout}))
-            index.detector._preparer.shingler = shingler  # type: ignore[assignment]  # noqa: SLF001  has the one method used
-            name = servers.name_of_redis(client)
-            growth = IndexGrowth(index, client, server.pid, layout, len(texts.documents))
-            for point in growth.points(arguments.sizes):
-                points.append(point)
-                print(point, file=sys.stderr, flush=True)
+    programs = servers.redis_programs(arguments.redis)
+    points = list(shown(measured_bare(programs[0], arguments.sizes)))
+    for program in programs:
+        for layout in LAYOUTS:
+            points += shown(measured(program, layout, arguments.sizes, shingler, len(texts.documents)))
     setting = {
         "documents": f"{texts.name}, copies with other shingle hashes",
         "counted": f"the last {min(MEASURED, min(arguments.sizes) // 2):,} documents before each size",
-        "server": name,
         "left out": ", ".join(left_out(points, arguments.sizes)) or "nothing",
     }
     results = [asdict(point) for point in points]
     report.Report("growth", arguments.quick, setting, results, {"costs": costs(points)}).show(arguments.output)
 
 
-def measured_bare(arguments: argparse.Namespace) -> list[Point]:
+def shown(points: Iterable[Point]) -> Iterator[Point]:
+    """Yield points, each printed when it has been measured."""
+    for point in points:
+        print(point, file=sys.stderr, flush=True)
+        yield point
+
+
+def measured_bare(program: str, sizes: Sequence[int]) -> Iterator[Point]:
     """Measure the two commands of layout "sets" alone."""
-    points = []
-    with servers.make_redis(arguments.redis) as server, redis.Redis.from_url(server.url) as client:
+    with servers.make_redis(program) as server, redis.Redis.from_url(server.url) as client:
         bands = settings_for().profiles["articles"].banding().bands
-        growth = BareGrowth(client, server.pid, bands)
-        for point in growth.points(arguments.sizes):
-            points.append(point)
-            print(point, file=sys.stderr, flush=True)
-    return points
+        yield from BareGrowth(client, server.pid, bands).points(sizes)
+
+
+def measured(program: str, layout: str, sizes: Sequence[int], shingler: CopyShingler, articles: int) -> Iterator[Point]:
+    """Measure one layout on one server."""
+    with ExitStack() as stack:
+        server = stack.enter_context(servers.make_redis(program))
+        client = stack.enter_context(redis.Redis.from_url(server.url))
+        index = stack.enter_context(index_on(server.url, **{"redis.bucket_layout": layout}))
+        index.detector._preparer.shingler = shingler  # type: ignore[assignment]  # noqa: SLF001  has the one method used
+        yield from IndexGrowth(index, client, server.pid, layout, articles).points(sizes)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -193,7 +206,9 @@ class BareGrowth:
         client_us = 1e6 * (time.process_time() - client_s) / count
         server_us = 1e6 * (servers.cpu_s(self._pid) - server_s) / count
         used = servers.used_bytes(self._client) - self._empty_bytes
-        return Point(BARE, size, server_us, client_us, count / seconds, used / size)
+        return Point(
+            servers.name_of_redis(self._client), BARE, size, server_us, client_us, count / seconds, used / size
+        )
 
     def _fill(self, size: int) -> None:
         """Insert documents until there are so many."""
@@ -271,7 +286,9 @@ class IndexGrowth:
         server_us = 1e6 * (servers.cpu_s(self._pid) - server_s) / count
         self._filled = size
         used = servers.used_bytes(self._client) - self._empty_bytes
-        return Point(self._layout, size, server_us, client_us, count / seconds, used / size)
+        return Point(
+            servers.name_of_redis(self._client), self._layout, size, server_us, client_us, count / seconds, used / size
+        )
 
     def _prepare(self, first: int, last: int) -> list[Any]:
         members = (Member(*divmod(number, self._articles)) for number in range(first, last))
@@ -291,24 +308,32 @@ def available_bytes() -> float:
 
 def left_out(points: Sequence[Point], sizes: Sequence[int]) -> list[str]:
     """Return the sizes that were not measured."""
-    done = {(point.layout, point.documents) for point in points}
-    return [f"{layout} at {size:,}" for layout in (BARE, *LAYOUTS) for size in sizes if (layout, size) not in done]
+    done = {(point.contender, point.documents) for point in points}
+    return [
+        f"{layout} at {size:,} on {server}"
+        for server, layout in dict.fromkeys(point.contender for point in points)
+        for size in sizes
+        if ((server, layout), size) not in done
+    ]
 
 
 def costs(points: Sequence[Point]) -> report.Table:
     """Return the table."""
-    first: dict[str, Point] = {}
+    first: dict[tuple[str, str], Point] = {}
     rows = []
     for point in points:
-        of = first.setdefault(point.layout, point)
-        values = [f"{point.redis_us:.1f}", f"{point.redis_us / of.redis_us:.2f}", f"{point.client_us:.1f}"]
+        of = first.setdefault(point.contender, point)
+        # A quick run may take less than one tick of the clock of processor time.
+        times = point.redis_us / of.redis_us if of.redis_us else math.nan
+        values = [f"{point.redis_us:.1f}", f"{times:.2f}", f"{point.client_us:.1f}"]
         rates = [f"{point.documents_per_s:,.0f}", f"{point.bytes_a_document:,.0f}"]
         name = BARE if point.layout == BARE else f'"{point.layout}"'
-        rows.append([name, f"{point.documents:,}", *values, *rates])
+        rows.append([point.server, name, f"{point.documents:,}", *values, *rates])
     columns = [
+        "server",
         "bucket_layout",
         "documents",
-        "Redis, µs",
+        "server, µs",
         "times the first",
         "client, µs",
         "documents/s",

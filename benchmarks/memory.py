@@ -4,7 +4,8 @@
 
 The growth of `used_memory` of the server: for streamdedup index entries, buckets, claims, fences and times to live,
 after every batch was finished as after its commit. The server's tables grow by doubling, so the result depends on the
-number of documents. The peer keeps band values and ids: no signature to verify with, no position, no expiry.
+number of documents. Also on Valkey, which the extra "demo" brings. The peer keeps band values and ids: no signature to
+verify with, no position, no expiry.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import redis
 
 from benchmarks import corpus, peers, report, servers
 from benchmarks.ours import default_banding, index_on
+from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.similarity.lsh import Banding
 
 #: Settings that differ from the defaults, by the name of the row.
@@ -45,6 +47,11 @@ def main() -> None:
     sizes.append(("streamdedup", theirs, ours(bands=theirs.bands, rows=theirs.rows)))
     sizes += peer_sizes(fresh, texts.documents, (own, theirs))
     setting = {"documents": f"{texts.name}: {len(texts.documents):,}", "server": fresh.name}
+    for program in servers.redis_programs(arguments.redis)[1:]:
+        fresh = Fresh(program, len(texts.documents))
+        for layout in LAYOUTS:
+            size = ours(**{"redis.bucket_layout": layout})
+            sizes.append((f'streamdedup, "{layout}" on {fresh.name}', own, size))
     show(arguments, setting, sizes)
 
 

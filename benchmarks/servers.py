@@ -12,6 +12,7 @@ from kafka.errors import KafkaError
 
 from benchmarks.corpus import Text
 from streamdedup.embedded import RedisServer
+from streamdedup.embedded.redis import find_redis
 from streamdedup.kafka import KafkaOptions
 from streamdedup.kafka.producer import Feeder
 from streamdedup.testing.kafka import KAFKA_VERSION, KafkaServer
@@ -33,6 +34,15 @@ def make_redis(program: str | None = None) -> RedisServer:
 def redis_program(program: str | None = None) -> str | None:
     """Return the Redis server program to take; None for the one in the wheel."""
     return program or (REDIS_PROGRAM if shutil.which(REDIS_PROGRAM) else None)
+
+
+def redis_programs(program: str | None = None) -> list[str]:
+    """Return the Redis server programs to compare: the installed one, if any, and the one in the wheel, Valkey.
+
+    Args:
+        program: The only one.
+    """
+    return [program] if program else list(dict.fromkeys([redis_program() or find_redis(), find_redis()]))
 
 
 def make_kafka() -> KafkaServer:

@@ -197,18 +197,18 @@ class TestGrowth:
 
     def test_sizes_that_were_not_measured_are_named(self):
         points = [
-            growth.Point("sets", 10, 50.0, 9.0, 8_000.0, 2_000.0),
-            growth.Point("packed", 10, 40.0, 9.0, 9_000.0, 1_000.0),
+            growth.Point("Redis", "sets", 10, 50.0, 9.0, 8_000.0, 2_000.0),
+            growth.Point("Valkey", "sets", 10, 40.0, 9.0, 9_000.0, 1_000.0),
+            growth.Point("Redis", "sets", 20, 60.0, 9.0, 7_000.0, 2_000.0),
         ]
-        points.append(growth.Point("sets", 20, 60.0, 9.0, 7_000.0, 2_000.0))
-        points += [growth.Point(growth.BARE, size, 20.0, 60.0, 4_000.0, 1_300.0) for size in (10, 20)]
-        assert growth.left_out(points, [10, 20]) == ["packed at 20"]
-        assert [row[:4] for row in growth.costs(points).rows] == [
-            ['"sets"', "10", "50.0", "1.00"],
-            ['"packed"', "10", "40.0", "1.00"],
-            ['"sets"', "20", "60.0", "1.20"],
-            ["bare commands", "10", "20.0", "1.00"],
-            ["bare commands", "20", "20.0", "1.00"],
+        points += [growth.Point("Redis", growth.BARE, size, 20.0, 60.0, 4_000.0, 1_300.0) for size in (10, 20)]
+        assert growth.left_out(points, [10, 20]) == ["sets at 20 on Valkey"]
+        assert [row[:5] for row in growth.costs(points).rows] == [
+            ["Redis", '"sets"', "10", "50.0", "1.00"],
+            ["Valkey", '"sets"', "10", "40.0", "1.00"],
+            ["Redis", '"sets"', "20", "60.0", "1.20"],
+            ["Redis", "bare commands", "10", "20.0", "1.00"],
+            ["Redis", "bare commands", "20", "20.0", "1.00"],
         ]
 
     @staticmethod
