@@ -44,11 +44,12 @@ def check(
 
     Example:  streamdedup check --config streamdedup.toml
     """
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     findings: list[Finding] = []
     for finding in _findings(config, assignments):
         findings.append(finding)
         if not as_json:
-            for line in render(finding, _terminal_width()):
+            for line in render(finding, width):
                 typer.echo(line)
     code = exit_code_of(findings)
     if as_json:
@@ -99,10 +100,6 @@ def render(finding: Finding, width: int | None) -> Iterator[str]:
     if finding.command is not None:
         # Never wrapped, so that it can be pasted into a shell.
         yield indent + typer.style(finding.command, bold=True)
-
-
-def _terminal_width() -> int | None:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _summary(findings: Iterable[Finding], code: int) -> str:

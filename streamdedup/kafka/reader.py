@@ -6,6 +6,7 @@ Nothing is committed and no partition of a group is taken. Only committed record
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
 
@@ -72,6 +73,17 @@ class _Reader:
     def _failure(self, error: Exception, doing: str) -> StreamdedupError:
         return translated(error, doing, self._options.secrets())
 
+    @contextmanager
+    def _closed_on_error(self, doing: str) -> Iterator[None]:
+        """Close the client if a step of the construction fails; errors of the client are translated."""
+        try:
+            yield
+        except BaseException as error:
+            self.close()
+            if isinstance(error, CLIENT_ERRORS):
+                raise self._failure(error, doing) from error
+            raise
+
     def __enter__(self) -> Self:
         return self
 
@@ -98,17 +110,11 @@ class TopicReader(_Reader):
         counts = check_topics(options)
         super().__init__(options, auto_offset_reset="earliest")
         partitions = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
-        try:
+        with self._closed_on_error("find the ends of the topics"):
             self._consumer.assign(partitions)
             (self._consumer.seek_to_beginning if from_beginning else self._consumer.seek_to_end)()
             for partition in partitions:
                 self._consumer.position(partition, timeout_ms=round(options.fetch_timeout_s * 1000))
-        except CLIENT_ERRORS as error:
-            self.close()
-            raise self._failure(error, "find the ends of the topics") from error
-        except BaseException:
-            self.close()
-            raise
 
     def poll(self, timeout_s: float) -> Batch:
         """Return the next records; an empty batch if none arrives within ``timeout_s``.
@@ -147,16 +153,10 @@ class SpanReader(TopicReader):
 
     def __init__(self, options: KafkaOptions) -> None:
         super().__init__(options, from_beginning=True)
-        try:
+        with self._closed_on_error("find the ends of the topics"):
             partitions = sorted(self._consumer.assignment())
             self.beginnings = _by_partition(self._consumer.beginning_offsets(partitions))
             self.ends = _by_partition(self._consumer.end_offsets(partitions))
-        except CLIENT_ERRORS as error:
-            self.close()
-            raise self._failure(error, "find the ends of the topics") from error
-        except BaseException:
-            self.close()
-            raise
 
     def start_at(self, starts: Mapping[Partition, int]) -> None:
         """Make the next batch begin at ``starts``, and at the oldest record of other partitions."""
@@ -254,12 +254,9 @@ class KafkaSpan(SpanReader):
         most_count: int | None = None,
     ) -> None:
         super().__init__(options)
-        try:
+        with self._closed_on_error("find a time in the topics"):
             since = since_ms if isinstance(since_ms, Mapping) else dict.fromkeys(self.beginnings, since_ms)
             self._starts = self._starts_at(since)
-        except BaseException:
-            self.close()
-            raise
         if ends is not None:
             self.ends = {each: min(end, ends.get(each, 0)) for each, end in self.ends.items()}
         if most_count is not None:
@@ -273,10 +270,7 @@ class KafkaSpan(SpanReader):
         wanted = {TopicPartition(*each): time_ms for each, time_ms in times.items() if time_ms is not None}
         if not wanted:
             return dict(self.beginnings)
-        try:
-            found = self._consumer.offsets_for_times(wanted, timeout_ms=round(self._options.fetch_timeout_s * 1000))
-        except CLIENT_ERRORS as error:
-            raise self._failure(error, "find a time in the topics") from error
+        found = self._consumer.offsets_for_times(wanted, timeout_ms=round(self._options.fetch_timeout_s * 1000))
         places = {Partition(*partition): place for partition, place in found.items() if place is not None}
         return {
             each: beginning if times[each] is None else places[each].offset if each in places else self.ends[each]

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, SecretStr
+
+Parsed = TypeVar("Parsed")
 
 #: Forms of a list of texts, for messages and documentation.
 LISTED = "as a list or with commas between them"
@@ -180,26 +182,14 @@ def parse_pairs(value: object) -> object:
     return value
 
 
-def parse_limit(value: object) -> int | None:
-    """Read a whole number, or ``"none"`` for no limit.
+def parse_unless_none(parse: Callable[[object], Parsed]) -> Callable[[object], Parsed | None]:
+    """Return a reader of the same values, and of ``"none"`` for no value."""
 
-    Raises:
-        ValueError: Anything else.
-    """
-    if value is None or (isinstance(value, str) and value.strip().lower() == "none"):
-        return None
-    return parse_whole(value)
+    def read(value: object) -> Parsed | None:
+        is_none = value is None or (isinstance(value, str) and value.strip().lower() == "none")
+        return None if is_none else parse(value)
 
-
-def parse_optional_number(value: object) -> float | None:
-    """Read a finite number, or ``"none"`` for no number.
-
-    Raises:
-        ValueError: Anything else.
-    """
-    if value is None or (isinstance(value, str) and value.strip().lower() == "none"):
-        return None
-    return parse_number(value)
+    return read
 
 
 def parse_version(value: object) -> tuple[int, ...] | None:
@@ -286,20 +276,22 @@ Size = Annotated[
 #: A whole number.
 Whole = Annotated[int, BeforeValidator(parse_whole), Kind("a whole number", str)]
 #: A whole number that may be absent.
-OptionalWhole = Annotated[int | None, BeforeValidator(parse_limit), Kind("a whole number", str)]
+OptionalWhole = Annotated[int | None, BeforeValidator(parse_unless_none(parse_whole)), Kind("a whole number", str)]
 #: A finite number.
 Number = Annotated[float, BeforeValidator(parse_number), Kind("a number", repr)]
 #: A finite number, or None for a rule that is off.
 OptionalNumber = Annotated[
     float | None,
-    BeforeValidator(parse_optional_number),
+    BeforeValidator(parse_unless_none(parse_number)),
     Kind("a number", lambda value: '"none"' if value is None else repr(value), ', or "none"'),
 ]
 #: True or false.
 Flag = Annotated[bool, BeforeValidator(parse_flag), Kind("true or false", lambda value: str(value).lower())]
 #: A whole number, or None for no limit.
 Limit = Annotated[
-    int | None, BeforeValidator(parse_limit), Kind("a whole number", _write_limit, ', or "none" for no limit')
+    int | None,
+    BeforeValidator(parse_unless_none(parse_whole)),
+    Kind("a whole number", _write_limit, ', or "none" for no limit'),
 ]
 #: A time, in milliseconds since the epoch.
 Moment = Annotated[

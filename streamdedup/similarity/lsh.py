@@ -277,14 +277,7 @@ def choose_banding(
     shared: int = 1,
     documents: int = REFERENCE_DOCUMENTS,
 ) -> Banding:
-    """Choose the cheapest banding that finds enough of the pairs at the threshold (cost model: module docstring).
-
-    Args:
-        threshold: Similarity at which the recall is promised, above 0, at most 1.
-        min_recall: Share of the pairs at the threshold that must be found, above 0, at most 1.
-        max_permutations: Largest number of signature values to use.
-        shared: Bands m that a pair must share.
-        documents: Documents in the index, for the expected false candidates.
+    """Choose the cheapest banding of ``price_bandings``, which has the same arguments (cost model: module docstring).
 
     Raises:
         ValueError: If an argument is outside its range, or no banding reaches the recall (the text names remedies).
