@@ -12,9 +12,14 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from streamdedup.embedded import RedisServer
+from streamdedup.kafka.compat import ClosingSelector
 from streamdedup.testing.kafka import KafkaServer, fetch_kafka
 
 T = TypeVar("T")
+
+# The tests' own clients leave no socket to the garbage collector, which would report it in some later test.
+for _kind in (KafkaAdminClient, KafkaConsumer, KafkaProducer):
+    _kind.DEFAULT_CONFIG["selector"] = ClosingSelector
 
 #: Seconds that anything asked of a server may take before the test fails: many times as long as on a busy machine.
 DEADLINE_S = 120.0

@@ -4,7 +4,8 @@ Each function and class here names the behaviour of the client, the consequence 
 that shows the workaround (``Test:``). ``tests/unit/test_kafka_compat.py`` checks that no other module of the package
 uses private parts of the client, and that each named test exists.
 
-    build, force_close      clients that leave nothing behind
+    build, force_close, ClosingSelector
+                            clients that leave nothing behind
     step_past_unreadable    record batches that the client cannot parse
     bound_decompression     record batches that decompress to gigabytes
     all others              state of a client that has no public method
@@ -13,7 +14,9 @@ uses private parts of the client, and that each named test exists.
 import gzip
 import io
 import logging
+import selectors
 import struct
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -47,11 +50,38 @@ _XERIAL_HEADER_BYTES = 16
 # Building and closing clients
 
 
+class ClosingSelector(selectors.DefaultSelector):
+    """A selector whose ``close`` also closes the sockets that were registered.
+
+    A client that is closed cancels the tasks of its connections. A task that is to send a request, or to connect, then
+    leaves its socket open until the garbage collector finds the connection: often after the last poll, which sends the
+    next fetch.
+
+    Test: ``test_closing_a_client_closes_a_connection_with_a_request_that_is_to_be_sent``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sockets: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        """Register a socket."""
+        self._sockets.add(fileobj)
+        return super().register(fileobj, events, data)
+
+    def close(self) -> None:
+        """Close the selector and the sockets."""
+        super().close()
+        for each in self._sockets:
+            each.close()
+
+
 def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOptions) -> Any:
     """Return a client of ``kind``; a failed attempt leaves nothing behind.
 
     A constructor of the client that fails leaves its network thread and its sockets open. A factory therefore records
-    the network part, and this function closes it. The time limit is that of connecting plus one request.
+    the network part, and this function closes it. The time limit is that of connecting plus one request. The client
+    also closes all sockets at its own end; see ``ClosingSelector``.
 
     Test: ``test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind``.
 
@@ -69,7 +99,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
         return networks[-1]
 
     try:
-        client = kind(**config, kafka_client=factory)
+        client = kind(**config, kafka_client=factory, selector=ClosingSelector)
     except BaseException as error:
         for network in networks:
             close_quietly("close the network part", network.close, options.close_timeout_s)

@@ -72,10 +72,14 @@ class KafkaSource:
             FatalError: The broker refuses the client permanently.
         """
         consumer = compat.build(KafkaConsumer, options.consumer(), options)
-        listener = RebalanceListener()
-        consumer.subscribe(topics=list(options.topics), listener=listener)
-        _await_metadata(consumer, options)
-        return cls(consumer, options, listener)
+        try:
+            listener = RebalanceListener()
+            consumer.subscribe(topics=list(options.topics), listener=listener)
+            _await_metadata(consumer, options)
+            return cls(consumer, options, listener)
+        except BaseException:
+            close_quietly("close the consumer", consumer.close, options.close_timeout_s)
+            raise
 
     def poll(self, timeout_s: float, most: int | None = None) -> Batch:
         """Return the next records; see ``Source.poll``.

@@ -3,6 +3,7 @@
 import ast
 import gzip
 import re
+import socket
 import struct
 import tracemalloc
 from pathlib import Path
@@ -17,9 +18,10 @@ from kafka.record import MemoryRecords, default_records, legacy_records
 from kafka.structs import TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, CodecMissing
-from streamdedup.kafka import compat
+from streamdedup.kafka import KafkaOptions, compat
 from streamdedup.kafka.compat import GrownTooLarge, bound_decompression, ungzip, unlz4, unsnappy, unzstd
 from streamdedup.kafka.errors import codec_missing, described, translated
+from tests import servers
 from tests.raw_batches import RawRecord, record_batch, stored_as_snappy
 
 FOLDER = Path(compat.__file__).parent
@@ -62,6 +64,24 @@ def test_each_use_of_a_private_part_names_a_test_that_exists():
     tests = "\n".join(path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py"))
     known = set(re.findall(r"^\s*(?:def|class) (\w+)", tests, re.MULTILINE))
     assert set(re.findall(r"Test: ``(\w+)``", source)) <= known
+
+
+# Closing clients
+
+
+def test_closing_a_client_closes_a_connection_with_a_request_that_is_to_be_sent():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = "{}:{}".format(*server.getsockname())
+        options = KafkaOptions(bootstrap_servers=address, group_id="g", topics=("t",), transactional_id="x")
+        # At a broker of this version a connection begins without a question.
+        config = {"bootstrap_servers": address, "api_version": (0, 9)}
+        network = compat.build(lambda kafka_client, **config: kafka_client(**config), config, options)
+        connection = network._manager.get_connection("bootstrap-0")
+        servers.wait_until(lambda: network.poll(timeout_ms=0) or connection.connected, what="a connection")
+        connected = connection.transport._sock
+        connection.transport.write(b"a request")
+        network.close()
+        assert connected.fileno() == -1
 
 
 # Unreadable record batches
