@@ -168,6 +168,7 @@ def shared_cluster(redis_program: str | None) -> Iterator[redis_sets.Cluster]:
     """A Redis Cluster of three masters for the whole session; tests that change it start their own."""
     try:
         with redis_sets.redis_cluster(redis_program) as cluster:
+            cluster.be_patient()
             yield cluster
     except MissingToolError as error:
         servers.unavailable(error)

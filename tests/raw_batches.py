@@ -20,7 +20,7 @@ NO_CODEC, SNAPPY = 0, 2
 #: Newest version of the request that names topics by their names.
 PRODUCE_VERSION_MAX = 9
 #: How long the broker may take, in milliseconds.
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = 120_000
 
 
 @dataclass(frozen=True)

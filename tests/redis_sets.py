@@ -22,6 +22,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "redis.md"
 SLOTS_COUNT = 16384
 #: Milliseconds without an answer after which nodes of a cluster and Sentinels take a server for dead.
 DEAD_AFTER_MS = 1000
+#: The same where no server is to be taken for dead.
+PATIENT_MS = 120_000
 #: Name under which the Sentinel knows the master.
 SERVICE = "index"
 
@@ -78,6 +80,11 @@ class Cluster:
             wait_until(lambda one=replica: one.info("replication").get("master_link_status") == "up", what="a copy")
         if replicated:
             wait_until(self.replicas_are_known, what="replicas in the map of every node")
+
+    def be_patient(self) -> None:
+        """Let no node take another one for dead because the machine is busy."""
+        for client in self.clients:
+            client.config_set("cluster-node-timeout", PATIENT_MS)
 
     def replicas_are_known(self) -> bool:
         """Tell whether every node names a replica for each range of slots; clients read the map once."""

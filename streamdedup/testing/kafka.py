@@ -21,7 +21,6 @@ from streamdedup.embedded.process import (
     LOOPBACK,
     PORT_ATTEMPTS,
     PORT_TAKEN,
-    START_DEADLINE_S,
     STOP_DEADLINE_S,
     ManagedProcess,
     ServerError,
@@ -32,10 +31,12 @@ from streamdedup.embedded.process import (
 
 #: Version of Apache Kafka that is fetched.
 KAFKA_VERSION = "4.1.1"
+#: Time limit from the start of a node to its first answer, in seconds; 4 s were measured.
+START_DEADLINE_S = 180.0
 #: Time limit for fetching the jars, in seconds; 13 s were measured.
 FETCH_DEADLINE_S = 900.0
 #: Time limit for formatting the storage of a node, in seconds; 1 s was measured.
-FORMAT_DEADLINE_S = 60.0
+FORMAT_DEADLINE_S = 180.0
 #: Largest heap of a node; a node has 260-310 MB resident in tests.
 HEAP = "-Xmx512m"
 #: Options of a fast start of the Java machine, at the cost of throughput.

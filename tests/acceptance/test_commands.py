@@ -21,7 +21,7 @@ SAMPLE = Path(str(resources.files("streamdedup"))) / "sample"
 
 def streamdedup(*arguments: object, text: str | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "streamdedup", *map(str, arguments)]
-    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=900, check=False)
 
 
 def rows(text: str) -> list[list[str]]:

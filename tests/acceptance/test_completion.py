@@ -103,7 +103,7 @@ def test_bash_takes_what_is_offered():
         f"_streamdedup_completion {program}\n"
         'echo "${COMPREPLY[@]}"\n'
     )
-    done = subprocess.run([bash, "--norc", "-c", script], capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run([bash, "--norc", "-c", script], capture_output=True, text=True, timeout=900, check=True)
     assert done.stdout.split() == ["demo", "dlq"]
 
 

@@ -23,7 +23,7 @@ RULE = ContainmentRule(0.9, 0.5, 20)
 def streamdedup(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run a command of the installed program."""
     command = [sys.executable, "-m", "streamdedup", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
 
 
 def a_corpus(seed: int) -> list[tuple[str, str]]:

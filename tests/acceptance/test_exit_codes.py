@@ -26,7 +26,7 @@ PATIENT = {"redis.timeout": "1m", "service.watchdog": "10m"}
 
 def streamdedup(*arguments, text=""):
     command = [sys.executable, "-m", "streamdedup", *map(str, arguments)]
-    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=900, check=False)
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_loop_that_makes_no_step_ends_the_daemon_with_the_code_of_the_watchdog
     }
     sets = [part for key, value in impatient.items() for part in ("--set", f"{key}={value}")]
     command = [sys.executable, "-c", program, "run", "--config", str(install(1).config), *sets]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == EXIT_STALLED, done.stderr
     last = json.loads(done.stderr.splitlines()[-1])
     assert (last["event"], last["exit_code"]) == ("fatal", EXIT_STALLED)

@@ -44,7 +44,7 @@ def index_with_answer(answer, *arguments):
     ours, theirs = pty.openpty()
     with os.fdopen(ours, "wb", buffering=0) as terminal:
         terminal.write(answer.encode() + b"\n")
-        return subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=300, check=False)
+        return subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=900, check=False)
 
 
 @pytest.fixture

@@ -32,7 +32,6 @@ def kill_at_work(daemon, rng: random.Random) -> float:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_three_daemons_of_which_one_after_another_is_killed(install):
     rng = random.Random(SEED)
     installation = install(PARTITIONS, batch_records=15)

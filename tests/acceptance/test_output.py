@@ -40,7 +40,7 @@ def command(request, tmp_path) -> list[str]:
 
 def started(command: list[str], **streams: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "streamdedup", *command], **streams, text=True, timeout=300, check=False
+        [sys.executable, "-m", "streamdedup", *command], **streams, text=True, timeout=900, check=False
     )
 
 
@@ -80,7 +80,7 @@ def test_a_full_disk_for_messages_too_changes_no_exit_code(tmp_path):
 @pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-"])
 def test_streams_that_are_closed_are_written_to_in_vain(redirection):
     line = f"exec {sys.executable} -m streamdedup schema alert {redirection}"
-    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=900, check=False)
     assert (done.returncode, done.stderr) == (EXIT_OK, "")
 
 

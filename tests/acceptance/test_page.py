@@ -375,7 +375,6 @@ class TestLive:
         assert page.title() == "Live \u00b7 streamdedup"
         assert row.locator("script, img").count() == 0
 
-    @pytest.mark.timeout(1800)
     def test_ten_thousand_alerts_do_not_make_the_page_grow(self, world, open_tab):
         tab = open_tab(world.url, "#live")
         alerts = [

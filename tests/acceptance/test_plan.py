@@ -18,7 +18,7 @@ WORDS = [f"word{number}" for number in range(4_001)]
 def streamdedup(*arguments: object, text: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "streamdedup", "plan", *map(str, arguments)]
     env = {**os.environ, **environment}
-    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=300, check=False, env=env)
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=900, check=False, env=env)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ SERVERS = '[kafka]\nbootstrap_servers = "localhost:9092"\n[redis]\nurl = "redis:
 
 def streamdedup(*arguments: object, text: str | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "streamdedup", *map(str, arguments)]
-    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=900, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def without_modules(names: list[str], *arguments: object, **environment: str) ->
     program = f"{hidden}; from streamdedup.cli.main import main; main()"
     command = [sys.executable, "-c", program, ",".join(names), *map(str, arguments)]
     env = {**os.environ, **environment}
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=env)
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, env=env)
 
 
 def test_without_a_server_the_rest_is_printed_with_the_program_to_install(corpus, tmp_path):
@@ -277,7 +277,7 @@ def browser(report: Path, *options: str) -> subprocess.CompletedProcess[str]:
         unavailable(FileNotFoundError("chromium: make tools installs it"))
     command = [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
     profile = f"--user-data-dir={report.parent / 'browser'}"
-    return subprocess.run([*command, profile, *options], capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run([*command, profile, *options], capture_output=True, text=True, timeout=900, check=False)
 
 
 #: Frames the report in 400 pixels, and notes in its own title how wide the report is and what it is called.
@@ -348,7 +348,7 @@ def test_templates_are_ranked_by_pairs_and_the_proposed_command_is_one(news, tmp
     program, *arguments = shlex.split(found["command"])
     assert program == "streamdedup"
     command = [sys.executable, "-m", "streamdedup", *arguments]
-    learnt = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
+    learnt = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, cwd=tmp_path)
     assert learnt.returncode == 0, learnt.stderr
     assert "0.8 in all documents: 435; without the stop shingles 0: 435 fewer, 0 more" in learnt.stderr
     config = tmp_path / "streamdedup.toml"

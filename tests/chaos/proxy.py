@@ -91,7 +91,7 @@ class Proxy:
         self._loop.run_forever()
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
 
     async def _listen(self) -> None:
         if self._listener is None:

@@ -29,8 +29,8 @@ BATCH_RECORDS = 5
 REACH_S = 15.0
 #: Time after a fault in which effects are searched, in seconds.
 EFFECT_S = 12.0
-#: Number of repetitions of a fault that missed its stage or had no effect.
-REPEATS = 2
+#: Most repetitions of a fault that missed its stage or had no effect; on a busy machine more do.
+REPEATS = 5
 #: Longest time that a released victim runs before the fault, in seconds.
 RUN_S = 0.012
 #: Longest time until all records are committed after the last fault, in seconds.

@@ -58,7 +58,7 @@ class Scene:
         """Append records to a partition."""
         with contextlib.closing(KafkaProducer(bootstrap_servers=self.installation.kafka.split(","))) as producer:
             futures = [producer.send(self.installation.topic, v, key=k, partition=partition) for k, v in records]
-            producer.flush(30)
+            producer.flush(servers.DEADLINE_S)
             for future in futures:
                 future.get(0)
         self.produced += len(records)

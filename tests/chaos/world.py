@@ -348,7 +348,7 @@ class Producing:
         self._end.set()
         self._thread.join()
         with contextlib.suppress(KafkaError):
-            self._producer.flush(60)
+            self._producer.flush(servers.DEADLINE_S)
         self._producer.close()
 
     def __enter__(self) -> Self:

@@ -895,7 +895,7 @@ class TestBacklogExpiry:
             return bool(listed) and listed.documents != first[0].documents and listed.claims != first[0].claims
 
         for _ in range(3):
-            wait_until(is_another_one, 60, "the oldest slice to expire while the list grows")
+            wait_until(is_another_one, what="the oldest slice to expire while the list grows")
             first[0] = first_listed_after_one_more()
 
     def test_lists_and_watermarks_expire_after_a_lifetime(self, redis_client):

@@ -30,6 +30,7 @@ from streamdedup.embedded import (
 )
 from streamdedup.testing.kafka import KafkaServer, count_brokers
 from tests.servers import (
+    DEADLINE_S,
     committed_offsets,
     create_topics,
     fresh_name,
@@ -257,13 +258,14 @@ def test_redis_without_persistence_is_empty_after_a_restart(start_redis):
 
 def test_paused_redis_keeps_connections_and_answers_nothing_until_resumed(start_redis):
     server = start_redis()
-    with socket.create_connection(("127.0.0.1", server.port), timeout=0.3) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as connection:
         server.pause()
+        connection.settimeout(0.3)
         connection.sendall(b"PING\r\n")
         with pytest.raises(TimeoutError):
             connection.recv(10)
         server.resume()
-        connection.settimeout(5)
+        connection.settimeout(DEADLINE_S)
         assert connection.recv(10) == b"+PONG\r\n"
 
 
@@ -312,7 +314,7 @@ def test_an_aborted_transaction_is_invisible_to_read_committed_alone(kafka, new_
         producer.init_transactions()
         for value, commit in [(b"kept", True), (b"dropped", False), (b"kept too", True), (b"dropped last", False)]:
             producer.begin_transaction()
-            producer.send(topic, value).get(10)
+            producer.send(topic, value).get(DEADLINE_S)
             (producer.commit_transaction if commit else producer.abort_transaction)()
     assert [record.value for record in read_topic(kafka, topic)] == [b"kept", b"kept too"]
     everything = read_topic(kafka, topic, isolation="read_uncommitted")
@@ -326,7 +328,7 @@ def test_an_open_transaction_does_not_keep_a_reader_waiting(kafka, new_topic):
     with contextlib.closing(KafkaProducer(transactional_id=fresh_name("writer"), **options)) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send(topic, b"pending").get(10)
+        producer.send(topic, b"pending").get(DEADLINE_S)
         assert [record.value for record in read_topic(kafka, topic)] == [b"before"]
         producer.abort_transaction()
 
@@ -405,7 +407,7 @@ def test_mock_broker_carries_records_between_members_of_a_group(mock_broker):
     with contextlib.closing(KafkaProducer(**options)) as producer:
         for number in range(100):
             producer.send("documents", b"%d" % number, key=b"%d" % number)
-        producer.flush(10)
+        producer.flush(DEADLINE_S)
     # A member that joins again is kept waiting for the session timeout.
     options |= {"session_timeout_ms": 3000, "heartbeat_interval_ms": 500, "auto_offset_reset": "earliest"}
     with contextlib.closing(KafkaConsumer(group_id="group", **options)) as consumer:
@@ -435,7 +437,7 @@ def test_mock_broker_keeps_the_last_five_megabytes_of_a_partition(mock_broker):
         consumer.seek(partition, 0)
         for _ in range(7_000):
             producer.send("documents", b"x" * 1000, partition=0)
-        producer.flush(30)
+        producer.flush(DEADLINE_S)
         first = consumer.beginning_offsets([partition])[partition]
         assert 1_500 < first < 2_500
         with pytest.raises(OffsetOutOfRangeError):

@@ -131,7 +131,7 @@ def test_a_group_that_has_committed_is_found_and_another_one_is_not_made(kafka, 
                 return set(admin.alter_group_offsets(asked.group_id, offsets).values()) == {NoError}
             return False
 
-        servers.wait_until(commit, 60.0, "the coordinator of groups")
+        servers.wait_until(commit, what="the coordinator of groups")
     assert committed_quietly(asked) == {(topic, 0): 5}
 
 
@@ -148,4 +148,4 @@ def test_a_kafka_that_was_only_checked_has_none_of_its_internal_topics():
             # Asking for the coordinator makes one of them: the check above must not.
             with contextlib.suppress(CoordinatorNotAvailableError):
                 admin.list_group_offsets(asked.group_id)
-            servers.wait_until(lambda: "__consumer_offsets" in admin.list_topics(), 60.0, "the topic of offsets")
+            servers.wait_until(lambda: "__consumer_offsets" in admin.list_topics(), what="the topic of offsets")

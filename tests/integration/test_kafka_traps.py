@@ -472,13 +472,14 @@ def test_t12_the_listener_runs_on_the_network_thread_and_asks_the_client_for_not
 
 def test_t13_transactions_follow_each_other_without_the_clients_pause(lab):
     _, sink = lab.open()
-    durations_s = []
-    for number in range(15):
+
+    def publish() -> float:
         begun = time.perf_counter()
-        sink.publish([lab.message(b"%d" % number)], Batch())
-        durations_s.append(time.perf_counter() - begun)
+        sink.publish([lab.message(b"x")], Batch())
+        return time.perf_counter() - begun
+
     # With the client's default none is shorter than its pause of 100 ms; without a pause 10 ms are enough.
-    assert min(durations_s) < 0.1
+    servers.wait_until(lambda: publish() < 0.1, what="a transaction without a pause")
 
 
 def test_t14_the_client_is_no_release_that_leaves_kept_partitions_unfetched():
@@ -502,7 +503,7 @@ def test_t15_a_rebalance_whose_end_falls_between_two_polls_is_finished(lab, monk
     source._consumer._client.cluster.request_update()
     servers.wait_until(lambda: source.poll(POLL_S) or coordinator.state == MemberState.REBALANCING, what="a rebalance")
     monkeypatch.undo()
-    servers.wait_until(lambda: source.poll(POLL_S) or len(source.assigned()) == 2, 5.0, "the new partition")
+    servers.wait_until(lambda: source.poll(POLL_S) or len(source.assigned()) == 2, 30.0, "the new partition")
 
 
 def test_the_private_parts_of_the_client_that_are_relied_on_exist():

@@ -13,7 +13,7 @@ from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.kafka.reader import SpanReader
 from streamdedup.position import Partition
 from tests.raw_batches import RawRecord, record_batch, send_batch
-from tests.servers import admin_client, fresh_name, produce, read_topic, wait_until
+from tests.servers import DEADLINE_S, admin_client, fresh_name, produce, read_topic, wait_until
 
 
 def options_for(bootstrap, *topics, **fields):
@@ -109,7 +109,7 @@ def test_an_aborted_transaction_at_the_end_leaves_nothing_to_read(kafka, new_top
     with contextlib.closing(KafkaProducer(bootstrap_servers=kafka, transactional_id=fresh_name("input"))) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send(topic, value=b"aborted", timestamp_ms=80).get(20)
+        producer.send(topic, value=b"aborted", timestamp_ms=80).get(DEADLINE_S)
         producer.abort_transaction()
     assert progress(kafka, topic, {0: 1}) == {0: (True, 70)}
 

@@ -12,6 +12,8 @@ from typing import Self
 import msgspec
 from kafka import KafkaProducer
 
+from tests import servers
+
 #: Words that texts are made of; so many that two texts resemble each other only when one is a copy.
 VOCABULARY_COUNT = 5_000
 #: Words of a text, at least and at most.
@@ -90,7 +92,7 @@ class Sender:
         while not self._stop.wait(_TICK_S):
             due = int((time.monotonic() - began) * self._rate) - asked
             futures = [producer.send(self._topic, key=key, value=value) for key, value in self._some(due)]
-            producer.flush(30)
+            producer.flush(servers.DEADLINE_S)
             for future in futures:
                 future.get(0)
             asked += due

@@ -13,7 +13,7 @@ from streamdedup.daemon.metrics import Metrics
 
 LOOPBACK = "127.0.0.1"
 #: Longest that a request may take, in seconds.
-PATIENCE_S = 10.0
+PATIENCE_S = 120.0
 
 
 class Checks:

@@ -241,7 +241,6 @@ def test_no_story_loses_or_doubles_a_pair():
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_no_longer_story_does_either():
     run_state_machine_as_test(LoopMachine, settings=settings(QUICK, max_examples=80, stateful_step_count=40))
 

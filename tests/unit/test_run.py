@@ -114,7 +114,7 @@ def test_a_stuck_process_reports_it_in_the_same_way_although_the_log_is_stuck_to
                 threading.Event().wait()
     """
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert process.returncode == code
     (line,) = process.stderr.splitlines()
     if log_format == "json":

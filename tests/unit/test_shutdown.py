@@ -166,9 +166,9 @@ def test_a_process_that_does_not_end_after_a_signal_is_ended():
 
 def test_a_process_that_ends_in_time_keeps_its_own_code():
     ended = run_script("""
-        with StopTimer(5.0, ending(75)) as timer, StopSignals(on_stop=timer.begin) as signals:
+        with StopTimer(60.0, ending(75)) as timer, StopSignals(on_stop=timer.begin) as signals:
             os.kill(os.getpid(), signal.SIGTERM)
-            assert signals.wait(5.0)
+            assert signals.wait(60.0)
         sys.exit(7)
     """)
     assert (ended.returncode, ended.stderr) == (7, "")
