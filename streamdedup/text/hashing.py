@@ -32,11 +32,17 @@ _WIDE = 0x1F83D9ABFB41BD6B
 #: Words of a token beyond the first that are hashed word by word for all tokens at once; further words of the few
 #: longer tokens are hashed together.
 _WORD_STEPS = 4
-#: Mean number of elements of a document from which on each document is sorted by itself, not the batch as a whole.
+#: Mean number of elements of a document above which each document is sorted by itself, not the batch as a whole.
 _SORTED_ALONE = 256
 
+#: Tokens of one unit are looked up in a table where at most one token in so many has more units.
+_MANY_LONG = 5
+#: Separator of tokens.
+_SPACE = 0x20
+#: Elements whose shingles are hashed at once, so that the arrays stay in the second-level cache.
+_BLOCK = 1 << 15
 #: Last code point that is one unit of UTF-16.
-_LAST_UNIT = 0xFFFF
+LAST_UNIT = 0xFFFF
 #: Zero bytes behind the last slice, so that a word can be read at every position.
 PADDING = bytes(16)
 #: Mask of the first n bytes of a little-endian word, for n from 0 to 8.
@@ -125,52 +131,64 @@ def _further_words(
 
 
 def wide_token_hashes(
-    points: NDArray[np.uint32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    points: NDArray[np.uint16] | NDArray[np.uint32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
     """Return the hashes of tokens in any script.
 
     Args:
-        points: uint32; code points, a separator before the first token.
+        points: Code points, spaces as separators, one before the first token; uint16 where all fit `LAST_UNIT`.
         starts: int64 (n,), ascending; start of each token.
         lengths: int64 (n,); code points of each token, at least 1.
     """
-    singles = _single_hashes()
-    hashes = singles.take(points.take(starts), mode="clip")
-    wide = points >= 0x80
-    astral = int(points.max()) > _LAST_UNIT
-    beyond = points > _LAST_UNIT if astral else wide
-    long = np.flatnonzero(lengths > 1)
-    if astral:
-        long = np.flatnonzero((lengths > 1) | beyond.take(starts))
-    if not long.size:
-        return hashes
-    all_wide = np.count_nonzero(wide) == int(lengths.sum())
-    starts, lengths = starts.take(long), lengths.take(long)
-    if not all_wide:
-        before = np.cumsum(wide, dtype=np.int32)
-        is_wide = before.take(starts + lengths - 1) != before.take(starts - 1)
-        narrow = np.flatnonzero(~is_wide)
-        data = points.astype(np.uint8).tobytes() + PADDING
-        hashes[long.take(narrow)] = token_hashes(data, starts.take(narrow), lengths.take(narrow))
-        kept = np.flatnonzero(is_wide)
-        long, starts, lengths = long.take(kept), starts.take(kept), lengths.take(kept)
-    if long.size:
-        if astral:
-            shift = np.cumsum(beyond)
-            lengths = lengths + shift.take(starts + lengths - 1) - shift.take(starts - 1)
-            starts = starts + shift.take(starts - 1)
-        wides = token_hashes(_utf16(points, astral=astral), starts, lengths)
-        wides += np.uint64(_WIDE)
-        hashes[long] = wides
+    is_long = lengths > 1
+    if points.itemsize > 2:
+        is_long |= points.take(starts, mode="wrap") > LAST_UNIT
+    count = np.count_nonzero(is_long)
+    if count * _MANY_LONG > lengths.size:
+        return _long_token_hashes(points, starts, lengths)
+    hashes = _single_hashes().take(points.take(starts, mode="wrap"), mode="wrap")
+    if count:
+        long = np.flatnonzero(is_long)
+        hashes[long] = _long_token_hashes(points, starts.take(long), lengths.take(long))
     return hashes
 
 
-def _utf16(points: NDArray[np.uint32], *, astral: bool) -> NDArray[np.uint16]:
+def _long_token_hashes(
+    points: NDArray[np.uint16] | NDArray[np.uint32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return the hashes of tokens of any length; arguments as for `wide_token_hashes`."""
+    wide = points >= 0x80
+    narrow = points != _SPACE
+    narrow &= ~wide
+    if not narrow.any():
+        return _utf16_token_hashes(points, starts, lengths)
+    before = np.cumsum(wide, dtype=np.int32)
+    is_wide = before.take(starts + lengths - 1) != before.take(starts - 1)
+    at = np.flatnonzero(~is_wide)
+    hashes = np.empty(starts.size, np.uint64)
+    hashes[at] = token_hashes(points.astype(np.uint8).tobytes() + PADDING, starts.take(at), lengths.take(at))
+    at = np.flatnonzero(is_wide)
+    hashes[at] = _utf16_token_hashes(points, starts.take(at), lengths.take(at))
+    return hashes
+
+
+def _utf16_token_hashes(
+    points: NDArray[np.uint16] | NDArray[np.uint32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return the hashes of tokens that are not ASCII; arguments as for `wide_token_hashes`."""
+    if points.itemsize > 2:
+        shift = np.cumsum(points > LAST_UNIT)
+        lengths = lengths + shift.take(starts + lengths - 1) - shift.take(starts - 1)
+        starts = starts + shift.take(starts - 1)
+    hashes = token_hashes(_utf16(points), starts, lengths)
+    hashes += np.uint64(_WIDE)
+    return hashes
+
+
+def _utf16(points: NDArray[np.uint16] | NDArray[np.uint32]) -> NDArray[np.uint16]:
     """Return code points as UTF-16, PADDING behind them."""
-    if not astral:
-        units = np.zeros(points.size + len(PADDING) // 2, "<u2")
-        units[: points.size] = points
-        return units
+    if points.itemsize == 2:
+        return np.concatenate((points, np.zeros(len(PADDING) // 2, "<u2")))
     text = str(points.astype("<u4", copy=False).data, "utf-32-le")
     return np.frombuffer(text.encode("utf-16-le") + PADDING, "<u2")
 
@@ -178,7 +196,7 @@ def _utf16(points: NDArray[np.uint32], *, astral: bool) -> NDArray[np.uint16]:
 @functools.cache
 def _single_hashes() -> NDArray[np.uint64]:
     """Return the hash of the token of each single code point that is one unit of UTF-16."""
-    hashes = _mix(np.arange(_LAST_UNIT + 1, dtype=np.uint64))
+    hashes = _mix(np.arange(LAST_UNIT + 1, dtype=np.uint64))
     hashes[0x80:] += np.uint64(_WIDE)
     return hashes
 
@@ -205,34 +223,31 @@ def sorted_hashes(
     hashes, stored, used, _ = elements
     first = offsets_of(stored)[:-1]
     valid = np.maximum(used - (size - 1), 0)
-    sums = _window_sums(hashes, size)
+    shingles = _window_hashes(hashes, size)
     if whole:
         short = np.flatnonzero((used > 0) & (used < size))
-        sums[first[short]] = _short_sums(hashes, first[short], used[short])
+        shingles[first[short]] = _finish(_short_sums(hashes, first[short], used[short]))
         valid[short] = 1
-    _finish(sums)
     order = np.empty_like(documents)
     order[documents] = np.arange(documents.size)
     counts = valid[order]
-    if sums.size >= _SORTED_ALONE * documents.size:
-        return _sorted_alone(sums.astype(np.uint32), first[order], counts), counts
-    sums |= np.repeat(documents.astype(np.uint64) << 32, stored)
-    sums[ranges(first + valid, stored - valid)] = _NO_SHINGLE
-    sums.sort()
-    return sums[: int(valid.sum())].astype(np.uint32), counts
+    if shingles.size > _SORTED_ALONE * documents.size:
+        return _sorted_alone(shingles, first[order], counts), counts
+    keys = np.repeat(documents.astype(np.uint64) << 32, stored)
+    keys |= shingles
+    keys[ranges(first + valid, stored - valid)] = _NO_SHINGLE
+    keys.sort()
+    return keys[: int(valid.sum())].astype(np.uint32), counts
 
 
 def _sorted_alone(
     hashes: NDArray[np.uint32], first: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
-    """Sort each document by itself: runs of hashes that start at `first`, one behind the other."""
-    offsets = offsets_of(counts)
-    result = np.empty(int(offsets[-1]), np.uint32)
-    for start, count, target in zip(first.tolist(), counts.tolist(), offsets.tolist(), strict=False):
-        part = result[target : target + count]
-        part[:] = hashes[start : start + count]
-        part.sort()
-    return result
+    """Sort runs of hashes that start at `first`, in place; return them one behind the other."""
+    runs = [hashes[start:end] for start, end in zip(first.tolist(), (first + counts).tolist(), strict=True)]
+    for run in runs:
+        run.sort()
+    return np.concatenate(runs)
 
 
 def distinct(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
@@ -317,23 +332,30 @@ def _powers(base: int, count: int) -> NDArray[np.uint64]:
     return np.multiply.accumulate(powers)
 
 
+def _window_hashes(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint32]:
+    """Return the hash of the shingle that begins at each element; those that reach beyond the end mean nothing."""
+    shingles = np.empty(hashes.size, np.uint32)
+    for first in range(0, hashes.size, _BLOCK):
+        sums = _window_sums(hashes[first : first + _BLOCK + size - 1], size)
+        shingles[first : first + _BLOCK] = _finish(sums)[:_BLOCK]
+    return shingles
+
+
 def _window_sums(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
     """Return sum over j < size of COMBINER^j * hashes[i + j] for each i, in log2(size) steps.
 
-    Binary method: `block` holds the sums over runs of `length` elements, `sums` those over the first `done` elements of
-    each window. Sums of windows that reach beyond the end are incomplete; no shingle uses them.
+    Binary method: for each binary digit of `size` after the first, the windows of `length` elements become twice as
+    long, and longer by one if the digit is 1. Sums of windows that reach beyond the end are incomplete; no shingle uses
+    them.
     """
-    sums, done = np.zeros_like(hashes), 0
-    block, length = hashes, 1
-    while True:
-        if size & length:
-            _add_shifted(sums, block, done)
-            done += length
-        if done == size or length >= hashes.size:
-            return sums
-        longer = block.copy()
-        _add_shifted(longer, block, length)
-        block, length = longer, 2 * length
+    sums, length = hashes.copy(), 1
+    for digit in f"{size:b}"[1:]:
+        _add_shifted(sums, sums, length)
+        length *= 2
+        if digit == "1":
+            _add_shifted(sums, hashes, length)
+            length += 1
+    return sums
 
 
 def _add_shifted(sums: NDArray[np.uint64], block: NDArray[np.uint64], shift: int) -> None:

@@ -5,7 +5,7 @@ neighbours do not interact. Unicode Standard Annex 15 (section 9, "Detecting Nor
 a text is in normal form when no code point is excluded from the form, combining classes never decrease, and nothing
 composes. ``fold`` works in steps:
 
-1. Map each code point by table, and test the conditions.
+1. Map each code point by table, and test the conditions: of marks that compose with nothing, only those after a mark.
 2. Repair the simple cases in the arrays: compose a letter with the single mark after it; exchange two marks in the
    wrong order. Texts in NFD and vowelled Arabic, typed with shadda first, need no more.
 3. Compose the other documents with ``unicodedata``, then map again.
@@ -14,7 +14,6 @@ composes. ``fold`` works in steps:
 All steps give the same result. The result for a document does not depend on the other documents of the batch.
 """
 
-import itertools
 import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from streamdedup.text.hashing import offsets_of, ranges
 from streamdedup.text.unicode_tables import (
     CHECK,
+    CLASSED,
     CODE_POINT,
     COMPLEX,
     COMPOSES_BACKWARD,
@@ -36,6 +36,8 @@ from streamdedup.text.unicode_tables import (
     OWN_CLASS,
     FoldOptions,
     Tables,
+    kind,
+    kinds_of,
     pair_keys,
     tables,
 )
@@ -51,19 +53,37 @@ class Folded(NamedTuple):
         packed: uint32 (n_code_points,); code point and bits; separators are SPACE without bits.
         starts: int64 (n_docs + 1,); start of each document; the last entry is the length of ``packed``.
         bits: All bits that occur in ``packed``.
+        kinds: uint8 (n_code_points,); `kind` of each entry of ``packed``.
     """
 
     packed: NDArray[np.uint32]
     starts: NDArray[np.int64]
     bits: int
+    kinds: NDArray[np.uint8]
 
 
 class _Written(NamedTuple):
-    """Documents without ignorable code points, before composition: table entries, code points, starts."""
+    """Documents without ignorable code points, before composition: as in `Folded`, and their code points."""
 
     packed: NDArray[np.uint32]
-    points: NDArray[np.uint32]
     starts: NDArray[np.int64]
+    bits: int
+    kinds: NDArray[np.uint8]
+    points: NDArray[np.uint32]
+
+
+class _Composed(NamedTuple):
+    """Documents after the simple cases of composition.
+
+    Attributes:
+        packed: As in `Folded`.
+        starts: As in `Folded`.
+        doubtful: Documents, ascending, in which `packed` may still be wrong.
+    """
+
+    packed: NDArray[np.uint32]
+    starts: NDArray[np.int64]
+    doubtful: NDArray[np.int64]
 
 
 def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
@@ -75,28 +95,33 @@ def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
     """
     table = tables(folding)
     written = _look_up(texts, table)
-    packed, _, starts = written
-    bits = int(np.bitwise_or.reduce(packed))
-    if bits & CHECK:
-        written, doubtful = _composed(written, table)
-        packed, starts = written.packed, written.starts
-        if doubtful.size:
-            packed, starts = _replace(written, doubtful, table, fold_marks=folding.marks)
-        bits = int(np.bitwise_or.reduce(packed))
-    return _expand(packed, starts, bits, table)
+    packed, starts, doubtful = _composed(written, table)
+    if doubtful.size:
+        packed, starts = _replace(written, packed, starts, doubtful, table, fold_marks=folding.marks)
+    if packed is written.packed:
+        # Exchanged marks are all of the same kind for tokens.
+        folded = Folded(packed, starts, written.bits, written.kinds)
+    else:
+        folded = _folded(packed, starts)
+    return _expand(folded, table) if folded.bits & EXPANDS else folded
+
+
+def _folded(packed: NDArray[np.uint32], starts: NDArray[np.int64]) -> Folded:
+    """Return documents with their bits and kinds."""
+    return Folded(packed, starts, int(np.bitwise_or.reduce(packed)), kinds_of(packed))
 
 
 def _look_up(texts: Sequence[str], table: Tables) -> _Written:
     """Look up the code points of all texts, a line feed before each and after the last."""
     joined = "\n".join(["", *texts, ""])
-    starts = np.fromiter(itertools.accumulate((len(text) + 1 for text in texts), initial=1), np.int64, len(texts) + 1)
+    starts = offsets_of(np.fromiter(map(len, texts), np.int64, len(texts)) + 1) + 1
     points = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4")
-    packed = table.packed.take(points)
+    packed = table.packed.take(points, mode="wrap")
     if int(np.bitwise_or.reduce(packed)) & IGNORED:
         ignored = np.flatnonzero((packed & IGNORED) != 0)
         starts = starts - np.searchsorted(ignored, starts)
         packed, points = _without(packed, ignored), _without(points, ignored)
-    return _Written(packed, points, starts)
+    return _Written(*_folded(packed, starts), points)
 
 
 def _without(values: NDArray[np.uint32], at: NDArray[np.int64]) -> NDArray[np.uint32]:
@@ -119,20 +144,30 @@ def _with_pieces(
     return np.concatenate([*parts, values[end:]])
 
 
-def _composed(written: _Written, table: Tables) -> tuple[_Written, NDArray[np.int64]]:
-    """Repair the simple cases; return also the documents, ascending, in which the table may still be wrong.
+def _to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return the indexes, ascending, of the code points that their neighbours may change."""
+    check = kinds[:-1] >> 1 & kinds[1:] & kind(CLASSED)
+    check |= kinds[1:] & kind(CHECK)
+    return np.flatnonzero(check != 0) + 1
+
+
+def _composed(written: _Written, table: Tables) -> _Composed:
+    """Repair the simple cases, exchanged marks in place.
 
     A mark changes places with the code point before it when its combining class is lower. It may compose when the two
     are a pair, or when the code point before it is a mark, over which it could reach.
     """
-    packed, points, starts = written
-    at = np.flatnonzero((packed & CHECK) != 0)
+    packed, starts, bits, kinds, points = written
+    at = _to_check(kinds) if bits & (CHECK | CLASSED) else starts[:0]
+    if not at.size:
+        return _Composed(packed, starts, at)
     after, here = points.take(at - 1), points.take(at)
     before, context = table.context.take(after), table.context.take(here)
     own_class = context & OWN_CLASS
     swapped = (own_class != 0) & (before >> LAST_CLASS_SHIFT & OWN_CLASS > own_class)
     if not int(np.bitwise_or.reduce(context)) & (COMPLEX | COMPOSES_BACKWARD) and not swapped.any():
-        return written, at[:0]
+        return _Composed(packed, starts, at[:0])
+    both = before | context
     doubtful = (context & COMPLEX) != 0
     doubtful |= swapped
     backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
@@ -145,58 +180,60 @@ def _composed(written: _Written, table: Tables) -> tuple[_Written, NDArray[np.in
     doubtful[backward] |= composes | ((before & (OWN_CLASS | COMPOSES_FORWARD)) != 0)
     doubtful &= composite == 0
     exchanged = np.flatnonzero(swapped)
-    exchanged = exchanged.take(np.flatnonzero(_only_reordered(written, at.take(exchanged), table)))
+    exchanged = exchanged.take(np.flatnonzero(_only_reordered(packed, at.take(exchanged), both.take(exchanged))))
     doubtful[exchanged] = False
+    _exchange(packed, at.take(exchanged))
     documents = _documents_of(at[doubtful], starts)
     composing = np.flatnonzero(composite)
-    written = _with_exchanged(written, at.take(exchanged))
-    return _with_composites(written, at.take(composing), composite.take(composing), table), documents
+    if composing.size:
+        packed, starts = _with_composites(packed, starts, at.take(composing), composite.take(composing), table)
+    return _Composed(packed, starts, documents)
 
 
 def _alone(packed: NDArray[np.uint32], marks: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which marks have no second neighbour that could compose too."""
-    alone: NDArray[np.bool_] = (packed.take(marks - 1) | packed.take(marks + 1)) & CHECK == 0
+    alone: NDArray[np.bool_] = (packed.take(marks - 1) | packed.take(marks + 1)) & (CHECK | CLASSED) == 0
     return alone
 
 
-def _only_reordered(written: _Written, marks: NDArray[np.int64], table: Tables) -> NDArray[np.bool_]:
-    """Return which marks need only change places with the mark before, as a vowel sign typed after shadda does."""
-    packed, points, _ = written
-    both = table.context.take(points.take(marks)) | table.context.take(points.take(marks - 1))
+def _only_reordered(
+    packed: NDArray[np.uint32], marks: NDArray[np.int64], contexts: NDArray[np.uint32]
+) -> NDArray[np.bool_]:
+    """Return which marks need only change places with the mark before, as a vowel sign typed after shadda does.
+
+    Args:
+        packed: Table entries of all code points.
+        marks: Indexes of the marks.
+        contexts: Context bits of each mark and of the mark before, combined.
+    """
     # Excludes marks that decompose: their last combining class is not their own.
-    plain = (both & (COMPLEX | COMPOSES_BACKWARD | COMPOSES_FORWARD) == 0) & (packed.take(marks - 1) & MARK != 0)
-    only: NDArray[np.bool_] = plain & ((packed.take(marks - 2, mode="clip") | packed.take(marks + 1)) & CHECK == 0)
+    plain = (contexts & (COMPLEX | COMPOSES_BACKWARD | COMPOSES_FORWARD) == 0) & (packed.take(marks - 1) & MARK != 0)
+    around = packed.take(marks - 2, mode="clip") | packed.take(marks + 1)
+    only: NDArray[np.bool_] = plain & (around & (CHECK | CLASSED) == 0)
     return only
 
 
-def _with_exchanged(written: _Written, marks: NDArray[np.int64]) -> _Written:
-    """Exchange each of ``marks`` with the mark before it."""
-    if not marks.size:
-        return written
-    packed, points, starts = written
-    packed, points = packed.copy(), points.copy()
-    for values in (packed, points):
-        values[marks], values[marks - 1] = values.take(marks - 1), values.take(marks)
-    return _Written(packed, points, starts)
+def _exchange(packed: NDArray[np.uint32], marks: NDArray[np.int64]) -> None:
+    """Exchange each of ``marks`` with the mark before it, in place."""
+    packed[marks], packed[marks - 1] = packed.take(marks - 1), packed.take(marks)
 
 
 def _documents_of(at: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the documents, ascending and distinct, that contain the indexes ``at``."""
-    return np.unique(np.searchsorted(starts, at, side="right") - 1)
+    return np.unique(np.searchsorted(starts, at, side="right") - 1) if at.size else at
 
 
 def _with_composites(
-    written: _Written, marks: NDArray[np.int64], composites: NDArray[np.uint32], table: Tables
-) -> _Written:
-    """Replace the letters before ``marks`` by ``composites``, and remove the marks."""
-    if not marks.size:
-        return written
-    packed, points, starts = written
-    packed, points = _without(packed, marks), _without(points, marks)
-    letters = marks - 1 - np.arange(marks.size)
-    points[letters] = composites
-    packed[letters] = table.packed.take(composites)
-    return _Written(packed, points, starts - np.searchsorted(marks, starts))
+    packed: NDArray[np.uint32],
+    starts: NDArray[np.int64],
+    marks: NDArray[np.int64],
+    composites: NDArray[np.uint32],
+    table: Tables,
+) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Replace the letters before ``marks`` by ``composites``, remove the marks; return ``packed`` and ``starts``."""
+    packed = _without(packed, marks)
+    packed[marks - 1 - np.arange(marks.size)] = table.packed.take(composites)
+    return packed, starts - np.searchsorted(marks, starts)
 
 
 def _canonical(text: str, table: Tables, *, fold_marks: bool) -> str:
@@ -217,18 +254,33 @@ def _visible(text: str, table: Tables) -> str:
 
 
 def _replace(
-    written: _Written, documents: NDArray[np.int64], table: Tables, *, fold_marks: bool
+    written: _Written,
+    packed: NDArray[np.uint32],
+    starts: NDArray[np.int64],
+    documents: NDArray[np.int64],
+    table: Tables,
+    *,
+    fold_marks: bool,
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Fold some documents with ``unicodedata``; return the new ``packed`` and ``starts`` of all."""
-    packed, points, starts = written
-    bounds = [(int(starts[document]), int(starts[document + 1]) - 1) for document in documents.tolist()]
-    texts = [str(points[first:last].data, "utf-32-le", "surrogatepass") for first, last in bounds]
-    composed = _look_up([unicodedata.normalize("NFC", text) for text in texts], table)
-    composed, doubtful = _composed(composed, table)
-    slow = set(doubtful.tolist())
+    """Fold some documents with ``unicodedata``; return the new ``packed`` and ``starts`` of all.
+
+    Args:
+        written: The documents as they were written.
+        packed: The documents after the simple cases of composition.
+        starts: Their starts in ``packed``.
+        documents: The documents to fold, ascending.
+        table: Tables.
+        fold_marks: Marks are ignorable too.
+    """
+    texts = [
+        str(written.points[first:last].data, "utf-32-le", "surrogatepass")
+        for first, last in _bounds(written.starts, documents)
+    ]
+    composed = _composed(_look_up([unicodedata.normalize("NFC", text) for text in texts], table), table)
+    slow = set(composed.doubtful.tolist())
     lengths = np.diff(starts)
     pieces, end = [], 0
-    for nth, (first, last) in enumerate(bounds):
+    for nth, (first, last) in enumerate(_bounds(starts, documents)):
         if nth in slow:
             text = _canonical(texts[nth], table, fold_marks=fold_marks)
             piece = table.packed.take(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4"))
@@ -241,10 +293,14 @@ def _replace(
     return np.concatenate(pieces), starts[0] + offsets_of(lengths)
 
 
-def _expand(packed: NDArray[np.uint32], starts: NDArray[np.int64], bits: int, table: Tables) -> Folded:
+def _bounds(starts: NDArray[np.int64], documents: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return start and end of some documents, without the separators behind them."""
+    return list(zip(starts.take(documents).tolist(), (starts.take(documents + 1) - 1).tolist(), strict=True))
+
+
+def _expand(folded: Folded, table: Tables) -> Folded:
     """Replace each code point that folds to several by all of them."""
-    if not bits & EXPANDS:
-        return Folded(packed, starts, bits)
+    packed = folded.packed
     at = np.flatnonzero((packed & EXPANDS) != 0)
     which = packed[at] & CODE_POINT
     first, length = table.first[which], table.length[which]
@@ -258,5 +314,4 @@ def _expand(packed: NDArray[np.uint32], starts: NDArray[np.int64], bits: int, ta
         counts[at] = length
         grown = np.repeat(packed, counts)
         grown[ranges(at + added[:-1], length)] = table.expansions[ranges(first, length)]
-    starts = starts + added[np.searchsorted(at, starts)]
-    return Folded(grown, starts, int(np.bitwise_or.reduce(grown)))
+    return _folded(grown, folded.starts + added[np.searchsorted(at, folded.starts)])

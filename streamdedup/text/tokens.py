@@ -11,9 +11,26 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.text.hashing import PADDING, Elements, character_hashes, offsets_of, token_hashes, wide_token_hashes
+from streamdedup.text.hashing import (
+    LAST_UNIT,
+    PADDING,
+    Elements,
+    character_hashes,
+    offsets_of,
+    token_hashes,
+    wide_token_hashes,
+)
 from streamdedup.text.normalise import Folded, fold
-from streamdedup.text.unicode_tables import CODE_POINT, LETTER, MARK, NUMBER, SOLO, SPACE, FoldOptions
+from streamdedup.text.unicode_tables import (
+    CODE_POINT,
+    LETTER,
+    MARK,
+    NUMBER,
+    SOLO,
+    SPACE,
+    FoldOptions,
+    kind,
+)
 
 
 def _ascii_table(*, letters_only: bool) -> bytes:
@@ -88,15 +105,15 @@ class ElementReader:
     def tokens(self, texts: Sequence[str]) -> Elements:
         """Return the tokens of any texts, also for the character unit."""
         folded = fold(texts, self.folding)
-        inside = (folded.packed & self._token_bits()) != 0
+        inside = self._inside(folded)
         starts, lengths = _token_places(folded, inside)
-        hashes = wide_token_hashes(_points(folded.packed, inside), starts, lengths)
+        hashes = wide_token_hashes(self._narrow_points(folded, inside), starts, lengths)
         counts = np.diff(np.searchsorted(starts, folded.starts))
         return Elements(hashes, counts, counts, counts)
 
     def _general_characters(self, texts: Sequence[str]) -> Elements:
         folded = fold(texts, self.folding)
-        inside = (folded.packed & self._token_bits()) != 0
+        inside = self._inside(folded)
         kept, stored, used = self._kept(inside, folded.starts)
         begin = np.flatnonzero(_token_begins(folded, inside))
         points = _points(folded.packed, inside).take(kept)
@@ -105,7 +122,7 @@ class ElementReader:
     def spans(self, text: str) -> tuple[str, list[tuple[int, int]]]:
         """Return the folded text, and start and end of each element in it; spaces are separators."""
         folded = fold([text], self.folding)
-        inside = (folded.packed & self._token_bits()) != 0
+        inside = self._inside(folded)
         points = _points(folded.packed, inside)
         written = str(points.astype("<u4", copy=False).data, "utf-32-le", "surrogatepass")
         if self.unit == "char":
@@ -132,8 +149,20 @@ class ElementReader:
         stored = np.diff(np.searchsorted(kept, documents))
         return kept, stored, np.maximum(stored - 1, 0)
 
-    def _token_bits(self) -> np.uint32:
-        return LETTER if self.letters_only else LETTER | NUMBER
+    def _narrow_points(self, folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.uint16] | NDArray[np.uint32]:
+        """Return folded code points, with spaces as separators, as uint16 if all fit."""
+        if folded.bits & CODE_POINT > LAST_UNIT:
+            return _points(folded.packed, inside)
+        points = folded.packed.astype("<u2")
+        # Other separators than digits are folded to spaces already.
+        if self.letters_only:
+            points[~inside] = SPACE
+        return points
+
+    def _inside(self, folded: Folded) -> NDArray[np.bool_]:
+        """Return a mask of the characters that belong to a token."""
+        inside: NDArray[np.bool_] = (folded.kinds & kind(LETTER if self.letters_only else LETTER | NUMBER)) != 0
+        return inside
 
 
 def _ascii_inside(data: bytes) -> NDArray[np.bool_]:
@@ -148,19 +177,23 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
 
     A token begins after a separator, at a character that is a token of its own, and after such a character.
     """
+    kinds, bits = folded.kinds, folded.bits
     begins = inside.copy()
     begins[1:] &= ~inside[:-1]
-    if not folded.bits & SOLO:
+    if not bits & SOLO:
         return begins
-    solo = (folded.packed & SOLO) != 0
+    solo = (kinds & kind(SOLO)) != 0
     solo &= inside
-    if not folded.bits & MARK:
-        begins |= solo
+    begins |= solo
+    if not bits & MARK:
         begins[1:] |= solo[:-1] & inside[1:]
         return begins
-    mark = (folded.packed & MARK) != 0
-    begins |= solo
-    begins[1:] |= _continued_by_marks(solo, mark)[:-1] & inside[1:] & ~mark[1:]
+    mark = (kinds & kind(MARK)) != 0
+    # Only characters of words after a character of its own and its marks are still missing.
+    after = (kinds[:-1] & kind(SOLO | MARK)) != 0
+    after &= inside[1:] > (begins | mark)[1:]
+    if after.any():
+        begins[1:] |= _continued_by_marks(solo, mark)[:-1] & after
     return begins
 
 
@@ -186,6 +219,8 @@ def _token_places(folded: Folded, inside: NDArray[np.bool_]) -> tuple[NDArray[np
         return edges[::2].copy(), edges[1::2] - edges[::2]
     begins = _token_begins(folded, inside)
     starts = np.flatnonzero(begins)
+    if starts.size == np.count_nonzero(inside):
+        return starts, np.ones_like(starts)
     # A token ends before a separator and before the first character of another token.
     end = begins[1:] | ~inside[1:]
     end &= inside[:-1]

@@ -17,20 +17,26 @@ from streamdedup.text.hashing import offsets_of
 
 #: Bits of a packed code point that hold the code point itself.
 CODE_POINT = np.uint32(0x1FFFFF)
-#: A letter or a combining mark: always part of a token.
-LETTER = np.uint32(1 << 21)
-#: A number: part of a token unless only letters count.
-NUMBER = np.uint32(1 << 22)
-#: A combining mark: continues the token before it (LETTER is set as well).
-MARK = np.uint32(1 << 23)
-#: A character of a script without spaces: a token of its own.
-SOLO = np.uint32(1 << 24)
 #: Ignorable, because invisible: removed before anything else.
-IGNORED = np.uint32(1 << 25)
+IGNORED = np.uint32(1 << 21)
 #: Becomes several code points; the low bits are then an index into ``Tables.first`` and ``Tables.length``.
-EXPANDS = np.uint32(1 << 26)
+EXPANDS = np.uint32(1 << 22)
+#: A letter or a combining mark: always part of a token.
+LETTER = np.uint32(1 << 24)
+#: A number: part of a token unless only letters count.
+NUMBER = np.uint32(1 << 25)
+#: A combining mark: continues the token before it (LETTER is set as well).
+MARK = np.uint32(1 << 26)
+#: A character of a script without spaces: a token of its own.
+SOLO = np.uint32(1 << 27)
 #: The table alone may be wrong here: look at the neighbour before it.
-CHECK = np.uint32(1 << 27)
+CHECK = np.uint32(1 << 28)
+#: Has a combining class: the table alone may be wrong after a code point with ``ENDS_CLASSED``.
+CLASSED = np.uint32(1 << 29)
+#: The decomposition ends in a code point with a combining class; twice ``CLASSED``.
+ENDS_CLASSED = np.uint32(1 << 30)
+#: Position of the highest byte, the kind of a code point: all bits from ``LETTER`` on.
+_KIND_SHIFT = 24
 
 #: Bits of ``Tables.context``: the combining class of this code point.
 OWN_CLASS = np.uint32(0xFF)
@@ -120,6 +126,16 @@ class Tables(NamedTuple):
     composites: NDArray[np.uint32]
 
 
+def kind(bits: np.uint32) -> np.uint8:
+    """Return the highest byte of bits."""
+    return np.uint8(bits >> _KIND_SHIFT)
+
+
+def kinds_of(packed: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    """Return the highest byte of each code point."""
+    return (packed >> _KIND_SHIFT).astype(np.uint8)
+
+
 def pair_keys(first: NDArray[np.uint32], second: NDArray[np.uint32]) -> NDArray[np.uint64]:
     """Return one number for each pair of code points."""
     return (first.astype(np.uint64) << np.uint64(32)) | second
@@ -186,11 +202,13 @@ def _plain_tables(*, fold_marks: bool) -> Tables:
     pairs = _composing_pairs(forms)
     context = _context(characters, categories, forms, list(pairs))
     expansions = _fold_changing(packed, forms)
-    packed[context & (OWN_CLASS | COMPOSES_BACKWARD | COMPLEX) != 0] |= CHECK
+    packed[context & (COMPOSES_BACKWARD | COMPLEX) != 0] |= CHECK
+    packed[context & OWN_CLASS != 0] |= CLASSED
+    packed[context >> LAST_CLASS_SHIFT & OWN_CLASS != 0] |= ENDS_CLASSED
     packed[list(map(ord, ignored))] = SPACE | IGNORED
     length = np.array([part.size for part in expansions], np.int64)
     keys, composites = _pairs_with_forms(pairs, forms)
-    composites[(packed.take(composites) & CHECK) != 0] = 0
+    composites[(packed.take(composites) & (CHECK | CLASSED)) != 0] = 0
     first = offsets_of(length)[:-1]
     return Tables(packed, context, np.concatenate(expansions), first, length, keys, composites)
 

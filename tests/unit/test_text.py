@@ -91,6 +91,31 @@ def test_a_batch_of_any_texts_has_the_hashes_of_the_reference(given_texts, chose
     assert_like_reference(shingler.shingle(given_texts), given_texts, options)
 
 
+#: Letters and marks of one script each: tokens of one character only, marks in any order, marks that compose or not.
+ALPHABETS = (
+    "\u4e2d\u56fd\u5927\u3002",
+    "\u4e2d\U00020000a1 ",
+    "\u304b\u306f\u30ab\u30fc\u3099\u309a\u3002",
+    "\u0e01\u0e19\u0e40\u0e31\u0e34\u0e38\u0e3a\u0e48 ",
+    "\u0628\u0643\u0627\u064a \u064e\u0650\u0651\u0652\u0654\u0653\u0670\u0660",
+    "\u05d0\u05d1\ufb2a \u05b8\u05bc\u05c1\u05b0",
+    "\u0915\u0928\u0958 \u093c\u093f\u094d\u0951\u0966",
+    "ae\u00e9\u1eb9 \u0301\u0323\u0327\u0345",
+)
+
+
+@settings(max_examples=examples(200))
+@given(
+    st.sampled_from(ALPHABETS).flatmap(
+        lambda letters: st.lists(st.text(st.sampled_from(letters), max_size=40), max_size=6)
+    ),
+    st.sampled_from(SHINGLERS),
+)
+def test_a_batch_in_one_script_has_the_hashes_of_the_reference(given_texts, chosen):
+    options, shingler = chosen
+    assert_like_reference(shingler.shingle(given_texts), given_texts, options)
+
+
 @settings(max_examples=examples(100))
 @given(st.lists(texts, min_size=1, max_size=8), st.sampled_from(SHINGLERS))
 def test_a_document_hashes_the_same_alone_as_in_a_batch(given_texts, chosen):
