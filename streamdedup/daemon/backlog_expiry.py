@@ -1,13 +1,13 @@
 """Evicts expired documents during catch-up, when a time to live counted from the insertion would be too late.
 
-A key expires one lifetime after it was written. That bounds an index as long as records are processed when they are
-new. A backlog of many windows, read at full speed, would be in the index all at once.
+A key expires one lifetime after the write. This bounds the index while records are processed soon after their times. A
+backlog of many windows, read at full speed, would be in the index all at once.
 
 Where a profile promises that records are in the order of their times, documents that are inserted late are listed
 (rule 12 of ``index.contract``). A listed document is evicted when no partition has records left that could be compared
-with it: every daemon publishes the event-time watermarks of its partitions, and the least of all watermarks counts. A
-partition without records holds all others back, and a partition whose times go back does so for one lifetime. Then the
-times to live bound the index, and the lists with it.
+with the document: every daemon publishes the event-time watermarks of its partitions, and the least of all watermarks
+counts. A partition without records holds all others back, and a partition whose times go back holds all others back for
+one lifetime. Meanwhile only the times to live bound the index and the lists.
 """
 
 import time
@@ -52,9 +52,9 @@ class EventTime:
     """Event-time watermark of one partition.
 
     Records are in order while none is older than the latest before it by more than the slack. An older record sets the
-    watermark back to its own time and holds it there, because later records may be as old. The hold ends when the
-    partition was in order for a lifetime: either its record times exceed the latest of all by a lifetime, or a lifetime
-    has passed on the clock, by which time everything in the index has expired.
+    watermark back to the time of this record and holds the watermark there, because later records may be as old. The
+    hold ends when the partition was in order for a lifetime: either its record times exceed the latest of all by a
+    lifetime, or a lifetime has passed on the clock, by which time everything in the index has expired.
 
     Args:
         watermark_ms: The watermark, milliseconds since the epoch.
@@ -105,8 +105,8 @@ class EventTime:
     def advance(self, times: Sequence[int], now_s: float) -> bool:
         """Advance to a committed batch.
 
-        The watermark is the earliest time of the batch. It is never the present, even when no record is left to read:
-        the next record may be as old as the last.
+        The watermark is the earliest time of the batch, and never the present, even when no record is left to read: the
+        next record may be as old as the last.
 
         Args:
             times: Record times as they were checked.

@@ -101,8 +101,8 @@ class DecodedBatch:
         failures: Records that cannot be read or decoded.
         kinds: Topic of each record, and its operation or ``INVALID``.
         future_count: Number of documents whose record time lay in the future.
-        without_time: Positions of these documents, and of documents without a record time. The time of both is the time
-            of decoding.
+        without_time: Positions of documents whose record time is absent or lay in the future; the time of decoding
+            replaces it.
     """
 
     batch: Batch
@@ -136,7 +136,7 @@ class PreparedBatch:
 
     Attributes:
         decoded: The decoded batch.
-        chunks: Its chunks, for one iteration. A chunk is computed when it is taken, unless it was read ahead.
+        chunks: The chunks of the batch, for one iteration. The iteration computes each chunk that was not read ahead.
     """
 
     decoded: DecodedBatch
@@ -279,8 +279,9 @@ def split_documents(documents: Sequence[Document], size: int, characters: int) -
     """Split documents into chunks, in order.
 
     A chunk has either deletions only, or no deletion: a deleted document matches the documents before the deletion and
-    none after it. A document occurs once in a chunk, unless its partition repeats the same text. An earlier attempt at
-    the batch may have inserted a version and ended before its pairs were claimed, so each version takes all steps.
+    none after it. A document occurs once in a chunk, unless its partition repeats the same text. Each version takes all
+    steps, because an earlier attempt at the batch may have inserted a version and ended before the pairs of the version
+    were claimed.
 
     Args:
         documents: Documents of one profile.
@@ -311,7 +312,7 @@ def _is_redelivery(document: Document, earlier: Document) -> bool:
 
 
 def _prepared_chunk(name: str, detector: Detector, documents: Sequence[Document], batch: Batch) -> Chunk:
-    """Prepare documents; on an unexpected error, those of them that can be prepared alone.
+    """Prepare documents; after an unexpected error, prepare the documents that can be prepared alone.
 
     A defect that shows only with several documents together has no record to blame, and is raised.
 

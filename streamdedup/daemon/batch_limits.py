@@ -3,15 +3,15 @@
 A killed process leaves no message, and the next process reads the same records. The index therefore keeps a *read
 start* for each partition: the offset at which its owner began to read, how often the owner had halved the batch size by
 then, and the name of the process. A read start costs a round trip when a partition is fenced, and none per batch. A
-process that finds the read start of another process reads its first records in smaller batches:
+process that finds the read start of another process reads the first records in smaller batches:
 
 - Reading begins at the same offset: the other process committed nothing. The batch size is half of that of the other
   process.
 - Reading begins at a later offset: the other process may have ended in a later batch. The batch size is at most half of
   the configured one.
 
-Each ``batch_records`` records that are committed double the batch size, up to the configured one. A rebalance without
-a kill leaves the same read starts; that costs a few smaller batches.
+Each ``batch_records`` records that are committed double the batch size, up to the configured one. A rebalance without a
+kill leaves the same read starts, at the cost of a few smaller batches.
 """
 
 import secrets
@@ -112,8 +112,8 @@ class BatchLimits:
     def may_read_ahead(self) -> bool:
         """Tell whether the next batch may be read while a batch is at work, so that memory holds both.
 
-        It may once a batch was committed since the last takeover of a partition. After a halving it may once
-        ``CAREFUL_BATCHES`` batches were committed: two batches may have been too much for the memory.
+        Reading ahead starts once a batch was committed since the last takeover of a partition; after a halving, once
+        ``CAREFUL_BATCHES`` batches were committed, because two batches may have been too much for the memory.
         """
         return self._until_ahead_count <= 0 and not self._halvings
 

@@ -53,7 +53,7 @@ class KafkaClients:
         """Make sure that new clients would not evict a replacement of this daemon.
 
         Raises:
-            FatalError: Another process holds the static membership. It was started because this daemon seemed dead.
+            FatalError: Another process, started because this daemon seemed dead, holds the static membership.
         """
         if self.source is not None:
             try:
@@ -65,7 +65,7 @@ class KafkaClients:
         """Record that another producer has taken over the transactional id.
 
         Raises:
-            ProducerFenced: This is the second time within ``_FENCED_TWICE_S``.
+            ProducerFenced: A second takeover within ``_FENCED_TWICE_S``.
         """
         now = self._clock()
         if self._fenced_at is not None and now - self._fenced_at < _FENCED_TWICE_S:

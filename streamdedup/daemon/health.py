@@ -1,7 +1,8 @@
 """Readiness of the daemon, and the HTTP server of ``/metrics``, ``/livez`` and ``/readyz``.
 
-Liveness shows whether the loop makes progress; a server that is away does not end it, so no supervisor restarts the
-daemon for that. Readiness shows whether the daemon is at work. The HTTP server runs in threads of its own.
+Liveness shows whether the loop makes progress. A server that is away does not end liveness, so no supervisor restarts
+the daemon because of an absent server. Readiness shows whether the daemon is at work. The HTTP server runs in threads
+of its own.
 """
 
 import random
@@ -43,9 +44,9 @@ log = structlog.get_logger("streamdedup.loop")
 class Readiness:
     """Readiness of the daemon; set by the loop, read from any thread.
 
-    The loop sets a wait when a call has failed. A call of the Kafka client may take as long as the transaction timeout
-    before it fails, so the loop also marks the beginning and the end of each request to Kafka, and an overdue request
-    counts as a wait. Computing and writing to the index are not marked, however long they take.
+    The loop sets a wait when a call has failed. A call of the Kafka client may fail only after the transaction timeout,
+    so the loop also marks the beginning and the end of each request to Kafka, and an overdue request counts as a wait.
+    Computing and writing to the index are not marked, however long they take.
 
     Args:
         metrics: Shows the state at each scrape.
@@ -53,7 +54,7 @@ class Readiness:
         clock: Monotonic seconds.
 
     Attributes:
-        halted: Why the daemon publishes nothing further; None while it publishes.
+        halted: Why the daemon publishes nothing further; None while the daemon publishes.
         awaited: The awaited server or event, a key of ``metrics.WAITING_FOR``; None while the daemon is at work.
     """
 
@@ -124,7 +125,7 @@ class Readiness:
         return self.awaited
 
     def problem(self) -> str | None:
-        """Describe why the daemon is not at work; None while it is."""
+        """Describe why the daemon is not at work; None while the daemon is at work."""
         if self.halted is not None:
             return f"halted: {self.halted}"
         awaited = self.waiting_for()

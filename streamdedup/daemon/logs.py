@@ -4,9 +4,9 @@ An event is a stable name with fields, ``log.info("batch_committed", records=500
 ``logger.info("A sentence", extra={"event": "batch_committed", "records": 500})`` with the standard library; the output
 of both is the same. A log record of a library without a name is the event ``library_message``.
 
-The clients of Kafka and Redis log their requests at debug level, with passwords and documents. Their records below
-``warning`` are never logged, at any configured level. While a server is away the clients log the same warning several
-times a second. One of them is logged in a minute, and its field ``left_out`` is the number of omitted ones.
+The clients of Kafka and Redis log requests at debug level, with passwords and documents. Log records of the clients
+below ``warning`` never pass, at any configured level. While a server is away the clients log the same warning several
+times a second. One such warning passes in a minute; the field ``left_out`` has the number of omitted warnings.
 """
 
 import json
@@ -61,7 +61,7 @@ class ClientRepeats(logging.Filter):
         self._lines: dict[tuple[str, int, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether a log record passes; set its attribute ``left_out`` if lines before it were omitted."""
+        """Tell whether a log record passes; set the attribute ``left_out`` if equal lines before were omitted."""
         if record.name.partition(".")[0] not in CLIENT_LEVELS:
             return True
         line = (record.name, record.levelno, _DIGITS.sub("#", str(record.msg)))
@@ -175,7 +175,7 @@ def _renderers(*, json_lines: bool, colors: bool) -> list[structlog.typing.Proce
 
 
 def _name_foreign_event(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Move the sentence of a standard-library record to a field; its extra fields may set the event."""
+    """Move the sentence of a standard-library record to a field; the extra fields of the record may set the event."""
     fields["message"] = fields["event"]
     fields["event"] = FOREIGN_EVENT
     return fields

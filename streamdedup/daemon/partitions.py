@@ -1,7 +1,7 @@
 """Partition ownership: the partitions that are assigned to this daemon, with their fences.
 
 A partition is fenced before its first batch under each generation of the consumer group. The fence refuses the writes
-of earlier owners and returns the high-water mark. Each batch is announced in the index before it is published: its
+of earlier owners and returns the high-water mark. Each batch is announced in the index before it is published: the
 attempt id is stored in every part of the index, and committed with the offsets. A committed attempt id beyond the
 announced one shows that the index was lost or has gone back to an earlier time.
 """
@@ -130,7 +130,7 @@ class PartitionOwnership:
 
         Raises:
             BatchRefused: A later generation owns a partition.
-            IndexLost: Offsets of a partition are committed, but the index does not know them.
+            IndexLost: The index does not know the committed offset of a partition.
             BrokerUnavailable: A partition was read from below its committed offset: open new clients.
             BrokerMisconfigured: New clients read from below the committed offset again.
         """
@@ -152,7 +152,7 @@ class PartitionOwnership:
         return {partition: self._fences[partition] for partition in starts}
 
     def held(self, partitions: Iterable[Partition], generation: int) -> dict[Partition, Fence]:
-        """Return the fences of those partitions that are fenced under a generation."""
+        """Return the fences that partitions have under a generation."""
         return {partition: self._fences[partition] for partition in partitions if self._is_held(partition, generation)}
 
     def _is_held(self, partition: Partition, generation: int) -> bool:
@@ -249,7 +249,7 @@ class PartitionOwnership:
     ) -> None:
         """Raise the high-water marks of a committed batch, and remove its pending matches.
 
-        A failure costs nothing: the next fence of the partition raises its mark.
+        A failure costs nothing: the next fence of the partition raises the high-water mark.
 
         Args:
             ends: Committed offset of each partition.
@@ -314,7 +314,7 @@ class PartitionOwnership:
 
 
 def _loss(partition: Partition, committed: CommittedOffset, known: PartitionState) -> str | None:
-    """Describe how the index shows that it lacks a committed offset; None if it does not."""
+    """Describe how the index shows the loss of a committed offset; None without a loss."""
     if not committed.offset:
         return None  # set by an operator, before anything was read
     where = f"offset {committed.offset} of {partition} is committed, but the index"

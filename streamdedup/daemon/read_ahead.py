@@ -1,7 +1,7 @@
-"""Reads one batch ahead in a backlog: a thread prepares it while the current batch is indexed and published.
+"""Reads one batch ahead in a backlog: a thread prepares this batch while the current one is indexed and published.
 
-The thread computes only: it calls the decoders and ``Detector.prepare``, which have no effect outside the process. All
-calls of Kafka clients and of the index stay in the loop's thread, so that no Kafka client is used by two threads.
+The thread only calls the decoders and ``Detector.prepare``, which have no effect outside the process. All calls of
+Kafka clients and of the index stay in the loop's thread, so that no Kafka client is used by two threads.
 
 The batch ahead is polled before the current batch is indexed. Most of its records have arrived by then, because the
 client fetches in the background, and a rebalance that the poll joins is known before anything is written.
@@ -82,8 +82,8 @@ class ReadAhead:
         """Return the batch ahead; without one, poll.
 
         Raises:
-            StreamdedupError: As ``Source.poll``. An error of the poll of the batch ahead is raised here, after the
-                batch before it is committed.
+            StreamdedupError: As ``Source.poll``. An error of polling the batch ahead is raised here, after the commit
+                of the batch before.
         """
         polled, self._polled = self._polled, None
         if polled is None:
@@ -94,7 +94,7 @@ class ReadAhead:
         raise polled
 
     def is_oversized(self, batch: Batch) -> bool:
-        """Tell whether a batch has more records than allowed: its fences may have lowered the limit after the poll."""
+        """Tell whether a batch exceeds the limit on records, which the fences may have lowered after the poll."""
         return len(batch.records) > self._limits.limit()
 
     def prepared(self, batch: Batch) -> PreparedBatch:
@@ -143,10 +143,10 @@ class ReadAhead:
         return True
 
     def _is_backlog(self, source: Source, batch: Batch) -> bool:
-        """Tell whether a batch is full, and as many records wait behind it as fill one.
+        """Tell whether a batch is full and enough records for another full batch wait.
 
-        Either alone is not enough: records may wait that cannot be read at present, because a transaction is open or a
-        leader is away, and a poll would wait for them.
+        Either alone is not enough. Waiting records may be unreadable at present, because a transaction is open or a
+        leader is away, and a poll would wait for these records.
         """
         limit = self._limits.limit()
         is_full = len(batch.records) >= limit or sum(len(each.value or b"") for each in batch.records) >= FULL_BYTES
@@ -183,9 +183,9 @@ class ReadAhead:
         self._limits.committed(len(batch.records))
 
     def discard(self) -> Batch | None:
-        """Drop the batch ahead and join its thread.
+        """Drop the batch ahead and join the thread.
 
-        An error of the poll stays for the next ``poll``: the poll may have moved positions before it failed.
+        An error of the poll stays for the next ``poll``: the failed poll may have moved positions.
 
         Returns:
             The batch, to be rewound; None when there is none.

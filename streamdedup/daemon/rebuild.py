@@ -146,7 +146,7 @@ class Rebuilder:
         return count
 
     def _keeping_others(self, tick: Callable[[], None]) -> Callable[[], None]:
-        """Return a tick that also keeps the staging indexes that wait for their turn."""
+        """Return a tick that also extends the leases of all staging indexes, which are built one after the other."""
         kept_at = time.monotonic()
 
         def step() -> None:

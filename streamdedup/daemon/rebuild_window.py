@@ -23,9 +23,9 @@ class RebuildWindow:
 def rebuild_window(progress: Mapping[Partition, ReadProgress], kept_ms: int, now_ms: int) -> RebuildWindow:
     """Return the window of a rebuild.
 
-    A record that is still to be read matches documents at most one window older than itself. Counted from the present,
-    a rebuild during a backlog of many windows would read nothing that the backlog is compared with. The start of a
-    topic is therefore ``kept_ms`` before the earliest of
+    An unread record matches documents that are at most one window older than the record. With a window counted from the
+    present, a rebuild during a backlog of many windows would read no document with which the backlog is compared. The
+    start of a topic is therefore ``kept_ms`` before the earliest of
 
     - the present;
     - the time of the next record of the slowest partition of the profile: the record is compared with documents of all

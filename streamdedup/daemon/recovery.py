@@ -103,7 +103,7 @@ class Recovery:
             batch: The polled batch.
 
         Returns:
-            Whether an index was recovered: its fences are others, and the batch must be undone.
+            Whether an index was recovered: earlier fences of this index are void, and the batch must be undone.
 
         Raises:
             IndexLost: The policy is ``fail``.
@@ -146,8 +146,8 @@ class Recovery:
         """Make sure that no connection to an index was opened since the last check.
 
         A server that was restarted or replaced may have forgotten acknowledged writes: a part of the current batch, or
-        documents of other daemons. Other daemons may have batches that were indexed before that. Joining the group anew
-        makes Kafka refuse these batches, and the indexes are checked again.
+        documents of other daemons. Other daemons may have batches that were indexed before the restart. Joining the
+        group anew makes Kafka refuse these batches, and the indexes are checked again.
 
         Raises:
             Rejoin: A connection was opened.

@@ -1,8 +1,8 @@
 """Clusters of near-duplicates: stars, never chains.
 
 A document joins the cluster of its best match only if it is also a near-duplicate of the first document of that
-cluster. So each member of a cluster resembles its first document, however long a chain of small edits grows, and a
-document that lies between two clusters does not join them. A suppressed pair joins no cluster: neither as the best
+cluster. So each member of a cluster resembles the first document, however long a chain of small edits grows, and a
+document between two clusters does not unite the clusters. A suppressed pair joins no cluster: neither as the best
 match, nor as the document and the first document of the cluster. The first document depends on the order of arrival;
 pairs never depend on clusters.
 """
@@ -27,7 +27,8 @@ class Member(NamedTuple):
     Attributes:
         entry: Index entry of the document.
         best: Number of the best match.
-        matches: All matches; a first document among them need not be compared again.
+        matches: All matches of the document; the first document of a cluster, where it is one of the matches, is not
+            compared again.
     """
 
     entry: IndexEntry
@@ -41,7 +42,7 @@ class Clusters:
     Args:
         store: The index.
         sketcher: Compares sketches.
-        options: Definition of a near-duplicate; a member of a cluster is one of the first document.
+        options: Definition of a near-duplicate; each member of a cluster is a near-duplicate of the first document.
     """
 
     def __init__(self, store: EntryStore, sketcher: Sketcher, options: DetectorOptions) -> None:
@@ -57,7 +58,8 @@ class Clusters:
             fences: Fences of the partitions of the batch.
 
         Returns:
-            Id of the first document of the cluster of each; its own id for a document that joins no cluster.
+            For each document the id of the first document of the cluster; the own id of a document that joins no
+            cluster.
         """
         known = self._store.get_entries([number for member in members for number in (member.best, member.entry.number)])
         missing = {entry.cluster for entry in known.values()} - known.keys()
@@ -75,7 +77,7 @@ class Clusters:
         return ids
 
     def _first(self, member: Member, known: dict[int, IndexEntry]) -> IndexEntry | None:
-        """Return the first document of the cluster that a document joins; None if it joins none."""
+        """Return the first document of the cluster that a document joins; None if the document joins no cluster."""
         best = known.get(member.best)
         first = None if best is None else known.get(best.cluster)
         if first is None or first.deleted or first.number == member.entry.number:

@@ -1,15 +1,20 @@
 """The detector: documents in, detections out.
 
 A batch passes through two stages. ``prepare`` computes everything that needs no index; ``index`` writes to the index
-and compares. The third stage is the daemon's: it publishes the result. The detector knows no Kafka, clock, metric or
-settings file.
+and compares. The third stage, publishing the result, belongs to the daemon. The detector knows no Kafka, clock, metric
+or settings file.
 
-The set of reported pairs does not depend on the order of arrival, on batches or on the number of daemons: it is the set
-of all pairs of documents with at least ``min_shared_bands`` band keys in common, within the window, with a similarity
-of at least the threshold or, by the rule of containment, with enough of the smaller document in the larger one, that no
-rule suppresses (``suppression``). All four conditions are symmetric and depend only on the two index entries.
-Exceptions are the limits for storms (``bucket_cap``, ``max_candidates``) and documents that change or are deleted: a
-version is compared while it is in the index.
+The set of reported pairs does not depend on the order of arrival, on batches or on the number of daemons. A pair of
+documents is reported under four conditions, which are symmetric and depend only on the two index entries:
+
+- The documents have at least ``min_shared_bands`` band keys in common.
+- The record times are within the window.
+- The similarity is at least the threshold; or, by the rule of containment, enough of the smaller document is in the
+  larger one.
+- No rule suppresses the pair (``suppression``).
+
+Exceptions are the limits for storms (``bucket_cap``, ``max_candidates``) and documents that change or are deleted: only
+the version that the index has at the time is compared.
 """
 
 from collections import Counter
@@ -73,7 +78,7 @@ class _Claims(NamedTuple):
     """Claimed pairs.
 
     Attributes:
-        asked: Pairs whose claims were made or extended, each with the position that asked for it.
+        asked: Pairs whose claims were made or extended, each with the position that asked for the claim.
         owned: Matches of the pairs that the position of a row owns, the most similar first, by row.
     """
 
@@ -182,11 +187,11 @@ class Detector:
     # Backlog expiry
 
     def listed(self, documents: Sequence[Document], claims: Sequence[tuple[bytes, Position]]) -> Listed:
-        """Make the items by which the lists for backlog expiry name documents and their claims.
+        """Return the entries of the lists for backlog expiry: documents and the claims that the documents asked for.
 
         Args:
             documents: Documents.
-            claims: Claimed pairs of these and other documents, each with the position that asked for it.
+            claims: Claimed pairs of these and other documents, each with the position that asked for the claim.
         """
         times = {document.position: document.time_ms for document in documents}
         return Listed(
@@ -266,9 +271,10 @@ class Detector:
         found: Mapping[int, Mapping[bytes, Match]],
         fences: Sequence[Fence],
     ) -> dict[int, PendingMatches]:
-        """Save matches as pending; return them by row, together with those of earlier attempts at the same position.
+        """Save matches as pending; return by row the pending matches of this and of earlier attempts at the position.
 
-        Documents without a match that this attempt created are left out: an earlier attempt would have created them.
+        A document without a match is left out if this attempt created the entry: an earlier attempt, with matches of
+        its own, would have created the entry before.
         """
         rows = [row for row in emitting if row in found or batch.states[row] is not InsertState.CREATED]
         if not rows:

@@ -1,7 +1,7 @@
 """Index entries of documents: inserted, replaced, appended to, deleted, evicted.
 
-An earlier version is removed from its buckets before its entry changes: after a crash in between, the entry still tells
-the buckets that the version has to be removed from (rule 9 of ``index.contract``).
+An earlier version is removed from its buckets before its entry changes: after a crash in between, the entry still names
+the buckets from which the version has to be removed (rule 9 of ``index.contract``).
 """
 
 from collections.abc import Iterator, Sequence
@@ -85,8 +85,8 @@ class Lifecycle:
     def delete(self, documents: Sequence[Document], fences: Sequence[Fence]) -> None:
         """Delete documents: remove them from their buckets, then replace the entries by deletion markers.
 
-        Claims stay until they expire; they hold hashes and a position. Without the claim of a pair, a replay of the
-        other document, which has pending matches, would alert the pair a second time.
+        Claims, which consist of hashes and a position, stay until they expire. Without the claim of a pair, a replay of
+        the other document, which has pending matches, would alert the pair a second time.
 
         Args:
             documents: Documents to delete. One that is not in the index gets a marker, too, against a late insertion
@@ -113,7 +113,7 @@ class Lifecycle:
         """Evict expired documents: remove them from their buckets, then remove their entries.
 
         Args:
-            listed: Listed documents and claims; a document with another position by now is left alone.
+            listed: Listed documents and claims; a document whose entry has another position by now stays.
             fence: Fence of the partition.
 
         Returns:
@@ -206,7 +206,8 @@ def _current(document: Document, entry: IndexEntry, state: InsertState, stored: 
       window must be the same for all attempts.
     - Redelivered by another partition: the stored entry. The document is looked up and compared again, because the
       attempt at this position may have been cut short before the index was lost, and the other partition may have
-      inserted the document silently, below its high-water mark. Claims suppress pairs that were alerted.
+      inserted the document silently, below the high-water mark of that partition. Claims suppress pairs that were
+      alerted.
 
     Args:
         document: The document.
@@ -234,7 +235,7 @@ def with_incarnation(entry: IndexEntry, before: IndexEntry) -> IndexEntry:
 
     Args:
         entry: The version to be.
-        before: The entry that it replaces: the version before, or a deletion marker.
+        before: The replaced entry: the version before, or a deletion marker.
     """
     if before.deleted:
         incarnation: bytes | None = blake2b(before.position.key.encode(), digest_size=8).digest()

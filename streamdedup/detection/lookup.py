@@ -40,7 +40,7 @@ class LookupQuery(NamedTuple):
         text: The text.
         id: Document id; None for a text without one.
         threshold: Least similarity of a match; None for the definition of the profile, with its rule of containment.
-        source: Source of the text; None where it is not known, so that rules which need it do not apply.
+        source: Source of the text; None where unknown: rules about sources do not apply then.
     """
 
     text: str
@@ -262,7 +262,7 @@ class IndexLookup:
         Args:
             prepared: The documents.
             rows: Rows to look up.
-            threshold: Matches from this similarity on are returned, with those of the profile.
+            threshold: Least similarity of a match; matches by the rules of the profile are returned too.
 
         Returns:
             The near-duplicates of each of ``rows``.

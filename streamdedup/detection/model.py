@@ -186,7 +186,7 @@ class DetectionResult:
         detections: One for each document with at least one new pair.
         skipped: Skipped documents with the reason.
         refused: Documents that can never be processed, with the reason.
-        claims: Pairs whose claims were made or extended, each with the position that asked for it.
+        claims: Pairs whose claims were made or extended, each with the position that asked for the claim.
         pending_positions: Positions with pending matches in the index, which are forgotten after the commit.
         indexed_count: Documents whose version is in the index.
         replayed_count: Of them, documents that an earlier attempt had already inserted.

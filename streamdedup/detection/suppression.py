@@ -4,7 +4,7 @@ A rule reads the index entries of both documents and treats them alike, so the o
 rules apply to near-duplicates, before matches are saved and pairs are claimed: a suppressed pair has no claim, no
 alert and no part in a cluster. Where an append ends the suppression (``min_shingles``), the pair is alerted then.
 
-In the order in which they are asked; the first one that applies is counted:
+The rules are applied in this order, and the first that suppresses the pair is counted:
 
 ======================  ====================================================================================
 rule                    suppresses a pair
@@ -20,9 +20,10 @@ The last three rules need both sources: a pair with a source that is not known i
 
 The index keeps 8 bytes of BLAKE2b of a source in the content of an entry, only where the profile keeps sources
 (``DetectorOptions.keep_sources``); other entries have no further byte. The hash does not depend on the rules, so rules
-can be changed without a new index. 4 bytes would be cheaper and too few: two different sources with one hash are taken
-for one, and their pairs are lost. With 100,000 sources, one such couple is to be expected at 4 bytes (10^10 / 2 couples
-of 2^32 values), and with a probability of 3 in 10^10 at 8. An entry of 100 shingles has about 500 bytes.
+can be changed without a new index. 4 bytes would be cheaper and too few: two sources with the same hash count as one
+source, and pairs between these sources are lost. With 100,000 sources, one such couple is to be expected at 4 bytes
+(10^10 / 2 couples of 2^32 values), and with a probability of 3 in 10^10 at 8. An entry of 100 shingles has about 500
+bytes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -86,7 +87,7 @@ class Suppression:
     def rules(
         self, pairs: Iterable[tuple[int, int]], documents: Sequence[IndexEntry], others: Mapping[int, IndexEntry]
     ) -> dict[tuple[int, int], SuppressionRule]:
-        """Return the suppressed ones of some pairs, with their rules.
+        """Return the rule of each suppressed pair, without the other pairs.
 
         Args:
             pairs: Row and number of the other document.

@@ -1,10 +1,10 @@
 """Verification: from the candidates of a document to its near-duplicates.
 
-Candidates are read and compared by their sketches, chunk by chunk.
+The index entries of candidates are read in chunks, and their sketches are compared.
 
-Storms: many copies of one text fill their buckets. For a document with a full bucket the index returns only some of the
-members. Such a document is compared with at most ``STORM_CANDIDATES``, exact copies from the bucket of its content
-first, so that the cost is the same for any number of earlier copies.
+Storms: many copies of one text fill the buckets of the text. For a document with a full bucket the index returns only
+some of the members. Such a document is compared with at most ``STORM_CANDIDATES``, exact copies from the bucket of its
+content first, so that the cost is the same for any number of earlier copies.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ class BucketHits(NamedTuple):
     Attributes:
         candidates: Number of shared bands, by number of the other document.
         near_capacity: Whether a bucket was at least half full.
-        full: Whether a bucket was full, so that only some of its members are candidates.
+        full: Whether a bucket was full, so that only some members of the bucket are candidates.
     """
 
     candidates: Mapping[int, int]
@@ -148,8 +148,8 @@ class Verifier:
     ) -> tuple[dict[int, list[int]], dict[int, IndexEntry]]:
         """Look up exact copies of documents with full buckets.
 
-        A document with a bucket at half of its capacity is inserted in the bucket of its content, and so are all
-        members of that bucket: they can be found there before the bucket is full and hides most of them.
+        Once a bucket of a document is half full, the document and all members of the bucket are inserted in the buckets
+        of their contents. So exact copies are found there later, when the full bucket returns few of its members.
 
         Returns:
             Candidates with the same content by row with a full bucket; and the entries that were read, as many as the
@@ -169,7 +169,7 @@ class Verifier:
         """Read the members of buckets near capacity.
 
         The buckets are looked up a second time after ``copy_removals``, and the entries are read after that: a document
-        deleted before the count is not found, and one deleted after it is not inserted
+        that was deleted before the count is not found, and a document that is deleted after the count is not inserted
         (``index.contract.BucketStore.insert_copies``).
 
         Returns:

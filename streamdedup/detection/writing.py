@@ -31,9 +31,9 @@ _Item = TypeVar("_Item")
 class IndexWriter:
     """Writes an index as the owner of its one partition.
 
-    The offsets of a call are reserved in the high-water mark before the call writes, so that no later writer gives them
-    to other documents. Pending matches are kept until the call succeeds: a repeated call has the positions of the first
-    one, and returns the same pairs.
+    The offsets of a call are reserved in the high-water mark before the call writes, so that no later writer gives the
+    same offsets to other documents. Pending matches are kept until the call succeeds: a repeated call has the positions
+    of the first one, and returns the same pairs.
 
     Args:
         options: Options of the detector.
@@ -81,7 +81,7 @@ class IndexWriter:
                 self._detector.delete(chunk, {_PARTITION: fence})
 
     def _owned(self) -> Fence:
-        """Return the fence of the partition; take it before the first write, and renew it while it is owned."""
+        """Return the fence of the partition, which is taken before the first write and renewed once a day."""
         if self._is_refused:
             raise IndexNotWritable(_TAKEN_OVER)
         with self._refusals():
@@ -111,7 +111,7 @@ class IndexWriter:
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Raise ``IndexNotWritable`` where the store refuses the fence, now and from then on."""
+        """Raise ``IndexNotWritable`` when the store refuses the fence, in this call and in all later calls."""
         try:
             yield
         except BatchRefused as error:

@@ -16,8 +16,8 @@ The index lies outside the Kafka transaction that publishes alerts. These rules 
    daemons insert at the same time, at least one finds the other in every band that they share.
 3. *position order*: an entry is replaced only by a version or a deletion marker of a later position
    (``documents.decide_version``).
-4. *pending matches saved*: ``save_pending_matches`` stores the verified matches of a position and returns them with
-   all that earlier attempts stored for the position.
+4. *pending matches saved*: ``save_pending_matches`` stores the verified matches of a position and returns these matches
+   with those that earlier attempts stored for the position.
 5. *claim*: ``claim_pairs`` gives a pair to the position that asks first. Whichever position asks, the claim then lives
    for two lifetimes (``values.claim_lifetime``). A document that is inserted again also extends its claims with the
    documents that it finds without a match, for example outside the window.
@@ -26,35 +26,37 @@ The index lies outside the Kafka transaction that publishes alerts. These rules 
    or the partition ends below the high-water mark, the topic was deleted and created again. ``fence`` then counts the
    next incarnation, whose high-water mark is the first offset that is read. The incarnation is part of every stored
    position, so to all other rules the next incarnation is another partition.
-7. *fence*: every write names its generation and its store. It is refused when another generation, or another store of
-   the same generation, has taken the partition over.
+7. *fence*: every write names its generation and its store. The write is refused when another generation, or another
+   store of the same generation, has taken the partition over.
 8. *claims seeded*: after the index was lost, claims are restored with ``claim_pairs`` before the daemon goes on.
-9. *remove before change*: the old version of a document is removed from its buckets while its entry, from which they
-   are known, still exists; then the entry is replaced. No document removes another one: members are hints, checked
-   against the entry that they name. A document inserts others only in the bucket of their content
-   (``insert_copies``), and only where they cannot have been removed since their entries were read.
-10. *no late writes*: the calls of a store are numbered, and a slot refuses a call after a later one. A write that timed
-    out, was repeated, and then arrives could remove a document from a bucket that it has been inserted in since.
+9. *remove before change*: the old version of a document is removed from its buckets while the old entry, which names
+   the buckets, still exists; then the entry is replaced. No document removes another one: members are hints, checked
+   against the entry of the member. A document inserts other documents only in the buckets of their contents
+   (``insert_copies``), and only if no removal can have happened since their entries were read.
+10. *no late writes*: the calls of a store are numbered, and a slot refuses a call after a later one. Otherwise a write
+    that timed out, was repeated, and then arrives could remove a document from a bucket in which the document was
+    inserted meanwhile.
 11. *announce*: before a batch is published, ``announce`` stores the id of the attempt in every slot, and the same id is
     committed with the offsets. A committed attempt that is later than the announced one shows that the store has gone
     back to an earlier time; ``fence`` compares both. A high-water mark below the committed offset shows nothing: a
     crash right after a commit has that effect.
 12. *backlog expiry*: times to live count from the insertion, which is too late for a backlog. Where record times
-    ascend, a document that is inserted long after its record time is listed by ``list_expiring`` before its batch is
-    published, with the claims that it asks for. ``evict`` removes it when the event-time watermark of every partition
-    is past its window, so that no record is left to compare it with. A claim is evicted one lifetime later, because
-    the other document of the pair may be so much later. Rule 9 applies: buckets first, then the entry, then the list.
-    Lists are slices of time that expire as wholes (``index.expiry``), one lifetime after the last entry was
-    appended, so they are bounded where one watermark holds everything back. Each id is expected in one partition.
+    ascend, ``list_expiring`` lists a document that is inserted long after its record time, with the claims for its
+    pairs, before the batch is published. ``evict`` removes the document when the event-time watermark of every
+    partition is past the window of the document, so that no record is left for a comparison. A claim is evicted one
+    lifetime later, because the record of the other document of the pair may be one lifetime later. Rule 9 applies:
+    buckets first, then the entry, then the list. Lists are slices of time that expire as wholes (``index.expiry``), one
+    lifetime after the last append, so lists are bounded even if one watermark holds everything back. Each id is
+    expected in one partition.
 
 Every write may be repeated at once, also after a time-out of a call that took effect: the second call leads the
 detector to the same result. A crash between two calls leaves members without an entry or pending matches without a
 commit; the replay of the batch uses both, or both expire.
 
 All methods raise ``StoreUnavailable`` when the server does not answer, is full, loading or failing over; none or a part
-of the call has taken effect, so the batch is repeated. They raise ``StoreMisconfigured`` when the server refuses the
-client for good. Methods with ``fences`` raise ``BatchRefused`` when a later generation owns one of the partitions or
-when a fence is missing, and ``IndexLost`` when the whole index is gone.
+of the call has taken effect, so the batch is repeated. All methods raise ``StoreMisconfigured`` when the server refuses
+the client for good. Methods with ``fences`` raise ``BatchRefused`` when a later generation owns one of the partitions
+or when a fence is missing, and ``IndexLost`` when the whole index is gone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -95,12 +97,12 @@ class EntryStore(Protocol):
         """Return the entries of documents that the index has, deletion markers included."""
 
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
-        """Read entries until they reach a size.
+        """Read entries up to a total size.
 
         Args:
             numbers: Distinct document numbers.
             limit_bytes: Stored size at which reading ends, at least 1. A store with several slots divides the limit
-                among them, and exceeds it by at most one entry for each slot.
+                among the slots, and may exceed the limit by one entry for each slot.
 
         Returns:
             For each number that was read the entry or deletion marker, or None where the index has none. At least one
@@ -149,11 +151,11 @@ class BucketStore(Protocol):
         Args:
             documents: Number and content digest of each document, inserted in order.
             fences: Fences of the partitions.
-            found: Other documents, which are inserted first. One that was deleted after its entry was read must not be
-                inserted, because its deletion would leave its number and digest behind. So none is inserted of whose
-                content a document was removed since ``found.removals``; a store may leave out others too. A document
-                that is found in a bucket after the removals were counted was not removed before the count, in the
-                version that is read afterwards.
+            found: Other documents, which are inserted first. A document that was deleted after its entry was read must
+                not be inserted, because its number and digest would stay behind. So no document is inserted if a
+                document with the same content was removed since ``found.removals``; a store may leave out further ones.
+                A document that was found in a bucket after the count of removals was not removed before the count, in
+                the version that is read afterwards.
 
         Returns:
             For each of ``documents`` the other members; hints, as in any bucket.
@@ -217,8 +219,8 @@ class PartitionStore(Protocol):
     def partition_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
         """Return the state of each partition; that of an unseen one where there is no index or a staging index only.
 
-        A partition with a committed offset has a high-water mark, because it was fenced before the commit. If it has
-        none, the index was lost.
+        A partition with a committed offset has a high-water mark, because the fence precedes the commit. Without a
+        high-water mark the index was lost.
         """
 
     def fence(
@@ -237,10 +239,10 @@ class PartitionStore(Protocol):
         Args:
             partition: The partition.
             generation: Generation of the caller.
-            committed: Committed offset of the group, or the offset where it starts; the high-water mark is raised to
-                it.
-            attempt_id: The attempt that was committed with the offset. If it is empty and the partition has no fence,
-                the consumer group is new, and the announced attempt of the partition is deleted.
+            committed: Committed offset of the group, or the offset where the group starts; the high-water mark is
+                raised to this offset.
+            attempt_id: The attempt that was committed with the offset. With an empty text and no fence of the
+                partition, the consumer group is new, and the announced attempt of the partition is deleted.
             state: State of the partition in Kafka. For a topic that was created again (``is_recreated``) the high-water
                 mark, the watermark and the pending matches of the earlier incarnation are deleted.
 
@@ -307,8 +309,8 @@ class BacklogStore(Protocol):
         Args:
             watermarks: For each partition the time below which no record is left, milliseconds since the epoch.
             fences: Fences of these partitions.
-            extend: Whether the time to live of all watermarks is set to one lifetime. Otherwise it is unchanged, and
-                nothing is set where there are no watermarks.
+            extend: Whether the time to live of all watermarks is set to one lifetime. Otherwise the time to live is
+                unchanged, and nothing is set where there are no watermarks.
 
         Returns:
             The watermarks of all partitions.
@@ -317,7 +319,7 @@ class BacklogStore(Protocol):
     def expired(self, logs: Sequence[Log], watermark_ms: int, count: int) -> list[Listed]:
         """Return for each log the first listed documents and claims with which no later record can be compared.
 
-        Entries that an earlier incarnation of a topic has listed are left to their time to live.
+        Entries listed for an earlier incarnation of a topic are not returned, and expire.
 
         Args:
             logs: Partitions.
@@ -328,7 +330,7 @@ class BacklogStore(Protocol):
         """
 
     def evict(self, listed: Listed, fence: Fence) -> None:
-        """Remove entries that are still at the listed positions and claims last asked for by them; then unlist both.
+        """Remove entries that are still at the listed positions and claims last asked for by these; then unlist both.
 
         Args:
             listed: The first listed documents and claims of the partition; the documents are in no bucket any more.

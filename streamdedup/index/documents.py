@@ -50,12 +50,12 @@ class Content(msgspec.Struct, frozen=True, gc=False):
         token_count: Tokens of the text, at most ``MAX_COUNT``.
         element_count: Tokens or characters, whichever shingles consist of, at most ``MAX_COUNT``.
         tail: 64-bit hashes of the last elements, one fewer than a shingle has; of all elements of a shorter text. An
-            append makes the shingles across the seam from them.
+            append makes the shingles across the seam from these hashes.
         stop_only: Whether the text has no shingle besides stop shingles, which the sketch then consists of.
-        version: Digest of the text before the first append, 16 bytes; None without an append. Pairs are named by it, so
-            an append does not repeat alerts.
+        version: Digest of the text before the first append, 16 bytes; None without an append. Pair keys contain this
+            digest, so an append does not repeat alerts.
         incarnation: Names a document that was deleted and inserted again, 8 bytes; None for the first incarnation.
-            Pairs are named by it, so a new incarnation is alerted anew.
+            Pair keys contain this name, so a new incarnation is alerted anew.
         source: Names the source of the document, ``SOURCE_BYTES`` of a hash; None where the source is not known, and in
             profiles that do not keep sources.
     """
@@ -155,10 +155,10 @@ class InsertResult:
 
 
 def decide_version(stored: IndexEntry | None, new: IndexEntry) -> InsertState:  # noqa: PLR0911  one return a case
-    """Decide what the index does with the version ``new`` of a document of which it has the entry ``stored`` (rule 3).
+    """Decide about the version ``new`` of a document whose entry in the index is ``stored`` (rule 3).
 
-    Within a partition the greater offset is the later version. Across partitions it is the greater record time, which
-    matters only where a topic was created again or where producers do not key records by id.
+    Within a partition the greater offset is the later version. Across partitions the greater record time is the later
+    version; this matters only if a topic was created again or producers do not key records by id.
     ``redis/lua/_entries.lua`` has the same rule; ``tests/versions.py`` has the cases that both must pass.
     """
     if stored is None:

@@ -1,9 +1,9 @@
 """Tables that expire in memory, and the slices of the lists for backlog expiry.
 
 A document that is inserted late is listed under its log and the present slice of wall-clock time. Entries are appended
-to the newest slice and removed from the head of the oldest. A slice expires one lifetime after its last entry was
-appended, when the index entries that it names have expired by their own time to live. So a list never names more than
-the documents of a lifetime and one slice, also where nothing is ever evicted.
+to the newest slice and removed from the head of the oldest. A slice expires one lifetime after the last append; by then
+the named index entries have expired by their own times to live. So a list names at most the documents of one lifetime
+and one slice, even if nothing is ever evicted.
 """
 
 from collections import deque
@@ -34,8 +34,8 @@ def slice_at(now_ms: float, lifetime_ms: int | None) -> int:
 def readable_slices(now_ms: float, lifetime_ms: int | None) -> range:
     """Return the slices that may have entries, oldest first.
 
-    One more than a lifetime has on either side, because the clocks of two daemons may differ by a slice. Entries beyond
-    are not lost: they are read when the clock has reached them.
+    The range has one slice more than a lifetime on either side, because the clocks of two daemons may differ by a
+    slice. Entries beyond the range are read once the clock has reached their slice.
 
     Args:
         now_ms: Milliseconds since the epoch.
@@ -61,7 +61,7 @@ class ExpiringDict(Generic[K, V]):
         self._entries: dict[K, tuple[V, float]] = {}
 
     def get(self, key: K) -> V | None:
-        """Return a value, or None where there is none or it has expired."""
+        """Return a value; None without a value, or after its expiry."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -109,7 +109,7 @@ class MemoryExpiryLists(Generic[V]):
         self._expiry: dict[tuple[int, Log], float] = {}
 
     def append(self, log: Log, entries: Sequence[V]) -> None:
-        """Append entries to the present slice, unless it ends with the same entries: then the call is repeated."""
+        """Append entries to the present slice; a repeated call with the same last entries appends nothing."""
         self._drop_expired()
         now = self._now_ms()
         key = (slice_at(now, self._lifetime_ms), log)

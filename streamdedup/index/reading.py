@@ -32,9 +32,9 @@ class IndexReader(Protocol):
         """
 
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
-        """Return what ``insert_and_look_up`` would find for each document alone, without inserting it.
+        """Return the result that ``insert_and_look_up`` would have for each document alone, without an insertion.
 
-        Of a full bucket ``SHOWN_OF_FULL`` members are chosen at random, because an insertion may find any of them.
+        Of a full bucket ``SHOWN_OF_FULL`` members are chosen at random, because an insertion may find any member.
 
         Args:
             numbers: n document numbers, which are left out.

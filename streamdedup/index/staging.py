@@ -11,10 +11,11 @@ from streamdedup.position import Partition
 class StagingIndex(Protocol):
     """A staging index of one profile, built by the process that has the lease on it.
 
-    Until it is complete there is no index: ``open`` says that the index is being rebuilt, and ``fence`` refuses.
+    Until the staging index is complete there is no index: ``open`` says that the index is being rebuilt, and ``fence``
+    refuses.
 
     Attributes:
-        store: The index that is built; only for the process that builds it, and never opened.
+        store: The new index; only for the process that has the lease, and never opened.
     """
 
     @property
@@ -27,13 +28,13 @@ class StagingIndex(Protocol):
         Args:
             is_lost: Called when no other process can begin; tells whether the rebuild is still needed, because another
                 process may have completed one just before.
-            tick: Called at every step. When it or anything else raises, the lease is given up.
+            tick: Called at every step. Any exception, of a step or of ``tick``, gives up the lease.
 
         Returns:
             Whether the rebuild is needed and was begun.
 
         Raises:
-            StoreUnavailable: Another process has the lease, or had it a minute ago and was interrupted.
+            StoreUnavailable: Another process has the lease, or was interrupted with the lease at most a minute ago.
         """
 
     def take_over(self, partition: Partition, generation: int, committed: int) -> Fence:
@@ -42,7 +43,7 @@ class StagingIndex(Protocol):
         Args:
             partition: The partition.
             generation: Generation of the caller.
-            committed: Committed offset of the group; the high-water mark is raised to it.
+            committed: Committed offset of the group; the high-water mark is raised to this offset.
 
         Raises:
             BatchRefused: A later generation has fenced the partition.
@@ -72,7 +73,7 @@ class StagingIndex(Protocol):
         """Make the staging index the index.
 
         Args:
-            fingerprint: Parameters that it was built with.
+            fingerprint: Parameters of the new index.
 
         Raises:
             BatchRefused: Another process has the lease.

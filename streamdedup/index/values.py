@@ -43,8 +43,8 @@ class Fence:
         attempt_id: The latest attempt at a batch that is known to be committed; empty when there is none.
         incarnation: Incarnation of the topic, counted for this partition.
         recreated: Whether the call that returned this fence began the incarnation.
-        has_commit: Whether the group has a committed offset for the partition. If it has, and the offset is below the
-            high-water mark, an operator has set the offset back.
+        has_commit: Whether the group has a committed offset for the partition. An operator has set back a committed
+            offset that is below the high-water mark.
     """
 
     partition: Partition
@@ -131,7 +131,7 @@ class Hits:
 
 @dataclass(frozen=True, slots=True)
 class FoundNearCapacity:
-    """Members of buckets near capacity, which another document inserts in the buckets of their contents.
+    """Members of buckets near capacity, to be inserted in the buckets of their contents by a document that found them.
 
     Attributes:
         documents: Number and content digest of each member.
@@ -160,7 +160,7 @@ class ListedDocument(NamedTuple):
 
 
 class ListedClaim(NamedTuple):
-    """A claim in the list of the partition whose record asked for it, for backlog expiry.
+    """A claim in the list of the partition whose record asked for the claim, for backlog expiry.
 
     Attributes:
         pair_key: The pair, 16 bytes.
@@ -179,7 +179,7 @@ class Listed:
 
     Attributes:
         documents: Documents.
-        claims: Claims that they asked for.
+        claims: Claims that the documents asked for.
     """
 
     documents: list[ListedDocument] = field(default_factory=list)

@@ -204,7 +204,7 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
     Unreadable are an unknown codec, a wrong checksum, a header name that is not UTF-8, a batch above the limit of
     ``bound_decompression``. The client parses whole record batches, so the first unreadable record also hides the
     records behind it in the same record batch. The client raises an error that names no offset, keeps the exhausted
-    parser, and then polls this parser for ever, with any timeout.
+    parser, and then polls the parser for ever, with any timeout.
 
     Test: ``TestT8T9RecordsThatTheClientCannotParse``.
 
@@ -456,8 +456,8 @@ def finish_rebalance(consumer: Any) -> None:
     """Join the group again where the client has forgotten a rebalance.
 
     When the leader of the group joins again because a topic has new partitions, and the poll ends between the join and
-    its answer, the client considers itself joined. It never reads the answer, sends no heartbeats and fetches nothing,
-    for ever.
+    the answer, the client considers itself joined. The client then never reads the answer, sends no heartbeats and
+    fetches nothing, for ever.
 
     Test: ``test_t15_a_rebalance_whose_end_falls_between_two_polls_is_finished``.
     """

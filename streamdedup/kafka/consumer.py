@@ -319,7 +319,8 @@ class FreshPoll:
 
     The client sends the next fetch while a poll returns, and the broker answers the fetch as soon as it has one record.
     After a cycle of the daemon the client therefore holds the few records from the beginning of that cycle, and the
-    broker holds the others. The second poll fetches these, so that they are processed one cycle earlier.
+    broker holds the others. The second poll fetches the records from the broker, so that these are processed one cycle
+    earlier.
 
     Args:
         consumer: The consumer of the client.
@@ -388,8 +389,8 @@ class FreshPoll:
 class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the client is untyped
     """Counts and logs rebalances.
 
-    The client calls it on its network thread, where a blocking call would stop the heartbeats, and an exception would
-    be raised by the poll.
+    The client calls the methods on its network thread, where a blocking call would stop the heartbeats; the poll raises
+    the exceptions of the methods.
     """
 
     def __init__(self) -> None:
@@ -468,8 +469,8 @@ def _named(offsets: Mapping[Partition, int]) -> dict[str, int]:
 def _await_metadata(consumer: Any, options: KafkaOptions) -> None:
     """Wait until the client knows the topics, for at most ``connect_timeout_s``.
 
-    A consumer that joins before assigns no partition, and joins again as soon as it knows: one more rebalance for the
-    whole group at each start.
+    A consumer that joins without knowing the topics assigns no partition, and joins again as soon as the topics are
+    known: one more rebalance for the whole group at each start.
     """
     done = threading.Event()
     compat.request_metadata(consumer).add_both(lambda _result: done.set())

@@ -193,8 +193,8 @@ def fetch_committed(
 ) -> tuple[dict[Partition, CommittedOffset], frozenset[Partition]]:
     """Return the committed offsets of the group, and the partitions whose offset belongs to an earlier topic.
 
-    Kafka deletes the offsets of a deleted topic, but a group coordinator may do so late, and a batch that was polled
-    before the deletion may be committed after it.
+    Kafka deletes the offsets of a deleted topic, but a group coordinator may delete late, and a batch that was polled
+    before the deletion may be committed afterwards.
 
     Args:
         consumer: A consumer with a group.
@@ -464,7 +464,7 @@ class GroupMonitor(_GroupClient):
 def _retrying(options: KafkaOptions, doing: str, ask: Callable[[], Answer]) -> Answer:
     """Return the result of ``ask``, repeated for ``connect_timeout_s`` while the group coordinator is not ready.
 
-    A broker that has never had a group creates its topic of offsets first.
+    A broker that has never had a group first creates the topic of offsets.
     """
     deadline = time.monotonic() + options.connect_timeout_s
     while True:

@@ -240,8 +240,8 @@ class Feeder:
     """Sends many records outside any transaction, each at least once; exactly once if the broker has producer ids.
 
     The queue of the client has no bound, so a fast reader of files would fill the memory in front of a slow broker.
-    The feeder waits at a number of unacknowledged records or bytes, and checks every delivery. As a context manager it
-    flushes and closes; after an exception it drops unsent records. Used from one thread.
+    The feeder waits at a number of unacknowledged records or bytes, and checks every delivery. The end of a ``with``
+    block flushes and closes; an exception in the block drops unsent records. Used from one thread.
 
     Args:
         options: How to connect, and the limits of the producer. ``delivery`` shows the abilities of the broker: without

@@ -158,10 +158,10 @@ class IndexUpkeep:
         return bool(self._servers.ask(self._keys.staging, "EXISTS", self._keys.staging))
 
     def drop(self, on_keys: Callable[[int], None] = lambda _count: None, keep: bytes | None = None) -> int:
-        """Delete the index in small steps; daemons that still write to it end.
+        """Delete the index in small steps; daemons that still write to the index end.
 
-        A key exists until the deletion is complete. Without it, the rest of an interrupted deletion could be taken for
-        a part of the next index.
+        A marker key exists until the deletion is complete. Without the marker, the rest of an interrupted deletion
+        could be taken for a part of the next index.
 
         Args:
             on_keys: Called with the number of keys deleted since the last call.

@@ -43,10 +43,10 @@ A bucket is in a slot of its band, a bucket of exact copies in the slot of the c
 a claim in that of its pair, pending matches and lists in that of their partition. Nothing else decides, so every daemon
 finds the same key.
 
-Scripts build most of their keys themselves, and a cluster checks declared keys only. While a slot moves, a script would
-not find a key that has moved already, or has not yet, and would create it a second time. So each call also declares a
-*guard*, a key that never exists: a call with two keys of which one is missing is refused by both nodes while its slot
-moves.
+Scripts build most of their keys themselves, and a cluster checks declared keys only. While a slot moves, each of the
+two nodes has a part of the keys; a script would not find a key of the other node, and would create the key a second
+time. So each call also declares a *guard*, a key that never exists: a call with two keys of which one is missing is
+refused by both nodes while its slot moves.
 """
 
 from binascii import crc_hqx
@@ -128,7 +128,7 @@ class Keys:
     # Keys, and prefixes of the keys that scripts build
 
     def guard(self, slot: int) -> bytes:
-        """Key of a slot that never exists: a script that declares it is refused while the slot moves."""
+        """Key of a slot that never exists: a script that declares this key is refused while the slot moves."""
         return self._tags[slot] + b"x"
 
     def buckets(self, slot: int) -> bytes:

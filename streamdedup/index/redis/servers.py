@@ -178,7 +178,7 @@ class ClusterServers(Servers):
 
     Args:
         open_client: Makes a client, which connects at once.
-        connections: Counts those that its clients open.
+        connections: Counts the connections that the clients open.
         from_replicas: Whether commands go to a replica of the master where there is one; for commands that only read.
     """
 
