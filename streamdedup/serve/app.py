@@ -20,8 +20,8 @@ from streamdedup.serve.batches import BatchLookup, query_of
 from streamdedup.serve.bodies import compare_body, document_body, document_matches_body, lookup_body, profile_body
 from streamdedup.serve.clusters import ClusterMemory
 from streamdedup.serve.engine import Engine, ServedProfile
+from streamdedup.serve.events import MAX_RECENT, StreamStart, decode_id
 from streamdedup.serve.events import MEDIA_TYPE as EVENT_STREAM
-from streamdedup.serve.events import decode_id
 from streamdedup.serve.feed import Feeds
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.openapi import PAGE_POLICY, describe, render_page
@@ -178,27 +178,41 @@ _LastEventId = Annotated[
     str | None, HeaderParameter(name="Last-Event-ID", description="Id after which the stream resumes.")
 ]
 
+_Recent = Annotated[
+    int,
+    QueryParameter(
+        ge=0, le=MAX_RECENT, description="Offsets before the end with which a stream without Last-Event-ID begins."
+    ),
+]
+
 
 @get("/v1/alerts", responses={**_problems(404), 200: _STREAM})
 async def alerts(
     engine: NamedDependency[Engine],
     feeds: NamedDependency[Feeds],
     profile: Annotated[str | None, QueryParameter(description="Profile; default: all.")] = None,
+    recent: _Recent = 0,
     last_event_id: _LastEventId = None,
 ) -> ASGIResponse:
     """Follow the committed alerts of all daemons, without end; an event `alert` has the JSON of an alert as data."""
     if profile is not None:
         _profile(engine, profile)
-    return EventStream(feeds.alerts, profile, None if last_event_id is None else decode_id(last_event_id))
+    return EventStream(feeds.alerts, profile, _stream_start(recent, last_event_id))
 
 
 @get("/v1/dead-letters", responses={**_problems(), 200: _STREAM})
-async def dead_letters(feeds: NamedDependency[Feeds], last_event_id: _LastEventId = None) -> ASGIResponse:
+async def dead_letters(
+    feeds: NamedDependency[Feeds], recent: _Recent = 0, last_event_id: _LastEventId = None
+) -> ASGIResponse:
     """Follow the committed dead letters of all daemons, without end.
 
     An event `dead-letter` has position, reason, error and time of a failure as data, and no part of the record.
     """
-    return EventStream(feeds.dead_letters, None, None if last_event_id is None else decode_id(last_event_id))
+    return EventStream(feeds.dead_letters, None, _stream_start(recent, last_event_id))
+
+
+def _stream_start(recent_count: int, last_event_id: str | None) -> StreamStart:
+    return StreamStart(None if last_event_id is None else decode_id(last_event_id), recent_count)
 
 
 # The service

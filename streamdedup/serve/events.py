@@ -16,6 +16,8 @@ from streamdedup.serve.problems import RequestProblem
 MAX_PARTITIONS: Final = 500
 #: Most offsets between the id of a client and the present end that are read again.
 MAX_MISSED: Final = 10_000
+#: Most offsets before the end with which a new stream may begin.
+MAX_RECENT: Final = 1_000
 #: Content type of the stream.
 MEDIA_TYPE: Final = "text/event-stream"
 #: Pause before a client connects again, in milliseconds.
@@ -42,6 +44,18 @@ class FeedEvent(NamedTuple):
     offset: int
     profile: str | None
     data: bytes
+
+
+class StreamStart(NamedTuple):
+    """Where a client wants its stream to begin.
+
+    Attributes:
+        last: Topic and offsets of the last event that the client has; None for a new stream.
+        recent_count: Offsets before the ends with which a new stream begins, of all partitions together.
+    """
+
+    last: tuple[str, Offsets] | None = None
+    recent_count: int = 0
 
 
 class ResumePlan(NamedTuple):
@@ -93,6 +107,12 @@ def plan_resume(wanted: Offsets, beginnings: Offsets, ends: Offsets) -> ResumePl
     if sum(ends) - sum(starts) > MAX_MISSED:
         return ResumePlan(ends, "too-many")
     return ResumePlan(starts, None if starts == padded else "expired")
+
+
+def before_ends(ends: Offsets, count: int) -> Offsets:
+    """Return offsets before the ends, at most about ``count`` of all partitions; each has the same share of them."""
+    share = -(-count // len(ends)) if ends else 0
+    return tuple(max(0, end - share) for end in ends)
 
 
 def one_line(value: bytes) -> bytes:

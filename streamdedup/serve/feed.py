@@ -8,7 +8,7 @@ arrive between the moment at which a subscriber has reached the shared position 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, TypeVar
@@ -16,9 +16,18 @@ from typing import Final, NamedTuple, TypeVar
 import structlog
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, MessageError, StreamdedupError
-from streamdedup.kafka.protocols import TopicFollower
+from streamdedup.kafka.protocols import Record, TopicFollower
 from streamdedup.position import Partition
-from streamdedup.serve.events import MAX_PARTITIONS, Offsets, ResumePlan, encode_id, format_start, plan_resume
+from streamdedup.serve.events import (
+    MAX_PARTITIONS,
+    Offsets,
+    ResumePlan,
+    StreamStart,
+    before_ends,
+    encode_id,
+    format_start,
+    plan_resume,
+)
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import RequestProblem, place_of
 from streamdedup.serve.stream_kinds import StreamKind
@@ -84,7 +93,7 @@ class ReaderThread:
         if self._reader.has_new_partitions():
             raise BrokerUnavailable("the topic has new partitions; subscribers resume with all of them")
         events, unreadable_count = [], len(batch.unreadable)
-        for record in batch.records:
+        for record in by_time(batch.records):
             try:
                 events.append(self._kind.event_of(record))
             except MessageError:
@@ -102,6 +111,17 @@ class ReaderThread:
 
     async def _run(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
+
+def by_time(records: Sequence[Record]) -> list[Record]:
+    """Return the records of several partitions by their times; the order within each partition is kept."""
+    latest: dict[int, int] = {}
+    times = []
+    for record in records:
+        partition = record.position.partition
+        latest[partition] = max(record.timestamp_ms, latest.get(partition, record.timestamp_ms))
+        times.append(latest[partition])
+    return [records[row] for row in sorted(range(len(records)), key=times.__getitem__)]
 
 
 def _in_order(offsets: Mapping[Partition, int]) -> Offsets:
@@ -164,24 +184,24 @@ class Feed:
         self._stop_tail()
 
     @asynccontextmanager
-    async def subscribe(self, profile: str | None, last: tuple[str, Offsets] | None) -> AsyncIterator[Subscriber]:
-        """Add a subscriber; the events after this moment, or after ``last``, go to it.
+    async def subscribe(self, profile: str | None, start: StreamStart) -> AsyncIterator[Subscriber]:
+        """Add a subscriber; the events from ``start`` on go to it.
 
         Args:
             profile: Profile whose events are sent; None for all.
-            last: Topic and offsets of the last event that the client has; None for new events only.
+            start: Where the stream begins.
 
         Raises:
             RequestProblem: There are too many subscribers, or the topic cannot be read.
         """
         if len(self._subscribers) >= self._max_subscribers:
             raise RequestProblem("too-many-requests", "too many subscribers", retry_after_s=_RETRY_S)
-        subscriber = Subscriber(self._topic, self._kind.event, profile)
+        subscriber = Subscriber(self._topic, self._kind.event, profile, is_new=start.last is None)
         self._subscribers.add(subscriber)
         self._metrics.subscribers.labels(self._kind.name).set(len(self._subscribers))
         try:
             tail = await self._opened_tail()
-            topic, wanted = last or (self._topic, tail.offsets)
+            topic, wanted = start.last or (self._topic, before_ends(tail.offsets, start.recent_count))
             is_known = topic == self._topic
             subscriber.offsets = wanted if is_known else tail.offsets
             if not is_known:

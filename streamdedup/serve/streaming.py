@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from litestar.response.base import ASGIResponse
 
-from streamdedup.serve.events import MEDIA_TYPE, Offsets, format_event, format_keep_alive
+from streamdedup.serve.events import MEDIA_TYPE, StreamStart, format_event, format_keep_alive
 from streamdedup.serve.feed import Feed
 from streamdedup.serve.subscriber import StreamChunk, Subscriber
 
@@ -25,16 +25,16 @@ class EventStream(ASGIResponse):
     Args:
         feed: Distributes events.
         profile: Profile whose events are sent; None for all.
-        last: Topic and offsets of the last event that the client has; None for new events only.
+        start: Where the stream begins.
     """
 
-    __slots__ = ("_feed", "_last", "_profile")
+    __slots__ = ("_feed", "_profile", "_start")
 
-    def __init__(self, feed: Feed, profile: str | None, last: tuple[str, Offsets] | None) -> None:
+    def __init__(self, feed: Feed, profile: str | None, start: StreamStart) -> None:
         super().__init__(media_type=MEDIA_TYPE)
         self._feed = feed
         self._profile = profile
-        self._last = last
+        self._start = start
 
     async def __call__(self, _scope: Any, receive: Receive, send: Send) -> None:
         """Subscribe and send.
@@ -42,7 +42,7 @@ class EventStream(ASGIResponse):
         Raises:
             RequestProblem: There are too many subscribers, or the topic cannot be read; nothing was sent.
         """
-        async with self._feed.subscribe(self._profile, self._last) as subscriber:
+        async with self._feed.subscribe(self._profile, self._start) as subscriber:
             headers = [(b"content-type", MEDIA_TYPE.encode()), (b"x-accel-buffering", b"no")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             chunks = self._feed.chunks(subscriber)

@@ -43,6 +43,7 @@ class Subscriber:
         topic: The topic.
         event: Name of its events.
         profile: Profile whose events are sent; None for all.
+        is_new: Whether the client has no event yet, so that expired ones are no gap.
 
     Attributes:
         offsets: Next offset of each partition; everything before was sent or left out by the filter.
@@ -52,7 +53,8 @@ class Subscriber:
         ended: Set at the end of the stream.
     """
 
-    def __init__(self, topic: str, event: str, profile: str | None) -> None:
+    def __init__(self, topic: str, event: str, profile: str | None, *, is_new: bool = False) -> None:
+        self._is_new = is_new
         self._topic = topic
         self._event = event
         self._profile = profile
@@ -123,7 +125,7 @@ class Subscriber:
         """Move to the offsets of a plan; report its gap."""
         before = self.event_id
         self.offsets = plan.offsets
-        if plan.gap is not None:
+        if plan.gap is not None and not (self._is_new and plan.gap == "expired"):
             self.report_gap(plan.gap, before)
 
     def report_gap(self, reason: str, before: str) -> None:

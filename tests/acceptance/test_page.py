@@ -292,6 +292,18 @@ class TestLive:
         row.get_by_role("button", name="gone").last.click()
         expect(row.get_by_role("alert")).to_contain_text("The index has no such document")
 
+    def test_alerts_from_before_are_shown_at_once_and_once(self, world, open_tab):
+        page = open_tab(world.url, "#live").page
+        expect(page.locator("#live-status")).to_have_text("Following. No alert yet.")
+        page.goto("about:blank")
+        world.topic.add(0, an_alert("one", ("x", 0.9)), None, an_alert("two", ("x", 0.9)))
+        page.goto(world.url + "#live")
+        ids = page.locator("#live-rows > li > button bdi:first-of-type")
+        expect(ids).to_have_text(["two", "one"])
+        expect(page.locator("#live-status")).to_have_text("Following.")
+        receive(world, page, an_alert("three", ("x", 0.9)))
+        expect(ids).to_have_text(["three", "two", "one"])
+
     def test_the_newest_is_first_and_a_pause_holds_the_list(self, world, open_tab):
         page = open_tab(world.url, "#live").page
         receive(world, page, an_alert("one", ("x", 0.9)), an_alert("two", ("x", 0.9)))
@@ -397,7 +409,7 @@ class TestLive:
         page = open_tab(world.url).page
         page.get_by_role("tab", name="Live").click()
         page.get_by_role("tab", name="Dead letters").click()
-        expect(page.locator("#dead-status")).to_have_text("Following.")
+        expect(page.locator("#dead-status")).to_have_text("Following. No dead letter yet.")
         world.topic.wait_closed()
         world.letters.add(0, a_letter(0, "not_json", "the value is not JSON"), a_letter(1, "not_utf8", "<b>bold</b>"))
         rows = page.locator("#dead-rows > li")
@@ -478,7 +490,7 @@ class TestState:
         expect(cards.nth(2)).to_contain_text("4,711")
         expect(cards.nth(3)).to_contain_text("261")
         expect(cards.nth(4)).to_contain_text("3 GiB")
-        image = result.get_by_role("img", name="Documents per second over the last hour: from 0 to 200, now 813")
+        image = result.get_by_role("img", name="Documents per second over ten minutes: from 0 to 200, now 813")
         expect(image.locator("polyline")).to_have_count(1)
         expect(result).to_contain_text("3 GiB of 4 GiB")
         expect(result.get_by_role("row", name="127.0.0.2:9464 does not answer redis <b>refused</b>")).to_be_visible()
@@ -552,6 +564,7 @@ class TestServers:
             page.keyboard.press("Enter")
             expect(dialog).to_be_hidden()
             expect(page.locator("#indexes")).to_contain_text("articles: 0 documents")
+            expect(page.locator("#links")).to_be_hidden()  # a browser would follow them without the token
             receive(world, page, an_alert("one", ("x", 0.9)))
             page.reload()
             expect(page.locator("#live-status")).to_have_text("Following.")

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 
 import pytest
 from hypothesis import given
@@ -13,11 +13,13 @@ from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
 from streamdedup.serve import events, feed, streaming, subscriber
 from streamdedup.serve.access import Tokens
-from streamdedup.serve.events import MAX_PARTITIONS, decode_id, encode_id, one_line, plan_resume
+from streamdedup.serve.events import MAX_PARTITIONS, before_ends, decode_id, encode_id, one_line, plan_resume
 from streamdedup.serve.problems import TYPE_PREFIX, RequestProblem
 from streamdedup.wire.dead_letters import PREFIX, DaemonInfo, Failure, Stage, dead_letter
 from tests.event_stream import DEADLINE_S, EventClient, MemoryTopic, an_alert
 from tests.served import Service, no_kafka
+
+LETTERS = "/v1/dead-letters"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -281,6 +283,70 @@ class TestResume:
         asyncio.run(test())
 
 
+class TestRecent:
+    def test_a_stream_may_begin_with_the_newest_alerts(self):
+        async def test():
+            topic = MemoryTopic()
+            topic.add(0, *alerts_of("a", "b"))
+            topic.add(1, *alerts_of("c"))
+            async with a_service(topic) as service, EventClient(service.app, "recent=2") as client:
+                assert (await client.frame()).id == "duplicates:1,0"
+                assert sorted(await client.documents(2)) == ["b", "c"]
+                topic.add(0, *alerts_of("d"))
+                assert await client.documents(1) == ["d"]
+                assert client.last_id == "duplicates:3,1"
+
+        asyncio.run(test())
+
+    def test_expired_alerts_are_no_gap_of_a_new_stream(self):
+        async def test():
+            topic = MemoryTopic(1)
+            topic.add(0, *alerts_of("a", "b", "c"))
+            topic.beginnings[0] = 1
+            async with a_service(topic) as service, EventClient(service.app, "recent=1000") as client:
+                assert await client.documents(2) == ["b", "c"]
+
+        asyncio.run(test())
+
+    def test_a_stream_that_resumes_begins_behind_its_last_event(self):
+        async def test():
+            topic = MemoryTopic(1)
+            topic.add(0, *alerts_of("a", "b"))
+            async with (
+                a_service(topic) as service,
+                EventClient(service.app, "recent=10", last_id="duplicates:1") as client,
+            ):
+                assert await client.documents(1) == ["b"]
+
+        asyncio.run(test())
+
+    @pytest.mark.parametrize("count", ["-1", "1001", "x"])
+    @pytest.mark.parametrize("path", ["/v1/alerts", LETTERS])
+    def test_a_number_that_is_none_or_too_large_is_a_problem(self, path, count):
+        with closing(Service()) as service:
+            response = service.client.get(path, params={"recent": count})
+            assert (response.status_code, response.json()["type"]) == (400, TYPE_PREFIX + "invalid-request")
+
+    @given(st.lists(st.integers(0, 500), min_size=1, max_size=9), st.integers(0, 1_000))
+    def test_each_partition_has_the_same_share(self, ends, count):
+        found = before_ends(tuple(ends), count)
+        shares = [end - offset for end, offset in zip(ends, found, strict=True)]
+        assert all(offset >= 0 for offset in found)
+        assert sum(shares) < count + len(ends)
+        assert all(share == max(shares) or offset == 0 for share, offset in zip(shares, found, strict=True))
+        assert found == tuple(ends) or count
+
+    @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=12))
+    def test_records_of_several_partitions_are_in_the_order_of_time(self, made):
+        records = [Record(Position("t", number, at), time, None, None) for at, (number, time) in enumerate(made)]
+        found = feed.by_time(records)
+        for number in range(3):
+            of_partition = [[each for each in some if each.position.partition == number] for some in (records, found)]
+            assert of_partition[0] == of_partition[1]
+        if all(records_of == sorted(records_of) for records_of in ([t for n, t in made if n == p] for p in range(3))):
+            assert [each.timestamp_ms for each in found] == sorted(each.timestamp_ms for each in records)
+
+
 class TestEnds:
     def test_a_subscriber_that_falls_behind_is_cut_and_resumes(self, monkeypatch):
         monkeypatch.setattr(subscriber, "MAX_QUEUED", 3)
@@ -367,7 +433,6 @@ class TestEnds:
         asyncio.run(test())
 
 
-LETTERS = "/v1/dead-letters"
 #: A word of a text, which no event may contain.
 SECRET = "xylophone"
 

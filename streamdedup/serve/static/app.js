@@ -30,7 +30,7 @@ function askForToken(wasRefused) {
       byId("token-form").removeEventListener("submit", onSubmit);
       dialog.removeEventListener("close", onClose);
       useToken(token);
-      byId("forget-token").hidden = false;
+      showTokenUse();
       resolve();
     };
     byId("token-form").addEventListener("submit", onSubmit);
@@ -39,9 +39,14 @@ function askForToken(wasRefused) {
   });
 }
 
+function showTokenUse() {
+  byId("forget-token").hidden = !hasToken();
+  byId("links").hidden = hasToken(); // a browser follows a link without the token
+}
+
 function prepareToken() {
   onTokenRequired(askForToken);
-  byId("forget-token").hidden = !hasToken();
+  showTokenUse();
   byId("forget-token").addEventListener("click", () => {
     useToken(null);
     location.reload();

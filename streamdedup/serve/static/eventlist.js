@@ -10,6 +10,7 @@ const KEPT = 1_000;
 /** Time between two changes of the page: a burst of events changes it once. */
 const DRAW_MS = 250;
 
+const FOLLOWING = "Following.";
 const GAPS = {
   unreadable: "An event that this page cannot show.",
   expired: "Events before this line were missed: Kafka no longer has them.",
@@ -99,6 +100,7 @@ export class EventList {
     }
     if (name !== "gap") this.#received += 1;
     this.#add(item);
+    if (this.#received === 1) this.#showStatus();
   }
 
   #add(item) {
@@ -161,7 +163,7 @@ export class EventList {
       const reason = error instanceof Problem ? error.message : "The connection has ended.";
       this.#connection = `Waiting to connect again. ${reason}`;
     } else {
-      const texts = { connecting: "Connecting \u2026", open: "Following.", absent: "This service has no such stream." };
+      const texts = { connecting: "Connecting \u2026", open: FOLLOWING, absent: "This service has no such stream." };
       this.#connection = texts[state];
     }
     this.#showStatus();
@@ -169,6 +171,7 @@ export class EventList {
 
   #showStatus() {
     let text = this.#connection;
+    if (text === FOLLOWING && this.#received === 0) text += ` No ${this.#options.noun} yet.`;
     if (this.#isPaused) text = `Paused. ${text}`;
     else if (this.#openCount > 0) text = `Paused while a row is open. ${text}`;
     const element = this.#part("status");

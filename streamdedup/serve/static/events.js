@@ -9,6 +9,8 @@ import { open } from "./api.js";
 /** Silence after which the connection counts as broken; the service sends a comment every 15 seconds. */
 const SILENCE_MS = 45_000;
 const LONGEST_PAUSE_MS = 30_000;
+/** Offsets of the topic before its end with which a stream begins. */
+const RECENT = 400;
 
 /** Decodes the lines of a stream. */
 export class EventParser {
@@ -119,8 +121,10 @@ export class EventReader {
     signal.addEventListener("abort", end, { once: true });
     let timer = setTimeout(end, SILENCE_MS);
     try {
-      const headers = this.#lastId === null ? {} : { "last-event-id": this.#lastId };
-      const response = await open(this.#path, { headers, signal: connection.signal });
+      const isNew = this.#lastId === null;
+      const headers = isNew ? {} : { "last-event-id": this.#lastId };
+      const path = isNew ? `${this.#path}?recent=${RECENT}` : this.#path;
+      const response = await open(path, { headers, signal: connection.signal });
       onOpen();
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       for (;;) {
