@@ -121,10 +121,6 @@ class PartitionOwnership:
     def take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
         """Fence the partitions of a batch under its generation; see rules 6, 7 and 11 of ``index.contract``.
 
-        Args:
-            batch: The polled batch.
-            source: Source of the batch.
-
         Returns:
             Fence of each partition of the batch.
 
@@ -233,12 +229,7 @@ class PartitionOwnership:
         return attempt_id
 
     def committed(self, ends: Mapping[Partition, int], attempt_id: str) -> None:
-        """Record that a batch is committed.
-
-        Args:
-            ends: Committed offset of each partition.
-            attempt_id: The announced attempt.
-        """
+        """Record the committed offset of each partition of a batch, and the attempt id."""
         for partition, end in ends.items():
             if partition in self._fences:
                 self._fences[partition] = replace(self._fences[partition], attempt_id=attempt_id)
@@ -247,14 +238,9 @@ class PartitionOwnership:
     def finish(
         self, ends: Mapping[Partition, int], fences: Mapping[Partition, Fence], detected: Mapping[str, DetectionResult]
     ) -> None:
-        """Raise the high-water marks of a committed batch, and remove its pending matches.
+        """Raise the high-water marks to the committed offsets of a batch, and remove its pending matches.
 
         A failure costs nothing: the next fence of the partition raises the high-water mark.
-
-        Args:
-            ends: Committed offset of each partition.
-            fences: Fence of each partition.
-            detected: Result of the detector, by profile.
         """
         for pipeline, partitions in self._by_pipeline(ends):
             positions = detected[pipeline.name].pending_positions if pipeline.name in detected else ()

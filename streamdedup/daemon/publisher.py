@@ -54,12 +54,7 @@ class Publication:
 
 
 class Publisher:
-    """Creates the messages of each batch, unless there are too many dead letters.
-
-    Args:
-        options: Topics and limits.
-        pipelines: Pipeline of each input topic.
-    """
+    """Creates the messages of each batch, unless there are too many dead letters."""
 
     def __init__(self, options: LoopOptions, pipelines: Mapping[str, Pipeline]) -> None:
         self._options = options

@@ -122,10 +122,6 @@ class ReadAhead:
 
         An error of this poll is raised by the next ``poll``.
 
-        Args:
-            source: Source of the batches.
-            batch: The current batch.
-
         Returns:
             Whether the group is still in the generation of the current batch. If not, both batches must be rewound.
         """

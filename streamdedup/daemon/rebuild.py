@@ -166,12 +166,7 @@ class Rebuilder:
 
 
 def keeping_membership(source: Source, tick: Callable[[], None]) -> Callable[[], None]:
-    """Return a tick that also keeps the group membership.
-
-    Args:
-        source: The member.
-        tick: Called each time.
-    """
+    """Return a tick that also keeps the group membership."""
     held_at = time.monotonic()
 
     def step() -> None:

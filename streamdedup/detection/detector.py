@@ -87,12 +87,7 @@ class _Claims(NamedTuple):
 
 
 class Detector:
-    """Finds near-duplicates among documents of one profile.
-
-    Args:
-        options: Definition of a near-duplicate.
-        store: The index of the profile, open.
-    """
+    """Finds near-duplicates among documents of one profile, in an open index."""
 
     def __init__(self, options: DetectorOptions, store: Index) -> None:
         self._options = options

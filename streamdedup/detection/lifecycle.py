@@ -32,14 +32,7 @@ _INDEXED_STATES = frozenset({InsertState.CREATED, InsertState.REPLACED, InsertSt
 
 
 class Lifecycle:
-    """Writes and removes the index entries of a profile.
-
-    Args:
-        options: Options of the detector.
-        store: The index.
-        shingler: Makes the shingles of the profile.
-        sketcher: Makes the sketches of the profile.
-    """
+    """Writes and removes the index entries of a profile."""
 
     def __init__(self, options: DetectorOptions, store: Index, shingler: Shingler, sketcher: Sketcher) -> None:
         self._options = options
@@ -208,12 +201,6 @@ def _current(document: Document, entry: IndexEntry, state: InsertState, stored: 
       attempt at this position may have been cut short before the index was lost, and the other partition may have
       inserted the document silently, below the high-water mark of that partition. Claims suppress pairs that were
       alerted.
-
-    Args:
-        document: The document.
-        entry: Entry of the document.
-        state: Result of the insertion.
-        stored: The entry in the index before.
     """
     if state is InsertState.REPLACED:
         return with_incarnation(entry, stored)

@@ -1,4 +1,4 @@
-"""Values that go into detection and come out of it, and the names of documents and pairs."""
+"""Input and output values of detection, and the names of documents and pairs."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -46,16 +46,16 @@ class DetectorOptions:
         banding: Bands and rows.
         permutations: Length of a signature; at least bands times rows.
         seed: Seed of the hash family.
-        threshold: Least similarity of a pair that is reported, in (0, 1].
+        threshold: Least similarity of a reported pair, in (0, 1].
         containment: Rule by which other pairs are reported; None for no rule.
         measure: Measure of similarity.
-        min_shared_bands: Least number of band keys that a reported pair has in common.
+        min_shared_bands: Least number of shared band keys of a reported pair.
         min_words: Documents with fewer tokens are skipped.
         exact_limit: Documents of at most so many shingles are stored as sets and compared exactly; None for all.
         window_ms: Greatest difference of the record times of a pair, in milliseconds; None for no limit.
-        silent_until_ms: Documents with record times before this, in milliseconds since the epoch, form no pairs among
+        silent_until_ms: Documents with earlier record times, in milliseconds since the epoch, form no pairs among
             themselves; None for no such time.
-        max_candidates: Most candidates of a document that are verified; None for no limit.
+        max_candidates: Most verified candidates of a document; None for no limit.
         suppression: Rules by which near-duplicates are not alerted; None for no rule.
         keep_sources: Whether index entries have the sources of their documents; needed by rules about sources.
     """
@@ -78,16 +78,16 @@ class DetectorOptions:
     keep_sources: bool = False
 
     def recall(self, similarity: float) -> float:
-        """Return the probability that the bands find a pair of this similarity; for some measures a lower bound."""
+        """Return the probability of finding a pair of a similarity; for some measures a lower bound."""
         return self.banding.probability(self.measure.least_jaccard(similarity), self.min_shared_bands)
 
     @property
     def least_similarity(self) -> float:
-        """Least similarity of a pair that is reported, by similarity or by containment."""
+        """Least similarity of a reported pair, by similarity or by containment."""
         return self.threshold if self.containment is None else self.containment.min_similarity
 
     def near(self, found: Similarities) -> NDArray[np.bool_]:
-        """Return the pairs that are near-duplicates, bool (n,)."""
+        """Return which pairs are near-duplicates, bool (n,)."""
         return (found.values >= self.threshold) | self.contained(found)
 
     def contained(self, found: Similarities) -> NDArray[np.bool_]:
@@ -114,14 +114,14 @@ class DetectorOptions:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A batch of documents with everything that is computed without the index.
+    """A batch of documents with all values computed without the index.
 
     Attributes:
         documents: Documents with their whole text, in order. One row for each in ``entries`` and ``band_keys``.
         entries: Index entries.
         band_keys: Band keys, (n, bands).
         skips: Reason by row of each document that is not inserted in buckets.
-        appends: Documents whose text is appended to one in the index.
+        appends: Documents whose text is appended to a document in the index.
     """
 
     documents: Sequence[Document]
@@ -144,7 +144,7 @@ class InsertedBatch:
         states: Result of the insertion.
         looked_up: Rows to insert in buckets.
         refused: Documents that can never be processed, with the reason.
-        missing_positions: Positions of appends to documents that are not in the index.
+        missing_positions: Positions of appends to documents missing from the index.
     """
 
     documents: Sequence[Document]
@@ -164,7 +164,7 @@ class Detection:
     Attributes:
         document: The document.
         digest: Content digest of the document.
-        matches: Near-duplicates for the alert of this document, the most similar first, then by id.
+        matches: Near-duplicates for the alert, the most similar first, then by id.
         cluster_id: Id of the first document of the cluster.
         complete: Whether all candidates were compared; not where a bucket was full or there were too many candidates.
         suppressed: Number of further near-duplicates that are not alerted, by rule.
@@ -187,20 +187,20 @@ class DetectionResult:
         skipped: Skipped documents with the reason.
         refused: Documents that can never be processed, with the reason.
         claims: Pairs whose claims were made or extended, each with the position that asked for the claim.
-        pending_positions: Positions with pending matches in the index, which are forgotten after the commit.
+        pending_positions: Positions with pending matches in the index, to be deleted after the commit.
         indexed_count: Documents whose version is in the index.
-        replayed_count: Of them, documents that an earlier attempt had already inserted.
-        silent_count: Of them, documents that emit nothing: committed before, or with a record time before
-            ``silent_until_ms``.
-        unexplained_count: Of the committed ones, documents of partitions without a committed offset now: no operator
-            has set an offset back.
-        deleted_count: Requests to delete a document, also one that is not in the index.
+        replayed_count: Of the indexed documents, those already inserted by an earlier attempt.
+        silent_count: Of the indexed documents, those that may emit nothing: committed before, or with a record time
+            before ``silent_until_ms``.
+        unexplained_count: Of the documents committed before, those of partitions without a committed offset now: no
+            operator has set an offset back.
+        deleted_count: Requests to delete a document, in the index or not.
         candidates_count: Candidates found in buckets.
         dropped_candidates_count: Candidates beyond ``max_candidates``, not compared.
         verified_count: Candidates compared and found near-duplicates, suppressed ones included.
         suppressed: Near-duplicates that are not alerted, by rule.
         rejected_count: Candidates compared and found different, outside the window, or gone.
-        full_buckets_count: Number of times that a bucket was full.
+        full_buckets_count: Number of refused insertions into full buckets.
         full_bucket_positions: Positions of documents with a full bucket.
         over_candidates_positions: Positions of documents with more than ``max_candidates`` candidates and no full
             bucket.
@@ -239,13 +239,13 @@ def document_number(profile: str, document_id: str) -> int:
 def pair_side(entry: IndexEntry) -> bytes:
     """Return the part of a document in its pair keys: number and version, and the incarnation after a deletion.
 
-    The version of a document with appends is that of the text before the first append.
+    Appends do not change the version: it names the text before the first append.
     """
     return entry.number.to_bytes(8, "big", signed=True) + entry.version + (entry.content.incarnation or b"")
 
 
 def pair_key(a: bytes, b: bytes) -> bytes:
-    """Return the 16 bytes that name a pair of versions, in either order of its sides."""
+    """Return the name of a pair of versions, 16 bytes, the same for either order of the sides."""
     return blake2b(a + b if a < b else b + a, digest_size=16).digest()
 
 

@@ -19,9 +19,6 @@ from streamdedup.wire import Document, content_digest
 class Preparer:
     """Computes shingles, sketches and band keys.
 
-    Args:
-        options: Options of the detector.
-
     Attributes:
         shingler: Makes the shingles of the profile.
         sketcher: Makes and compares the sketches of the profile.

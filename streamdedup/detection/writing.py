@@ -34,11 +34,6 @@ class IndexWriter:
     The offsets of a call are reserved in the high-water mark before the call writes, so that no later writer gives the
     same offsets to other documents. Pending matches are kept until the call succeeds: a repeated call has the positions
     of the first one, and returns the same pairs.
-
-    Args:
-        options: Options of the detector.
-        store: The index.
-        fingerprint: Parameters of the index.
     """
 
     def __init__(self, options: DetectorOptions, store: Index, fingerprint: Fingerprint) -> None:

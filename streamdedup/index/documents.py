@@ -43,15 +43,15 @@ SOURCE_BYTES = 8
 
 
 class Content(msgspec.Struct, frozen=True, gc=False):
-    """The part of an index entry that is computed from text and source. The text itself is not stored.
+    """The part of an index entry computed from text and source. The text itself is not stored.
 
     Attributes:
         sketch: Shingle hashes or signature, for comparing.
         token_count: Tokens of the text, at most ``MAX_COUNT``.
         element_count: Tokens or characters, whichever shingles consist of, at most ``MAX_COUNT``.
-        tail: 64-bit hashes of the last elements, one fewer than a shingle has; of all elements of a shorter text. An
-            append makes the shingles across the seam from these hashes.
-        stop_only: Whether the text has no shingle besides stop shingles, which the sketch then consists of.
+        tail: 64-bit hashes of the last elements, one fewer than the elements of a shingle; of all elements of a shorter
+            text. An append makes the shingles across the seam from these hashes.
+        stop_only: Whether all shingles of the text are stop shingles; the sketch then consists of these.
         version: Digest of the text before the first append, 16 bytes; None without an append. Pair keys contain this
             digest, so an append does not repeat alerts.
         incarnation: Names a document that was deleted and inserted again, 8 bytes; None for the first incarnation.
@@ -86,12 +86,12 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         number: Document number, signed 64 bits; the members of buckets are document numbers.
-        id: The full id, which distinguishes two documents with one number.
+        id: The full id, to distinguish documents with equal numbers.
         digest: Digest of the content, 16 bytes.
         position: Position of the record with this version.
         time_ms: Record time of this version, milliseconds since the epoch.
         cluster: Document number of the first document of the cluster; the own number in a cluster of one.
-        content: The part that is computed from the text.
+        content: The part computed from the text.
     """
 
     number: int
@@ -109,19 +109,19 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def version(self) -> bytes:
-        """The digest that names the version in pair keys, 16 bytes: that of the text before the first append."""
+        """The digest for pair keys, 16 bytes: the digest of the text before the first append."""
         return self.content.version or self.digest
 
 
 class PendingMatches(msgspec.Struct, frozen=True):
-    """Matches that were found for one position and are not committed yet.
+    """Matches found for one position and not committed yet.
 
     Attributes:
         matches: Matches by pair key.
         digest: Digest of the document with these matches, 16 bytes, where the record is an append: the next append
             changes the digest of the index entry. None otherwise.
-        document_missing: Whether the record is an append to a document that the index does not have. A later record of
-            the batch may insert the document, and a replay must not find it.
+        document_missing: Whether the record is an append to a document missing from the index. A later record of the
+            batch may insert the document, and a replay must not find it.
     """
 
     matches: dict[bytes, Match] = {}

@@ -53,10 +53,6 @@ def _difference(name: str, stored: Fingerprint, wanted: Fingerprint) -> str:
 def compare_fingerprints(stored: Fingerprint, wanted: Fingerprint) -> Opening:
     """Compare the fingerprint of an index with that of the settings.
 
-    Args:
-        stored: Fingerprint of the index.
-        wanted: Fingerprint of the settings.
-
     Returns:
         The result of opening the index, with the differences that affect few pairs.
 

@@ -72,9 +72,6 @@ class StagingIndex(Protocol):
     def complete(self, fingerprint: Fingerprint) -> None:
         """Make the staging index the index.
 
-        Args:
-            fingerprint: Parameters of the new index.
-
         Raises:
             BatchRefused: Another process has the lease.
         """

@@ -22,7 +22,7 @@ class Opening:
 
     Attributes:
         created: Whether the index was created.
-        advisories: Differences of the fingerprints that affect few pairs, for the operator; one text for each.
+        advisories: Differences of the fingerprints with effect on few pairs, for the operator; one text for each.
     """
 
     created: bool
@@ -40,7 +40,7 @@ class Fence:
         partition: The partition.
         generation: Generation of the consumer group in which this process owns the partition.
         high_water_mark: Committed offset below which records emit nothing.
-        attempt_id: The latest attempt at a batch that is known to be committed; empty when there is none.
+        attempt_id: The latest known committed attempt at a batch; empty when there is none.
         incarnation: Incarnation of the topic, counted for this partition.
         recreated: Whether the call that returned this fence began the incarnation.
         has_commit: Whether the group has a committed offset for the partition. An operator has set back a committed
@@ -65,7 +65,7 @@ class LogState(NamedTuple):
     """State of a partition in Kafka when it is fenced.
 
     Attributes:
-        topic_id: Id that Kafka gave the topic when it was created; empty when the broker does not tell it.
+        topic_id: Id given to the topic by Kafka at the creation; empty when the broker does not tell.
         end: Offset after the last record, or None when unknown.
     """
 
@@ -78,13 +78,13 @@ UNKNOWN_LOG = LogState()
 
 
 def is_recreated(high_water_mark: int, topic_id: str, state: LogState) -> bool:
-    """Tell whether a topic was deleted and created again since the index stored a high-water mark (rule 6).
+    """Tell whether a topic was deleted and created again after a high-water mark was stored (rule 6).
 
     ``redis/lua/raise_high_water_mark.lua`` has the same rule.
 
     Args:
         high_water_mark: High-water mark of a partition of the topic.
-        topic_id: Id of the topic that was stored with the high-water mark; empty when unknown.
+        topic_id: Id of the topic stored with the high-water mark; empty when unknown.
         state: Present state of the partition.
     """
     is_other = bool(topic_id and state.topic_id) and topic_id != state.topic_id
@@ -98,8 +98,8 @@ class PartitionState:
     Attributes:
         high_water_mark: Committed offset below which records emit nothing; None when the index has never seen the
             partition.
-        announced: The latest attempt at a batch that is announced in every slot; empty when there is none.
-        read_start: Text that ``save_read_start`` stored last; empty when there is none.
+        announced: The latest attempt at a batch announced in every slot; empty when there is none.
+        read_start: The last text of ``save_read_start``; empty when there is none.
     """
 
     high_water_mark: int | None
@@ -115,12 +115,11 @@ class Hits:
     """Result of looking up documents in their buckets. Documents are named by their indexes in the call.
 
     Attributes:
-        candidates: For each document the numbers of the other members of its buckets, with the number of bands in which
-            each was found.
-        full_buckets_count: Number of times that a bucket was full, so that a document was not inserted.
+        candidates: For each document the other members of its buckets: document number, and number of bands with this
+            member.
+        full_buckets_count: Number of refused insertions into full buckets.
         full: Documents with at least one full bucket.
-        near_capacity: Documents with a bucket that has at least half as many other members as it can hold; contains
-            ``full``.
+        near_capacity: Documents with a bucket at least half full of other members; contains ``full``.
     """
 
     candidates: list[dict[int, int]]
@@ -150,7 +149,7 @@ class ListedDocument(NamedTuple):
 
     Attributes:
         number: Document number.
-        position: Position of the record that the index entry was made from.
+        position: Position of the record of the index entry.
         time_ms: Record time, milliseconds since the epoch.
     """
 
@@ -164,8 +163,8 @@ class ListedClaim(NamedTuple):
 
     Attributes:
         pair_key: The pair, 16 bytes.
-        position: The position that asked for the claim or extended it.
-        time_ms: Record time of the document of that position, milliseconds since the epoch.
+        position: The position that claimed the pair or extended the claim.
+        time_ms: Record time of the document at the position, milliseconds since the epoch.
     """
 
     pair_key: bytes
@@ -218,11 +217,11 @@ class StoreStats:
 
 
 def claim_lifetime(lifetime_ms: int | None) -> int | None:
-    """Return the time to live of a claim after it was last asked for: two lifetimes of index entries.
+    """Return the time to live of a claim after the last request for the claim: two lifetimes of index entries.
 
-    The index entries of both documents were written before the claim was asked for, so both expire within the first
-    lifetime. The second one covers replays: a position may be processed again, or a document may be inserted again,
-    until ``retention_slack`` later, which is less than a lifetime.
+    The index entries of both documents were written before the request, so both expire within the first lifetime. The
+    second lifetime covers replays: a position may be processed again, or a document may be inserted again, until
+    ``retention_slack`` later, which is less than a lifetime.
 
     Args:
         lifetime_ms: Time to live of index entries, from the last write; None for ever.
@@ -231,7 +230,7 @@ def claim_lifetime(lifetime_ms: int | None) -> int | None:
 
 
 def is_late(time_ms: float, lifetime_ms: int | None, now_ms: float) -> bool:
-    """Tell whether an entry that is inserted now expires later than its record time asks for, by over 1/16 lifetime.
+    """Tell whether an entry inserted now expires over 1/16 lifetime later than its record time demands.
 
     Args:
         time_ms: Record time, milliseconds since the epoch.

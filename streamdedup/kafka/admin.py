@@ -1,9 +1,9 @@
 """Topics: looking up, creating and checking; and all checks of Kafka before the first record.
 
-The checks change nothing. Rights on the group and on the transactional id are checked with requests that a broker
-refuses for a missing right before it reads their content; the content names no member and no producer, so a granted
-request has no effect. The requests go to any broker: a request for the coordinator would create Kafka's internal topics
-where they do not exist yet.
+The checks change nothing. Rights on the group and on the transactional id are checked with requests whose content names
+no member and no producer. Without the right, the broker refuses such a request before reading the content; with the
+right, the request has no effect. The requests go to any broker: a request for the coordinator would create Kafka's
+internal topics if these do not exist yet.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ def check_topics(options: KafkaOptions, needed: Mapping[str, str] | None = None)
 
     Args:
         options: How to connect.
-        needed: Operation that each topic is needed for, by topic; None for ``READ`` on the input topics.
+        needed: Needed operation by topic; None for ``READ`` on the input topics.
 
     Raises:
         BrokerUnavailable: No broker answers.
@@ -85,7 +85,7 @@ def partition_counts(admin: Any, needed: Mapping[str, str]) -> dict[str, int]:
 
     Args:
         admin: An admin client.
-        needed: Operation that each topic is needed for, by topic.
+        needed: Needed operation by topic.
 
     Raises:
         BrokerMisconfigured: A topic is missing, or a right on it.
@@ -129,8 +129,8 @@ class CreatedTopics:
 
     Attributes:
         created: Names of the new topics.
-        existed: Names of the topics that existed, and are unchanged.
-        partition_counts: Number of partitions of those that existed, if the user may describe them.
+        existed: Names of the existing topics, which are unchanged.
+        partition_counts: Number of partitions of the existing topics, if the user may describe the topic.
     """
 
     created: tuple[str, ...]
@@ -145,7 +145,7 @@ def create_topics(
     configs: Mapping[str, Mapping[str, str]] | None = None,
     kept_ms: Mapping[str, int] | None = None,
 ) -> CreatedTopics:
-    """Create the topics that do not exist, and wait until they can be used.
+    """Create the missing topics, and wait until the new ones can be used.
 
     Args:
         options: How to connect.
@@ -188,10 +188,9 @@ def create_topics(
 
 
 def _extend_retention(admin: Any, wanted: Mapping[str, dict[str, Any]], kept_ms: Mapping[str, int]) -> None:
-    """Set the retention of topics for which the default of the broker is shorter than ``kept_ms``.
+    """Set the retention of topics whose default at the broker is shorter than ``kept_ms``.
 
-    A request that only validates the creation returns the settings that the topic would have, if the user may read
-    them.
+    A request that only validates the creation returns the settings of the future topic, if the user may read settings.
     """
     asked = {name: wanted[name] for name in kept_ms}
     answer = admin.create_topics(asked, validate_only=True, raise_errors=False) if asked else {"topics": ()}
@@ -215,13 +214,9 @@ def _not_created(kind: Any, topic: Mapping[str, Any]) -> Exception:
 def check_kafka(options: KafkaOptions, needs: Sequence["TopicNeed"]) -> Iterator[Finding]:
     """Yield the result of each check.
 
-    The number of requests is fixed, each takes at most ``connect_timeout_s``, and the first that is not answered ends
-    the checks. With ``api_version`` set, settings of brokers and topics are not requested: such a broker may not
-    support it.
-
-    Args:
-        options: How to connect.
-        needs: Requirements of each topic.
+    The number of requests is fixed, each takes at most ``connect_timeout_s``, and the first unanswered request ends the
+    checks. With ``api_version`` set, settings of brokers and topics are not requested, because such a broker may not
+    support these requests.
     """
     try:
         with admin_client(options) as admin:
@@ -306,10 +301,11 @@ class TopicNeed:
 
     Attributes:
         name: Name of the topic.
-        operation: Right that the user needs: ``READ`` or ``WRITE``.
-        message_bytes: Size of the largest message that is written, in bytes; None for a topic that is read.
-        compaction_loss: Consequence of compaction, following "it is compacted, which"; None where it is allowed.
-        kept_ms: Least time for which the topic must keep records, in milliseconds; None for any.
+        operation: Needed right: ``READ`` or ``WRITE``.
+        message_bytes: Size of the largest written message, in bytes; None for an input topic.
+        compaction_loss: Consequence of compaction, following "it is compacted, which"; None where compaction is
+            allowed.
+        kept_ms: Least retention of records, in milliseconds; None for any.
         kept_for: Purpose of the kept records, for the operator.
     """
 
@@ -343,7 +339,7 @@ def _check_topics(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed])
 
 
 def judge_topic(options: KafkaOptions, need: TopicNeed, count: int, settings: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the problems of a topic's settings; without any, one finding that describes the topic.
+    """Yield the problems of a topic's settings; without problems, a description of the topic.
 
     Args:
         options: How to connect, for the commands that solve the problems.
@@ -423,7 +419,7 @@ def _described(settings: Mapping[str, str]) -> str:
 
 
 def duration_text(duration_ms: int) -> str:
-    """Return a duration in the largest unit that leaves a whole number."""
+    """Return a duration in the largest unit with a whole number."""
     for unit, length_ms in _UNITS_MS.items():
         count, rest = divmod(duration_ms, length_ms)
         if count and not rest:

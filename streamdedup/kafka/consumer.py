@@ -321,10 +321,6 @@ class FreshPoll:
     After a cycle of the daemon the client therefore holds the few records from the beginning of that cycle, and the
     broker holds the others. The second poll fetches the records from the broker, so that these are processed one cycle
     earlier.
-
-    Args:
-        consumer: The consumer of the client.
-        repeats: Limits the log.
     """
 
     def __init__(self, consumer: Any, repeats: RepeatLimit) -> None:

@@ -50,11 +50,6 @@ class SilenceWatch:
     A poll returns no records from an absent broker, as from an empty topic. A member of a group relies on the answers
     to its heartbeats, which need no further requests. While the group is joined, which may take minutes without an
     answer, the broker is asked for metadata.
-
-    Args:
-        consumer: The consumer of the client.
-        options: Its options.
-        clock: Monotonic seconds.
     """
 
     def __init__(self, consumer: Any, options: KafkaOptions, clock: Callable[[], float] = time.monotonic) -> None:
@@ -109,12 +104,7 @@ class SilenceWatch:
 
 
 class FencingWatch:
-    """Detects that another process has taken over the static membership; dynamic members have nothing to check.
-
-    Args:
-        consumer: The consumer of the client.
-        options: Its options.
-    """
+    """Detects that another process has taken over the static membership; dynamic members have nothing to check."""
 
     def __init__(self, consumer: Any, options: KafkaOptions) -> None:
         self._consumer = consumer
@@ -154,10 +144,6 @@ class TopicIds:
     kafka-python 3.0.12 fetches by name: after a topic was created again a consumer goes on at its old offset, or at the
     oldest record when that offset does not exist, and returns records of either topic from its buffers. New clients
     know the new id before they fetch anything.
-
-    Args:
-        consumer: The consumer of the client.
-        topics: Names of its topics.
     """
 
     def __init__(self, consumer: Any, topics: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Settings of a connection to Kafka, and the client configurations that follow from them.
+"""Settings of a connection to Kafka, and the client configurations made from the settings.
 
 Settings that would break a guarantee (automatic commits, isolation level, acknowledgements, deserializers) do not
 exist.
@@ -39,12 +39,12 @@ class KafkaOptions:
         group_id: Consumer group.
         topics: Input topics.
         delivery: ``exactly-once`` (one transaction a batch) or ``at-least-once``.
-        transactional_id: Names this daemon; the same after a restart, never shared by two live daemons.
+        transactional_id: Name of the daemon; the same after a restart, never shared by two live daemons.
         client_id: Name of the client in the logs of brokers.
         group_instance_id: Static membership: a restart within the session timeout moves no partition.
-        on_unreadable: Reaction to records that the client cannot parse: step past them, or stop.
-        on_out_of_range: Reaction to committed offsets that are gone from the topic: go on at the earliest, or stop.
-        api_version: Protocol version, for brokers that cannot negotiate one.
+        on_unreadable: Reaction to unparsable records: skip or stop.
+        on_out_of_range: Reaction to committed offsets missing from the topic: go on at the earliest, or stop.
+        api_version: Protocol version, for brokers without negotiation.
         security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
         ssl_cafile: File of trusted certificates.
         ssl_certfile: File of the client's certificate.
@@ -57,13 +57,13 @@ class KafkaOptions:
         compression: Codec of output records, or None.
         max_poll_records: Most records in one batch.
         max_request_bytes: Largest output record.
-        max_batch_bytes: Most bytes that one record batch may decompress to.
+        max_batch_bytes: Most decompressed bytes of one record batch.
         fetch_max_bytes: Most bytes of one fetch from one broker.
         max_partition_fetch_bytes: Most bytes of one fetch from one partition.
         connect_timeout_s: Time limit for opening a client.
-        session_timeout_s: Time without a heartbeat after which the group reassigns the partitions of a member.
+        session_timeout_s: Longest time without a heartbeat; then the group reassigns the partitions of a member.
         heartbeat_interval_s: Time between two heartbeats.
-        max_poll_interval_s: Longest time between two polls; after it the consumer leaves the group.
+        max_poll_interval_s: Longest time between two polls; then the consumer leaves the group.
         fetch_timeout_s: Time limit for one request of the consumer.
         produce_timeout_s: Time limit for one request of the producer.
         delivery_timeout_s: Time limit for one output record, retries included; at most ``transaction_timeout_s``.
@@ -124,11 +124,11 @@ class KafkaOptions:
         return servers if isinstance(servers, str) else ",".join(servers)
 
     def secrets(self) -> tuple[str, ...]:
-        """Texts that must never appear in a message."""
+        """Texts to be kept out of messages."""
         return tuple(secret for secret in (self.sasl_password, self.ssl_password) if secret)
 
     def connection(self) -> dict[str, Any]:
-        """Configuration that every client shares."""
+        """Configuration shared by all clients."""
         servers = self.bootstrap_servers
         return {
             "bootstrap_servers": servers if isinstance(servers, str) else list(servers),

@@ -18,13 +18,7 @@ from streamdedup.position import Position
 
 
 class RedisEntryReader:
-    """Reads index entries.
-
-    Args:
-        servers: Servers of the index.
-        keys: Keys of the index.
-        run: Calls scripts and returns their replies.
-    """
+    """Reads index entries."""
 
     def __init__(self, servers: Servers, keys: Keys, run: Callable[[Sequence[Call]], list[Any]]) -> None:
         self._servers = servers

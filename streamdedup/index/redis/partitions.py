@@ -38,13 +38,7 @@ class _LastCall(NamedTuple):
 
 
 class RedisPartitions:
-    """A ``PartitionStore`` in Redis.
-
-    Args:
-        servers: Servers of the index.
-        keys: Keys of the index.
-        runner: Calls the scripts.
-    """
+    """A ``PartitionStore`` in Redis."""
 
     def __init__(self, servers: Servers, keys: Keys, runner: ScriptRunner) -> None:
         self._servers = servers

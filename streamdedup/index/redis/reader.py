@@ -30,12 +30,7 @@ _CALL_DOCUMENTS = 1_000
 
 
 class RedisIndexReader(RedisEntryReader):
-    """An ``IndexReader`` on Redis.
-
-    Args:
-        servers: Servers of the index.
-        options: Place and limits of the index.
-    """
+    """An ``IndexReader`` on Redis."""
 
     def __init__(self, servers: Servers, options: RedisIndexOptions) -> None:
         super().__init__(servers, Keys(options.namespace, options.bands, options.shards), self._run_reading)

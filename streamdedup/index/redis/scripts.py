@@ -1,7 +1,7 @@
 """The Lua scripts of the index: one file for each operation in ``lua/``, called many at a time.
 
-A script names the files that are included in front of it in a line ``-- include: _fence _pages``. Its own arguments
-follow those of ``_fence.lua``.
+A line ``-- include: _fence _pages`` names the files included in front of a script. The arguments of the script follow
+those of ``_fence.lua``.
 """
 
 import re
@@ -38,8 +38,8 @@ class Script:
     """One script.
 
     Attributes:
-        source: Its text, with the included files.
-        sha: SHA-1 of the text as hexadecimal digits, by which the server calls it.
+        source: Text of the script, with the included files.
+        sha: SHA-1 of the text as hexadecimal digits, the name of the script for the server.
     """
 
     source: bytes
@@ -55,7 +55,7 @@ def _script(source: bytes) -> Script:
 
 
 def load_permission_check() -> Script:
-    """Read the script that finds the commands that the user may not call."""
+    """Read the script that finds the commands forbidden to the user."""
     return _script(_read(_PERMISSIONS))
 
 
@@ -94,7 +94,7 @@ class ScriptRunner:
 
     Args:
         servers: Servers of the index.
-        fingerprint_key: Key that exists as long as the index does.
+        fingerprint_key: A key of the index with the same lifetime as the index.
 
     Attributes:
         number: Number of the next run; all calls of a run carry it.
@@ -109,10 +109,10 @@ class ScriptRunner:
         self.failures_count = 0
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
-        """Call scripts, in as few round trips as do not keep a server busy for long.
+        """Call scripts in few round trips, none of which keeps a server busy for long.
 
         Args:
-            calls: The calls; those of one slot are executed in order.
+            calls: The calls; calls of one slot are executed in order.
 
         Returns:
             The reply to each call.
@@ -143,7 +143,7 @@ class ScriptRunner:
         return replies + self._send(round_trip)
 
     def _send(self, calls: Sequence[Call]) -> list[Any]:
-        """Call scripts in one round trip; load them and call again when a server does not know one."""
+        """Call scripts in one round trip; load all scripts and call again when a server does not know a script."""
         commands = [
             Command(keys[0], ("EVALSHA", self._scripts[name].sha, len(keys), *keys, *arguments))
             for name, keys, arguments, _ in calls
@@ -166,7 +166,7 @@ class ScriptRunner:
             self._servers.on_masters("SCRIPT LOAD", script.source)
 
     def _check_types(self, call: Call, reply: ResponseError) -> None:
-        """Raise for a value of another type, with the name of the key, which a second call finds out."""
+        """Raise for a value of another type; a second call finds the name of the key."""
         if not str(reply).startswith(_WRONG_TYPE):
             return
         name, keys, arguments, _ = call
@@ -198,7 +198,7 @@ class ScriptRunner:
 
 
 def cut_by_pairs(members: Sequence[int], pairs_counts: Sequence[int]) -> Iterable[list[int]]:
-    """Cut a list into the parts that one call each can take.
+    """Cut a list into parts of at most one call.
 
     Args:
         members: The list.

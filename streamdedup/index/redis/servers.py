@@ -1,7 +1,7 @@
 """The servers of an index in Redis: one server, a master that Sentinel names, or the masters of a cluster.
 
-All commands of the index go through ``Servers``, so no other module depends on the way in which Redis is run. No call
-waits longer than its time-out for a server that is away; the loop repeats the batch.
+All commands of the index go through ``Servers``, so no other module depends on the form of the deployment. No call
+waits longer than its time-out for an absent server; the loop repeats the batch.
 """
 
 from abc import ABC, abstractmethod
@@ -51,13 +51,13 @@ class Connections:
         self.count = 0
 
     def opened(self, connection: Any) -> None:
-        """Set up a new connection as its client would, and count it."""
+        """Set up a new connection as the client would, and count the connection."""
         # Without a health check, which would open a connection before this one is set up, and so on without end.
         connection.on_connect_check_health(check_health=False)
         self.count += 1
 
     def added(self, _connection: Any) -> None:
-        """Count a connection that the client has set up itself."""
+        """Count a connection set up by the client."""
         self.count += 1
 
 
@@ -65,13 +65,13 @@ class Servers(ABC):
     """Sends commands to the servers; a context manager that closes the connections.
 
     Connects at the first use, and at the first use after ``close``. A command may reach a server twice, so only
-    commands that can be repeated may be sent.
+    repeatable commands may be sent.
 
     Methods raise ``StoreUnavailable`` when a server does not answer (some of the commands may have taken effect) and
     ``StoreMisconfigured`` when a server refuses the client for good.
 
     Attributes:
-        mode: The way in which Redis is run.
+        mode: Form of the deployment.
         connections: Counts the opened connections.
     """
 
@@ -91,19 +91,14 @@ class Servers(ABC):
 
     @abstractmethod
     def on_master(self, name: str, *parts: Any) -> Any:
-        """Send one command to the master at an address that ``on_masters`` named."""
+        """Send one command to the master at an address from ``on_masters``."""
 
     @abstractmethod
     def close(self) -> None:
         """Close all connections; never raises."""
 
     def ask(self, key: bytes, *parts: Any) -> Any:
-        """Send one command and return its reply.
-
-        Args:
-            key: A key of the command.
-            parts: Name and arguments.
-        """
+        """Send one command to the server of a key and return the reply."""
         return self.ask_all([Command(key, parts)])[0]
 
     def ask_all(self, commands: Sequence[Command]) -> list[Any]:
@@ -173,13 +168,13 @@ _Letter = tuple[ClusterNode, Sequence[Any]]
 class ClusterServers(Servers):
     """The masters of a Redis Cluster; each command goes to the master of its key.
 
-    The client's own handling of slots is switched off: the client follows a moving slot to nodes that it does not know,
-    and asks the server for the keys of every script, so that every batch would be sent twice.
+    The client's own handling of slots is switched off: the client follows a moving slot to unknown nodes, and asks the
+    server for the keys of every script, so that every batch would be sent twice.
 
     Args:
         open_client: Makes a client, which connects at once.
         connections: Counts the connections that the clients open.
-        from_replicas: Whether commands go to a replica of the master where there is one; for commands that only read.
+        from_replicas: Whether commands, which must only read, go to a replica of the master where there is one.
     """
 
     mode = "cluster"
