@@ -86,13 +86,11 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
         raise SettingsError(f"--documents-per-day {documents_per_day:g}: must be at least 1 and at most 10^12")
     keys = Settings.load(config).redis if config is not None else Redis.model_construct()
     own = () if config is None else (base,)
-    # With a rule of containment, the row of its least similarity has the price of its bands.
-    own_thresholds = {similarity for one in own for similarity in (one.threshold, one.least_similarity())}
     question = Question(
         name=name,
         profile=base,
         kinds=_kinds(base, unit, size),
-        thresholds=_numbers("--threshold", threshold, (*THRESHOLDS, *own_thresholds), most=1.0),
+        thresholds=_numbers("--threshold", threshold, (*THRESHOLDS, *(one.threshold for one in own)), most=1.0),
         recalls=_numbers("--min-recall", min_recall, (*RECALLS, *(one.min_recall for one in own)), most=1.0 - 1e-9),
         documents_per_day=documents_per_day,
         basis=recall_on,
@@ -102,6 +100,11 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
         most_permutations=max(base.permutations, most_permutations),
         has_servers=config is not None,
     )
+    if base.containment_threshold is not None and question.threshold <= base.containment_min_similarity:
+        raise SettingsError(
+            f"--threshold {question.threshold:g}: must be above profiles.{name}.containment_min_similarity, which is "
+            f"{base.containment_min_similarity:g}"
+        )
     page = None if report is None else _report_page()
     with contextlib.ExitStack() as stack:
         # Errors of the server and of the files are reported before the work.

@@ -1,6 +1,5 @@
 """The section of a settings file that ``streamdedup tune`` recommends."""
 
-from collections.abc import Iterator
 from typing import Final
 
 from streamdedup.settings import Profile, profile_lines
@@ -18,17 +17,6 @@ url = "redis://localhost:6379/0"
 """
 
 
-def containment_warnings(profile: Profile, row: TuningRow) -> Iterator[str]:
-    """Yield the chance to find a pair by containment, for which the bands of the table are not chosen."""
-    if profile.containment_threshold is not None:
-        least = profile.containment_min_similarity
-        yield (
-            f"the bands are chosen for the threshold {row.threshold:g}: a pair that is alerted by containment is found "
-            f"with the chance {row.banding.probability(least):.4f} at the similarity {least:g}; --threshold {least:g} "
-            "chooses bands for it: keep your threshold then"
-        )
-
-
 def tuned_profile(profile: Profile, row: TuningRow) -> Profile:
     """Return a profile with the settings of a row, without those that other shingles would contradict."""
     changes: dict[str, object] = {
@@ -40,7 +28,7 @@ def tuned_profile(profile: Profile, row: TuningRow) -> Profile:
         "permutations": row.permutations,
         **row.limits._asdict(),
     }
-    if _promises_recall(profile, row):
+    if row.basis == "theory":
         changes["min_recall"] = row.min_recall
     if row.options.unit != profile.shingle_unit:
         changes |= {"stop_words": "none", "keep_white_space": True}
@@ -49,16 +37,11 @@ def tuned_profile(profile: Profile, row: TuningRow) -> Profile:
     return profile.model_copy(update=changes)
 
 
-def _promises_recall(profile: Profile, row: TuningRow) -> bool:
-    """Return whether the minimum recall is reached by theory, at the least similarity of an alerted pair."""
-    return row.basis == "theory" and profile.containment_threshold is None
-
-
 def settings_section(name: str, profile: Profile, row: TuningRow) -> str:
     """Return the section of a settings file with the settings of a row.
 
     Other settings of the profile are in it where they are not the default; so the section can replace the old one.
     """
-    always = (*_ALWAYS, "min_recall") if _promises_recall(profile, row) else _ALWAYS
+    always = (*_ALWAYS, "min_recall") if row.basis == "theory" else _ALWAYS
     lines = profile_lines(tuned_profile(profile, row), always)
     return "\n".join([f"[profiles.{name}]", *lines])

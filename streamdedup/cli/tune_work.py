@@ -9,7 +9,7 @@ import numpy as np
 
 from streamdedup.cli.output import steps
 from streamdedup.cli.tune_server import TuneServer
-from streamdedup.cli.tune_settings import SERVERS, containment_warnings, settings_section, tuned_profile
+from streamdedup.cli.tune_settings import SERVERS, settings_section, tuned_profile
 from streamdedup.cli.tune_texts import TextStudy, cut_texts
 from streamdedup.errors import SettingsError
 from streamdedup.index.redis.buckets import LAYOUTS
@@ -74,6 +74,11 @@ class Question:
     arguments: tuple[str, ...]
     most_permutations: int
     has_servers: bool
+
+    @property
+    def threshold(self) -> float:
+        """The threshold that is nearest to that of the profile."""
+        return min(self.thresholds, key=lambda one: abs(one - self.profile.threshold))
 
     @property
     def documents_kept(self) -> float:
@@ -151,7 +156,7 @@ class Tuning:
             SettingsError: No such row reaches the minimum recall; the text names remedies.
         """
         own, question = self._profile, self._question
-        threshold = min(question.thresholds, key=lambda one: abs(one - own.threshold))
+        threshold = question.threshold
         recall = min(question.recalls, key=lambda one: abs(one - own.min_recall))
         rows = [one for one in self._rows if (one[0].threshold, one[0].min_recall) == (threshold, recall)]
         reached = [one for one in rows if one[0].reached]
@@ -162,7 +167,9 @@ class Tuning:
     def _refusal(self, threshold: float, recall: float, rows: Sequence[TuningRow]) -> str:
         """Return the reason why no row is recommended, with the remedies."""
         most = self._question.most_permutations
-        reason = f"no bands within {most} permutations reach a recall of {recall:g} at the threshold {threshold:g}"
+        least = self._studies[0].least_similarity(threshold)
+        where = f"threshold {threshold:g}" if least == threshold else f"similarity {least:g} of containment"
+        reason = f"no bands within {most} permutations reach a recall of {recall:g} at the {where}"
         cure = f"raise --threshold, lower --min-recall, or allow more with --permutations (at most {LARGEST_SIGNATURE})"
         if not rows:
             return f"{reason}: {cure}"
@@ -249,7 +256,6 @@ class Tuning:
             "warnings": [
                 *warnings(row, study, texts.boilerplate, question.documents_kept, exact_limit=profile.exact_limit),
                 *texts.warnings(),
-                *containment_warnings(profile, row),
                 *self._warnings,
             ],
             "similarities": [
@@ -276,7 +282,8 @@ class Tuning:
             "reached": row.basis,
             "bands": row.banding.bands,
             "rows": row.banding.rows,
-            "probability_at_threshold": row.banding.probability(row.threshold),
+            "least_similarity": study.least_similarity(row.threshold),
+            "probability_at_threshold": row.banding.probability(study.least_similarity(row.threshold)),
             "pairs": round(row.recall.pairs),
             "expected_recall": row.recall.expected,
             "measured_recall": row.recall.measured,

@@ -1,6 +1,7 @@
 """The rows of the table: the cheapest banding for each kind of shingles, threshold and minimum recall.
 
-A banding qualifies by theory, P(threshold) >= minimum recall, or on the sample: of at least a hundred pairs of
+A banding qualifies by theory, P(t) >= minimum recall, t the threshold, or the least similarity of the rule of
+containment where the profile has one; or on the sample: of at least a hundred pairs of
 different sets it found so many that the lower 95 % bound of the share is at least the minimum recall, and so is the
 share expected by theory. Cost is counted in bands, as in `lsh`, but with the false candidates of the sample instead of
 those of Reuters-21578, and with the signature values beyond those of the profile:
@@ -119,7 +120,7 @@ class TuningRow(NamedTuple):
         banding: Bands and rows.
         recall: Recall of the candidates on the sample.
         limits: StormLimits for storms of the row.
-        found: Chance to find a pair at the threshold with these limits, in an index as large as the forecast.
+        found: Chance to find a pair of the least similarity with these limits, in an index as large as the forecast.
         found_share: Share of the sample's pairs that is found with these limits; None without pairs.
         reached: ``found``, or on the sample ``found_share``, is at least the minimum recall.
         permutations: Values of a signature.
@@ -202,7 +203,7 @@ def _fewest_bands(
     study: Study, workload: Workload, threshold: float, min_recall: float, rows: int
 ) -> tuple[int, Basis] | None:
     """Return the fewest bands of so many rows that reach the recall, and where they do; None if none do."""
-    bands = _bands_for(threshold, min_recall, rows)
+    bands = _bands_for(study.least_similarity(threshold), min_recall, rows)
     most = workload.most_permutations // rows
     if workload.basis == "sample":
         for fewer in range(1, min(bands, most) + 1):
@@ -288,7 +289,7 @@ def _chosen(
 def _judged(study: Study, threshold: float, min_recall: float, one: _Priced, limits: StormLimits) -> _Judged:
     """Judge a banding with limits for storms."""
     shares = study.compared_shares(one.banding, one.scales, limits)
-    found = found_at(threshold, one.banding, shares)
+    found = found_at(study.least_similarity(threshold), one.banding, shares)
     found_share = study.found_share(one.banding, threshold, shares)
     judged = found if one.basis == "theory" else found_share or 0.0
     return _Judged(one, limits, found, found_share, judged >= min_recall)
@@ -297,9 +298,10 @@ def _judged(study: Study, threshold: float, min_recall: float, one: _Priced, lim
 def _with_more_bands(study: Study, workload: Workload, threshold: float, min_recall: float, judged: _Judged) -> _Judged:
     """Judge the same rows with as many bands more as outweigh the candidates that are not compared."""
     one = judged.priced
-    compared = judged.found / one.banding.probability(threshold)
+    least = study.least_similarity(threshold)
+    compared = judged.found / one.banding.probability(least)
     rows, needed = one.banding.rows, min_recall / compared
-    if needed >= 1.0 or (bands := _bands_for(threshold, needed, rows)) > workload.most_permutations // rows:
+    if needed >= 1.0 or (bands := _bands_for(least, needed, rows)) > workload.most_permutations // rows:
         return judged
     more = Banding(bands + 1, rows)
     if more.permutations > workload.most_permutations:

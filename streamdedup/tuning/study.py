@@ -70,6 +70,7 @@ class Study:
 
     Attributes:
         options: The same.
+        rule: The same.
         sample_count: Texts of the sample.
         documents: int64 (n,); numbers of the texts that are used.
         sets: Their shingles.
@@ -94,6 +95,7 @@ class Study:
         progress: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.options = options
+        self.rule = rule
         self.sample_count = len(texts)
         self.documents = np.arange(len(texts)) if documents is None else documents
         started = time.perf_counter()
@@ -144,6 +146,10 @@ class Study:
                 share /= 2
         self.histogram[-1] += self.distinct.copy_pairs()[0]
         return kept, 1 / share
+
+    def least_similarity(self, threshold: float) -> float:
+        """Return the least similarity of a wanted pair: the threshold, or that of the rule of containment."""
+        return threshold if self.rule is None else min(threshold, self.rule.min_similarity)
 
     def wanted(self, threshold: float) -> NDArray[np.bool_]:
         """Return the pairs from a threshold on, and those by the rule of containment, bool (n_pairs,)."""

@@ -403,10 +403,12 @@ def test_the_rule_of_containment_is_proposed_and_its_pairs_are_counted_with_it(t
     assert results["containment"]["pairs"] == 40
     assert len(results["containment"]["examples"]) == 3
     thresholds = {one["threshold"]: (one["pairs"], one["by_containment"]) for one in results["thresholds"]}
-    assert thresholds == {0.9: (40, 40), 0.8: (40, 40), 0.7: (40, 40), 0.5: (40, 0)}
-    recalls = {(row["threshold"], row["min_recall"]): row["measured_recall"] for row in results["rows"]}
-    assert recalls[0.5, 0.99] > 0.9 > recalls[0.9, 0.99]
+    assert thresholds == {0.9: (40, 40), 0.8: (40, 40), 0.7: (40, 40)}
     assert {row["pairs"] for row in results["rows"]} == {40}
+    best = results["recommendation"]
+    assert best["measured_recall"] == best["found_recall"] == 1.0
+    assert "containment_threshold = 0.8\n" in best["toml"]
+    assert "min_recall = 0.99\n" in best["toml"]
 
 
 @pytest.mark.long
@@ -437,7 +439,7 @@ def test_a_profile_of_a_settings_file_is_varied_and_its_own_values_are_among_the
     assert streamdedup("config", "check", "--config", config).returncode == 0
 
 
-def test_a_profile_with_a_rule_of_containment_has_a_row_with_the_price_of_its_bands(corpus, tmp_path):
+def test_with_a_rule_of_containment_the_bands_are_chosen_for_its_least_similarity(corpus, tmp_path):
     config = tmp_path / "streamdedup.toml"
     profile = '[profiles.news]\ntopics = ["news"]\ncontainment_threshold = 0.9\ncontainment_min_similarity = 0.6\n'
     config.write_text(SERVERS + profile, encoding="utf-8")
@@ -445,10 +447,17 @@ def test_a_profile_with_a_rule_of_containment_has_a_row_with_the_price_of_its_ba
     done = streamdedup("tune", corpus, *options, "--json")
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)
-    by_threshold = {row["threshold"]: row for row in results["rows"] if row["min_recall"] == 0.99}
-    assert results["recommendation"]["threshold"] == 0.8
-    assert by_threshold[0.6]["bands"] > by_threshold[0.8]["bands"]
-    assert by_threshold[0.6]["candidates_forecast"] >= by_threshold[0.8]["candidates_forecast"]
+    without = json.loads(streamdedup("tune", corpus, *options[4:], "--json").stdout)
+    best, other = results["recommendation"], without["recommendation"]
+    assert (best["threshold"], best["least_similarity"]) == (0.8, 0.6)
+    assert (other["threshold"], other["least_similarity"]) == (0.8, 0.8)
+    assert best["bands"] > other["bands"]
+    assert best["candidates_forecast"] >= other["candidates_forecast"]
+    assert 1 - (1 - 0.6 ** best["rows"]) ** best["bands"] == pytest.approx(best["probability_at_threshold"])
+    assert best["probability_at_threshold"] >= 0.99
+    refused = streamdedup("tune", corpus, *options, "--threshold", 0.6)
+    assert refused.returncode == 2
+    assert "--threshold 0.6: must be above profiles.news.containment_min_similarity, which is 0.6" in refused.stderr
     pasted = results["recommendation"]["toml"]
     assert "containment_threshold = 0.9" in pasted
     config.write_text(SERVERS + pasted, encoding="utf-8")

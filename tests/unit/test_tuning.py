@@ -230,6 +230,14 @@ class TestContainment:
         found = with_rule.recall(many, 0.8).measured * len(similar | by_rule)
         assert with_rule.true_pairs(0.8, many)[0] == pytest.approx(found)
 
+    def test_bands_are_chosen_for_the_least_similarity_of_the_rule(self):
+        with_rule = Study(WORDS, self.texts(), FAMILY, floor=0.5, rule=self.RULE)
+        for row in rows_of(with_rule, workload(), [0.7, 0.8], [0.9, 0.99]):
+            assert row.banding.probability(0.5) >= row.min_recall
+            assert Banding(row.banding.bands - 1, row.banding.rows).probability(0.5) < row.min_recall
+            assert row.found == pytest.approx(row.banding.probability(0.5))
+            assert row.reached
+
 
 class TestRows:
     def test_each_row_reaches_the_recall_by_theory_and_no_fewer_bands_would(self, study):

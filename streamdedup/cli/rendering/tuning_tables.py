@@ -125,6 +125,11 @@ def settings_table(results: dict[str, Any]) -> TableData:
         "R*: reached on the sample. "
         f"Memory{_on_server(results)}, documents/s of one daemon, both as forecast."
     )
+    if chosen["least_similarity"] < chosen["threshold"]:
+        caption += (
+            f" With the rule of containment P(t) is the chance at {chosen['least_similarity']:g}, and its pairs below "
+            "t count too."
+        )
     cells = [[text(row) for text in columns.values()] for row in rows]
     title = "Settings by kind of shingles, threshold t and minimum recall R"
     return TableData(title, list(columns), cells, caption, best)
@@ -251,7 +256,8 @@ def _pairs(examples: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
 def _recommendation(results: dict[str, Any]) -> list[Text]:
     one, demand = results["recommendation"], results["demand"]
     bands = f"{counted(one['bands'], 'band')} of {counted(one['rows'], 'row')}"
-    where = "at the threshold by theory" if one["reached"] == "theory" else "on the sample"
+    least = "the threshold" if one["least_similarity"] == one["threshold"] else f"{one['least_similarity']:g}"
+    where = f"at {least} by theory" if one["reached"] == "theory" else "on the sample"
     memory = f"{size_text(one['memory_bytes'])}{_on_server(results)}"
     if one["memory_bytes"] is not None:
         memory += f", {size_text(one['memory_bytes_when_first_filled'])} when first filled"
