@@ -9,9 +9,12 @@ The class of an error (``errors``) decides the reaction:
 - ``BatchRefused``: another daemon owns a partition; undo the batch, and learn the assignment from the next poll.
 - ``IndexLost``: undo the batch; end, or recover in the next turn (``recovery``).
 - ``DeadLetterBurst``: undo the batch; publish nothing further, and keep the partitions until a restart.
-- ``BrokerSilent``: undo the batch and keep the clients; new ones would wait for the end of the old session.
-- ``BrokerUnavailable``, ``Rejoin``, ``ProducerFenced``: the batch may be committed or not, so no rewind is safe. Open
-  new clients, which read from the committed offset.
+- ``BrokerSilent``: Kafka does not answer outside a transaction. Undo the batch and keep the clients; new ones would
+  wait for the end of the old session.
+- ``BrokerUnavailable``, ``ProducerFenced``: the batch may be committed or not, so no rewind is safe. Open new clients,
+  which read from the committed offset.
+- ``Rejoin``: an index may have gone back in time, a rebuild begins, or a topic was created again. Open new clients: the
+  group begins a new generation, so Kafka refuses the batches that any daemon has indexed before.
 - ``FatalError``: end.
 """
 
@@ -125,7 +128,7 @@ class Loop:
             batch = self._reader.poll(source)
             self._statistics.observe(source)
             if self._recovery.recovered(source, batch):
-                self._reset(batch)
+                self._reset(batch)  # the fences belong to the index that was lost
             elif batch:
                 self._process(batch, source, sink)
             self._succeeded(source)
@@ -151,19 +154,24 @@ class Loop:
         """Take one batch through all stages.
 
         Steps:
-            1. Fence partitions that have no fence of this generation. The fences return the incarnation of each topic,
-               and the index may lower the batch size: then a larger batch is undone and polled again in parts.
+            1. Take over: each partition without a fence under this consumer-group generation gets one. A fence tells
+               the incarnation of the topic. If an earlier process may have ended in the middle of a batch, the
+               batch size is halved (``batch_limits``): a larger batch is undone and polled again in parts.
             2. Decode the records and prepare the documents. A record that cannot be decoded becomes a dead letter. In
-               a backlog this thread also polls the next batch, and a second thread prepares it; if that poll joins
-               another generation, both batches are undone.
-            3. Index: candidates, verified pairs, claims. The pairs claimed by a position stay claimed by the same
-               position when the batch is repeated. Too many dead letters (``DeadLetterBurst``) end the batch here.
+               a backlog this thread also polls the next batch, and a second thread prepares it; if a rebalance ends
+               the generation during that poll, both batches are undone.
+            3. Index: candidates, verified pairs, claims. The pairs claimed by a position (topic partition and offset)
+               stay claimed by the same position when the batch is repeated. Documents of a backlog are listed for
+               eviction (``backlog_expiry``). Too many dead letters (``DeadLetterBurst``) end the batch here.
             4. Announce: store the attempt id in every slot of the index, now that the batch is completely written. The
-               commit carries the same id, so that the next fence recognises an index that has gone back in time.
+               commit carries the same id, so that the next fence recognises an index that has gone back in time. A
+               connection to the store that was opened meanwhile ends the batch (``Rejoin``): the server may have
+               forgotten a part of the batch.
             5. Publish alerts and dead letters and commit the offsets, atomically.
-            6. Raise the high-water marks to the committed offsets: records below emit nothing when they are read again.
+            6. Raise the high-water marks of the index to the committed offsets: records below emit nothing when they
+               are read again. A failure here costs nothing: the next fence of a partition raises the high-water mark.
         """
-        # 1. Fence.
+        # 1. Take over.
         fences = self._ownership.take_over(batch, source)
         if self._reader.is_oversized(batch):
             self._reset(batch)
@@ -205,7 +213,8 @@ class Loop:
         self.readiness.attempt_succeeded()
         if self.readiness.awaited is None:
             return
-        # A daemon without partitions is also at work: a group may have more members than partitions.
+        # A daemon without partitions is also at work once it has seen an assignment: a group may have more members than
+        # partitions.
         if source.assigned() or source.stats().rebalances_count:
             log.info("at_work", partitions=sorted(str(partition) for partition in source.assigned()))
             self.readiness.at_work()
@@ -230,6 +239,7 @@ class Loop:
         """Close the clients and wait; the next turn opens new ones."""
         awaited = "partitions" if isinstance(error, Rejoin) else "Kafka"
         self.readiness.wait_for(awaited)  # before closing, which takes seconds
+        # New clients would evict a process that has replaced this one under the same static membership.
         self._clients.confirm_membership()
         self._close_clients()
         if isinstance(error, ProducerFenced):
@@ -259,6 +269,7 @@ class Loop:
                 return
 
     def _refused(self, batch: Batch | None, error: BatchRefused) -> None:
+        """Wait; the next poll learns the assignment. A partition that stays refused ends the daemon."""
         self._statistics.batch_refused()
         self._ownership.refused(error, None if batch is None else batch.generation)
         self._wait("partitions", error)
@@ -270,7 +281,7 @@ class Loop:
         self._statistics.halted()
 
     def _rebuild_step(self) -> None:
-        """Show during a rebuild that the loop is at work, and end the rebuild when asked to stop."""
+        """Tick, report the wait for the index, and end the rebuild when asked to stop."""
         self._tick()
         self.readiness.wait_for("the index")
         if self._stop.stopping:

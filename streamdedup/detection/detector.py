@@ -49,8 +49,8 @@ from streamdedup.wire import Document, Match
 _SKIPS = {InsertState.REDELIVERED: Skip.REDELIVERED, InsertState.SUPERSEDED: Skip.SUPERSEDED}
 
 
-class LookUp(NamedTuple):
-    """Candidates of a batch.
+class BatchHits(NamedTuple):
+    """Candidates of a batch, found by inserting its documents in buckets.
 
     Attributes:
         hits: Candidates by row, of rows that have any.
@@ -64,7 +64,12 @@ class LookUp(NamedTuple):
 
 
 class _Emission(NamedTuple):
-    """The rows of a batch by the effect of their insertion; the counts are those of ``DetectionResult``."""
+    """The rows of a batch by the effect of their insertion; the counts are those of ``DetectionResult``.
+
+    Attributes:
+        emitting: Rows that may emit pairs: the offset is not below the high-water mark.
+        skipped: Skipped documents with the reason; their rows may be emitting, too.
+    """
 
     emitting: Sequence[int]
     skipped: Sequence[tuple[Document, Skip]]
@@ -111,8 +116,9 @@ class Detector:
         emitted by the same position as the first time.
 
         Steps, each with calls to the index (the rules: ``index.contract``):
-            1. Insert the entries of new documents; the index decides which version of a document is valid. Append to
-               documents. For a new version, remove the old one from its buckets, then replace its entry.
+            1. Insert the entries of new documents; the index decides which version of a document is the latest
+               (``decide_version``). Append to documents. Where the index has an earlier version, remove this version
+               from its buckets first, then replace its entry.
             2. Insert in buckets and look up candidates.
             3. Verify the candidates: window, shared bands, similarity or containment, rules of the profile.
             4. Save the matches as pending, and add the pending matches that an earlier attempt at the position saved.
@@ -216,11 +222,11 @@ class Detector:
 
     # Steps of index
 
-    def _look_up(self, batch: InsertedBatch, fences: Sequence[Fence]) -> LookUp:
+    def _look_up(self, batch: InsertedBatch, fences: Sequence[Fence]) -> BatchHits:
         """Insert documents in their buckets and look up the other members."""
         rows = batch.looked_up
         if not rows:
-            return LookUp({}, 0, ())
+            return BatchHits({}, 0, ())
         numbers = [batch.entries[row].number for row in rows]
         found = self._store.insert_and_look_up(numbers, batch.band_keys[rows], fences)
         hits = {
@@ -229,7 +235,7 @@ class Detector:
             if candidates
         }
         full = tuple(batch.documents[rows[at]].position for at in sorted(found.full))
-        return LookUp(hits, found.full_buckets_count, full)
+        return BatchHits(hits, found.full_buckets_count, full)
 
     def _emission(self, batch: InsertedBatch, fences: Mapping[Partition, Fence]) -> _Emission:
         """Find the rows that may emit pairs, and count the rows by the effect of their insertion."""
@@ -252,10 +258,12 @@ class Detector:
             fence = fence_of[document.position.topic, document.position.partition]
             if document.position.offset >= fence.high_water_mark:
                 emitting.append(row)
+                # Emitting, because only pairs of two such documents are left out (``Comparer.within_window``).
                 is_warm_up = silent_until is not None and document.time_ms < silent_until
                 silent_count += skip is None and is_warm_up
             elif skip is None:
                 silent_count += 1
+                # With a committed offset, an operator has set the offset back. Without one, nothing explains it.
                 unexplained_count += not fence.has_commit
         return _Emission(emitting, skipped, indexed_count, replayed_count, silent_count, unexplained_count)
 
@@ -288,7 +296,14 @@ class Detector:
         other_pairs: Mapping[int, AbstractSet[bytes]],
         fences: Sequence[Fence],
     ) -> _Claims:
-        """Claim the pairs of all matches, and extend the claims of pairs that a renewed document had before."""
+        """Claim the pairs of all matches, and extend the claims of other pairs of documents that had an entry before.
+
+        Args:
+            batch: The inserted batch.
+            pending: Pending matches by row.
+            other_pairs: Pair keys without a match, by row; these pairs may have been claimed by an earlier version.
+            fences: Fences of the partitions of the batch.
+        """
         pairs = [(row, key, match) for row, saved in pending.items() for key, match in saved.matches.items()]
         claims = [(key, batch.documents[row].position) for row, key, _ in pairs]
         extended = [(key, batch.documents[row].position) for row, keys in other_pairs.items() for key in sorted(keys)]

@@ -1,8 +1,10 @@
 """Look-ups: the near-duplicates of a text that is not in the index, without inserting it.
 
 The matches are those that the detector would find if the text arrived now as a record: same preparation, same buckets,
-same verification. Two things differ on purpose. Claims are ignored, so that a pair is returned that was alerted before.
-And the detector inserts, so of two texts that are looked up together neither finds the other.
+same verification. Two differences are on purpose:
+
+- Claims are ignored: a pair is returned although it was alerted before.
+- Nothing is inserted: of two texts that are looked up together neither finds the other.
 """
 
 from collections import Counter
@@ -57,7 +59,7 @@ class LookupResult:
         digest: Content digest.
         skipped: Why the detector would skip the text: ``EMPTY``, ``TOO_SHORT`` or ``TOO_FEW_WORDS``; otherwise None.
         redelivery: Whether the index has the id with this content, so that the detector would skip the text as
-            redelivered.
+            redelivered; true for a stored document.
         matches: Near-duplicates, the most similar first, then by id.
         complete: Whether all candidates were compared; not where a bucket was full or there were too many.
         threshold: Least similarity of a match by similarity.
@@ -175,7 +177,7 @@ class IndexLookup:
         return LookupResult(
             digest=entry.digest,
             skipped=prepared.skips.get(row),
-            redelivery=stored is entry,
+            redelivery=stored is entry,  # by `_current`
             matches=_in_order(self._chosen(query, found.matches), has_id=entry.id != _NO_ID),
             complete=found.complete,
             threshold=threshold,
@@ -187,7 +189,11 @@ class IndexLookup:
         return self.options.threshold if query.threshold is None else query.threshold
 
     def _chosen(self, query: LookupQuery, matches: Sequence[Match]) -> list[Match]:
-        """Return the matches of a query among those of all queries; a threshold of its own replaces the rule."""
+        """Return those matches of a query that reach its own threshold.
+
+        All queries of a call are compared from their least threshold on. A query without a threshold has the threshold
+        and the rule of containment of the profile; a query with a threshold has no rule of containment.
+        """
         if query.threshold is not None:
             similar = [match for match in matches if match.similarity >= query.threshold]
             return [one if one.reason == "similarity" else replace(one, reason="similarity") for one in similar]

@@ -18,12 +18,11 @@ rule                    suppresses a pair
 A document has the source of the upsert that stored its text; appends keep it. A missing or empty source is not known.
 The last three rules need both sources: a pair with a source that is not known is alerted.
 
-The index keeps 8 bytes of BLAKE2b of a source in the content of an entry, only where the profile keeps sources
-(``DetectorOptions.keep_sources``); other entries have no further byte. The hash does not depend on the rules, so rules
-can be changed without a new index. 4 bytes would be cheaper and too few: two sources with the same hash count as one
-source, and pairs between these sources are lost. With 100,000 sources, one such couple is to be expected at 4 bytes
-(10^10 / 2 couples of 2^32 values), and with a probability of 3 in 10^10 at 8. An entry of 100 shingles has about 500
-bytes.
+Where the profile keeps sources (``DetectorOptions.keep_sources``), an index entry has 8 bytes more, BLAKE2b of the
+source; an entry of 100 shingles has about 500 bytes. Without sources it has no byte more. The hash does not depend on
+the rules, so rules can be changed without a new index. 4 bytes would be too few: two sources with the same hash count
+as one source, and the rules lose pairs between them. Among 100,000 sources are 5 * 10^9 couples: with 2^32 hashes about
+one couple has the same hash, with 2^64 hashes one with a probability of 3 in 10^10.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

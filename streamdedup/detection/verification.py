@@ -32,7 +32,7 @@ STORM_COPIES = 2
 
 
 #: States of documents that may have had an index entry before, and so claims.
-_RENEWED_STATES = frozenset({InsertState.REPLACED, InsertState.REPLAYED})
+_KNOWN_STATES = frozenset({InsertState.REPLACED, InsertState.REPLAYED})
 
 
 class BucketHits(NamedTuple):
@@ -55,7 +55,8 @@ class Verification:
 
     Attributes:
         matches: Near-duplicates by pair key, by row, without suppressed ones.
-        other_pairs: Pair keys of the other documents that a renewed row was compared with, by row.
+        other_pairs: Pair keys without a match, by row: those of a document that had an index entry before, with each
+            compared candidate.
         suppressed: Number of suppressed near-duplicates by rule, by row.
         candidates_count: Candidates found in buckets.
         dropped_count: Candidates beyond the limit, not compared.
@@ -117,7 +118,7 @@ class Verifier:
                 rows_of.setdefault(number, []).append(row)
         found: dict[tuple[int, int], tuple[bytes, Match]] = {}
         rules: dict[tuple[int, int], SuppressionRule] = {}
-        others: dict[int, set[bytes]] = {row: set() for row in chosen if batch.states[row] in _RENEWED_STATES}
+        others: dict[int, set[bytes]] = {row: set() for row in chosen if batch.states[row] in _KNOWN_STATES}
         for entries in self._reader.chunks(rows_of, kept):
             near = self._comparer.near_duplicates(batch, rows_of, entries)
             if self._options.suppression is not None:

@@ -9,8 +9,9 @@ A text that another one quotes as a whole has C = 1, however long the other one 
 occurrences, so the formula also holds for bags: the sum of the minima over the size of the smaller bag. Worked example:
 {1, 2, 3, 4} lies in {1, 2, 3, 4, 5}, C = 1, J = 0.8.
 
-Two signatures of K values estimate C without the sizes of the sets, which a signature does not tell. The smaller one of
-two values belongs to the first element of the union, a random element. It lies
+Two signatures of K values estimate C without the sizes of the sets, which a signature does not tell. Each of the K hash
+functions draws a random element of the union, the one with the smallest value. The value is the smaller one of the
+values of A and B, and the element lies
 
     in both sets    where the values are equal        e of K times
     in A only       where the value of A is smaller   a of K times
@@ -33,14 +34,16 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-#: Which side of a pair is contained in the other: the left one, the right one, or both where their sizes are equal.
+#: The smaller side of a pair, of which the containment is a share: left, right, or both where the sizes are equal.
 Contained = Literal["left", "right", "both"]
 #: The contained side by the sign of the difference of the sizes.
 _SMALLER: Final[Mapping[int, Contained]] = {-1: "left", 0: "both", 1: "right"}
 
 
 class Overlaps(NamedTuple):
-    """Intersections and sizes of pairs of sets; of estimated pairs the drawn elements of the union, at most K.
+    """Intersections and sizes of pairs of sets.
+
+    Of a pair that is estimated, only the K drawn elements of the union are counted (``sampled_overlaps``).
 
     Attributes:
         common: int64 (n,); elements that both sets have.
@@ -59,7 +62,7 @@ class Overlaps(NamedTuple):
         return shares
 
     def contained(self) -> list[Contained]:
-        """Return which side of each pair is contained."""
+        """Return the smaller side of each pair."""
         return [_SMALLER[sign] for sign in np.sign(self.left - self.right).tolist()]
 
     def of(self, pairs: Sequence[int]) -> "Overlaps":

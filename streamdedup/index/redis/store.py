@@ -68,10 +68,12 @@ class RedisIndexOptions:
 class RedisIndex(RedisPartitions, RedisEntries, RedisPairs, RedisBacklog):
     """An ``Index`` in Redis. The parts share servers, keys and scripts.
 
+    Each part implements one Protocol of the contract. The other parts make calls under fences by ``RedisPartitions``.
+
     Args:
         servers: Servers of the index.
         options: Place and limits of the index.
-        in_staging: Whether this is the index of a ``StagingIndex``.
+        in_staging: Whether this is the index of a ``StagingIndex``, into which a rebuild writes.
         now_ms: Clock, in milliseconds since the epoch.
 
     Attributes:
@@ -110,8 +112,9 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisPairs, RedisBacklog):
         """See ``StoreHealth.open``."""
         self._runner.load()
         key = self._keys.fingerprint
-        # A rebuild holds the lease on the staging index while it deletes the old index. So a deletion mark that was
-        # read before, without a lease afterwards, is that of an interrupted `index drop`.
+        # Deletion mark first, lease second. The mark exists while an index is being deleted: by `index drop`, which has
+        # no lease, or by a rebuild, which takes the lease before the deletion and holds it long after. So a mark
+        # without a lease is that of an `index drop`, in progress or interrupted.
         is_half_dropped = self._servers.ask(key, "EXISTS", self._keys.dropping)
         if self._servers.ask(key, "EXISTS", self._keys.staging):
             raise StoreUnavailable(f"the index of {self.options.namespace} is being rebuilt")
@@ -160,8 +163,9 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisPairs, RedisBacklog):
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
         """See ``EntryStore.replace_entries``."""
-        # Number a call without documents in each slot first. If a server restores an older state now, without the
-        # removals from buckets in other slots, it lacks these calls too, and the script refuses the entries (rule 10).
+        # First a call without documents to the buckets of each slot; calls are numbered (rule 10 of `index.contract`).
+        # A server that then goes back to an earlier state, without the removals from buckets in other slots, has lost
+        # this call too, so the script refuses the entries.
         self._buckets.check_slots(by_slot(self._keys.entry_slot(entry.number) for entry in entries), fences)
         super().replace_entries(entries, fences)
 

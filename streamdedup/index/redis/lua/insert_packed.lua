@@ -1,9 +1,13 @@
--- Layout "packed": insert documents in their buckets of one slot, and return the members of each bucket that existed before.
+-- Layout "packed": insert documents in their buckets of one slot; where a bucket existed, return its earlier members.
 -- include: _fence _pages
--- ARGV[at+3..6] and reply: see insert_sets.lua, but document numbers and members are 8 bytes each, joined.
+-- ARGV[at+1..2]  see _pages.lua, which has the layout and reads the page generations into `generations`, the present one first
+-- ARGV[at+3..4]  cap of a bucket ('0' for none), number of members of a full bucket to return
+-- ARGV[at+5..6]  band keys (4 bytes for each of n documents, joined), n document numbers (8 bytes each, joined)
+-- Returns {i, members, i, members, ...}: each document whose bucket existed, and the earlier members (8 bytes each, joined), perhaps
+--   with the document itself; -i where the bucket is full, so that the document is not inserted.
 local cap, shown, band_keys, numbers = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4]), ARGV[at + 5], ARGV[at + 6]
 local present, result = generations[1], {}
--- A new page generation begins with as many pages as the largest other one needs for its buckets.
+-- A new page generation begins with as many pages as the largest other one needs for its buckets; otherwise the loop is empty.
 for g = 2, present.buckets == 0 and #generations or 1 do
   present.pages = math.max(present.pages, math.ceil(generations[g].buckets / FULL_PAGE))
 end
@@ -46,6 +50,7 @@ for i = 1, #numbers / 8 do
     local is_member, index = index_of(number, members), i
     if cap > 0 and #members >= 8 * cap and not is_member then
       index = -i
+      -- Members next to each other, from a place that depends on the document: different documents get different ones.
       local first = unpack_key('>I2', number, 7) % math.max(1, #members / 8 - shown + 1)
       members = sub(members, 8 * first + 1, 8 * (first + shown))
     elseif not index_of(number, own) then
