@@ -145,8 +145,8 @@ def _introduce(options: DemoOptions, console: Console, servers: DemoServers) -> 
         "kafka": f"{servers.broker.bootstrap_servers}  (in memory, for this demo only)",
         "daemon": f"streamdedup run --config {daemon.config_path}",
         "log": str(daemon.log_path),
-        "metrics": f"{daemon.metrics_url}  (while this runs)",
-        "page": _MISSING_SERVICE if servers.service is None else f"{servers.service.page_url}  (open it in a browser)",
+        "metrics": f"{daemon.url('/metrics')}  (while this runs)",
+        "page": _MISSING_SERVICE if servers.service is None else f"{servers.service.url('/')}  (open it in a browser)",
     }
     print_rows(console, rows)
     console.print()
@@ -170,8 +170,8 @@ def _open_page(console: Console, servers: DemoServers) -> None:
     """
     if servers.service is None:
         raise SettingsError(f"--open needs the page: {_MISSING_SERVICE}")
-    if not webbrowser.open(servers.service.page_url):
-        console.print(Text(f"No browser was found: open {servers.service.page_url} in one.", "bold"), soft_wrap=True)
+    if not webbrowser.open(servers.service.url("/")):
+        console.print(Text(f"No browser was found: open {servers.service.url('/')} in one.", "bold"), soft_wrap=True)
 
 
 def _progress_bar(console: Console) -> Progress:
@@ -187,7 +187,7 @@ def _wait_for_user(console: Console, servers: DemoServers) -> None:
         f"  streamdedup tail --config {servers.daemon.config_path} --from-beginning --diff",
     ]
     if servers.service is not None:
-        lines.append(f"Paste a text of {_sample_folder()}/articles.jsonl into {servers.service.page_url}")
+        lines.append(f"Paste a text of {_sample_folder()}/articles.jsonl into {servers.service.url('/')}")
     console.print(Text("\n".join([*lines, "Enter or Ctrl-C ends."])), soft_wrap=True)
     readable = [sys.stdin]
     with contextlib.suppress(KeyboardInterrupt):

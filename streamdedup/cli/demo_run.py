@@ -293,7 +293,7 @@ class DemoRun:
             "skipped": listed(counters.skipped),
             "dead letters": listed(counters.dead_letters),
             "speed": f"{sent / duration_s:,.0f} documents/s in {duration_s:.1f} s{pace}",
-            "metrics": f"{self._servers.daemon.metrics_url}  ({lifetime})",
+            "metrics": f"{self._servers.daemon.url('/metrics')}  ({lifetime})",
         }
         if options.expected is not None:
             found = options.expected & self._view.pairs.keys()

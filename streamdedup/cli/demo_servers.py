@@ -1,12 +1,12 @@
 """Servers of the demo: Redis, a Kafka broker, a daemon, the HTTP service; and the signals that end all of them."""
 
+import contextlib
 import importlib.util
 import json
 import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -70,97 +70,86 @@ def ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-class DaemonProcess(ManagedProcess):
-    """``streamdedup run`` as a process with a log file.
+class _Service(ManagedProcess):
+    """A command of this package as a process with a log file, which answers HTTP when it is ready."""
+
+    #: Path that is answered with 200 once the process is ready.
+    _ready_path: str
+
+    def choose_ports(self) -> None:
+        """Choose the port."""
+        (self._port,) = free_ports()
+
+    def is_ready(self) -> bool:
+        """Return whether the process is at work."""
+        try:
+            return self.get(self._ready_path)[0] == 200
+        except (OSError, HTTPException):
+            return False
+
+    def url(self, path: str) -> str:
+        """Return the URL of a path."""
+        return f"http://{_HOST}:{self._port}{path}"
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Return status and body of a path."""
+        # urllib would use the proxy of the environment for an address of this machine.
+        with contextlib.closing(HTTPConnection(_HOST, self._port, timeout=_REQUEST_TIMEOUT_S)) as connection:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+
+
+class DaemonProcess(_Service):
+    """``streamdedup run`` as a process.
 
     Args:
         directory: Directory of settings and log.
         settings: Text of the settings file, with ``{port}`` for the metrics port.
     """
 
+    _ready_path = "/readyz"
+
     def __init__(self, directory: Path, settings: str) -> None:
         super().__init__("daemon", directory)
         self._settings = settings
-        self._port = 0
 
     @property
     def config_path(self) -> Path:
         """The settings file."""
         return self.directory / "streamdedup.toml"
 
-    @property
-    def metrics_url(self) -> str:
-        """URL of the metrics."""
-        return f"http://{_HOST}:{self._port}/metrics"
-
     def choose_ports(self) -> None:
         """Choose the metrics port, and write the settings file with it."""
-        (self._port,) = free_ports()
+        super().choose_ports()
         self.config_path.write_text(self._settings.replace("{port}", str(self._port)), encoding="utf-8")
 
     def command(self) -> list[str]:
         """Return the command line."""
         return [sys.executable, "-m", "streamdedup", "run", "--config", str(self.config_path)]
 
-    def is_ready(self) -> bool:
-        """Return whether the daemon is connected to both servers and owns partitions."""
-        try:
-            return _get(self._port, "/readyz")[0] == 200
-        except (OSError, HTTPException):
-            return False
-
     def metrics(self) -> str:
         """Return the metrics in Prometheus' text format; raise ``ServerError`` without an answer."""
         try:
-            return _get(self._port, "/metrics")[1]
+            return self.get("/metrics")[1]
         except (OSError, HTTPException) as error:
             raise ServerError(f"the daemon does not answer: {error}{self.log_tail()}") from error
 
 
-class ServiceProcess(ManagedProcess):
-    """``streamdedup serve`` as a process with a log file.
+class ServiceProcess(_Service):
+    """``streamdedup serve`` as a process; ``daemon`` is the running daemon, whose settings and metrics it reads."""
 
-    Args:
-        directory: Directory of the log.
-        daemon: The running daemon, whose settings file and metrics the service reads.
-    """
+    _ready_path = "/livez"
 
     def __init__(self, directory: Path, daemon: DaemonProcess) -> None:
         super().__init__("service", directory)
         self._daemon = daemon
-        self._port = 0
-
-    @property
-    def page_url(self) -> str:
-        """URL of the page for people."""
-        return f"http://{_HOST}:{self._port}/"
-
-    def choose_ports(self) -> None:
-        """Choose the port."""
-        (self._port,) = free_ports()
 
     def command(self) -> list[str]:
         """Return the command line."""
         command = [sys.executable, "-m", "streamdedup", "serve", "--config", str(self._daemon.config_path)]
-        return [*command, "--set", f"api.port={self._port}", "--set", f"api.daemon_metrics={self._daemon.metrics_url}"]
-
-    def is_ready(self) -> bool:
-        """Return whether the service answers."""
-        try:
-            return _get(self._port, "/livez")[0] == 200
-        except (OSError, HTTPException):
-            return False
-
-
-def _get(port: int, path: str) -> tuple[int, str]:
-    # urllib would use the proxy of the environment for an address of this machine.
-    connection = HTTPConnection(_HOST, port, timeout=_REQUEST_TIMEOUT_S)
-    try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        return response.status, response.read().decode()
-    finally:
-        connection.close()
+        settings = (f"api.port={self._port}", f"api.daemon_metrics={self._daemon.url('/metrics')}")
+        return [*command, "--set", settings[0], "--set", settings[1]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +179,7 @@ class DemoServers:
             raise
 
 
-@contextmanager
+@contextlib.contextmanager
 def running_servers(directory: Path, profiles: Mapping[str, Mapping[str, Any]]) -> Iterator[DemoServers]:
     """Start Redis, the broker, the daemon and the service in this order, and end them in reverse order.
 
@@ -206,7 +195,7 @@ def running_servers(directory: Path, profiles: Mapping[str, Mapping[str, Any]]) 
     topics = dict.fromkeys([*profiles, DUPLICATES_TOPIC], _PARTITIONS) | {DEAD_LETTER_TOPIC: 1}
     # Both are constructed before the first start, so that a missing program is reported at once.
     redis, broker = RedisServer(directory=directory / "redis"), MockBroker(topics, directory / "kafka")
-    with ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         stack.enter_context(redis)
         stack.enter_context(broker)
         settings = _settings_file(redis, broker, profiles)
