@@ -54,7 +54,10 @@ class DemandOptions:
         str | None, typer.Option(help="How long documents are compared, such as 30d; default: that of the profile.")
     ] = None
     document_bytes: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Size of a record, such as 2KiB; default: that of the sample.")
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="Size of a record, such as 2KiB, for network and topics; default: that of the sample."
+        ),
     ] = None
     alerts_share: Annotated[
         float | None, typer.Option(help="Share of the documents with an alert; default: that of the sample.")

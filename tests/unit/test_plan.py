@@ -356,6 +356,12 @@ class TestCommand:
         assert numbers["duplicates_topic"] == numbers["daemons_to_kafka"] == 0
         assert numbers["serve_replicas"] == 1
 
+    @pytest.mark.parametrize(("size", "is_warned"), [("500", True), ("501", False), ("1999", False), ("2000", True)])
+    def test_records_of_another_size_than_those_that_were_measured_are_warned_about(self, measured, size, is_warned):
+        result = invoke("--measured", measured, "--documents-per-day", 864_000, "--json", "--document-bytes", size)
+        warnings = json.loads(result.stdout)["warnings"]
+        assert [warning for warning in warnings if "are those of records of 1.0 kB" in warning] == warnings[:is_warned]
+
     def test_the_table_has_a_row_for_each_rate(self, measured):
         result = invoke("--measured", measured, "--table")
         rows = [line.strip("| ").split("|") for line in result.stdout.splitlines() if line.startswith("|")][2:]

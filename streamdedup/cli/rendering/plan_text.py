@@ -25,6 +25,8 @@ from streamdedup.tuning.plan import (
 
 #: Width of the columns of names and values, in characters.
 _NAME_WIDTH, _VALUE_WIDTH = 30, 13
+#: Records that are so many times larger or smaller than the measured ones cost something else.
+SIZE_FACTOR: Final = 2.0
 #: Columns of the table of several rates.
 _COLUMNS: Final = (
     *("documents a minute", "partitions", "daemons"),
@@ -210,8 +212,23 @@ def _topics(plan: Plan, machine: Machine) -> Iterator[Line]:
     )
 
 
-def warnings_of(plan: Plan) -> list[str]:
+def warnings_of(plan: Plan, machine: Machine) -> list[str]:
     """Return the warnings about a plan."""
+    return [*_size_warnings(plan, machine), *_cluster_warnings(plan)]
+
+
+def _size_warnings(plan: Plan, machine: Machine) -> list[str]:
+    """Warn about records of another size than those that were measured: times and memory do not follow the size."""
+    given, measured = plan.demand.document_bytes, machine.sample.document_bytes
+    if max(given, measured) < SIZE_FACTOR * min(given, measured):
+        return []
+    return [
+        f"processor times and the memory of the index are those of records of {_size(measured)}, not {_size(given)}: "
+        "measure a sample of your records"
+    ]
+
+
+def _cluster_warnings(plan: Plan) -> list[str]:
     return [
         f"{one.masters.count:,} masters with {layout} are more than one Redis Cluster of {MOST_MASTERS:,}: keep "
         "documents for a shorter time (--retention), or divide them among several installations"
@@ -245,7 +262,7 @@ def plan_text(plan: Plan, machine: Machine, layout: Layout) -> str:
     for section in sections_of(plan, machine, layout):
         lines = [f"  {line.title:<{_NAME_WIDTH}}{line.text:>{_VALUE_WIDTH}}  {line.origin}\n" for line in section.lines]
         blocks.append(f"{section.title}\n{''.join(lines)}")
-    blocks += [f"Warning: {warning}\n" for warning in warnings_of(plan)]
+    blocks += [f"Warning: {warning}\n" for warning in warnings_of(plan, machine)]
     return "\n".join(blocks)
 
 
@@ -261,7 +278,7 @@ def plan_json(plan: Plan, machine: Machine, layout: Layout) -> dict[str, Any]:
             for section in sections_of(plan, machine, layout)
             for line in section.lines
         },
-        "warnings": warnings_of(plan),
+        "warnings": warnings_of(plan, machine),
     }
 
 
@@ -298,5 +315,6 @@ def table_text(plans: Sequence[Plan], machine: Machine, layout: Layout) -> str:
         f"them; servers of {_size(demand.server_bytes)}. Partitions and daemons with {layout}. "
         f"{headroom_text(plans[0])}"
     )
-    warnings = [f"\n{warning[0].upper()}{warning[1:]}." for plan in plans for warning in warnings_of(plan)]
+    found = dict.fromkeys(warning for plan in plans for warning in warnings_of(plan, machine))
+    warnings = [f"\n{warning[0].upper()}{warning[1:]}." for warning in found]
     return "\n".join([*lines, "", caption, "", measured_text(machine), *warnings, ""])
