@@ -222,10 +222,8 @@ def _size_warnings(plan: Plan, machine: Machine) -> list[str]:
     given, measured = plan.demand.document_bytes, machine.sample.document_bytes
     if max(given, measured) < SIZE_FACTOR * min(given, measured):
         return []
-    return [
-        f"processor times and the memory of the index are those of records of {_size(measured)}, not {_size(given)}: "
-        "measure a sample of your records"
-    ]
+    sizes = f"{_size(measured)}, not {_size(given)}"
+    return [f"times and memory of the index are those of records of {sizes}: measure a sample of your records"]
 
 
 def _cluster_warnings(plan: Plan) -> list[str]:
