@@ -181,6 +181,14 @@ class TestAsk:
         rows.nth(1).get_by_role("button", expanded=True).click()
         expect(rows.nth(1).locator(".text")).to_have_count(0)
 
+    def test_an_exact_copy_is_said_to_be_the_same(self, world, tab):
+        world.service.add(("first", TEXT))
+        ask(tab.page, TEXT)
+        row = tab.page.locator("#ask-matches > li")
+        row.get_by_role("button", name="first").click()
+        expect(row.locator(".differences")).to_contain_text("Both texts are the same.")
+        assert row.locator("del, ins").count() == 0
+
     def test_what_the_daemon_would_skip_and_what_is_unknown_are_said_in_words(self, world, tab):
         ask(tab.page, "one two")
         expect(tab.page.locator("#ask-status")).to_have_text(

@@ -22,10 +22,19 @@ _TARGETS = (
     ("GET", "/v1/profiles/articles/compare"),
     ("POST", "/v1/profiles/articles/compare"),
     ("GET", "/v1/profiles"),
+    # Without Kafka a stream ends with a problem.
+    ("GET", "/v1/alerts"),
+    ("GET", "/v1/dead-letters"),
+    ("GET", "/v1/state"),
+    ("GET", "/"),
+    ("GET", "/page/app.js"),
+    ("GET", "/readyz"),
     ("GET", "/docs"),
     ("PUT", LOOKUP),
     ("HEAD", _DOCUMENT),
 )
+_QUERIES = (b"a=d0&b=d1", b"recent=5&profile=articles")
+_LAST_ID = b"duplicates:1,0"
 #: Pieces that readers of JSON, URLs and texts stumble over.
 _PIECES = (
     b'"',
@@ -42,8 +51,8 @@ _PIECES = (
     b"/",
     b"\xff",
 )
-#: Shares of damaged paths and of damaged content types.
-_DAMAGED_PATHS, _DAMAGED_TYPES = 0.2, 0.05
+#: Shares of damaged paths, of damaged content types, and of requests with the id of an event.
+_DAMAGED_PATHS, _DAMAGED_TYPES, _RESUMED = 0.2, 0.05, 0.5
 
 
 class Defect(AssertionError):
@@ -71,8 +80,9 @@ async def _send(service: Service, rng: random.Random, count: int) -> tuple[Count
         method, path = rng.choice(_TARGETS)
         if rng.random() < _DAMAGED_PATHS:
             path = _damaged(rng, path.encode()).decode("latin-1")
-        query, body = _damaged(rng, b"a=d0&b=d1"), _damaged(rng, rng.choice(_BODIES))
+        query, body = _damaged(rng, rng.choice(_QUERIES)), _damaged(rng, rng.choice(_BODIES))
         headers = {b"content-type": rng.randbytes(8)} if rng.random() < _DAMAGED_TYPES else {}
+        headers |= {b"last-event-id": _damaged(rng, _LAST_ID)} if rng.random() < _RESUMED else {}
         start, *_ = await call(
             service.app, method=method, path=path, query=query, headers=headers, receive=a_receive(body)
         )

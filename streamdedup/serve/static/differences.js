@@ -93,7 +93,7 @@ export function differences(segments, titles) {
       element,
       narrow.matches ? inline(parts, titles) : sideBySide(parts, titles),
       rest > 0 ? h("button", { type: "button", click: more }, `Show more: ${number(rest)} passages follow`) : null,
-      legend(titles),
+      legend(segments, titles),
     );
   }
 
@@ -103,8 +103,9 @@ export function differences(segments, titles) {
   return element;
 }
 
-function legend(titles) {
+function legend(segments, titles) {
+  if (segments.every(({ kind }) => kind === "equal")) return h("p", { class: "quiet" }, "Both texts are the same.");
   const [a, b] = titles.map((title) => h("bdi", {}, visible(title)));
-  return h("p", { class: "quiet" }, h("del", {}, "only in"), " ", a, "; ", h("ins", {}, "only in"), " ", b, ".");
+  return h("p", { class: "quiet legend" }, h("del", {}, "only in"), " ", a, "; ", h("ins", {}, "only in"), " ", b, ".");
 }
 
