@@ -15,7 +15,7 @@ A change to any formula needs a new `shingles.ALGORITHM`.
 """
 
 import functools
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,10 @@ _WORD_STEPS = 4
 #: Mean number of elements of a document above which each document is sorted by itself, not the batch as a whole.
 _SORTED_ALONE = 256
 
-#: Tokens of one unit are looked up in a table where at most one token in so many has more units.
+#: Mode of `take` for indexes that are all valid: a quarter faster than the default (measured, NumPy 2.4).
+VALID: Final = "wrap"
+#: Tokens of one unit are looked up in a table if at most one token in so many has more units. With more, as in Thai,
+#: hashing all of them is faster.
 _MANY_LONG = 5
 #: Separator of tokens.
 _SPACE = 0x20
@@ -97,20 +100,21 @@ def token_hashes(
     count = (len(data) * size - 8) // size + 1
     words = np.ascontiguousarray(np.ndarray((count,), "<u8", data, strides=(size,)))
     masks = _MASKS[::size]
-    hashes = words.take(starts)
-    hashes &= masks.take(lengths, mode="clip")
+    hashes = words.take(starts, mode=VALID)
+    long = np.flatnonzero(lengths > per_word)
+    hashes &= masks.take(lengths, mode="clip" if long.size else VALID)
     _mix(hashes)
     nth, power = 0, 1
-    long = np.flatnonzero(lengths > per_word)
     while long.size and nth < _WORD_STEPS:
         nth, power = nth + 1, power * _MULTIPLIER & (1 << 64) - 1
-        left = lengths.take(long) - per_word * nth
-        word = words.take(starts.take(long) + per_word * nth)
+        left = lengths.take(long, mode=VALID) - per_word * nth
+        word = words.take(starts.take(long, mode=VALID) + per_word * nth, mode=VALID)
         word &= masks.take(left, mode="clip")
         _mix(word)
         word *= np.uint64(power)
-        hashes[long] += word
-        long = long.take(np.flatnonzero(left > per_word))
+        word += hashes.take(long, mode=VALID)
+        hashes[long] = word
+        long = long.take(np.flatnonzero(left > per_word), mode=VALID)
     if long.size:
         hashes[long] += _further_words(words, masks, starts.take(long), lengths.take(long))
     return hashes
@@ -131,25 +135,27 @@ def _further_words(
 
 
 def wide_token_hashes(
-    points: NDArray[np.uint16] | NDArray[np.uint32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    points: NDArray[np.uint16] | NDArray[np.uint32],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64] | NDArray[np.int8],
 ) -> NDArray[np.uint64]:
     """Return the hashes of tokens in any script.
 
     Args:
         points: Code points, spaces as separators, one before the first token; uint16 where all fit `LAST_UNIT`.
         starts: int64 (n,), ascending; start of each token.
-        lengths: int64 (n,); code points of each token, at least 1.
+        lengths: int64 or int8 (n,); code points of each token, at least 1.
     """
     is_long = lengths > 1
     if points.itemsize > 2:
-        is_long |= points.take(starts, mode="wrap") > LAST_UNIT
+        is_long |= points.take(starts, mode=VALID) > LAST_UNIT
     count = np.count_nonzero(is_long)
     if count * _MANY_LONG > lengths.size:
-        return _long_token_hashes(points, starts, lengths)
-    hashes = _single_hashes().take(points.take(starts, mode="wrap"), mode="wrap")
+        return _long_token_hashes(points, starts, lengths.astype(np.int64, copy=False))
+    hashes = _single_hashes().take(points.take(starts, mode=VALID), mode="wrap")
     if count:
         long = np.flatnonzero(is_long)
-        hashes[long] = _long_token_hashes(points, starts.take(long), lengths.take(long))
+        hashes[long] = _long_token_hashes(points, starts.take(long), lengths.take(long).astype(np.int64))
     return hashes
 
 
@@ -157,12 +163,11 @@ def _long_token_hashes(
     points: NDArray[np.uint16] | NDArray[np.uint32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
     """Return the hashes of tokens of any length; arguments as for `wide_token_hashes`."""
-    wide = points >= 0x80
-    narrow = points != _SPACE
-    narrow &= ~wide
+    # Spaces become the greatest number.
+    narrow = points - points.dtype.type(_SPACE + 1) < 0x80 - (_SPACE + 1)
     if not narrow.any():
         return _utf16_token_hashes(points, starts, lengths)
-    before = np.cumsum(wide, dtype=np.int32)
+    before = np.cumsum(points >= 0x80, dtype=np.int32)
     is_wide = before.take(starts + lengths - 1) != before.take(starts - 1)
     at = np.flatnonzero(~is_wide)
     hashes = np.empty(starts.size, np.uint64)
@@ -257,7 +262,7 @@ def distinct(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[NDA
     offsets = offsets_of(counts)
     first[offsets[:-1][counts > 0]] = True
     at = np.flatnonzero(first)
-    return hashes.take(at), np.diff(np.searchsorted(at, offsets))
+    return hashes.take(at, mode=VALID), np.diff(np.searchsorted(at, offsets))
 
 
 def without_stops(

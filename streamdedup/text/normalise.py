@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.text.hashing import offsets_of, ranges
+from streamdedup.text.hashing import VALID, offsets_of, ranges
 from streamdedup.text.unicode_tables import (
     CHECK,
     CLASSED,
@@ -116,12 +116,13 @@ def _look_up(texts: Sequence[str], table: Tables) -> _Written:
     joined = "\n".join(["", *texts, ""])
     starts = offsets_of(np.fromiter(map(len, texts), np.int64, len(texts)) + 1) + 1
     points = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4")
-    packed = table.packed.take(points, mode="wrap")
-    if int(np.bitwise_or.reduce(packed)) & IGNORED:
+    packed = table.packed.take(points, mode=VALID)
+    folded = _folded(packed, starts)
+    if folded.bits & IGNORED:
         ignored = np.flatnonzero((packed & IGNORED) != 0)
         starts = starts - np.searchsorted(ignored, starts)
-        packed, points = _without(packed, ignored), _without(points, ignored)
-    return _Written(*_folded(packed, starts), points)
+        folded, points = _folded(_without(packed, ignored), starts), _without(points, ignored)
+    return _Written(*folded, points)
 
 
 def _without(values: NDArray[np.uint32], at: NDArray[np.int64]) -> NDArray[np.uint32]:
@@ -130,7 +131,7 @@ def _without(values: NDArray[np.uint32], at: NDArray[np.int64]) -> NDArray[np.ui
         return _with_pieces(values, at, [values[:0]] * at.size)
     keep = np.ones(values.size, np.bool_)
     keep[at] = False
-    return values.take(np.flatnonzero(keep))
+    return values.take(np.flatnonzero(keep), mode=VALID)
 
 
 def _with_pieces(
@@ -161,39 +162,45 @@ def _composed(written: _Written, table: Tables) -> _Composed:
     at = _to_check(kinds) if bits & (CHECK | CLASSED) else starts[:0]
     if not at.size:
         return _Composed(packed, starts, at)
-    after, here = points.take(at - 1), points.take(at)
-    before, context = table.context.take(after), table.context.take(here)
+    after, here = points.take(at - 1, mode=VALID), points.take(at, mode=VALID)
+    before, context = table.context.take(after, mode=VALID), table.context.take(here, mode=VALID)
     own_class = context & OWN_CLASS
-    swapped = (own_class != 0) & (before >> LAST_CLASS_SHIFT & OWN_CLASS > own_class)
-    if not int(np.bitwise_or.reduce(context)) & (COMPLEX | COMPOSES_BACKWARD) and not swapped.any():
-        return _Composed(packed, starts, at[:0])
-    both = before | context
-    doubtful = (context & COMPLEX) != 0
-    doubtful |= swapped
-    backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
-    before, keys = before.take(backward), pair_keys(after.take(backward), here.take(backward))
+    doubtful = before >> LAST_CLASS_SHIFT & OWN_CLASS > own_class
+    doubtful &= own_class != 0
+    swapped = np.flatnonzero(doubtful)
+    if swapped.size:
+        contexts = before.take(swapped, mode=VALID) | context.take(swapped, mode=VALID)
+        exchanged = swapped.take(np.flatnonzero(_only_reordered(packed, at.take(swapped), contexts)))
+        _exchange(packed, at.take(exchanged))
+        doubtful[exchanged] = False
+    if int(np.bitwise_or.reduce(context)) & (COMPLEX | COMPOSES_BACKWARD):
+        doubtful |= (context & COMPLEX) != 0
+        backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
+        marks, before = at.take(backward), before.take(backward)
+        composites, composes = _composites(packed, marks, pair_keys(after.take(backward), here.take(backward)), table)
+        composites *= ~doubtful.take(backward)
+        composes |= (before & (OWN_CLASS | COMPOSES_FORWARD)) != 0
+        doubtful[backward] |= composes & (composites == 0)
+        composing = np.flatnonzero(composites)
+        documents = _documents_of(at[doubtful], starts)
+        packed, starts = _with_composites(packed, starts, marks.take(composing), composites.take(composing), table)
+        return _Composed(packed, starts, documents)
+    return _Composed(packed, starts, _documents_of(at[doubtful], starts))
+
+
+def _composites(
+    packed: NDArray[np.uint32], marks: NDArray[np.int64], keys: NDArray[np.uint64], table: Tables
+) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
+    """Return the composed code point of each mark with the letter before it, else 0, and which of them compose.
+
+    It is 0 as well where a second neighbour could compose too.
+    """
     pair = np.searchsorted(table.pairs, keys)
     composes = table.pairs.take(pair, mode="clip") == keys
-    composite = np.zeros(at.size, np.uint32)
-    composite[backward] = table.composites.take(pair, mode="clip") * composes
-    composite[backward] *= _alone(packed, at.take(backward)) & ~doubtful.take(backward)
-    doubtful[backward] |= composes | ((before & (OWN_CLASS | COMPOSES_FORWARD)) != 0)
-    doubtful &= composite == 0
-    exchanged = np.flatnonzero(swapped)
-    exchanged = exchanged.take(np.flatnonzero(_only_reordered(packed, at.take(exchanged), both.take(exchanged))))
-    doubtful[exchanged] = False
-    _exchange(packed, at.take(exchanged))
-    documents = _documents_of(at[doubtful], starts)
-    composing = np.flatnonzero(composite)
-    if composing.size:
-        packed, starts = _with_composites(packed, starts, at.take(composing), composite.take(composing), table)
-    return _Composed(packed, starts, documents)
-
-
-def _alone(packed: NDArray[np.uint32], marks: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which marks have no second neighbour that could compose too."""
-    alone: NDArray[np.bool_] = (packed.take(marks - 1) | packed.take(marks + 1)) & (CHECK | CLASSED) == 0
-    return alone
+    composites = table.composites.take(pair, mode="clip") * composes
+    around = packed.take(marks - 1, mode=VALID) | packed.take(marks + 1, mode=VALID)
+    composites *= around & (CHECK | CLASSED) == 0
+    return composites, composes
 
 
 def _only_reordered(
@@ -207,15 +214,17 @@ def _only_reordered(
         contexts: Context bits of each mark and of the mark before, combined.
     """
     # Excludes marks that decompose: their last combining class is not their own.
-    plain = (contexts & (COMPLEX | COMPOSES_BACKWARD | COMPOSES_FORWARD) == 0) & (packed.take(marks - 1) & MARK != 0)
-    around = packed.take(marks - 2, mode="clip") | packed.take(marks + 1)
-    only: NDArray[np.bool_] = plain & (around & (CHECK | CLASSED) == 0)
+    hindered = contexts & (COMPLEX | COMPOSES_BACKWARD | COMPOSES_FORWARD)
+    hindered |= ~packed.take(marks - 1, mode=VALID) & MARK
+    hindered |= (packed.take(marks - 2, mode="clip") | packed.take(marks + 1, mode=VALID)) & (CHECK | CLASSED)
+    only: NDArray[np.bool_] = hindered == 0
     return only
 
 
 def _exchange(packed: NDArray[np.uint32], marks: NDArray[np.int64]) -> None:
     """Exchange each of ``marks`` with the mark before it, in place."""
-    packed[marks], packed[marks - 1] = packed.take(marks - 1), packed.take(marks)
+    first, second = packed.take(marks - 1, mode=VALID), packed.take(marks, mode=VALID)
+    packed[marks], packed[marks - 1] = first, second
 
 
 def _documents_of(at: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -231,6 +240,8 @@ def _with_composites(
     table: Tables,
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """Replace the letters before ``marks`` by ``composites``, remove the marks; return ``packed`` and ``starts``."""
+    if not marks.size:
+        return packed, starts
     packed = _without(packed, marks)
     packed[marks - 1 - np.arange(marks.size)] = table.packed.take(composites)
     return packed, starts - np.searchsorted(marks, starts)

@@ -179,21 +179,21 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
     """
     kinds, bits = folded.kinds, folded.bits
     begins = inside.copy()
-    begins[1:] &= ~inside[:-1]
+    np.greater(inside[1:], inside[:-1], out=begins[1:])
     if not bits & SOLO:
         return begins
     solo = (kinds & kind(SOLO)) != 0
     solo &= inside
+    if not (inside > solo).any():
+        return inside
     begins |= solo
-    if not bits & MARK:
-        begins[1:] |= solo[:-1] & inside[1:]
-        return begins
-    mark = (kinds & kind(MARK)) != 0
-    # Only characters of words after a character of its own and its marks are still missing.
-    after = (kinds[:-1] & kind(SOLO | MARK)) != 0
-    after &= inside[1:] > (begins | mark)[1:]
+    # Missing are the first characters of words directly after such a character or its marks.
+    other = (kinds & kind(SOLO | MARK)) == 0
+    after = inside[1:] & other[1:]
+    after &= inside[:-1] > other[:-1]
     if after.any():
-        begins[1:] |= _continued_by_marks(solo, mark)[:-1] & after
+        reached = _continued_by_marks(solo, (kinds & kind(MARK)) != 0) if bits & MARK else solo
+        begins[1:] |= reached[:-1] & after
     return begins
 
 
@@ -212,15 +212,17 @@ def _continued_by_marks(solo: NDArray[np.bool_], mark: NDArray[np.bool_]) -> NDA
     return reached
 
 
-def _token_places(folded: Folded, inside: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the start of each token and its length in code points."""
+def _token_places(
+    folded: Folded, inside: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64] | NDArray[np.int8]]:
+    """Return the start of each token and its length in code points, int8 if all are 1."""
     if not folded.bits & SOLO:
         edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
         return edges[::2].copy(), edges[1::2] - edges[::2]
     begins = _token_begins(folded, inside)
     starts = np.flatnonzero(begins)
     if starts.size == np.count_nonzero(inside):
-        return starts, np.ones_like(starts)
+        return starts, np.ones(starts.size, np.int8)
     # A token ends before a separator and before the first character of another token.
     end = begins[1:] | ~inside[1:]
     end &= inside[:-1]
