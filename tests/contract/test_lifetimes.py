@@ -1,4 +1,4 @@
-"""Nothing in an index goes before its time; indexes that are broken on purpose are noticed."""
+"""Nothing in an index expires before its time; indexes that are broken on purpose are noticed."""
 
 import re
 

@@ -43,7 +43,7 @@ SAME_SOURCE = Suppression(ignore_same_source=True)
 
 
 class World(NamedTuple):
-    """An index, and a reader of it that a process of its own would have."""
+    """An index, and a reader as another process would have."""
 
     index: Index
     reader: IndexReader
@@ -143,7 +143,7 @@ ARRIVALS = st.lists(
 def test_a_lookup_finds_what_the_detector_finds_when_the_text_arrives(
     make_world, arrivals, asked, time_ms, max_candidates, threshold, containment, suppression
 ):
-    """Texts are looked up together; then each arrives in a world of its own, where no other was inserted."""
+    """Texts are looked up together; then each text arrives in another world, without the other texts."""
     limits = {"max_candidates": max_candidates, "threshold": threshold}
     options = replace(OPTIONS, containment=containment, suppression=suppression, keep_sources=True, **limits)
 

@@ -1,4 +1,4 @@
-"""What every transport promises its loop, proven on the one in memory and on a real Kafka."""
+"""The promises of a transport to the loop, shown on the transport in memory and on a real Kafka."""
 
 import contextlib
 import threading
@@ -89,7 +89,7 @@ class MemorySystem:
 
 
 class NotUtf8(str):
-    """A header name that is no UTF-8 on the wire, which other clients write and this one cannot parse."""
+    """A header name that is no UTF-8: other clients write such names, and this client cannot parse them."""
 
     __slots__ = ()
 

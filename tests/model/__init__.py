@@ -14,12 +14,12 @@ The world of one run, drawn from a seed:
   in another partition), faults and the order of steps.
 * ``truth``: computes the pairs that had to be published from the logs and the times of the commits, and compares.
 
-``rules`` lists the rules, each with a switch and the mistake without it; ``breaking`` has a scenario that shows it. A
-change of the rules begins in the model.
+``rules`` lists the rules, each with a switch and the mistake without it; ``breaking`` has a scenario for each mistake.
+A change of the rules begins in the model.
 
 Not in the model: clusters, caps, several profiles, defects of the Kafka client, and the loss of single writes when a
 replica of the server takes over (the model returns to an earlier time as a whole).
 
-Run it with ``make model SEEDS=1000000``, without a rule with ``python -m tests.model 3000 --without fence``, and look
-at one run with ``python -m tests.model --show 7``.
+Run the model with ``make model SEEDS=1000000``, without a rule with ``python -m tests.model 3000 --without fence``, and
+look at one run with ``python -m tests.model --show 7``.
 """

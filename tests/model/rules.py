@@ -19,8 +19,9 @@ class Rules:
             the longer document arrives later.
         position_order: An entry is replaced only by a later position. Otherwise a replay restores an old version.
         pending_matches_saved: Matches of a position are saved before they are claimed, and a replay uses the union.
-            Otherwise a pair whose other document has changed since is claimed by a position that no longer finds it.
-        pairs_claimed: A pair belongs to the position that asks first. Otherwise both sides publish it.
+            Otherwise, if the other document of a pair changes in between, a position claims the pair and no longer
+            finds the match.
+        pairs_claimed: A pair belongs to the position that asks first. Otherwise both sides publish the pair.
         mark: Records below the high-water mark emit nothing. Otherwise offsets set back repeat alerts.
         incarnations_told: A mark and a position belong to one incarnation of a topic. Otherwise records of a topic that
             was deleted and created again are silent up to the old mark.
@@ -31,63 +32,69 @@ class Rules:
         claims_seeded: After the index was lost, claims are restored from the published alerts. Otherwise the other side
             of a published pair, still in flight, publishes the pair again.
         fenced_in_doubt: The fence also has an epoch. After a call with an unknown outcome the daemon fences again, with
-            a later epoch, before it repeats anything. Otherwise the first attempt, delayed on its way, takes effect
+            a later epoch, before a write is repeated. Otherwise the first attempt, delayed on its way, takes effect
             after the second; and of two processes with one static member id, and so with one generation, the old one
             overwrites the new one.
         announced: Before a batch is published its attempt id is stored in every slot, under the fence. A committed
             attempt id beyond the announced one shows that the index has gone back in time. Otherwise acknowledged
             writes disappear unnoticed.
-        announced_in_turn: A slot accepts an announcement only if it knows the committed one before. Otherwise the
-            announcement of a batch that is then dropped hides that the index has gone back in time.
+        announced_in_turn: A slot accepts an announcement only if the slot knows the committed announcement before.
+            Otherwise the announcement of a batch that is then dropped hides that the index has gone back in time.
         reconnection_detected: A batch is published only over the connection on which it was fenced. Otherwise a batch
             is completed in an index that forgot the beginning of the batch.
-        writes_remembered: Each call names the last acknowledged call in its slot, and is refused where that call was
-            forgotten. Otherwise a step relies on the step before, which was lost when the client reconnected by itself.
+        writes_remembered: Each call names the last acknowledged call in its slot, and is refused if the slot has
+            forgotten the last call. Otherwise a step relies on an earlier step that was lost when the client
+            reconnected.
         rejoined: After a reconnection the daemon joins the group anew, which refuses all batches that were indexed
-            before, and checks all partitions for lost commits before it continues. Otherwise another daemon commits a
-            batch that was indexed before the check, and later documents have not met its documents.
+            before, and checks all partitions for lost commits before the next batch. Otherwise another daemon commits a
+            batch that was indexed before the check, and later documents are not compared with the documents of this
+            batch.
         all_checked: After each assignment a daemon checks all partitions for lost commits, not only its own. Otherwise
-            it continues with a partition that lost nothing, and misses pairs with documents of a partition that did.
-        whole_before_use: A rebuilt index is used only when it is complete. Otherwise a document is compared with half
-            of it, and never with the rest.
+            the daemon continues with a partition without a loss, and misses pairs with lost documents of other
+            partitions.
+        whole_before_use: A rebuilt index is used only when it is complete. Otherwise a document is compared with one
+            half of the index, and never with the other.
         deletion_marked: A deletion leaves a marker of its position for a limited time, and position order holds against
             the marker. Otherwise offsets set back restore a deleted document.
-        old_versions_removed: A replaced or deleted version is removed from its buckets. Otherwise its number stays for
-            as long as other documents keep those buckets alive.
+        old_versions_removed: A replaced or deleted version is removed from its buckets. Otherwise the number of the
+            document stays in the buckets as long as other documents keep the buckets alive.
         removals_remembered: The band keys of a replaced version are stored beside the entry, in the same step as the
             new version, until the old version is removed. Otherwise a crash between the steps leaves members for ever.
         claims_extended: A claim that any position asks for lives for a claim lifetime from then on. Otherwise the claim
             of two documents with appends expires before their entries, and the pair is published again.
         claims_cover_replays: A claim lives for two lifetimes: one for both entries, and one for the longest replay.
-            Otherwise a position that is processed again late finds the claim expired, and a document that is replaced
-            and returns soon repeats its pairs.
+            Otherwise the claim has expired when a position is processed again late, and a document that is replaced and
+            soon inserted again repeats its pairs.
         claims_followed: A renewed document also extends its claims with candidates that are no matches, for
             example outside the window. Otherwise the claim of two existing documents expires while their record times
             are apart, and the pair is published again when the times are close again.
         claims_outlive_deletion: A deletion keeps the claims until they expire. Otherwise the other side of a published
             pair, still in flight with pending matches, publishes the pair again.
-        redeliveries_searched: The same text from another partition is compared again, and the claims keep it silent.
-            Otherwise, when only one of the two is committed, a rebuilt index has the position of the committed one, and
-            the pairs of the other are missed.
+        redeliveries_searched: The same text from another partition is compared again, and the claims suppress a second
+            alert. Otherwise, when only one of the two records is committed, a rebuilt index has the position of the
+            committed record, and the pairs of the other record are missed.
         content_compared: An upsert repeats a text if the whole content is the same, appended parts included; the
             version, which an append keeps, does not decide. Otherwise a return to the text before the append is taken
             for a redelivery.
         version_kept: An append keeps the version by which pairs are claimed. Otherwise each append repeats all alerts.
-        append_ordered: An append applies only to an entry of an earlier position. At its own position the entry has the
-            appended text already. Otherwise a replay appends again.
-        unknown_saved: That an append found no document is saved for its position before any entry of the batch is
+        append_ordered: An append applies only to an entry of an earlier position. An entry at the position of the
+            append has the appended text already. Otherwise a replay appends again.
+        unknown_saved: An append without a document is saved as such for its position before any entry of the batch is
             inserted. Otherwise a replay finds a later version of the id and the dead letter is lost.
         purged_when_taken_over: Taking over a partition removes the pending matches of its committed positions.
             Otherwise pending matches, which contain ids, stay when a daemon ends between commit and finish.
         lifetime_covers_outages: Keys live for the window and the slack for outages. With the window alone, a late
             document misses its pair.
-        members_expire: A member of a bucket has its own expiry. Otherwise each new member extends all others.
+        members_expire: A member of a bucket has its own expiry. Otherwise each new member extends the expiry of all
+            other members.
         slowest_awaited: In a backlog, where times to live end too late, a document is evicted when no partition has
-            records left that could be compared with it. If only its own partition counts, slower partitions miss it.
+            records left that could be compared with the document. If only the partition of the document counts, records
+            of slower partitions miss the pair.
         evicted_where_listed: A document is evicted only if its entry is still at the listed position. Otherwise a later
-            version is evicted with it.
+            version of the document is evicted.
         suppressed_unclaimed: A pair that a rule of the profile suppresses is neither saved nor claimed. Otherwise the
-            position that found it first keeps the claim, and the pair is missed when an append ends the suppression.
+            position that first finds the pair keeps the claim, and the pair is missed when an append ends the
+            suppression.
         suppression_symmetric: A rule of the profile regards both documents alike. Otherwise the order of arrival
             decides whether a pair is alerted.
         source_kept: A document has the source of its upsert; an append keeps the source. Otherwise an append without a
@@ -97,7 +104,8 @@ class Rules:
         lists_expire: A list is split into slices of time, each of which expires a lifetime after its last entry.
             Otherwise each entry renews the whole list, and where a partition without records stops all evictions, the
             list of a stream that is always late grows for ever.
-        unlisted_last: A document is unlisted only after it is evicted. Otherwise a crash between the steps leaves it.
+        unlisted_last: A document is unlisted only after the eviction. Otherwise a crash between the two steps leaves
+            the document in the index.
     """
 
     record_first: bool = True
@@ -144,7 +152,7 @@ class Rules:
     unlisted_last: bool = True
 
     def without(self, name: str) -> "Rules":
-        """Return these rules without one."""
+        """Return the rules without one of them."""
         return replace(self, **{name: False})
 
 

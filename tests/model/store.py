@@ -1,7 +1,7 @@
 """The connection of a process to the index: the calls of ``streamdedup.index.contract``, one effect at a time.
 
-Every method is a generator that gives up control before each call of a script, one script for each slot that it
-concerns, so anything may happen in between, and a process that is killed or frozen stops there.
+Every method is a generator and calls one script for each slot concerned. The generator gives up control before each
+call of a script, so anything may happen between two calls, and a killed or frozen process stops between two calls.
 """
 
 import random

@@ -26,10 +26,10 @@ class Verdict:
 
     Attributes:
         lost: Pairs that are valid at the end, are not suppressed, and were never published.
-        doubled: Pairs of versions published again although between the two alerts they were never, for longer than a
-            lifetime, without an index entry on either side or dissimilar.
-        invented: Published pairs that were never valid: one of the two was replaced or deleted, and that was
-            committed, before the other was produced; or they are not similar; or too far apart in time; or suppressed.
+        doubled: Pairs of versions published twice although, between the two alerts, neither an index entry was absent
+            nor the versions were dissimilar for longer than a lifetime.
+        invented: Published pairs that were never valid: the replacement or deletion of one version was committed before
+            the other version was produced; or the versions are not similar, too far apart in time, or suppressed.
         garbled: Documents whose entry differs from their log.
         remaining: Data of deleted documents that is left at the end.
         misaddressed: Missing and superfluous dead letters.
