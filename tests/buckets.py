@@ -21,10 +21,10 @@ def members_in_pages(servers: Servers, keys: Keys, slot: int, band_key: int, gen
     while 2 * base <= pages:
         base *= 2
     number = band_key % (2 * base) if band_key % (2 * base) < pages else band_key % base
-    page, field = prefix + b":%d" % number, band_key.to_bytes(4, "big")
-    members = servers.ask(page, "HGET", page, field)
+    page, bucket = prefix + b":%d" % number, band_key.to_bytes(4, "big")
+    members = servers.ask(page, "HGET", page, bucket[:3])
     if members == b"":
-        own = prefix + b":=" + field
+        own = prefix + b":=" + bucket
         members = servers.ask(own, "GET", own)
     members = members or b""
     return {int.from_bytes(members[at : at + 8], "big", signed=True) for at in range(0, len(members), 8)}

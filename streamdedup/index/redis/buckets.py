@@ -5,7 +5,7 @@
     at any size of the index, and ``SMEMBERS`` shows a bucket to an operator. A bucket of one document takes about 150
     bytes, as every key of Redis does.
 ``packed``
-    Bucket pages: a hash holds about a hundred buckets as fields. A bucket of one document takes about 18 bytes; an
+    Bucket pages: a hash holds about a hundred buckets as fields. A bucket of one document takes about 17 bytes; an
     insertion reads some pages more. For indexes whose size decides (``lua/_pages.lua``).
 
 Both return the same members: all that were inserted during the last lifetime and not removed, perhaps older ones too.

@@ -1,8 +1,9 @@
 -- Bucket pages of one slot. Included in the scripts of the layout "packed".
 --
--- A page is a hash of many buckets: field = band key (4 bytes), value = document numbers (8 bytes each, joined). The server keeps a
--- small hash as a listpack, so a bucket of one document takes some 18 bytes. Listpacks end at values of more than 64 bytes: the members
--- of a larger bucket are a string of their own, and its field is empty.
+-- A page is a hash of many buckets: field = first 3 bytes of the band key, value = document numbers (8 bytes each, joined). The last
+-- byte of the band key is the last byte of the page's number, because there are always 256 pages at least. The server keeps a small
+-- hash as a listpack, so a bucket of one document takes some 17 bytes. Listpacks end at values of more than 64 bytes: the members of a
+-- larger bucket are a string of their own, and its field is empty.
 --
 -- A page generation holds the members inserted during one lifetime and expires one lifetime after its end. Documents are looked up in the
 -- present generation, in the one before and, after the clock went back, in the next; a member is in only one of them.
@@ -16,13 +17,21 @@ local call, format, sub, unpack_key = redis.call, string.format, string.sub, str
 local prefix, lifetime = ARGV[at + 1], tonumber(ARGV[at + 2])
 local time = call('TIME')
 local present_number = lifetime > 0 and math.floor((time[1] * 1000 + time[2] / 1000) / lifetime) or 0
+-- Set the number of pages of a generation, and the least power of two above the number.
+local function set_pages(generation, pages)
+  local _, exponent = math.frexp(pages)
+  generation.pages, generation.modulus = pages, 2 ^ exponent
+end
+
 -- The existing generations, the present one first.
 local generations = {}
 for _, number in ipairs({present_number, present_number - 1, present_number + 1}) do
   local key = prefix .. number
   local pages, buckets = string.match(call('GET', key) or '', '^(%d+) (%d+)$')
   if pages or number == present_number then
-    generations[#generations + 1] = {number = number, key = key, pages = tonumber(pages or FEWEST), buckets = tonumber(buckets or 0)}
+    local generation = {number = number, key = key, buckets = tonumber(buckets or 0)}
+    set_pages(generation, tonumber(pages or FEWEST))
+    generations[#generations + 1] = generation
   end
 end
 
@@ -39,22 +48,30 @@ local function save_generations()
   end
 end
 
-local function page_of(generation, band_key)
-  local hash = unpack_key('>I4', band_key)
-  local _, exponent = math.frexp(generation.pages)
-  local number = hash % 2 ^ exponent
-  return format('%s:%d', generation.key, number < generation.pages and number or hash % 2 ^ (exponent - 1))
+-- A bucket: the number of its band key, which decides on the page, and its field there.
+local function bucket_at(i, band_keys)
+  return (unpack_key('>I4', band_keys, 4 * i - 3)), sub(band_keys, 4 * i - 3, 4 * i - 1)
+end
+
+local function page_of(generation, hash)
+  local number = hash % generation.modulus
+  return format('%s:%d', generation.key, number < generation.pages and number or number - generation.modulus / 2)
+end
+
+-- Key of the members of a larger bucket.
+local function own_key(generation, hash, field)
+  return generation.key .. ':=' .. field .. string.char(hash % 256)
 end
 
 -- The members of a bucket, joined; '' for none.
-local function read(generation, band_key)
-  local members = call('HGET', page_of(generation, band_key), band_key)
-  return members == '' and call('GET', generation.key .. ':=' .. band_key) or members or ''
+local function read(generation, hash, field)
+  local members = call('HGET', page_of(generation, hash), field)
+  return members == '' and call('GET', own_key(generation, hash, field)) or members or ''
 end
 
 -- Replace the members of a bucket.
-local function write(generation, band_key, before, members)
-  local page, own = page_of(generation, band_key), generation.key .. ':=' .. band_key
+local function write(generation, hash, field, before, members)
+  local page, own = page_of(generation, hash), own_key(generation, hash, field)
   if #members > LARGEST_VALUE then
     call('SET', own, members)
     expire(generation, own)
@@ -62,9 +79,9 @@ local function write(generation, band_key, before, members)
     call('UNLINK', own)
   end
   if members == '' then
-    generation.buckets = generation.buckets - call('HDEL', page, band_key)
+    generation.buckets = generation.buckets - call('HDEL', page, field)
   else
-    generation.buckets = generation.buckets + call('HSET', page, band_key, #members > LARGEST_VALUE and '' or members)
+    generation.buckets = generation.buckets + call('HSET', page, field, #members > LARGEST_VALUE and '' or members)
     expire(generation, page)
   end
 end
@@ -78,10 +95,10 @@ local function index_of(number, members)
   return index
 end
 
-local function remove(generation, band_key, number)
-  local members = read(generation, band_key)
+local function remove(generation, hash, field, number)
+  local members = read(generation, hash, field)
   local index = index_of(number, members)
   if index then
-    write(generation, band_key, members, sub(members, 1, index - 1) .. sub(members, index + 8))
+    write(generation, hash, field, members, sub(members, 1, index - 1) .. sub(members, index + 8))
   end
 end

@@ -9,16 +9,15 @@ local cap, shown, band_keys, numbers = tonumber(ARGV[at + 3]), tonumber(ARGV[at 
 local present, result = generations[1], {}
 -- A new page generation begins with as many pages as the largest other one needs for its buckets; otherwise the loop is empty.
 for g = 2, present.buckets == 0 and #generations or 1 do
-  present.pages = math.max(present.pages, math.ceil(generations[g].buckets / FULL_PAGE))
+  set_pages(present, math.max(present.pages, math.ceil(generations[g].buckets / FULL_PAGE)))
 end
 
 local function add_page()
-  local _, exponent = math.frexp(present.pages)
-  local new, modulus = present.pages, 2 ^ exponent
+  local new, modulus = present.pages, present.modulus
   local from, to = format('%s:%d', present.key, new - modulus / 2), format('%s:%d', present.key, new)
   local buckets, moved, fields = call('HGETALL', from), {}, {}
   for i = 1, #buckets, 2 do
-    if unpack_key('>I4', buckets[i]) % modulus == new then
+    if (unpack_key('>I3', buckets[i]) * 256 + new % 256) % modulus == new then
       fields[#fields + 1] = buckets[i]
       moved[#moved + 1], moved[#moved + 2] = buckets[i], buckets[i + 1]
     end
@@ -30,22 +29,23 @@ local function add_page()
     call('HDEL', from, unpack(fields, first, last))
   end
   expire(present, to)
-  present.pages = new + 1
+  set_pages(present, new + 1)
 end
 
 for i = 1, #numbers / 8 do
-  local band_key, number, others = sub(band_keys, 4 * i - 3, 4 * i), sub(numbers, 8 * i - 7, 8 * i), ''
+  local hash, field = bucket_at(i, band_keys)
+  local number, others = sub(numbers, 8 * i - 7, 8 * i), ''
   for g = 2, #generations do
-    others = others .. read(generations[g], band_key)
+    others = others .. read(generations[g], hash, field)
   end
-  local page = page_of(present, band_key)
-  if others == '' and call('HSETNX', page, band_key, number) == 1 then
+  local page = page_of(present, hash)
+  if others == '' and call('HSETNX', page, field, number) == 1 then
     present.buckets = present.buckets + 1
     if call('HLEN', page) == 1 then
       expire(present, page)
     end
   else
-    local own = read(present, band_key)
+    local own = read(present, hash, field)
     local members = own .. others
     local is_member, index = index_of(number, members), i
     if cap > 0 and #members >= 8 * cap and not is_member then
@@ -55,9 +55,9 @@ for i = 1, #numbers / 8 do
       members = sub(members, 8 * first + 1, 8 * (first + shown))
     elseif not index_of(number, own) then
       for g = 2, is_member and #generations or 1 do
-        remove(generations[g], band_key, number)
+        remove(generations[g], hash, field, number)
       end
-      write(present, band_key, own, own .. number)
+      write(present, hash, field, own, own .. number)
     end
     result[#result + 1], result[#result + 2] = index, members
   end

@@ -7,12 +7,12 @@
 -- Returns {i, members, i, members, ...}: each document whose bucket existed, and its members, the document perhaps among them; -i
 --   where the bucket is full, so that the document is not inserted.
 local prefix, lifetime, cap, shown = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), ARGV[at + 4]
-local call, band_keys, i, result = redis.call, ARGV[at + 5], 0, {}
+local call, sub, band_keys, i, result = redis.call, string.sub, ARGV[at + 5], 0, {}
 local time = call('TIME')
 local expiry = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + lifetime)
 for number in string.gmatch(ARGV[at + 6], '%S+') do
   i = i + 1
-  local key = prefix .. string.sub(band_keys, 4 * i - 3, 4 * i)
+  local key = prefix .. sub(band_keys, 4 * i - 3, 4 * i)
   local added = call('SADD', key, number)
   -- All buckets but a new one have a time to live, so most insertions need only these two commands.
   local is_new = lifetime > 0 and call('PEXPIREAT', key, expiry, 'NX') == 1

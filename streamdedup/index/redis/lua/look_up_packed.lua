@@ -3,9 +3,9 @@
 -- The reply is that of look_up_sets, but members are 8 bytes each, joined.
 local band_keys, result = ARGV[at + 3], {}
 for i = 1, #band_keys / 4 do
-  local members, band_key = '', sub(band_keys, 4 * i - 3, 4 * i)
+  local members, hash, field = '', bucket_at(i, band_keys)
   for _, generation in ipairs(generations) do
-    members = members .. read(generation, band_key)
+    members = members .. read(generation, hash, field)
   end
   if members ~= '' then
     result[#result + 1], result[#result + 2] = i, members

@@ -2,8 +2,9 @@
 -- include: _fence _pages
 local band_keys, numbers = ARGV[at + 3], ARGV[at + 4]
 for i = 1, #numbers / 8 do
+  local hash, field = bucket_at(i, band_keys)
   for _, generation in ipairs(generations) do
-    remove(generation, sub(band_keys, 4 * i - 3, 4 * i), sub(numbers, 8 * i - 7, 8 * i))
+    remove(generation, hash, field, sub(numbers, 8 * i - 7, 8 * i))
   end
 end
 save_generations()
