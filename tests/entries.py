@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from streamdedup.index.documents import Content, PendingMatches
+from streamdedup.index.documents import Content, IndexEntry, PendingMatches
+from streamdedup.index.entries import decode_entries, encode_entries
 from streamdedup.position import Position
 from streamdedup.similarity.sketch import Sketch
 from streamdedup.wire import Match
@@ -15,6 +16,18 @@ def content_of(name: bytes = b"a", hashes_count: int = 4) -> Content:
     first = int.from_bytes(name[-3:], "big")
     hashes = np.arange(first, first + hashes_count, dtype=np.uint32)
     return Content(Sketch(hashes_count, hashes), 3, 3, (first, 2**64 - 1))
+
+
+def encode_entry(entry: IndexEntry) -> bytes:
+    """Return the stored form of one index entry."""
+    (data,) = encode_entries([entry])
+    return data
+
+
+def decode_entry(number: int, data: bytes) -> IndexEntry:
+    """Decode the stored form of one index entry."""
+    (entry,) = decode_entries([number], [data])
+    return entry
 
 
 def pending_of(pair_keys: Iterable[bytes] = (), name: str = "m") -> PendingMatches:

@@ -8,7 +8,7 @@ the last:
 ======  ======  ==============================================================
 byte    length  content (numbers big-endian)
 ======  ======  ==============================================================
-0       1       layout: 0x30, or 0x31 where the entry names a cluster
+0       1       layout: 0x40, or 0x41 where the entry names a cluster
 1       16      digest of the content
 17      8       record time, milliseconds since the epoch
 25      8       offset
@@ -35,44 +35,39 @@ length  content (numbers little-endian, the order of the processor)
 8n      tail, 8 bytes for each hash
 16, 8   version and incarnation, where the flags name them
 8       hash of the source, where the flags name it
-rest    shingle hashes, strictly ascending, or signature; 4 bytes for each
+rest    sketch (``index.sketch_codec``)
 ======  ==============================================================
-
-Microseconds of a document with 100 shingles: 1.1 for ``encode_entry``, 5.5 for ``decode_entry`` (AVX-512).
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
-import numpy as np
 
 from streamdedup.index.documents import SOURCE_BYTES, Content, IndexEntry, PendingMatches
+from streamdedup.index.sketch_codec import StoredSketch, decode_sketches, encode_sketches
 from streamdedup.index.values import ListedClaim, ListedDocument
 from streamdedup.position import Log, Partition, Position
-from streamdedup.similarity.sketch import Sketch
 from streamdedup.wire import Match
 
 #: Version of the layout of an entry; part of the fingerprint of an index.
-ENTRY_LAYOUT: Final = 3
+ENTRY_LAYOUT: Final = 4
 #: First byte of an entry without a cluster and with one; ``set_clusters.lua`` replaces the first by the second.
 _ALONE, _IN_CLUSTER = ENTRY_LAYOUT << 4, ENTRY_LAYOUT << 4 | 1
-#: First byte, digest, record time, offset, length of the partition.
-_HEAD = struct.Struct(">B16sqqH")
+#: First byte, digest, record time, offset, length of the partition; the same without the last.
+_HEAD, _HEAD_START = struct.Struct(">B16sqqH"), struct.Struct(">B16sqq")
 _NUMBER = struct.Struct(">q")
 _LENGTH = struct.Struct(">H")
-_PLACE = struct.Struct(">qH")
 #: Flags, tokens, elements, hashes in the tail, distinct shingles.
 _CONTENT = struct.Struct("<BHHBI")
-#: Tails by number of hashes.
+#: Tails by number of hashes; the same after the numbers of ``_CONTENT``.
 _TAILS = [struct.Struct(f"<{count}Q") for count in range(256)]
+_CONTENTS = [struct.Struct(f"{_CONTENT.format}{count}Q") for count in range(256)]
 _HAS_VERSION, _HAS_INCARNATION, _STOP_SHINGLES_ONLY, _IS_SIGNATURE, _HAS_SOURCE, _KNOWN_FLAGS = 1, 2, 4, 8, 16, 31
 _VERSION_BYTES, _INCARNATION_BYTES = 16, 8
-#: One hash or signature value.
-_VALUE = np.dtype("<u4")
 #: Entries of the lists for backlog expiry.
 _LISTED_DOCUMENT, _LISTED_CLAIM = struct.Struct(">qqq"), struct.Struct(">16sqq")
 #: First bytes of the fields of pending matches.
@@ -88,8 +83,7 @@ def encode_number(number: int) -> bytes:
 
 def encode_place(position: Position) -> bytes:
     """Encode a position as in an index entry, from the offset to the end of the partition."""
-    log = _encode_log(position.log)
-    return _PLACE.pack(position.offset, len(log)) + log
+    return _NUMBER.pack(position.offset) + _encode_log(position.log)
 
 
 def position_token(position: Position) -> bytes:
@@ -102,7 +96,9 @@ def position_token(position: Position) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _encode_log(log: Log) -> bytes:
-    return str(log).encode()
+    """Encode the length of the partition and the partition."""
+    text = str(log).encode()
+    return _LENGTH.pack(len(text)) + text
 
 
 @lru_cache(maxsize=4096)
@@ -110,41 +106,77 @@ def _decode_log(data: bytes) -> Log:
     return Log.read(data.decode())
 
 
-def encode_entry(entry: IndexEntry) -> bytes:
-    """Encode an index entry; the document number is part of its key only."""
-    content, position = entry.content, entry.position
-    sketch = content.sketch
-    log = _encode_log(position.log)
+def encode_entries(entries: Sequence[IndexEntry]) -> list[bytes]:
+    """Encode index entries; the document number is part of their keys only."""
+    sketches = encode_sketches([entry.content.sketch for entry in entries])
+    return [_encode_entry(entry, sketch) for entry, sketch in zip(entries, sketches, strict=True)]
+
+
+def _encode_entry(entry: IndexEntry, encoded_sketch: bytes) -> bytes:
+    content, position, tail = entry.content, entry.position, entry.content.tail
     document_id = entry.id.encode("utf-8", "surrogatepass")
     is_alone = entry.cluster == entry.number
-    flags, values = (_IS_SIGNATURE, sketch.signature) if sketch.hashes is None else (0, sketch.hashes)
-    assert values is not None
-    flags |= (_STOP_SHINGLES_ONLY if content.stop_only else 0) | (_HAS_VERSION if content.version else 0)
-    flags |= (_HAS_INCARNATION if content.incarnation else 0) | (_HAS_SOURCE if content.source else 0)
-    tail = content.tail
+    flags, rare = _IS_SIGNATURE if content.sketch.hashes is None else 0, b""
+    if content.stop_only or content.version or content.incarnation or content.source:
+        flags |= (_STOP_SHINGLES_ONLY if content.stop_only else 0) | (_HAS_VERSION if content.version else 0)
+        flags |= (_HAS_INCARNATION if content.incarnation else 0) | (_HAS_SOURCE if content.source else 0)
+        rare = (content.version or b"") + (content.incarnation or b"") + (content.source or b"")
+    counts = content.token_count, content.element_count, len(tail), content.sketch.count
     return b"".join(
         (
-            _HEAD.pack(_ALONE if is_alone else _IN_CLUSTER, entry.digest, entry.time_ms, position.offset, len(log)),
-            log,
+            _HEAD_START.pack(_ALONE if is_alone else _IN_CLUSTER, entry.digest, entry.time_ms, position.offset),
+            _encode_log(position.log),
             _LENGTH.pack(len(document_id)),
             document_id,
-            _CONTENT.pack(flags, content.token_count, content.element_count, len(tail), sketch.count),
-            _TAILS[len(tail)].pack(*tail),
-            content.version or b"",
-            content.incarnation or b"",
-            content.source or b"",
-            values.astype(_VALUE, copy=False).tobytes(),
+            _CONTENTS[len(tail)].pack(flags, *counts, *tail),
+            rare,
+            encoded_sketch,
             b"" if is_alone else _NUMBER.pack(entry.cluster),
         )
     )
 
 
-def decode_entry(number: int, data: bytes) -> IndexEntry:
-    """Decode an index entry; the result shares no memory with ``data``.
+class _Parts(NamedTuple):
+    """An index entry whose sketch is not decoded yet; the first six parts are those of ``IndexEntry``.
+
+    Attributes:
+        content: Arguments of ``Content`` after the sketch.
+        sketch: The sketch as stored.
+    """
+
+    number: int
+    document_id: str
+    digest: bytes
+    position: Position
+    time_ms: int
+    cluster: int
+    content: tuple[Any, ...]
+    sketch: StoredSketch
+
+
+def decode_entries(numbers: Sequence[int], stored: Sequence[bytes]) -> list[IndexEntry]:
+    """Decode index entries; the result shares no memory with ``stored``.
+
+    Args:
+        numbers: Document numbers.
+        stored: Stored form of the entry of each.
 
     Raises:
-        ValueError: The bytes are no entry of this layout; the text says why.
+        ValueError: The bytes of one are no entry of this layout; the text says which, and why.
     """
+    parts = [_parse_entry(number, data) for number, data in zip(numbers, stored, strict=True)]
+    try:
+        sketches = decode_sketches([each.sketch for each in parts])
+    except ValueError as error:
+        if len(parts) > 1:
+            for number, data in zip(numbers, stored, strict=True):
+                decode_entries([number], [data])
+        raise ValueError(f"index entry {numbers[0]} is damaged: {error}") from error
+    return [IndexEntry(*each[:6], Content(sketch, *each.content)) for each, sketch in zip(parts, sketches, strict=True)]
+
+
+def _parse_entry(number: int, data: bytes) -> _Parts:
+    """Decode an entry up to its sketch."""
     if data and data[0] >> 4 != ENTRY_LAYOUT:
         raise ValueError(f"index entry {number} is damaged: layout {data[0] >> 4}, expected {ENTRY_LAYOUT}")
     try:
@@ -158,43 +190,34 @@ def decode_entry(number: int, data: bytes) -> IndexEntry:
             (cluster,) = _NUMBER.unpack_from(data, end)
         position = _decode_log(data[_HEAD.size : id_start - _LENGTH.size]).at(offset)
         document_id = data[id_start:id_end].decode("utf-8", "surrogatepass")
-        content = _decode_content(data, id_end, end)
+        content, sketch = _parse_content(data, id_end, end)
     except (struct.error, ValueError) as error:
         raise ValueError(f"index entry {number} is damaged: {error}") from error
-    return IndexEntry(number, document_id, digest, position, time_ms, cluster, content)
+    return _Parts(number, document_id, digest, position, time_ms, cluster, content, sketch)
 
 
-def _decode_content(data: bytes, start: int, end: int) -> Content:
+def _parse_content(data: bytes, start: int, end: int) -> tuple[tuple[Any, ...], StoredSketch]:
+    """Return the arguments of ``Content`` after the sketch, and the sketch as stored."""
     flags, token_count, element_count, tail_count, shingle_count = _CONTENT.unpack_from(data, start)
     tail_start = start + _CONTENT.size
     version_start = tail_start + _TAILS[tail_count].size
     incarnation_start = version_start + (_VERSION_BYTES if flags & _HAS_VERSION else 0)
     source_start = incarnation_start + (_INCARNATION_BYTES if flags & _HAS_INCARNATION else 0)
-    values_start = source_start + (SOURCE_BYTES if flags & _HAS_SOURCE else 0)
+    sketch_start = source_start + (SOURCE_BYTES if flags & _HAS_SOURCE else 0)
     if flags & ~_KNOWN_FLAGS:
         raise ValueError(f"unknown flags {flags:#x}")
-    if values_start > end or (end - values_start) % _VALUE.itemsize:
+    if sketch_start > end:
         raise ValueError(f"{len(data)} bytes, cut off or too long")
-    values = np.frombuffer(data, _VALUE, (end - values_start) // _VALUE.itemsize, values_start).astype(np.uint32)
-    if flags & _IS_SIGNATURE:
-        if not len(values):
-            raise ValueError("a signature without values")
-        sketch = Sketch(shingle_count, signature=values)
-    else:
-        # Strictly ascending, which every comparison relies on.
-        if np.count_nonzero(values[1:] <= values[:-1]):
-            raise ValueError("shingle hashes out of order")
-        sketch = Sketch(shingle_count, values)
-    return Content(
-        sketch,
+    content = (
         token_count,
         element_count,
         _TAILS[tail_count].unpack_from(data, tail_start),
         bool(flags & _STOP_SHINGLES_ONLY),
         data[version_start:incarnation_start] or None,
         data[incarnation_start:source_start] or None,
-        data[source_start:values_start] or None,
+        data[source_start:sketch_start] or None,
     )
+    return content, StoredSketch(data[sketch_start:end], shingle_count, bool(flags & _IS_SIGNATURE))
 
 
 def encode_pending(pending: PendingMatches) -> dict[bytes, bytes]:

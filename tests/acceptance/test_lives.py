@@ -15,7 +15,7 @@ import redis
 from streamdedup.detection.content import contents_of
 from streamdedup.detection.model import document_number
 from streamdedup.index.documents import EMPTY_CONTENT
-from streamdedup.index.entries import decode_entry, encode_number
+from streamdedup.index.entries import encode_number
 from streamdedup.settings import Settings
 from streamdedup.similarity.minhash import DEFAULT_SEED, HashFamily
 from streamdedup.similarity.sketch import Sketcher
@@ -23,6 +23,7 @@ from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.wire import content_digest, decode_alert
 from tests import servers
 from tests.daemons import Daemon, Installation, produce_keyed, set_offsets
+from tests.entries import decode_entry
 
 #: Words of a text.
 LENGTH = 24

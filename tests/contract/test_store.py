@@ -545,6 +545,20 @@ class TestPairs:
         records = store.get_entries([1, 2])
         assert (records[1].cluster, records[2].cluster) == (-9, 2)
 
+    def test_a_cluster_keeps_the_time_to_live_and_costs_no_second_time_the_memory(self, redis_client):
+        store = _make_redis_store(redis_client)(lifetime_ms=LONG_MS)
+        store.open(FINGERPRINT)
+        fence = store.fence(PARTITION, 1, 0)
+        insert(store, fence, structs.replace(an_entry(1, offset=1), content=content_of(hashes_count=200)))
+        (key,) = redis_client.keys("*}r*")
+        redis_client.pexpire(key, 60_000)
+        before = redis_client.memory_usage(key)
+        for cluster in (-9, 8):
+            store.set_clusters([(1, Position(*PARTITION, 1), cluster)], [fence])
+            assert store.get_entries([1])[1].cluster == cluster
+            assert 0 < redis_client.pttl(key) <= 60_000
+            assert redis_client.memory_usage(key) < 1.3 * before
+
 
 class TestCount:
     def test_an_empty_index_has_no_documents(self, store):

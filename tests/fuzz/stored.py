@@ -15,12 +15,12 @@ import numpy as np
 
 from streamdedup.errors import DecodeError, StoreMisconfigured
 from streamdedup.index.documents import Content, IndexEntry
-from streamdedup.index.entries import decode_entry, encode_entry
 from streamdedup.index.fingerprints import decode_fingerprint
 from streamdedup.position import Position
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import Sketch, Sketcher
 from streamdedup.wire import Alert, Match, decode_alert, encode_alert
+from tests.entries import decode_entry, encode_entry
 from tests.fuzz.mutation import mutated
 
 PERMUTATIONS = 16
@@ -61,15 +61,15 @@ class Form:
 
 @cache
 def _sketcher() -> Sketcher:
-    return Sketcher(HashFamily(PERMUTATIONS, 7), exact_limit=40, banded=8)
+    return Sketcher(HashFamily(PERMUTATIONS, 7), exact_limit=90, banded=8)
 
 
 def _a_sketch(rng: random.Random) -> Sketch:
-    count = rng.choice((0, 1, 2, 30, 40))
+    count = rng.choice((0, 1, 2, 40, 64, 90))
     hashes = np.array(sorted(rng.sample(range(2**32), count)), np.uint32)
     if rng.random() < 0.7:
         return Sketch(count, hashes=hashes)
-    return Sketch(41, signature=np.array([rng.randrange(2**32) for _ in range(PERMUTATIONS)], np.uint32))
+    return Sketch(91, signature=np.array([rng.randrange(2**32) for _ in range(PERMUTATIONS)], np.uint32))
 
 
 def _a_content(rng: random.Random) -> Content:

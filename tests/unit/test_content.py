@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from streamdedup.detection.content import BagTooLarge, contents_of, grown
 from streamdedup.index.documents import MAX_COUNT, Content, IndexEntry
-from streamdedup.index.entries import encode_entry
 from streamdedup.position import Position
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import Sketcher
 from streamdedup.text.shingles import ShingleOptions, Shingler
+from tests.entries import encode_entry
 from tests.thoroughness import examples
 
 FAMILY = HashFamily(16, 7)

@@ -1,5 +1,6 @@
 """The stored form of index entries and fingerprints: damaged bytes are refused and never taken for a whole entry."""
 
+import random
 import struct
 
 import msgspec
@@ -11,11 +12,12 @@ from msgspec import structs
 
 from streamdedup.errors import StoreMisconfigured
 from streamdedup.index.documents import Content, IndexEntry, PendingMatches, deletion_marker
-from streamdedup.index.entries import decode_entry, decode_pending, encode_entry, encode_pending
+from streamdedup.index.entries import decode_entries, decode_pending, encode_entries, encode_pending
 from streamdedup.index.fingerprints import decode_fingerprint
 from streamdedup.position import Log, Position
 from streamdedup.similarity.sketch import Sketch
 from streamdedup.wire import Match
+from tests.entries import decode_entry, encode_entry
 from tests.thoroughness import examples
 
 POSITION = Position("articles", 2, 1_041)
@@ -28,12 +30,18 @@ def by_hashes(*hashes: int) -> Sketch:
 ENTRY = IndexEntry(
     3, "article-42", b"d" * 16, POSITION, 1_777_618_931_480, 3, Content(by_hashes(1, 0x01020304), 5, 6, (7, 2**64 - 1))
 )
+#: A content whose hashes are an Elias-Fano code.
+LARGE = Content(by_hashes(*range(5, 2**32, 2**26)), 70, 70)
 #: Bytes of ``ENTRY`` before what was computed from the text.
-HEAD = b"\x30" + b"d" * 16 + struct.pack(">qqH", 1_777_618_931_480, 1_041, 10) + b"articles:2"
+HEAD = b"\x40" + b"d" * 16 + struct.pack(">qqH", 1_777_618_931_480, 1_041, 10) + b"articles:2"
 HEAD += b"\0\x0aarticle-42"
 
 uint32 = st.integers(0, 2**32 - 1)
-sketches = st.frozensets(uint32, max_size=9).map(lambda hashes: by_hashes(*hashes)) | st.builds(
+#: From 64 hashes on they are an Elias-Fano code.
+many_hashes = st.builds(
+    lambda seed, count: frozenset(random.Random(seed).sample(range(2**32), count)), uint32, st.integers(60, 300)
+)
+sketches = (st.frozensets(uint32, max_size=9) | many_hashes).map(lambda hashes: by_hashes(*hashes)) | st.builds(
     lambda count, values: Sketch(count, signature=np.array(values, np.uint32)),
     uint32,
     st.lists(uint32, min_size=1, max_size=9),
@@ -70,17 +78,40 @@ def test_decoding_returns_what_was_encoded(entry):
     assert decode_entry(entry.number, encode_entry(entry)) == entry
 
 
-def test_the_bytes_of_layout_3_never_change():
+@settings(max_examples=examples(50))
+@given(st.lists(entries, max_size=6))
+def test_entries_that_are_encoded_and_decoded_together_are_the_same(batch):
+    together = encode_entries(batch)
+    assert together == [encode_entry(entry) for entry in batch]
+    assert decode_entries([entry.number for entry in batch], together) == batch
+
+
+@pytest.mark.parametrize("content", [ENTRY.content, LARGE])
+def test_one_damaged_entry_among_others_is_named(content):
+    stored = encode_entries([structs.replace(ENTRY, content=content)] * 3)
+    assert len(decode_entries([3, 4, 5], stored)) == 3
+    stored[1] = stored[1][:-1]
+    with pytest.raises(ValueError, match=r"index entry 4 is damaged: .*cut off or too long"):
+        decode_entries([3, 4, 5], stored)
+
+
+def test_the_bytes_of_layout_4_never_change():
     content = bytes.fromhex("00 0500 0600 02 02000000 0700000000000000 ffffffffffffffff 01000000 04030201")
     assert encode_entry(ENTRY) == HEAD + content
     in_cluster = structs.replace(ENTRY, cluster=-2)
-    assert encode_entry(in_cluster) == b"\x31" + HEAD[1:] + content + bytes.fromhex("fffffffffffffffe")
+    assert encode_entry(in_cluster) == b"\x41" + HEAD[1:] + content + bytes.fromhex("fffffffffffffffe")
     signed = Content(Sketch(700, signature=np.array([5, 2**32 - 1], np.uint32)), 5, 6, (), True, b"v" * 16, b"i" * 8)
     content = bytes.fromhex("0f 0500 0600 00 bc020000") + b"v" * 16 + b"i" * 8 + bytes.fromhex("05000000 ffffffff")
     assert encode_entry(structs.replace(ENTRY, content=signed)) == HEAD + content
     sourced = structs.replace(signed, source=b"s" * 8)
     content = bytes.fromhex("1f 0500 0600 00 bc020000") + b"v" * 16 + b"i" * 8 + b"s" * 8
     assert encode_entry(structs.replace(ENTRY, content=sourced)) == HEAD + content + bytes.fromhex("05000000 ffffffff")
+    # From 64 hashes on: the low 3 bytes of each, then a bit for each at its place plus its high byte.
+    coded = Content(by_hashes(*range(63), 0xFF030201), 5, 6)
+    low = b"".join(bytes([low, 0, 0]) for low in range(63)) + bytes.fromhex("010203")
+    high = bytes.fromhex("ff" * 7 + "fe" + "00" * 31 + "02")
+    content = bytes.fromhex("00 0500 0600 00 40000000") + low + high
+    assert encode_entry(structs.replace(ENTRY, content=coded)) == HEAD + content
 
 
 def test_a_deletion_marker_names_neither_id_nor_hashes():
@@ -90,8 +121,9 @@ def test_a_deletion_marker_names_neither_id_nor_hashes():
     assert decode_entry(3, data).deleted
 
 
-def test_decoded_hashes_own_aligned_memory_of_native_order():
-    values = decode_entry(3, encode_entry(ENTRY)).content.sketch.hashes
+@pytest.mark.parametrize("content", [ENTRY.content, LARGE])
+def test_decoded_hashes_own_aligned_memory_of_native_order(content):
+    values = decode_entry(3, encode_entry(structs.replace(ENTRY, content=content))).content.sketch.hashes
     assert values.dtype == np.uint32
     assert values.dtype.isnative
     assert values.flags.aligned
@@ -105,6 +137,7 @@ def test_decoded_hashes_own_aligned_memory_of_native_order():
         ENTRY.content,
         structs.replace(ENTRY.content, version=b"v" * 16),
         structs.replace(ENTRY.content, source=b"s" * 8),
+        LARGE,
     ],
 )
 def test_an_entry_cut_off_anywhere_is_damaged(cluster, content):
@@ -122,11 +155,16 @@ def test_an_entry_cut_off_anywhere_is_damaged(cluster, content):
         ("00 0500 0600 00 01000000 010000", "cut off or too long"),
         ("00 0500 0600 02 00000000", "cut off or too long"),
         ("01 0500 0600 00 00000000 01000000", "cut off or too long"),
-        ("00 0500 0600 00 02000000 01000000", "a sketch of 2 shingles cannot hold 1 hashes"),
-        ("00 0500 0600 00 00000000 01000000", "a sketch of 0 shingles cannot hold 1 hashes"),
+        ("00 0500 0600 00 02000000 01000000", "4 bytes for 2 shingle hashes, cut off or too long"),
+        ("00 0500 0600 00 00000000 01000000", "4 bytes for 0 shingle hashes, cut off or too long"),
         ("00 0500 0600 00 02000000 02000000 01000000", "out of order"),
         ("00 0500 0600 00 02000000 02000000 02000000", "out of order"),
         ("08 0500 0600 00 05000000", "without values"),
+        ("00 0500 0600 00 40000000" + "00" * (3 * 64 + 39), "cut off or too long"),
+        ("00 0500 0600 00 40000000" + "00" * (3 * 64 + 41), "cut off or too long"),
+        ("00 0500 0600 00 40000000" + "00" * (3 * 64 + 40), "damaged high parts of shingle hashes"),
+        ("00 0500 0600 00 40000000" + "00" * 3 * 64 + "ff" * 8 + "00" * 32, "out of order"),
+        ("00 0500 0600 00 40000000" + "00" * 3 * 64 + "ff" * 7 + "fe" + "00" * 31 + "01", "damaged high parts"),
     ],
 )
 def test_damage_is_told_with_the_reason(content, text):
@@ -137,7 +175,7 @@ def test_damage_is_told_with_the_reason(content, text):
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (b"\x20" + HEAD[1:], "layout 2, expected 3"),
+        (b"\x30" + HEAD[1:], "layout 3, expected 4"),
         (HEAD.replace(b"articles:2", b"articles:x"), "invalid literal"),
         (HEAD.replace(b"article-42", b"article-\xff2"), "can't decode"),
     ],
@@ -150,6 +188,7 @@ def test_another_layout_and_damaged_texts_are_refused(data, text):
 @settings(max_examples=examples(300))
 @given(st.binary(max_size=40), entries, st.data())
 @example(bytes.fromhex("00 0500 0600 ff ffffffff"), ENTRY, None)
+@example(bytes.fromhex("00 0500 0600 00 ffffffff"), structs.replace(ENTRY, content=LARGE), None)
 def test_damaged_bytes_are_an_entry_or_a_value_error(tail, entry, data):
     for damaged in (HEAD + tail, encode_entry(entry)):
         octets = bytearray(damaged)

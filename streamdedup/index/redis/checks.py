@@ -38,13 +38,11 @@ PROBES = (
     "hgetall @",
     "hdel @ 0",
     "hlen @",
-    "append @ 0",
     "rpush @ 0",
     "lrange @ 0 0",
     "lindex @ 0",
     "lpop @",
     "getrange @ 0 0",
-    "setrange @ 0 0",
     "pfadd @ 0",
     "pfcount @",
 )

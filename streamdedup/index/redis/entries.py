@@ -1,13 +1,13 @@
 """Index entries in Redis: one string for each, in the slot of its document number. Their form: ``index.entries``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.index.documents import MARKER_LIFETIME_MS, IndexEntry, InsertResult, InsertState
-from streamdedup.index.entries import decode_entry, encode_entry, encode_number, encode_place
+from streamdedup.index.entries import decode_entries, encode_entries, encode_number, encode_place
 from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.keys import Keys, by_slot
 from streamdedup.index.redis.partitions import RedisPartitions
@@ -31,13 +31,13 @@ class RedisEntryReader:
         groups = by_slot(self._keys.entry_slot(number) for number in distinct)
         keys = [[self._keys.entry(distinct[index]) for index in members] for members in groups.values()]
         replies = self._servers.ask_all([Command(of_slot[0], ("MGET", *of_slot)) for of_slot in keys])
-        found = {}
-        with damage_translated():
-            for members, values in zip(groups.values(), replies, strict=True):
-                for index, data in zip(members, values, strict=True):
-                    if data is not None:
-                        found[distinct[index]] = decode_entry(distinct[index], data)
-        return found
+        found = {
+            distinct[index]: data
+            for members, values in zip(groups.values(), replies, strict=True)
+            for index, data in zip(members, values, strict=True)
+            if data is not None
+        }
+        return _decoded(found)
 
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
         """See ``EntryStore.read_entries``."""
@@ -48,13 +48,21 @@ class RedisEntryReader:
             for members in groups.values()
         ]
         replies = self._run(calls)
-        read: dict[int, IndexEntry | None] = {}
-        with damage_translated():
-            for members, reply in zip(groups.values(), replies, strict=True):
-                # A reply ends where the limit was reached.
-                for index, data in zip(members, reply, strict=False):
-                    read[numbers[index]] = None if data is None else decode_entry(numbers[index], data)
-        return read
+        read = {
+            numbers[index]: data
+            for members, reply in zip(groups.values(), replies, strict=True)
+            # A reply ends where the limit was reached.
+            for index, data in zip(members, reply, strict=False)
+        }
+        found = _decoded({number: data for number, data in read.items() if data is not None})
+        return {number: found.get(number) for number in read}
+
+
+def _decoded(stored: Mapping[int, bytes]) -> dict[int, IndexEntry]:
+    """Decode entries by document number."""
+    with damage_translated():
+        entries = decode_entries(list(stored), list(stored.values()))
+    return dict(zip(stored, entries, strict=True))
 
 
 class RedisEntries(RedisEntryReader):
@@ -84,13 +92,14 @@ class RedisEntries(RedisEntryReader):
         for members, (states, *stored) in zip(groups, replies, strict=True):
             if not any(states):
                 continue
-            previous = dict(zip(stored[::2], stored[1::2], strict=True))
-            for at, (index, state) in enumerate(zip(members.tolist(), states, strict=True), start=1):
+            rows = members.tolist()
+            of_rows = [rows[at - 1] for at in stored[::2]]
+            with damage_translated():
+                previous = decode_entries([entries[index].number for index in of_rows], stored[1::2])
+            entry_of = dict(zip(of_rows, previous, strict=True))
+            for index, state in zip(rows, states, strict=True):
                 if state != InsertState.CREATED:
-                    data, number = previous.get(at), entries[index].number
-                    with damage_translated():
-                        entry = None if data is None else decode_entry(number, data)
-                    results[index] = InsertResult(InsertState(state), entry)
+                    results[index] = InsertResult(InsertState(state), entry_of.get(index))
         return results
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
@@ -103,13 +112,14 @@ class RedisEntries(RedisEntryReader):
         """Call a script; return the indexes of the entries of each call, and the replies."""
         numbers = np.array([entry.number for entry in entries], np.int64)
         groups = self._keys.by_entry_slot(numbers)
+        encoded = encode_entries(entries)
+        lengths = np.array([len(data) for data in encoded], ">u4")
         calls = []
         for slot, members in groups:
-            encoded = [encode_entry(entries[index]) for index in members.tolist()]
-            lengths = np.array([len(data) for data in encoded], ">u4")
-            joined = (numbers[members].astype(">i8").tobytes(), lengths.tobytes(), b"".join(encoded))
+            of_slot = b"".join([encoded[index] for index in members.tolist()])
+            joined = (numbers[members].astype(">i8").tobytes(), lengths[members].tobytes(), of_slot)
             call = self._fenced_call(script, slot, fences, [self._keys.entries(slot), *lifetimes, *joined])
-            calls.append(call._replace(documents_count=len(encoded)))
+            calls.append(call._replace(documents_count=len(members)))
         return [members for _, members in groups], self._runner.run(calls)
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:

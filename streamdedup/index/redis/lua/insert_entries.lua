@@ -9,19 +9,21 @@
 -- Returns {states, i, entry, i, entry, ...}: n states of one byte each, joined; then for each document that is neither CREATED nor
 --   SUPERSEDED its index among the n and the stored entry. An entry to be REPLACED is still stored.
 local prefix, lifetime = ARGV[at + 1], ARGV[at + 2]
-local states, result = {}, {''}
+local call, created, states, result = redis.call, string.char(CREATED), {}, {''}
 for i, number, entry in entries(ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]) do
   local key, stored = prefix .. number, nil
   if lifetime == '0' then
-    stored = redis.call('SET', key, entry, 'NX', 'GET')
+    stored = call('SET', key, entry, 'NX', 'GET')
   else
-    stored = redis.call('SET', key, entry, 'NX', 'GET', 'PX', lifetime)
+    stored = call('SET', key, entry, 'NX', 'GET', 'PX', lifetime)
   end
-  local state = stored and decide(parse(stored), parse(entry)) or CREATED
-  states[i] = string.char(state)
-  if state ~= CREATED and state ~= SUPERSEDED then
-    result[#result + 1] = i
-    result[#result + 1] = stored
+  states[i] = created
+  if stored then
+    local state = decide(parse(stored), parse(entry))
+    states[i] = string.char(state)
+    if state ~= SUPERSEDED then
+      result[#result + 1], result[#result + 2] = i, stored
+    end
   end
 end
 result[1] = table.concat(states)

@@ -6,18 +6,15 @@
 --               index/entries.py), cluster (8 bytes)
 local prefix = ARGV[at + 1]
 -- First bytes of an entry without a cluster and with one.
-local ALONE, IN_CLUSTER = '\48', '\49'
+local ALONE, IN_CLUSTER = '\64', '\65'
 at = at + 1
 for i = 1, (#ARGV - at) / 3 do
   local key, position, cluster = prefix .. ARGV[at + 3 * i - 2], ARGV[at + 3 * i - 1], ARGV[at + 3 * i]
   local entry = redis.call('GET', key)
   if entry and string.sub(entry, 26, 25 + #position) == position then
-    if string.sub(entry, 1, 1) == ALONE then
-      redis.call('APPEND', key, cluster)
-      redis.call('SETRANGE', key, 0, IN_CLUSTER)
-    else
-      redis.call('SETRANGE', key, #entry - 8, cluster)
-    end
+    local last = string.sub(entry, 1, 1) == ALONE and -1 or -9
+    -- A command that makes a string longer, such as APPEND, doubles its memory; SET allocates what the string needs.
+    redis.call('SET', key, IN_CLUSTER .. string.sub(entry, 2, last) .. cluster, 'KEEPTTL')
   end
 end
 return 1
