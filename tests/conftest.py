@@ -6,6 +6,7 @@ process only. ``STREAMDEDUP_TEST_REDIS_SERVER`` selects the server program to st
 cannot be started is a skip on a laptop and a failure under CI.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -120,6 +121,14 @@ def nothing_left_running() -> Iterator[None]:
         servers.wait_until(lambda: not _marked_processes(mark), LEFT_BEHIND_S, "the end of everything started")
     except TimeoutError:
         pytest.fail("left running by the tests:\n" + "\n".join(_marked_processes(mark)), pytrace=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left_open(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let the garbage collector find what the tests of a module left open, or else a later test would fail for it."""
+    yield
+    if request.path.parent.name != "unit":
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

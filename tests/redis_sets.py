@@ -32,7 +32,12 @@ class ClusterNode(RedisServer):
     """A server that can be a node of a cluster."""
 
     def __init__(self, program: str | None, **options: str):
-        common = {"cluster-enabled": "yes", "cluster-node-timeout": str(DEAD_AFTER_MS)}
+        common = {
+            "cluster-enabled": "yes",
+            "cluster-node-timeout": str(DEAD_AFTER_MS),
+            # Five seconds of waiting for further replicas would be waited for in vain.
+            "repl-diskless-sync-delay": "0",
+        }
         super().__init__(program, options={**common, **options})
         self.bus_port = 0
 

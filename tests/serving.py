@@ -68,7 +68,7 @@ class ServeProcess:
 
     def request(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], Any]:
         """Send a request; return status, headers and JSON body, or the text of another one."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port(), timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port(), timeout=DEADLINE_S)
         try:
             content = None if body is None else json.dumps(body)
             connection.request(method, path, content, {"content-type": "application/json", **headers})

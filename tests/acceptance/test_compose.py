@@ -35,7 +35,7 @@ from tests.prometheus import PrometheusServer
 #: Where the Dockerfile installs to.
 INSTALLED = "/opt/streamdedup"
 #: Seconds that anything may take.
-WAIT_S = 60.0
+WAIT_S = 240.0
 #: The command of the README that shows alerts, and those that send the sample.
 (TAIL,) = re.findall(r"^docker compose run --rm tools (tail .+)$", README_SECTION, re.MULTILINE)
 PRODUCE = re.findall(r"^docker compose run --rm tools (produce .+)$", README_SECTION, re.MULTILINE)
