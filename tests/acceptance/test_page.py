@@ -727,7 +727,7 @@ def articles() -> dict[str, str]:
 def test_the_picture_of_the_readme_shows_a_text_of_the_sample_and_its_near_duplicates(world, open_tab, tmp_path):
     documents = articles()
     world.service.add(*documents.items())
-    page = open_tab(world.url, viewport={"width": 1000, "height": 1060}, color_scheme="light").page
+    page = open_tab(world.url, viewport={"width": 1000, "height": 1100}, color_scheme="light").page
     ask(page, documents["art-002"].replace("two second-hand", "three new").replace("on Fridays", "on Saturdays"))
     row = page.locator("#ask-matches > li").filter(has_text="art-005")
     row.get_by_role("button").click()
