@@ -22,6 +22,7 @@ class _Comparison(NamedTuple):
     exact: bool
     shared_bands: int
     containment: float
+    containment_error: float
     contained: Contained
     reason: Reason
 
@@ -121,6 +122,7 @@ class Comparer:
             similarities.exact[near].tolist(),
             shared,
             overlaps.containments().tolist(),
+            overlaps.standard_errors().tolist(),
             [_CONTAINED[side] for side in overlaps.contained()],
             ["containment" if is_reason else "similarity" for is_reason in by_containment[near].tolist()],
             strict=True,
@@ -144,18 +146,17 @@ class Comparer:
         return shared
 
     def _match(self, other: IndexEntry, comparison: _Comparison) -> Match:
-        options, (similarity, exact, shared_bands, share, contained, reason) = self._options, comparison
-        permutations = options.permutations
+        options, (similarity, exact, shared_bands, share, share_error, contained, reason) = self._options, comparison
         return Match(
             id=other.id,
             digest=other.digest.hex(),
             position=other.position,
             similarity=similarity,
             method="exact" if exact else "estimated",
-            standard_error=0.0 if exact else options.measure.standard_error(similarity, permutations),
+            standard_error=0.0 if exact else options.measure.standard_error(similarity, options.permutations),
             shared_bands=shared_bands,
             containment=share,
-            containment_error=0.0 if exact else containment.standard_error(share, similarity, permutations),
+            containment_error=0.0 if exact else share_error,
             contained=contained,
             reason=reason,
         )

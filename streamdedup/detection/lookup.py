@@ -26,7 +26,7 @@ from streamdedup.errors import MessageError
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.reading import IndexReader
 from streamdedup.position import Position
-from streamdedup.similarity.containment import Contained, standard_error
+from streamdedup.similarity.containment import Contained
 from streamdedup.wire import Document, Match
 
 #: Position of a text that comes from no topic.
@@ -236,7 +236,6 @@ class IndexLookup:
         options, sketches = self.options, [a.content.sketch, b.content.sketch]
         similarities = self._preparer.sketcher.similarities(sketches[:1], sketches[1:])
         similarity, exact = float(similarities.values[0]), bool(similarities.exact[0])
-        share, permutations = float(similarities.overlaps.containments()[0]), options.permutations
         keys = self._preparer.band_keys(sketches)
         shared_bands = int(np.count_nonzero(keys[0] == keys[1]))
         within_window = Comparer(options, self._preparer.sketcher).within_window(a, b)
@@ -245,9 +244,9 @@ class IndexLookup:
         return DocumentComparison(
             similarity=similarity,
             exact=exact,
-            standard_error=0.0 if exact else options.measure.standard_error(similarity, permutations),
-            containment=share,
-            containment_error=0.0 if exact else standard_error(share, similarity, permutations),
+            standard_error=0.0 if exact else options.measure.standard_error(similarity, options.permutations),
+            containment=float(similarities.overlaps.containments()[0]),
+            containment_error=0.0 if exact else float(similarities.overlaps.standard_errors()[0]),
             contained=similarities.overlaps.contained()[0],
             bands=options.banding.bands,
             shared_bands=shared_bands,

@@ -147,7 +147,7 @@ def _tolerant(options: DetectorOptions) -> DetectorOptions:
     if rule is not None:
         similarity, permutations = rule.min_similarity, options.permutations
         errors = (
-            standard_error(rule.threshold, similarity, permutations),
+            standard_error(rule.threshold, options.measure.least_jaccard(similarity), permutations),
             options.measure.standard_error(similarity, permutations),
         )
         rule = replace(

@@ -81,7 +81,8 @@ def _describe_containment(profile: Profile) -> Iterator[str]:
     if profile.bands is not None:
         return
     without, banding = profile.cheapest_banding(profile.threshold), profile.banding()
-    false = [false_candidates(one, profile.threshold) for one in (without, banding)]
+    jaccard = profile.least_jaccard(profile.threshold)
+    false = [false_candidates(one, jaccard) for one in (without, banding)]
     costs = [one.bands + FALSE_CANDIDATE_WEIGHT * count for one, count in zip((without, banding), false, strict=True)]
     more_bytes = (banding.bands - without.bands) * BAND_BYTES
     yield (

@@ -191,8 +191,11 @@ class Profile(Section):
 
     def recall(self, similarity: float) -> float:
         """Return the probability that the bands find a pair of this similarity; for some measures a lower bound."""
-        jaccard = MEASURES[self.similarity].least_jaccard(similarity)
-        return self.banding().probability(jaccard, self.min_shared_bands)
+        return self.banding().probability(self.least_jaccard(similarity), self.min_shared_bands)
+
+    def least_jaccard(self, similarity: float) -> float:
+        """Return the least Jaccard similarity of a pair of this similarity, for which bands and rows are chosen."""
+        return MEASURES[self.similarity].least_jaccard(similarity)
 
     def fingerprint(self) -> dict[str, object]:
         """Return everything that determines the band keys and the sketch of a text, in values that JSON can hold.
@@ -262,8 +265,7 @@ class Profile(Section):
         Raises:
             ValueError: No banding reaches it.
         """
-        jaccard = MEASURES[self.similarity].least_jaccard(similarity)
-        return choose_banding(jaccard, self.min_recall, self.permutations, self.min_shared_bands)
+        return choose_banding(self.least_jaccard(similarity), self.min_recall, self.permutations, self.min_shared_bands)
 
     def hints(self) -> Iterator[tuple[str, str]]:
         """Yield key and text where the bands miss ``min_recall``, by theory or because of ``max_candidates``."""
@@ -275,7 +277,7 @@ class Profile(Section):
                 f"which is {self.min_recall:g}: leave bands and rows out, or set the min_recall that is meant"
             )
             yield "bands", text
-        false = false_candidates(banding, least, unit=self.shingle_unit)
+        false = false_candidates(banding, self.least_jaccard(least), unit=self.shingle_unit)
         # Longer shingles of characters have fewer candidates than those measured.
         is_known = self.shingle_unit == "word" or self.shingle_size <= DEFAULT_SIZES["char"]
         if is_known and self.max_candidates is not None and false > self.max_candidates:

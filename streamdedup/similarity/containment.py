@@ -61,6 +61,14 @@ class Overlaps(NamedTuple):
         shares: NDArray[np.float64] = np.divide(self.common, smaller, out=np.zeros(len(smaller)), where=smaller > 0)
         return shares
 
+    def standard_errors(self) -> NDArray[np.float64]:
+        """Return the standard error sqrt(C (1 - C) / (e + a)) of the containment of each estimated pair, float64 (n,).
+
+        Needs no similarity, so it holds for every measure; 0 for a pair without common elements.
+        """
+        shares, smaller = self.containments(), np.minimum(self.left, self.right)
+        return np.sqrt(shares * (1.0 - shares) / np.maximum(smaller, 1))
+
     def contained(self) -> list[Contained]:
         """Return the smaller side of each pair."""
         return [_SMALLER[sign] for sign in np.sign(self.left - self.right).tolist()]
@@ -83,11 +91,11 @@ def sampled_overlaps(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> Ove
 
 
 def standard_error(containment: float, similarity: float, permutations: int) -> float:
-    """Return the standard error C sqrt((1 - C) / (K J)) of an estimate; 0 for a pair without common elements.
+    """Return the expected standard error C sqrt((1 - C) / (K J)) of an estimate; 0 for J = 0.
 
     Args:
-        containment: True (or estimated) containment C, 0 .. 1.
-        similarity: True (or estimated) Jaccard similarity J, 0 .. 1.
+        containment: True containment C, 0 .. 1.
+        similarity: True Jaccard similarity J, 0 .. 1.
         permutations: Length of the signatures K, at least 1.
     """
     if not similarity:

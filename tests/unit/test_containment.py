@@ -65,7 +65,7 @@ class TestEstimated:
         family = HashFamily(32)
         found = compared(Sketcher(family, 0, 8), a, b)
         if not a or not b:
-            assert found.overlaps.containments()[0] == 0.0
+            assert (found.overlaps.containments()[0], found.overlaps.standard_errors()[0]) == (0.0, 0.0)
             return
         signatures = [family.sign(np.array(sorted(one), np.uint32), np.array([0, len(one)])) for one in (a, b)]
         union = np.minimum(*signatures)
@@ -74,13 +74,15 @@ class TestEstimated:
         assert [part.tolist() for part in found.overlaps] == [[both], [drawn[0]], [drawn[1]]]
         assert found.overlaps.containments()[0] == both / min(drawn)
         assert found.values[0] == estimate(*signatures)[0]
+        error = standard_error(both / min(drawn), float(found.values[0]), 32)
+        assert found.overlaps.standard_errors()[0] == pytest.approx(error)
         assert found.overlaps.containments()[0] >= 2 * found.values[0] / (1 + found.values[0]) - 1e-12
 
     def test_a_contained_set_has_the_containment_one_and_no_error(self):
         found = compared(Sketcher(HashFamily(64), 0, 8), range(0, 1000, 3), range(1000))
         assert found.overlaps.containments()[0] == 1.0
         assert found.overlaps.contained()[0] == "left"
-        assert standard_error(1.0, float(found.values[0]), 64) == 0.0
+        assert found.overlaps.standard_errors()[0] == standard_error(1.0, float(found.values[0]), 64) == 0.0
 
     @settings(max_examples=examples(25))
     @given(SIZES, st.integers(0, 2**32))

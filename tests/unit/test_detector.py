@@ -18,8 +18,9 @@ from streamdedup.detection.verification import STORM_CANDIDATES, Verifier
 from streamdedup.index.documents import InsertResult, InsertState
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.position import Partition, Position
-from streamdedup.similarity.containment import ContainmentRule
+from streamdedup.similarity.containment import ContainmentRule, sampled_overlaps
 from streamdedup.similarity.lsh import Banding
+from streamdedup.similarity.measures import MEASURES
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.wire import Document
 from tests.thoroughness import examples
@@ -162,7 +163,7 @@ class TestContainment:
     ADDED = " inlet jetty knoll lagoon inlet knoll jetty inlet"
 
     def matches(self, *texts, **options):
-        stream = Stream(replace(OPTIONS, threshold=0.8, **options))
+        stream = Stream(replace(OPTIONS, **{"threshold": 0.8, **options}))
         result = stream.index(*(a_document(f"d{at}", text, at) for at, text in enumerate(texts)))
         return [match for detection in result.detections for match in detection.matches]
 
@@ -192,6 +193,19 @@ class TestContainment:
         assert match.method == "estimated"
         variance = (1 - match.containment) / (64 * match.similarity)
         assert match.containment_error == pytest.approx(match.containment * variance**0.5)
+
+    def test_the_error_of_an_estimated_containment_does_not_depend_on_the_measure(self):
+        def by_overlap(left, right):
+            return sampled_overlaps(left, right).containments()
+
+        rng = random.Random(3)
+        text = a_text(rng, 60)
+        texts = text, edited(rng, text) + a_text(rng, 20)
+        (match,) = self.matches(*texts, exact_limit=3, threshold=0.2)
+        overlap = replace(MEASURES["set"], estimate=by_overlap)
+        (other,) = self.matches(*texts, exact_limit=3, threshold=0.2, measure=overlap)
+        assert match.similarity < match.containment == other.similarity
+        assert 0.0 < match.containment_error == other.containment_error
 
     def test_a_contained_document_joins_the_cluster_of_the_longer_one(self):
         stream = Stream(replace(OPTIONS, threshold=0.8, containment=self.RULE))

@@ -1,6 +1,7 @@
 import json
 import shutil
 import traceback
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +29,8 @@ from streamdedup.settings.units import (
     parse_size,
 )
 from streamdedup.similarity.containment import ContainmentRule
-from streamdedup.similarity.lsh import Banding
+from streamdedup.similarity.lsh import Banding, choose_banding
+from streamdedup.similarity.measures import MEASURES
 from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions
 from streamdedup.text.stop_shingles import learn_stop_shingles
 from tests.canaries import KEY_PASSWORD, TLS
@@ -861,6 +863,16 @@ def test_with_a_rule_of_containment_bands_and_rows_are_chosen_for_its_least_simi
     assert chosen.banding() == profile(threshold=0.6, min_recall=0.95).banding()
     assert profile(containment_threshold="none").banding() == profile().banding()
     assert profile().containment_rule() is None
+
+
+def test_bands_recall_and_candidates_follow_the_least_jaccard_similarity_of_the_measure(monkeypatch):
+    low = {"min_recall": 0.95, "max_candidates": 1, "shingle_unit": "char"}
+    (hint,) = profile(threshold=0.45, **low).hints()
+    monkeypatch.setitem(MEASURES, "set", replace(MEASURES["set"], least_jaccard=lambda similarity: similarity / 2))
+    halved = profile(threshold=0.9, **low)
+    assert halved.banding() == choose_banding(0.45, 0.95, halved.permutations)
+    assert halved.recall(0.9) == halved.banding().probability(0.45)
+    assert list(halved.hints()) == [(hint[0], hint[1].replace("similarity 0.45", "similarity 0.9"))]
 
 
 def test_the_price_of_a_rule_of_containment_is_described():
