@@ -27,7 +27,8 @@ COMMIT_INTERVAL_S = 2.0
 def message_of(letter: DeadLetter, origin: Position) -> Message:
     """Return the record to send to the original topic.
 
-    It keeps key, value, record time and all headers; those of the dead letter continue its count of attempts.
+    The record keeps key, value, record time and all headers; the headers of the dead letter continue the count of
+    attempts.
     """
     record = letter.record
     headers = tuple((name, value or b"") for name, value in record.headers)
@@ -39,7 +40,7 @@ def message_of_fetched(letter: DeadLetter, origin: Position, record: Record) -> 
     """Return the record to send for a dead letter without bytes, or None if it has neither key nor value.
 
     Args:
-        letter: The dead letter; its headers are added, except the one that marks it as unread.
+        letter: The dead letter; the headers are added, except the mark of unread records.
         origin: Position of the record.
         record: The record, fetched from there.
     """
@@ -60,7 +61,8 @@ class DeadLetterReplay:
         choice: Options of the replay.
 
     Attributes:
-        is_recreated: Whether the dead-letter topic was created again since the last run, so that its progress is void.
+        is_recreated: Whether the dead-letter topic was created again since the last run, so that the stored progress is
+            void.
 
     Raises:
         BrokerUnavailable: Kafka did not answer.
@@ -147,7 +149,7 @@ class DeadLetterReplay:
                     return
 
     def _message(self, letter: DeadLetter) -> tuple[Verdict, Message | None]:
-        """Return the record to send; for a dead letter without bytes it is fetched from its topic."""
+        """Return the record to send; the record of a dead letter without bytes is fetched from its topic."""
         origin = _origin(letter)
         if not letter.is_unread:
             return Verdict.REPLAY, message_of(letter, origin)

@@ -82,8 +82,8 @@ def await_no_members(
 ) -> None:
     """Wait until the consumer group has no members, at most ``kafka.session_timeout`` plus 15 seconds.
 
-    A killed daemon, or one with ``kafka.group_instance_id``, stays a member until its session ends. Before that it
-    cannot be told from a running daemon.
+    A killed daemon, or one with ``kafka.group_instance_id``, stays a member until its session ends. Until then such a
+    member cannot be told from a running daemon.
 
     Raises:
         StreamdedupError: Members are left; the error names them.

@@ -113,7 +113,7 @@ class _Commands(TyperGroup):
 
 
 def _keep_lines(command: Any) -> None:
-    """Keep the lines of examples in the help of a command and its subcommands, and their one-line texts uncut."""
+    """Keep the lines of examples, and the whole one-line texts, in the help of a command and of its subcommands."""
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     # Without a short help, the list of commands shows the help cut to the width of the terminal.
     command.short_help = paragraphs[0].replace("\n", " ")

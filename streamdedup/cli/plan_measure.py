@@ -60,7 +60,7 @@ class MeasuredSetup:
         key_prefix: Prefix of the keys in Redis.
         bucket_layout: Bucket layout of the settings.
         sample: The documents, at least one.
-        sample_name: Their origin.
+        sample_name: Origin of the documents.
         record_bytes: Bytes of a record, mean.
     """
 
@@ -84,7 +84,7 @@ class _TimedRun(NamedTuple):
 
 
 class _Buckets(NamedTuple):
-    """Buckets of the sample: for each document those that it adds and those that it is in, and their members."""
+    """Buckets of the sample: new buckets and all buckets of a document, mean, and the members of each bucket."""
 
     added: float
     inserted: float
@@ -250,7 +250,7 @@ def _layout_costs(one: _TimedRun, many: _TimedRun, options: DetectorOptions, par
 def _indexed_sample(
     server: TuneServer, setup: MeasuredSetup, options: DetectorOptions, documents: Sequence[tuple[str, str]]
 ) -> tuple[_Buckets, _Alerts]:
-    """Index the sample as it is: its buckets and alerts, and look-ups of its texts."""
+    """Index the sample without changes: buckets, alerts, and costs of look-ups of the texts."""
     prepared: list[Prepared] = []
     detections: list[Detection] = []
     with server.index(options.banding.bands, setup.bucket_layout) as store:
@@ -312,7 +312,7 @@ def _buckets_of(chunks: Sequence[Prepared], bucket_cap: int | None, documents_co
 def _memory(
     server: TuneServer, setup: MeasuredSetup, options: DetectorOptions, buckets: _Buckets, layout: Layout
 ) -> NDArray[np.float64]:
-    """Return the bytes of the parts of an index that do not depend on their number, and of one more, float64 (2, 4)."""
+    """Return the fixed bytes of each kind of ``Costs`` and the bytes of one more of the kind, float64 (2, 4)."""
     measurement = Measurement(server, options, setup.sample, PARTITION)
     count = float(MOST_DOCUMENTS)
     contents = Contents(count, options.banding.bands, buckets.added * count, buckets.inserted * count, count)

@@ -10,9 +10,11 @@ import structlog
 from litestar import Litestar, MediaType, Request, Response, get, post, route
 from litestar.di import NamedDependency, Provide
 from litestar.exceptions import HTTPException
+from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, HeaderParameter, PathParameter, QueryParameter
 from litestar.response.base import ASGIResponse
+from litestar.types import Dependencies
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from streamdedup.errors import StreamdedupError
@@ -306,6 +308,22 @@ _DESCRIBED: Final = (
 )
 
 
+def _openapi_routes(dependencies: Dependencies) -> list[HTTPRouteHandler]:
+    """Return the routes of the OpenAPI document and of the page that shows the document."""
+    openapi = describe(_DESCRIBED, dependencies)
+    document_json, page = msgspec.json.encode(openapi), render_page(openapi).encode()
+
+    @get("/openapi.json", sync_to_thread=False)
+    def openapi_json() -> Response[bytes]:
+        return Response(document_json, media_type=MediaType.JSON)
+
+    @get("/docs", sync_to_thread=False)
+    def docs() -> Response[bytes]:
+        return Response(page, media_type=MediaType.HTML, headers={"content-security-policy": PAGE_POLICY})
+
+    return [openapi_json, docs]
+
+
 @asynccontextmanager
 async def _running(*background: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run tasks while the application runs."""
@@ -348,19 +366,8 @@ def create_app(
         "clusters": Provide(lambda: clusters, sync_to_thread=False),
         "metrics": Provide(lambda: metrics, sync_to_thread=False),
     }
-    openapi = describe(_DESCRIBED, dependencies)
-    document_json, page = msgspec.json.encode(openapi), render_page(openapi).encode()
-
-    @get("/openapi.json", sync_to_thread=False)
-    def openapi_json() -> Response[bytes]:
-        return Response(document_json, media_type=MediaType.JSON)
-
-    @get("/docs", sync_to_thread=False)
-    def docs() -> Response[bytes]:
-        return Response(page, media_type=MediaType.HTML, headers={"content-security-policy": PAGE_POLICY})
-
     return Litestar(
-        [compare_options, *_DESCRIBED, livez, readyz, show_metrics, openapi_json, docs, *page_routes()],
+        [compare_options, *_DESCRIBED, livez, readyz, show_metrics, *_openapi_routes(dependencies), *page_routes()],
         dependencies=dependencies,
         exception_handlers={
             RequestProblem: _respond,
