@@ -63,7 +63,8 @@ def test_the_state_shows_a_daemon_at_work_and_then_away(install, tmp_path, sourc
 
                 return wait_until(found, 120, what)
 
-            state(lambda body: body["lag"] == 0 and body["history"], "a sample")
+            # Rates are known from the second sample on.
+            state(lambda body: body["lag"] == 0 and body["alerts_per_second"] == 0, "two samples")
             produce_keyed(installation.kafka, installation.topic, values_of(corpus))
             body = state(lambda body: (body["documents_per_second"] or 0) > 0, "documents")
             assert body["documents_per_second"] <= len(corpus) / 5

@@ -80,7 +80,7 @@ def test_the_markers_of_transactions_are_no_alerts(kafka, new_topic, new_group):
                 producer.commit_transaction()
 
     async def test() -> None:
-        options = KafkaOptions(bootstrap_servers=kafka, group_id=new_group(), topics=(duplicates,))
+        options = options_for(kafka, new_group(), duplicates)
         memory = ClusterMemory(
             lambda since_ms: KafkaSpan(options, since_ms, None),
             100,
