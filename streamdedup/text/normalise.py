@@ -6,8 +6,9 @@ a text is in normal form when no code point is excluded from the form, combining
 composes. ``fold`` works in steps:
 
 1. Map each code point by table, and test the conditions: of marks that compose with nothing, only those after a mark.
-2. Repair the simple cases in the arrays: compose a letter with the single mark after it; exchange two marks in the
-   wrong order. Texts in NFD and vowelled Arabic, typed with shadda first, need no more.
+2. Repair the simple cases in the arrays: compose a letter with the marks directly after it, one mark a round;
+   exchange two marks in the wrong order. Texts in NFD, Vietnamese as well, and vowelled Arabic, typed with shadda
+   first, need no more.
 3. Compose the other documents with ``unicodedata``, then map again.
 4. Fold documents that still fail with ``_canonical``, which is slow and always right.
 
@@ -168,6 +169,7 @@ def _composed(written: _Written, table: Tables) -> _Composed:
     doubtful = before >> LAST_CLASS_SHIFT & OWN_CLASS > own_class
     doubtful &= own_class != 0
     swapped = np.flatnonzero(doubtful)
+    exchanged = swapped[:0]
     if swapped.size:
         contexts = before.take(swapped, mode=VALID) | context.take(swapped, mode=VALID)
         exchanged = swapped.take(np.flatnonzero(_only_reordered(packed, at.take(swapped), contexts)))
@@ -180,26 +182,34 @@ def _composed(written: _Written, table: Tables) -> _Composed:
         composites, composes = _composites(packed, marks, pair_keys(after.take(backward), here.take(backward)), table)
         composites *= ~doubtful.take(backward)
         composes |= (before & (OWN_CLASS | COMPOSES_FORWARD)) != 0
-        doubtful[backward] |= composes & (composites == 0)
+        composes &= composites == 0
+        # A mark after one that composes: may compose with the composed letter.
+        again = np.zeros(marks.size, np.bool_)
+        again[1:] = (composites[:-1] != 0) & (marks[1:] == marks[:-1] + 1)
+        doubtful[backward] |= composes & ~again
         composing = np.flatnonzero(composites)
         documents = _documents_of(at[doubtful], starts)
-        packed, starts = _with_composites(packed, starts, marks.take(composing), composites.take(composing), table)
-        return _Composed(packed, starts, documents)
+        marks, composites = marks.take(composing), composites.take(composing)
+        packed, starts = _with_composites(packed, starts, marks, composites, table)
+        if not again.any():
+            return _Composed(packed, starts, documents)
+        points = points.copy()
+        _exchange(points, at.take(exchanged))
+        points = _without(points, marks)
+        points[marks - 1 - np.arange(marks.size)] = composites
+        composed = _composed(_Written(*_folded(packed, starts), points), table)
+        return composed._replace(doubtful=np.union1d(documents, composed.doubtful))
     return _Composed(packed, starts, _documents_of(at[doubtful], starts))
 
 
 def _composites(
     packed: NDArray[np.uint32], marks: NDArray[np.int64], keys: NDArray[np.uint64], table: Tables
 ) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Return the composed code point of each mark with the letter before it, else 0, and which of them compose.
-
-    It is 0 as well where a second neighbour could compose too.
-    """
+    """Return the composed code point of each mark with the letter before it, else 0, and which of them compose."""
     pair = np.searchsorted(table.pairs, keys)
     composes = table.pairs.take(pair, mode="clip") == keys
     composites = table.composites.take(pair, mode="clip") * composes
-    around = packed.take(marks - 1, mode=VALID) | packed.take(marks + 1, mode=VALID)
-    composites *= around & (CHECK | CLASSED) == 0
+    composites *= packed.take(marks - 1, mode=VALID) & (CHECK | CLASSED) == 0
     return composites, composes
 
 
@@ -221,10 +231,10 @@ def _only_reordered(
     return only
 
 
-def _exchange(packed: NDArray[np.uint32], marks: NDArray[np.int64]) -> None:
-    """Exchange each of ``marks`` with the mark before it, in place."""
-    first, second = packed.take(marks - 1, mode=VALID), packed.take(marks, mode=VALID)
-    packed[marks], packed[marks - 1] = first, second
+def _exchange(values: NDArray[np.uint32], marks: NDArray[np.int64]) -> None:
+    """Exchange the value of each of ``marks`` with that of the mark before it, in place."""
+    first, second = values.take(marks - 1, mode=VALID), values.take(marks, mode=VALID)
+    values[marks], values[marks - 1] = first, second
 
 
 def _documents_of(at: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
