@@ -14,7 +14,8 @@ from streamdedup.serve import alignment, alignment_process
 from streamdedup.serve.alignment import align
 from streamdedup.serve.alignment_process import MAX_SHORT, AlignmentError, align_within
 
-MEGABYTE = 1_000_000
+#: Characters of a long text.
+LONG_CHARS = 300_000
 
 WORDS = st.sampled_from(
     ["amber", "birch", "cedar", "delta", "été", "नमस्ते", "我", "能", "吞", "ไทย", "👩‍👩‍👧", "e\u0301"]
@@ -113,13 +114,13 @@ def vocabulary(order: random.Random, count: int) -> list[str]:
 
 
 def long_words(order: random.Random) -> list[str]:
-    """Return words of a megabyte as of an article: some are common, most are rare."""
+    """Return the words of a long text as of an article: some are common, most are rare."""
     known = vocabulary(order, 20_000)
     weights = [1 / (rank + 3) for rank in range(len(known))]
-    return order.choices(known, weights, k=MEGABYTE // 6)
+    return order.choices(known, weights, k=LONG_CHARS // 6)
 
 
-def rare_words(count: int = MEGABYTE // 8) -> list[str]:
+def rare_words(count: int = LONG_CHARS // 8) -> list[str]:
     return [f"w{at:06}" for at in range(count)]
 
 
@@ -134,24 +135,24 @@ def an_edited_pair(order: random.Random, share: float) -> tuple[str, str]:
 
 
 def random_text(order: random.Random) -> str:
-    return "".join(order.choices("ab ,", k=MEGABYTE))
+    return "".join(order.choices("ab ,", k=LONG_CHARS))
 
 
-#: Pairs of texts of a megabyte, most of which take a quadratic comparison hours.
+#: Pairs of long texts, most of which take a quadratic comparison very many steps.
 PAIRS = {
     "one edit in fifty words": lambda order: an_edited_pair(order, 0.02),
     "every third word": lambda order: an_edited_pair(order, 0.33),
     "nothing in common": lambda order: (" ".join(long_words(order)), " ".join(long_words(order)).upper()),
-    "the same word": lambda _: ("a " * (MEGABYTE // 2), "b" + " a" * (MEGABYTE // 2) + "c"),
-    "two words in turn": lambda _: ("a b " * (MEGABYTE // 4) + "x", "y" + "b a " * (MEGABYTE // 4)),
-    "another order": lambda order: (" ".join(rare_words()), " ".join(order.sample(rare_words(), MEGABYTE // 8))),
+    "the same word": lambda _: ("a " * (LONG_CHARS // 2), "b" + " a" * (LONG_CHARS // 2) + "c"),
+    "two words in turn": lambda _: ("a b " * (LONG_CHARS // 4) + "x", "y" + "b a " * (LONG_CHARS // 4)),
+    "another order": lambda order: (" ".join(rare_words()), " ".join(order.sample(rare_words(), LONG_CHARS // 8))),
     "reversed": lambda _: (" ".join(rare_words()), " ".join(rare_words()[::-1])),
     "every second word": lambda _: (marked_words("p"), marked_words("q")),
-    "no spaces": lambda _: ("字" * (MEGABYTE // 3), "符" + "字符" * (MEGABYTE // 6)),
-    "one word": lambda _: ("a" * MEGABYTE, "a" * (MEGABYTE - 1) + "b"),
+    "no spaces": lambda _: ("字" * (LONG_CHARS // 3), "符" + "字符" * (LONG_CHARS // 6)),
+    "one word": lambda _: ("a" * LONG_CHARS, "a" * (LONG_CHARS - 1) + "b"),
     "random characters": lambda order: (random_text(order), random_text(order)),
     "short against long": lambda order: ("ab, " * 5, random_text(order)),
-    "marks": lambda _: ("a" + "\u0301" * (MEGABYTE // 2), "a" + "\u0300" * (MEGABYTE // 2)),
+    "marks": lambda _: ("a" + "\u0301" * (LONG_CHARS // 2), "a" + "\u0300" * (LONG_CHARS // 2)),
 }
 
 
