@@ -30,10 +30,10 @@ from streamdedup.text.unicode_tables import (
     COMPLEX,
     COMPOSES_BACKWARD,
     COMPOSES_FORWARD,
+    ENDS_CLASSED,
     EXPANDS,
     IGNORED,
     LAST_CLASS_SHIFT,
-    MARK,
     OWN_CLASS,
     FoldOptions,
     Tables,
@@ -223,10 +223,11 @@ def _only_reordered(
         marks: Indexes of the marks.
         contexts: Context bits of each mark and of the mark before, combined.
     """
-    # Excludes marks that decompose: their last combining class is not their own.
+    # Excludes code points that decompose: the last combining class is not that of the code point.
     hindered = contexts & (COMPLEX | COMPOSES_BACKWARD | COMPOSES_FORWARD)
-    hindered |= ~packed.take(marks - 1, mode=VALID) & MARK
-    hindered |= (packed.take(marks - 2, mode="clip") | packed.take(marks + 1, mode=VALID)) & (CHECK | CLASSED)
+    hindered |= ~packed.take(marks - 1, mode=VALID) & CLASSED
+    hindered |= packed.take(marks - 2, mode="clip") & (CHECK | CLASSED | ENDS_CLASSED)
+    hindered |= packed.take(marks + 1, mode=VALID) & (CHECK | CLASSED)
     only: NDArray[np.bool_] = hindered == 0
     return only
 

@@ -102,6 +102,9 @@ ALPHABETS = (
     "\u0915\u0928\u0958 \u093c\u093f\u094d\u0951\u0966",
     "ae\u00e9\u1eb9 \u0301\u0323\u0327\u0345",
     "aoO \u031b\u0323\u0302\u0301",
+    "\u03b1\u03b7\u03c9\u0391\u03b9 \u0313\u0314\u0301\u0300\u0342\u0308\u0345",
+    "\u0dd9\u0ddc\u0d9a \u0dcf\u0dca\u09c7\u09be\u09d7\u0bc6\u0bbe",
+    "\u1100\uac00\u3131 \u1161\u11a8\u0301\u3099",
 )
 
 
@@ -169,6 +172,17 @@ def words_by_table(given_texts, folding):
     return [points[first:last].tobytes().decode("utf-32-le").split() for first, last in pairs]
 
 
+def assert_folded_like_reference(given_texts, folding):
+    """Fold texts, and their folded forms again."""
+    # A line feed stays unchanged and nothing composes across it, so one call folds many texts.
+    joined = "\n".join(given_texts)
+    folded = reference.fold(joined, fold_marks=folding.marks, fold_variants=folding.variants).split("\n")
+    kept = ["".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in text) for text in folded]
+    expected = [text.split() for text in kept]
+    assert words_by_table(given_texts, folding) == expected
+    assert words_by_table(kept, folding) == expected
+
+
 @pytest.mark.parametrize(
     "folding",
     [
@@ -180,14 +194,31 @@ def words_by_table(given_texts, folding):
 @pytest.mark.parametrize("context", ["{}", pytest.param("a{}b", marks=pytest.mark.long), "e{}\u0301"])
 def test_each_code_point_in_context_folds_by_table_as_in_the_reference_and_only_once(context, folding):
     for first in range(0, len(POINTS), 4096):
-        in_context = [context.format(chr(point)) for point in POINTS[first : first + 4096]]
-        # A line feed stays unchanged and nothing composes across it, so one call folds many texts.
-        joined = "\n".join(in_context)
-        folded = reference.fold(joined, fold_marks=folding.marks, fold_variants=folding.variants).split("\n")
-        kept = ["".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in text) for text in folded]
-        expected = [text.split() for text in kept]
-        assert words_by_table(in_context, folding) == expected
-        assert words_by_table(kept, folding) == expected
+        assert_folded_like_reference([context.format(chr(point)) for point in POINTS[first : first + 4096]], folding)
+
+
+#: All canonical decompositions in two parts, also of characters that are excluded from composition.
+PAIRS = sorted(
+    tuple(chr(int(part, 16)) for part in parts)
+    for parts in (unicodedata.decomposition(chr(point)).split() for point in range(0x40000))
+    if len(parts) == 2 and not parts[0].startswith("<")
+)
+
+
+@pytest.mark.parametrize("context", ["{}{}{}", "{}{}\u094d{}", "{}{}\u0323{}"])
+def test_each_composing_pair_and_each_mark_fold_by_table_as_in_the_reference(context):
+    for third in sorted({mark for _, mark in PAIRS}):
+        in_context = [context.format(letter, mark, third) for letter, mark in PAIRS]
+        assert_folded_like_reference(in_context, unicode_tables.FoldOptions())
+
+
+@pytest.mark.parametrize(
+    "text", ["Tất cả mọi người đều ĐƯỢC tự do", "Ἡ γάτα κοιμᾶται ἄ", "がぎぱ ヴ", "Ещё ёлка", "ǖ ṩ"]
+)
+def test_letters_with_several_marks_are_composed_in_the_arrays(text, monkeypatch):
+    monkeypatch.delattr(normalise_module, "_replace")
+    plain = unicode_tables.FoldOptions()
+    assert words_by_table([unicodedata.normalize("NFD", text)], plain) == words_by_table([text], plain)
 
 
 @pytest.mark.parametrize(
