@@ -6,9 +6,8 @@ a text is in normal form when no code point is excluded from the form, combining
 composes. ``fold`` works in steps:
 
 1. Map each code point by table, and test the conditions: of marks that compose with nothing, only those after a mark.
-2. Repair the simple cases in the arrays: compose a letter with the marks directly after it, one mark a round;
-   exchange two marks in the wrong order. Texts in NFD, Vietnamese as well, and vowelled Arabic, typed with shadda
-   first, need no more.
+2. Repair the simple cases in the arrays: compose a letter with the marks directly after it; exchange two marks in
+   the wrong order. Texts in NFD, Vietnamese as well, and vowelled Arabic, typed with shadda first, need no more.
 3. Compose the other documents with ``unicodedata``, then map again.
 4. Fold documents that still fail with ``_canonical``, which is slow and always right.
 
@@ -35,11 +34,11 @@ from streamdedup.text.unicode_tables import (
     IGNORED,
     LAST_CLASS_SHIFT,
     OWN_CLASS,
+    UNDECIDED,
     FoldOptions,
     Tables,
     kind,
     kinds_of,
-    pair_keys,
     tables,
 )
 
@@ -169,7 +168,6 @@ def _composed(written: _Written, table: Tables) -> _Composed:
     doubtful = before >> LAST_CLASS_SHIFT & OWN_CLASS > own_class
     doubtful &= own_class != 0
     swapped = np.flatnonzero(doubtful)
-    exchanged = swapped[:0]
     if swapped.size:
         contexts = before.take(swapped, mode=VALID) | context.take(swapped, mode=VALID)
         exchanged = swapped.take(np.flatnonzero(_only_reordered(packed, at.take(swapped), contexts)))
@@ -178,39 +176,58 @@ def _composed(written: _Written, table: Tables) -> _Composed:
     if int(np.bitwise_or.reduce(context)) & (COMPLEX | COMPOSES_BACKWARD):
         doubtful |= (context & COMPLEX) != 0
         backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
-        marks, before = at.take(backward), before.take(backward)
-        composites, composes = _composites(packed, marks, pair_keys(after.take(backward), here.take(backward)), table)
-        composites *= ~doubtful.take(backward)
-        composes |= (before & (OWN_CLASS | COMPOSES_FORWARD)) != 0
-        composes &= composites == 0
-        # A mark after one that composes: may compose with the composed letter.
-        again = np.zeros(marks.size, np.bool_)
-        again[1:] = (composites[:-1] != 0) & (marks[1:] == marks[:-1] + 1)
-        doubtful[backward] |= composes & ~again
-        composing = np.flatnonzero(composites)
+        marks = at.take(backward)
+        pairs = after.take(backward), here.take(backward)
+        composites, unclear = _composites(marks, *pairs, before.take(backward), table)
+        doubtful[backward] |= unclear
         documents = _documents_of(at[doubtful], starts)
-        marks, composites = marks.take(composing), composites.take(composing)
-        packed, starts = _with_composites(packed, starts, marks, composites, table)
-        if not again.any():
-            return _Composed(packed, starts, documents)
-        points = points.copy()
-        _exchange(points, at.take(exchanged))
-        points = _without(points, marks)
-        points[marks - 1 - np.arange(marks.size)] = composites
-        composed = _composed(_Written(*_folded(packed, starts), points), table)
-        return composed._replace(doubtful=np.union1d(documents, composed.doubtful))
+        return _Composed(*_with_composites(packed, starts, marks, composites, table), documents)
     return _Composed(packed, starts, _documents_of(at[doubtful], starts))
 
 
 def _composites(
-    packed: NDArray[np.uint32], marks: NDArray[np.int64], keys: NDArray[np.uint64], table: Tables
+    marks: NDArray[np.int64],
+    after: NDArray[np.uint32],
+    here: NDArray[np.uint32],
+    before: NDArray[np.uint32],
+    table: Tables,
 ) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Return the composed code point of each mark with the letter before it, else 0, and which of them compose."""
-    pair = np.searchsorted(table.pairs, keys)
-    composes = table.pairs.take(pair, mode="clip") == keys
-    composites = table.composites.take(pair, mode="clip") * composes
-    composites *= packed.take(marks - 1, mode=VALID) & (CHECK | CLASSED) == 0
-    return composites, composes
+    """Return the code point composed of each mark, its letter and the marks between, else 0; and the unclear marks.
+
+    An unclear mark may compose, but not with the code points directly before it alone.
+
+    Args:
+        marks: Indexes, ascending, of the marks.
+        after: The code point before each mark.
+        here: Each mark.
+        before: Context bits of ``after``.
+        table: Tables.
+    """
+    entries = _entries(after, here, table)
+    composes = entries > UNDECIDED
+    composes &= before & (OWN_CLASS | COMPOSES_BACKWARD | COMPLEX) == 0
+    composites = entries * composes
+    unclear = before & (OWN_CLASS | COMPOSES_FORWARD) != 0
+    unclear |= entries != 0
+    unclear &= ~composes
+    # A mark directly after one that composes: only the composed letter is before it.
+    followed = np.zeros(marks.size, np.bool_)
+    followed[:-1] = marks[1:] == marks[:-1] + 1
+    composing = np.flatnonzero(composes & followed)
+    while composing.size:
+        second = composing + 1
+        entries = _entries(composites.take(composing), here.take(second), table)
+        unclear[second] = entries == UNDECIDED
+        composes = entries > UNDECIDED
+        composites[second] = entries * composes
+        composing = second[composes & followed.take(second)]
+    return composites, unclear
+
+
+def _entries(letters: NDArray[np.uint32], marks: NDArray[np.uint32], table: Tables) -> NDArray[np.uint32]:
+    """Return the entry of ``table.composites`` for each letter with its mark."""
+    cells = table.letter_row.take(letters, mode="clip") + table.mark_column.take(marks, mode="clip")
+    return table.composites.take(cells, mode=VALID)
 
 
 def _only_reordered(
@@ -250,11 +267,24 @@ def _with_composites(
     composites: NDArray[np.uint32],
     table: Tables,
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Replace the letters before ``marks`` by ``composites``, remove the marks; return ``packed`` and ``starts``."""
-    if not marks.size:
+    """Replace the letters before ``marks`` by ``composites``; return ``packed`` and ``starts`` without these marks.
+
+    Args:
+        packed: As in `Folded`.
+        starts: As in `Folded`.
+        marks: Indexes, ascending, of marks.
+        composites: Composed code point of each, 0 for a mark that stays.
+        table: Tables.
+    """
+    composing = np.flatnonzero(composites)
+    if not composing.size:
         return packed, starts
+    marks = marks.take(composing)
     packed = _without(packed, marks)
-    packed[marks - 1 - np.arange(marks.size)] = table.packed.take(composites)
+    letters = marks - 1 - np.arange(marks.size)
+    # The last of several marks on a letter has the composite of all of them.
+    last = np.flatnonzero(np.diff(letters, append=-1))
+    packed[letters.take(last)] = table.packed.take(composites.take(composing.take(last)))
     return packed, starts - np.searchsorted(marks, starts)
 
 

@@ -46,8 +46,12 @@ COMPOSES_BACKWARD = np.uint32(1 << 8)
 COMPLEX = np.uint32(1 << 9)
 #: Position of the combining class of the last code point of the decomposition, which a following mark is compared with.
 LAST_CLASS_SHIFT = 16
-#: This code point composes with certain code points after it (Hangul only; for the others see ``Tables.pairs``).
+#: This code point composes with certain code points after it (Hangul only; for the others see ``Tables.composites``).
 COMPOSES_FORWARD = np.uint32(1 << 24)
+
+#: Entry of ``Tables.composites`` of a pair that composes only after folding, or whose composed code point has a folded
+#: form that depends on neighbours. No pair composes to the code point 1.
+UNDECIDED = np.uint32(1)
 
 #: The Han characters of each line are variants of one character; ``experiments.han_variants`` writes the file.
 _VARIANTS: Final = Path(__file__).with_name("han_variants.txt")
@@ -112,9 +116,12 @@ class Tables(NamedTuple):
         expansions: uint32, packed; the folded forms of the expanding code points, joined.
         first: int64, by expanding code point; its start in ``expansions``.
         length: int64, by expanding code point; number of its code points there.
-        pairs: uint64 (n,), ascending; keys of pairs of code points, the second of which composes with the folded form
-            of the first. Without Hangul, which has too many.
-        composites: uint32 (n,), by pair; the composed code point if it alone decides the folded form, else 0.
+        letter_row: uint32 (n,), the last entry for all greater code points; start of the row of ``composites`` for
+            pairs that begin with this code point or its folded form. The first row is empty.
+        mark_column: uint8 (n,), the last entry for all greater code points; column of ``composites`` for pairs that end
+            with this code point. The first column is empty.
+        composites: uint32, by the sum of row and column; the composed code point, ``UNDECIDED``, or 0 without a pair.
+            Without Hangul, which has too many pairs.
     """
 
     packed: NDArray[np.uint32]
@@ -122,7 +129,8 @@ class Tables(NamedTuple):
     expansions: NDArray[np.uint32]
     first: NDArray[np.int64]
     length: NDArray[np.int64]
-    pairs: NDArray[np.uint64]
+    letter_row: NDArray[np.uint32]
+    mark_column: NDArray[np.uint8]
     composites: NDArray[np.uint32]
 
 
@@ -134,11 +142,6 @@ def kind(bits: np.uint32) -> np.uint8:
 def kinds_of(packed: NDArray[np.uint32]) -> NDArray[np.uint8]:
     """Return the highest byte of each code point."""
     return (packed >> _KIND_SHIFT).astype(np.uint8)
-
-
-def pair_keys(first: NDArray[np.uint32], second: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """Return one number for each pair of code points."""
-    return (first.astype(np.uint64) << np.uint64(32)) | second
 
 
 class FoldOptions(NamedTuple):
@@ -207,10 +210,8 @@ def _plain_tables(*, fold_marks: bool) -> Tables:
     packed[context >> LAST_CLASS_SHIFT & OWN_CLASS != 0] |= ENDS_CLASSED
     packed[list(map(ord, ignored))] = SPACE | IGNORED
     length = np.array([part.size for part in expansions], np.int64)
-    keys, composites = _pairs_with_forms(pairs, forms)
-    composites[(packed.take(composites) & (CHECK | CLASSED)) != 0] = 0
     first = offsets_of(length)[:-1]
-    return Tables(packed, context, np.concatenate(expansions), first, length, keys, composites)
+    return Tables(packed, context, np.concatenate(expansions), first, length, *_pair_table(pairs, forms, packed))
 
 
 def _kinds(categories: list[str]) -> NDArray[np.uint32]:
@@ -281,28 +282,38 @@ def _composing_pairs(forms: dict[str, list[str]]) -> dict[tuple[int, int], int]:
     return pairs
 
 
-def _pairs_with_forms(
-    pairs: dict[tuple[int, int], int], forms: dict[str, list[str]]
-) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-    """Return the keys and the composed code points of all pairs.
+def _pair_table(
+    pairs: dict[tuple[int, int], int], forms: dict[str, list[str]], packed: NDArray[np.uint32]
+) -> tuple[NDArray[np.uint32], NDArray[np.uint8], NDArray[np.uint32]]:
+    """Return ``letter_row``, ``mark_column`` and ``composites`` of `Tables`; equal rows are stored once."""
+    every = _with_forms(pairs, forms)
+    letters, letter = np.unique([first for first, _ in every], return_inverse=True)
+    marks, mark = np.unique([second for _, second in every], return_inverse=True)
+    values = np.array(list(every.values()), np.uint32)
+    values[(packed.take(values) & (CHECK | CLASSED)) != 0] = UNDECIDED
+    matrix = np.zeros((letters.size + 1, marks.size + 1), np.uint32)
+    matrix[letter + 1, mark + 1] = values
+    rows: dict[bytes, int] = {}
+    numbers = np.array([rows.setdefault(row.tobytes(), len(rows)) for row in matrix])
+    letter_row = np.zeros(letters[-1] + 2, np.uint32)
+    letter_row[letters] = numbers[1:] * matrix.shape[1]
+    mark_column = np.zeros(marks[-1] + 2, np.uint8)
+    mark_column[marks] = np.arange(1, matrix.shape[1])
+    return letter_row, mark_column, np.frombuffer(b"".join(rows), np.uint32)
 
-    A character that folds to the first of a pair makes a pair too, with 0: it composes only after folding.
-    """
+
+def _with_forms(pairs: dict[tuple[int, int], int], forms: dict[str, list[str]]) -> dict[tuple[int, int], int]:
+    """Return the pairs with their composed code points, and those of characters that fold to the first of a pair."""
     seconds: dict[int, list[int]] = {}
     for first, second in pairs:
         seconds.setdefault(first, []).append(second)
-    found = dict.fromkeys(
-        (
-            (ord(character), second)
-            for character, steps in forms.items()
-            for step in steps
-            for second in seconds.get(ord(step[-1]), ())
-        ),
-        0,
+    folded = (
+        (ord(character), second)
+        for character, steps in forms.items()
+        for step in steps
+        for second in seconds.get(ord(step[-1]), ())
     )
-    found.update(pairs)
-    both = np.array(sorted((*pair, composite) for pair, composite in found.items()), np.uint32)
-    return pair_keys(both[:, 0], both[:, 1]), both[:, 2].copy()
+    return dict.fromkeys(folded, int(UNDECIDED)) | pairs
 
 
 def _context(
