@@ -5,6 +5,7 @@ import itertools
 import json
 import re
 import sys
+import unicodedata
 from base64 import b64decode
 from pathlib import Path
 
@@ -85,7 +86,13 @@ class TestScripts:
         for script in scripts.SCRIPTS.values():
             texts = scripts.made(script, 2, 90)
             assert [len(text) for text in texts] == [90, 90]
-            assert set("".join(texts)) <= {*script.letters, *"".join(script.marks), *", "}
+            assert set("".join(texts)) <= {*"".join(script.letters), *"".join(script.marks), *", "}
+
+    def test_texts_in_vietnamese_have_letters_with_two_marks(self):
+        (text,) = scripts.made(scripts.SCRIPTS["Vietnamese, separate accents"], 1, 400)
+        assert any(
+            unicodedata.combining(one) and unicodedata.combining(other) for one, other in itertools.pairwise(text)
+        )
 
     def test_a_mixed_text_has_parts_of_four_scripts(self):
         (mixed,) = scripts.mixed([["a" * 40], ["b" * 40], ["c" * 40], ["d" * 40], ["e" * 40]])
