@@ -71,7 +71,7 @@ LAYOUT ?= sets
 REPORT ?= chaos-report.json
 
 .PHONY: chaos
-chaos: $(VENV)/.dev ## Faults while documents flow: SEED=, KILLS=, BROKERS=1 or 3, CHANGES=, ENDS=, LAYOUT=, SUPPRESS=1, REPORT=; see docs/testing.md
+chaos: $(VENV)/.dev ## Faults while documents flow: SEED=, KILLS=, BROKERS=1 or 3, CHANGES= and ENDS= (shares), LAYOUT=, SUPPRESS=1, REPORT=; see docs/testing.md
 	$(BIN)/python -m tests.chaos storm --seed $(SEED) --kills $(KILLS) --brokers $(BROKERS) --changes $(CHANGES) --ends $(ENDS) --layout $(LAYOUT) $(if $(SUPPRESS),--suppress) --report $(REPORT)
 
 .PHONY: chaos-selftest

@@ -94,6 +94,14 @@ def left_behind(mark: str) -> list[str]:
     return found
 
 
+def _share(text: str) -> float:
+    """Return a share from the command line."""
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is no share: give a number from 0 to 1")
+    return value
+
+
 def main() -> None:
     """Run a command; exit with 1 when a pair was lost or doubled, or a fault had no effect."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
@@ -105,8 +113,8 @@ def main() -> None:
     run.add_argument("--daemons", type=int, choices=(2, 3), default=3)
     run.add_argument("--redis", metavar="PROGRAM", default="redis-server", help="Redis server to start")
     run.add_argument("--kinds", help=f"comma-separated, of {','.join(KINDS)}; default: all")
-    run.add_argument("--changes", type=float, default=0.0, help="share of records that change a document")
-    run.add_argument("--ends", type=float, default=0.0, help="share of records that append to a document or delete it")
+    run.add_argument("--changes", type=_share, default=0.0, help="share of records that change a document")
+    run.add_argument("--ends", type=_share, default=0.0, help="share of records that append to a document or delete it")
     run.add_argument("--break", dest="broken", choices=sorted(BREAKS), help="with a loop that is broken on purpose")
     run.add_argument("--suppress", action="store_true", help="with rules of the profile about what is alerted")
     run.add_argument("--layout", choices=LAYOUTS, default="sets", help="bucket layout of the index")
