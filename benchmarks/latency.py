@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,6 +40,10 @@ LEAST_CHARACTERS = 300
 #: By the highest rate: one document of so many is a near-duplicate. In Reuters it is one of 40; more of them at low
 #: rates, for the sake of the 99th percentile.
 SHARES = {100: 2, 100_000: 20}
+#: By the highest rate: time for which the producer collects records, in milliseconds. A producer that sends a thousand
+#: requests in a second takes 0.4 of a core from the daemon, and from the broker as much; Kafka's own client collects
+#: for 5 ms by default.
+LINGERS_MS = {100: 0, 100_000: 5}
 #: Fewest alerts awaited at a low rate, where the run is made longer for it.
 LEAST_ALERTS = 400
 
@@ -177,8 +181,13 @@ def in_pairs(texts: Iterator[str], rate: int, count: int) -> Iterator[str]:
 
 def is_copy(number: int, rate: int) -> bool:
     """Tell whether a document is a near-duplicate of an earlier one, so that an alert is awaited."""
-    every = SHARES[min(limit for limit in SHARES if rate <= limit)]
+    every = of_rate(SHARES, rate)
     return number % every == every - 1 and number >= lag_of(rate)
+
+
+def of_rate(values: Mapping[int, int], rate: int) -> int:
+    """Return the value of the lowest limit that a rate does not exceed."""
+    return values[min(limit for limit in values if rate <= limit)]
 
 
 def key_of(number: int, rate: int) -> str:
@@ -204,9 +213,9 @@ def measure(world: World, contender: Contender, rate: int, documents: Path, coun
         process = stack.enter_context(closing(contender.make(job)))
         process.start()
         process.wait_until(lambda: contender.is_at_work(process), load.PATIENCE_S)
-        producer = End(
-            "produce", world.address, job.topic, "--documents", str(documents.resolve()), "--rate", str(rate)
-        )
+        options = ["--documents", str(documents.resolve()), "--rate", str(rate)]
+        options += ["--linger-ms", str(of_rate(LINGERS_MS, rate))]
+        producer = End("produce", world.address, job.topic, *options)
         subscriber = End("subscribe", world.address, job.output, "--count", str(len(copies)))
         for end in (subscriber, producer):
             stack.enter_context(closing(end))
