@@ -179,6 +179,8 @@ def _parse_entry(number: int, data: bytes) -> _Parts:
     """Decode an entry up to its sketch."""
     if data and data[0] >> 4 != ENTRY_LAYOUT:
         raise ValueError(f"index entry {number} is damaged: layout {data[0] >> 4}, expected {ENTRY_LAYOUT}")
+    if data and data[0] not in (_ALONE, _IN_CLUSTER):
+        raise ValueError(f"index entry {number} is damaged: unknown first byte {data[0]:#x}")
     try:
         first, digest, time_ms, offset, log_length = _HEAD.unpack_from(data)
         id_start = _HEAD.size + log_length + _LENGTH.size

@@ -176,6 +176,7 @@ def test_damage_is_told_with_the_reason(content, text):
     ("data", "text"),
     [
         (b"\x30" + HEAD[1:], "layout 3, expected 4"),
+        (b"\x45" + HEAD[1:], "unknown first byte 0x45"),
         (HEAD.replace(b"articles:2", b"articles:x"), "invalid literal"),
         (HEAD.replace(b"article-42", b"article-\xff2"), "can't decode"),
     ],
