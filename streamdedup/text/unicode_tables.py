@@ -1,6 +1,6 @@
 """Unicode properties of each code point as NumPy tables, for ``normalise``.
 
-The tables follow the Unicode version of the running Python. They take 9 MB and some 0.2 s, once, when the first text
+The tables follow the Unicode version of the running Python. They take 10 MB and some 0.2 s, once, when the first text
 beyond ASCII arrives, and as much again for profiles that fold marks or variants. The daemon builds them before it is
 ready (``cli.warm_up``).
 """
