@@ -4,7 +4,7 @@
 
 A table is between ``<!-- plan: OPTIONS -->`` and ``<!-- end of plan -->``. To measure anew, on a quiet machine:
 
-    streamdedup plan reuters21578.tar.gz --table --save docs/measured-machine.json
+    streamdedup plan reuters21578.tar.gz --sample 20000 --table --save docs/measured-machine.json
 """  # noqa: INP001  a script beside the pages, no package
 
 import re
