@@ -7,6 +7,9 @@ moment at which the producer's schedule wanted to send the document (`benchmarks
 subscriber that reads committed records only has the alert. Beside the daemon the *bare loop* of `benchmarks.consumers`
 runs at the same rates: it forwards the same records in transactions and computes nothing. Producer, contender and
 subscriber are processes of their own on the same machine as broker and Redis.
+
+First the bare loop runs once at the highest rate, uncounted: the code of a broker that has just started is not yet
+compiled, so that its transactions take twice as long.
 """
 
 import argparse
@@ -130,6 +133,9 @@ def main() -> None:
             Contender(BARE, lambda job: world.consumer(job, "bare", "--copies"), consumers.is_at_work),
             Contender(OURS, world.daemon, lambda _: True),
         ]
+        highest = max(arguments.rates)
+        path = world.folder / "warm-up"
+        measure(world, contenders[0], highest, path, documents_of(highest, arguments.seconds, path))
         for rate in arguments.rates:
             path = world.folder / f"documents-{rate}"
             count = documents_of(rate, arguments.seconds, path)

@@ -1,7 +1,8 @@
 """A broker, a Redis server, filled topics, and a clock for the consumers of the topics.
 
 A consumer is started as a process of its own, and its committed offsets are read twenty times a second: a round
-lasts from the first commit seen to the last, so that the start does not count.
+lasts from the first commit seen to the last, so that the start does not count. Where several consumers share a topic,
+the times at which only some of them are at work do not count either.
 """
 
 import argparse
@@ -73,7 +74,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Round:
-    """One round of one contender, from its first commit to its last.
+    """One round of one contender, from its first commit to its last or between two shares of the documents.
 
     Attributes:
         documents: Documents committed in that time.
@@ -234,12 +235,21 @@ class World:
         names = ["--topic", job.topic, "--group", job.group, "--output", job.output]
         return Consumer([kind, *places, *names, *more])
 
-    def measure(self, topic: str, make: Make) -> Round:
-        """Run processes over a topic, with an empty index, a new group and an empty output."""
-        job = self._job(topic)
+    def measure(self, topic: str, make: Make, counted: tuple[float, float] = (0.0, 1.0)) -> Round:
+        """Run processes over a topic, with an empty index, a new group and an empty output.
+
+        Args:
+            topic: A filled topic.
+            make: Makes the processes.
+            counted: Shares of the documents, 0 to 1: the round begins when the first share has been committed, and
+                ends with the second.
+        """
+        job, count = self._job(topic), self._filled[topic]
+        begin, end = (max(1, round(share * count)) for share in counted)
         with self._started(make(job)) as processes:
-            first = self._await(processes, job.group, 1)
-            last = self._await(processes, job.group, self._filled[topic])
+            first = self._await(processes, job.group, begin)
+            last = self._await(processes, job.group, end)
+            self._await(processes, job.group, count)
         if first.committed == last.committed:
             raise ServerError("everything was committed at once; there must be more documents")
         self.outputs[topic] = read_topic(self.address, job.output)
@@ -329,11 +339,12 @@ def _stages(metrics: Sequence[str]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Entry:
-    """One contender: its name, its topic, and the factory of its processes."""
+    """One contender: its name, its topic, the factory of its processes, and the counted part of the documents."""
 
     name: str
     topic: str
     make: Make
+    counted: tuple[float, float] = (0.0, 1.0)
 
 
 def in_turns(world: World, topic: str, entries: Sequence[Entry], rounds_count: int) -> list[list[Round]]:
@@ -347,7 +358,7 @@ def in_turns(world: World, topic: str, entries: Sequence[Entry], rounds_count: i
     rounds: list[list[Round]] = [[] for _ in entries]
     for _ in range(rounds_count):
         for entry, own in zip(entries, rounds, strict=True):
-            own.append(world.measure(entry.topic, entry.make))
+            own.append(world.measure(entry.topic, entry.make, entry.counted))
             print(f"{entry.name}: {own[-1].documents_per_s:,.0f} documents/s", file=sys.stderr, flush=True)
     return rounds
 
