@@ -20,7 +20,7 @@ from kafka.structs import OffsetAndMetadata
 
 from benchmarks import load
 from streamdedup.embedded import ManagedProcess
-from streamdedup.kafka import KafkaOptions
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.similarity.lsh import Banding
 
 #: Records of one batch of the bare loop: the default of `kafka.batch_records`.

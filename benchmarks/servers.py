@@ -13,7 +13,7 @@ from kafka.errors import KafkaError
 from benchmarks.corpus import Text
 from streamdedup.embedded import RedisServer
 from streamdedup.embedded.redis import find_redis
-from streamdedup.kafka import KafkaOptions
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import Feeder
 from streamdedup.testing.kafka import KAFKA_VERSION, KafkaServer
 from tests.servers import kafka_jars

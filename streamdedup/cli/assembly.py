@@ -14,7 +14,8 @@ from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.servers import Servers
 from streamdedup.index.redis.staging import RedisStagingIndex
 from streamdedup.indexes import detector_options, lifetime_ms, namespace_of, redis_store
-from streamdedup.kafka import KafkaHistory, KafkaOptions
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.reader import KafkaHistory
 from streamdedup.settings import Profile, Settings, crash_point
 from streamdedup.testing.crash_points import CrashPoint, Steps
 from streamdedup.wire import Decoder

@@ -21,7 +21,8 @@ from streamdedup.index.fingerprints import compare_fingerprints
 from streamdedup.index.redis.checks import RightsNeed, check_redis
 from streamdedup.index.redis.servers import Servers
 from streamdedup.indexes import connect_store, lifetime_ms, redis_store
-from streamdedup.kafka import TopicNeed, check_kafka, committed_quietly
+from streamdedup.kafka.admin import TopicNeed, check_kafka
+from streamdedup.kafka.group import committed_quietly
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 

@@ -28,7 +28,8 @@ from streamdedup.cli.settings_options import (
 )
 from streamdedup.cli.topic_reading import load_reading_settings, reading_options
 from streamdedup.errors import SettingsError
-from streamdedup.kafka import KafkaOptions, check_topics
+from streamdedup.kafka.admin import check_topics
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch
 from streamdedup.kafka.reader import RecordFetcher, SpanReader
 from streamdedup.position import Partition, Position

@@ -12,8 +12,8 @@ from streamdedup.cli.dead_letters import DeadLetter
 from streamdedup.cli.dlq_decisions import ReplayOptions, ReplayProgress, Tally, Verdict
 from streamdedup.cli.pace import Pace
 from streamdedup.errors import MessageError
-from streamdedup.kafka import KafkaOptions
 from streamdedup.kafka.group import GroupOffsets
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import CommittedOffset, Message, Record
 from streamdedup.kafka.reader import RecordFetcher, SpanReader

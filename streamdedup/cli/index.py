@@ -25,7 +25,9 @@ from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError
 from streamdedup.index.redis.connection import check_server, read_facts
 from streamdedup.index.redis.servers import Servers
 from streamdedup.indexes import connect_store, redis_store
-from streamdedup.kafka import KafkaSource, KafkaTransport, check_topics
+from streamdedup.kafka.admin import check_topics
+from streamdedup.kafka.consumer import KafkaSource
+from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 from streamdedup.settings.units import counted

@@ -11,7 +11,7 @@ from streamdedup.index.redis.connection import read_facts
 from streamdedup.index.redis.servers import Servers
 from streamdedup.index.values import LogState, is_recreated
 from streamdedup.indexes import redis_store
-from streamdedup.kafka import GroupState, describe_group
+from streamdedup.kafka.group import GroupState, describe_group
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 

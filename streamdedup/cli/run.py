@@ -31,7 +31,7 @@ from streamdedup.errors import (
 )
 from streamdedup.findings import Finding, warnings_of
 from streamdedup.index.redis.servers import Servers
-from streamdedup.kafka import KafkaTransport
+from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.settings import Settings
 from streamdedup.testing.crash_points import Steps
 from streamdedup.wire import ErrorCode, Op

@@ -21,7 +21,9 @@ from streamdedup.daemon import logs
 from streamdedup.detection.lookup import IndexLookup
 from streamdedup.errors import SettingsError
 from streamdedup.index.redis.servers import Servers
-from streamdedup.kafka import GroupMonitor, KafkaOptions, check_topics
+from streamdedup.kafka.admin import check_topics
+from streamdedup.kafka.group import GroupMonitor
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.reader import KafkaSpan, RecordFetcher, SpanReader
 from streamdedup.serve.access import Gate, Limits, Tokens
 from streamdedup.serve.clusters import ClusterMemory

@@ -10,7 +10,7 @@ from streamdedup.cli.output import say, steps
 from streamdedup.cli.rendering.pairs import Side
 from streamdedup.cli.settings_options import load_settings
 from streamdedup.errors import MessageError
-from streamdedup.kafka import KafkaOptions
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Record
 from streamdedup.kafka.reader import KafkaSpan, RecordFetcher
 from streamdedup.position import Position

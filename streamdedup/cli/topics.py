@@ -8,7 +8,7 @@ from streamdedup.cli.assembly import kafka_options
 from streamdedup.cli.checks import duplicates_kept_ms
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.indexes import lifetime_ms
-from streamdedup.kafka import BROKERS_DEFAULT, CreatedTopics, create_topics
+from streamdedup.kafka.admin import BROKERS_DEFAULT, CreatedTopics, create_topics
 from streamdedup.settings import Settings
 from streamdedup.settings.units import counted
 

@@ -14,7 +14,7 @@ from streamdedup.cli import assembly
 from streamdedup.cli import main as cli
 from streamdedup.embedded import free_ports
 from streamdedup.errors import EXIT_INDEX_LOST
-from streamdedup.kafka import KafkaOptions
+from streamdedup.kafka.options import KafkaOptions
 from tests import servers
 from tests.daemons import Installation, produce_keyed, values_of
 

@@ -13,7 +13,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from streamdedup.cli import assembly
 from streamdedup.cli import main as cli
-from streamdedup.kafka import KafkaOptions
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.wire import decode_alert
 from tests import servers
 from tests.daemons import Installation, produce_keyed, values_of

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import pytest
 
 from streamdedup.errors import BrokerSilent, BrokerUnavailable, ProducerFenced
-from streamdedup.kafka import KafkaOptions, KafkaTransport
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.kafka.protocols import Batch, Message, Sink, Source, Transport
 from streamdedup.position import Partition
 from streamdedup.testing.kafka import KafkaServer

@@ -17,7 +17,7 @@ from streamdedup.cli import dlq as dlq_commands
 from streamdedup.cli import guards
 from streamdedup.cli import main as cli
 from streamdedup.errors import EXIT_PIPE, BrokerMisconfigured, SettingsError
-from streamdedup.kafka import KafkaOptions
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Record
 from streamdedup.kafka.reader import RecordFetcher
 from streamdedup.position import Position

@@ -4,7 +4,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from streamdedup.kafka import KafkaOptions, KafkaSource, KafkaTransport, consumer
+from streamdedup.kafka import consumer
+from streamdedup.kafka.consumer import KafkaSource
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.producer import KafkaTransport
 from tests import servers
 
 #: Longest single poll, in seconds.

@@ -10,14 +10,9 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from streamdedup.embedded.ports import free_ports
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.findings import Level, warnings_of
-from streamdedup.kafka import (
-    BROKERS_DEFAULT,
-    KafkaOptions,
-    TopicNeed,
-    check_kafka,
-    committed_quietly,
-    create_topics,
-)
+from streamdedup.kafka.admin import BROKERS_DEFAULT, TopicNeed, check_kafka, create_topics
+from streamdedup.kafka.group import committed_quietly
+from streamdedup.kafka.options import KafkaOptions
 from tests import servers
 
 DAY_MS = 86_400_000

@@ -20,8 +20,10 @@ from streamdedup.embedded import MockBroker
 from streamdedup.embedded.ports import free_ports
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, FatalError, ProducerFenced
 from streamdedup.findings import Level
-from streamdedup.kafka import KafkaOptions, KafkaTransport, TopicNeed, check_kafka, check_topics, create_topics
+from streamdedup.kafka.admin import TopicNeed, check_kafka, check_topics, create_topics
 from streamdedup.kafka.errors import call_within, cap_client_logging, close_quietly, translated
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.kafka.protocols import Batch, Message, Sink, Source
 from streamdedup.position import Partition
 from streamdedup.testing.kafka import KafkaServer
@@ -50,7 +52,8 @@ def test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind(deliver
     script = f"""
         import gc, logging, pathlib, threading
         from streamdedup.errors import BrokerUnavailable
-        from streamdedup.kafka import KafkaOptions, KafkaTransport
+        from streamdedup.kafka.options import KafkaOptions
+        from streamdedup.kafka.producer import KafkaTransport
         logging.disable()
         transport = KafkaTransport(KafkaOptions(bootstrap_servers={address!r}, group_id="g", topics=("t",),
             transactional_id="x", delivery={delivery!r}, connect_timeout_s=0.5))
@@ -187,7 +190,9 @@ def test_a_process_ends_quietly_and_soon_although_kafka_is_away(own_kafka):
     script = f"""
         import sys
         from streamdedup.errors import BrokerUnavailable
-        from streamdedup.kafka import KafkaOptions, KafkaTransport, producer
+        from streamdedup.kafka import producer
+        from streamdedup.kafka.options import KafkaOptions
+        from streamdedup.kafka.producer import KafkaTransport
         from streamdedup.kafka.protocols import Batch, Message, Sink, Source
         producer.COMMIT_MARGIN_S = 0.5
         source, sink = KafkaTransport(KafkaOptions(
@@ -314,7 +319,8 @@ def test_a_failed_tls_handshake_is_explained(kafka):
     # In a process of its own: the client leaves the socket of a failed handshake to the garbage collector.
     script = f"""
         from streamdedup.errors import BrokerUnavailable
-        from streamdedup.kafka import KafkaOptions, check_topics
+        from streamdedup.kafka.admin import check_topics
+        from streamdedup.kafka.options import KafkaOptions
         asked = KafkaOptions(bootstrap_servers={kafka!r}, group_id="g", topics=("t",), delivery="at-least-once",
             connect_timeout_s=2.0, security_protocol="SSL")
         try:

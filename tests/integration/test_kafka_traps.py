@@ -19,10 +19,11 @@ from kafka.errors import KafkaTimeoutError
 from kafka.structs import ConsumerGroupMetadata, MemberState
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, CodecMissing, FatalError
-from streamdedup.kafka import KafkaOptions, KafkaSource, KafkaTransport, TransactionalSink
 from streamdedup.kafka import consumer as source_module
 from streamdedup.kafka import producer as producer_module
-from streamdedup.kafka.consumer import RebalanceListener
+from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.producer import KafkaTransport, TransactionalSink
 from streamdedup.kafka.protocols import Batch, Message, Record
 from streamdedup.kafka.reader import RecordFetcher, SpanReader, TopicReader
 from streamdedup.position import Partition, Position

@@ -8,7 +8,7 @@ from kafka import KafkaProducer
 
 from streamdedup.embedded import MOCK_API_VERSION, MockBroker
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeError
-from streamdedup.kafka import KafkaOptions
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.position import Position

@@ -11,7 +11,7 @@ from kafka.admin import ACLOperation, ResourceType
 
 from streamdedup.embedded import MissingToolError
 from streamdedup.errors import BrokerMisconfigured
-from streamdedup.kafka import KafkaOptions
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Record
 from streamdedup.kafka.reader import SpanReader
 from streamdedup.position import Partition, Position

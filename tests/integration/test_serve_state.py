@@ -13,7 +13,8 @@ from streamdedup.cli.serve import _store_memory
 from streamdedup.embedded import MissingToolError
 from streamdedup.errors import BrokerMisconfigured, StoreMisconfigured
 from streamdedup.index.redis.connection import connect, connect_cluster
-from streamdedup.kafka import GroupMonitor, GroupOffsets, KafkaOptions
+from streamdedup.kafka.group import GroupMonitor, GroupOffsets
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.kafka.reader import KafkaSpan
 from streamdedup.position import Partition

@@ -14,7 +14,7 @@ from streamdedup.cli.serve import open_fetcher
 from streamdedup.detection.detector import Detector
 from streamdedup.embedded import MissingToolError
 from streamdedup.errors import BrokerMisconfigured
-from streamdedup.kafka import KafkaOptions
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.wire import Decoder

@@ -6,11 +6,11 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
-from streamdedup.kafka import KafkaHistory, KafkaOptions
 from streamdedup.kafka.group import GroupOffsets
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import CommittedOffset
-from streamdedup.kafka.reader import SpanReader
+from streamdedup.kafka.reader import KafkaHistory, SpanReader
 from streamdedup.position import Partition
 from tests.raw_batches import RawRecord, record_batch, send_batch
 from tests.servers import DEADLINE_S, admin_client, fresh_name, produce, read_topic, wait_until

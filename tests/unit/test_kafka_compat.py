@@ -18,9 +18,10 @@ from kafka.record import MemoryRecords, default_records, legacy_records
 from kafka.structs import TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, CodecMissing
-from streamdedup.kafka import KafkaOptions, compat
+from streamdedup.kafka import compat
 from streamdedup.kafka.compat import GrownTooLarge, bound_decompression, ungzip, unlz4, unsnappy, unzstd
 from streamdedup.kafka.errors import codec_missing, described, translated
+from streamdedup.kafka.options import KafkaOptions
 from tests import servers
 from tests.raw_batches import RawRecord, record_batch, stored_as_snappy
 

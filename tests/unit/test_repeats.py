@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.detection.model import DetectionResult
 from streamdedup.errors import FatalError
-from streamdedup.kafka import KafkaOptions
 from streamdedup.kafka import consumer as source_module
 from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.repeats import FIRST_LINES, PERIOD_S, REPEATS_EVENT, RepeatLimit
 from streamdedup.wire import ErrorCode
 
