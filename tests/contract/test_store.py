@@ -601,6 +601,24 @@ class TestDropping:
         with pytest.raises(IndexMismatch, match="streamdedup index drop"):
             store.open(FINGERPRINT)
 
+    def test_a_rebuild_that_ends_between_two_reads_is_no_interrupted_deletion(self, redis_client):
+        store = _make_redis_store(redis_client)()
+        store.open(FINGERPRINT)
+        (key,) = redis_client.keys("*fingerprint")
+        lease, mark = key.replace(b"fingerprint", b"draft"), key.replace(b"fingerprint", b"dropping")
+        redis_client.mset({lease: b"a process", mark: b"1"})
+        send = store._servers.send
+
+        def send_and_end_the_rebuild(commands):
+            replies = send(commands)
+            redis_client.delete(lease, mark)
+            return replies
+
+        store._servers.send = send_and_end_the_rebuild
+        with pytest.raises(StoreUnavailable, match="being rebuilt"):
+            store.open(FINGERPRINT)
+        assert not store.open(FINGERPRINT).created
+
     def test_the_rest_of_an_index_is_no_index_unless_one_is_to_be_created(self, redis_client):
         store = _make_redis_store(redis_client)()
         store.open(FINGERPRINT)

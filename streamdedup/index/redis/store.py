@@ -112,13 +112,13 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisPairs, RedisBacklog):
         """See ``StoreHealth.open``."""
         self._runner.load()
         key = self._keys.fingerprint
-        # Deletion mark first, lease second. The mark exists while an index is being deleted: by `index drop`, which has
-        # no lease, or by a rebuild, which takes the lease before the deletion and holds it long after. So a mark
-        # without a lease is that of an `index drop`, in progress or interrupted.
-        is_half_dropped = self._servers.ask(key, "EXISTS", self._keys.dropping)
-        if self._servers.ask(key, "EXISTS", self._keys.staging):
+        # In one command, because a rebuild may end at any moment. The mark exists while an index is being deleted: by
+        # `index drop`, which has no lease, or by a rebuild, which takes the lease before the deletion and holds it long
+        # after. So a mark without a lease is that of an `index drop`, in progress or interrupted.
+        lease, dropping = self._servers.ask(key, "MGET", self._keys.staging, self._keys.dropping)
+        if lease is not None:
             raise StoreUnavailable(f"the index of {self.options.namespace} is being rebuilt")
-        if is_half_dropped and create:
+        if dropping is not None and create:
             raise IndexMismatch(
                 f"the deletion of {self.options.namespace} did not end; call again: streamdedup index drop, or "
                 "Index.delete for the index of a program"
