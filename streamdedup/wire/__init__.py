@@ -10,22 +10,17 @@ from importlib import resources
 from typing import Literal
 
 from streamdedup.wire.alerts import (
-    ALERT_VERSION,
-    DEFAULT_MAX_ALERT_BYTES,
-    DEFAULT_MAX_MATCHES,
     MIN_ALERT_BYTES,
     Alert,
     AlertPart,
     Contained,
     Match,
-    Method,
     Reason,
     decode_alert,
     encode_alert,
     rfc_3339,
 )
 from streamdedup.wire.documents import (
-    DEFAULT_MAX_TEXT_BYTES,
     MAX_DEPTH,
     MAX_ID_BYTES,
     Decoder,
@@ -39,10 +34,6 @@ from streamdedup.wire.documents import (
 )
 
 __all__ = [
-    "ALERT_VERSION",
-    "DEFAULT_MAX_ALERT_BYTES",
-    "DEFAULT_MAX_MATCHES",
-    "DEFAULT_MAX_TEXT_BYTES",
     "MAX_DEPTH",
     "MAX_ID_BYTES",
     "MIN_ALERT_BYTES",
@@ -53,7 +44,6 @@ __all__ = [
     "Document",
     "ErrorCode",
     "Match",
-    "Method",
     "Op",
     "Reason",
     "content_digest",
