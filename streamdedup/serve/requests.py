@@ -126,12 +126,7 @@ def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         repaired = repair_json(body)
         if repaired == body:
             raise RequestProblem("malformed-json", str(error)) from None
-    try:
-        return decoder.decode(repaired)
-    except msgspec.ValidationError as error:
-        raise _invalid(error) from None
-    except ValueError as error:
-        raise RequestProblem("malformed-json", str(error)) from None
+    return _decode(decoder, repaired)
 
 
 def _invalid(error: msgspec.ValidationError) -> RequestProblem:
