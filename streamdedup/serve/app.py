@@ -17,11 +17,13 @@ from litestar.response.base import ASGIResponse
 from litestar.types import Dependencies
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from streamdedup.detection.lookup import DocumentComparison, LookupResult
 from streamdedup.errors import StreamdedupError
+from streamdedup.index.documents import IndexEntry
 from streamdedup.serve.batches import BatchLookup, query_of
 from streamdedup.serve.bodies import compare_body, document_body, document_matches_body, lookup_body, profile_body
 from streamdedup.serve.clusters import ClusterMemory
-from streamdedup.serve.engine import Engine, ServedProfile
+from streamdedup.serve.engine import Engine, ServedProfile, StoredDocument
 from streamdedup.serve.events import MAX_RECENT, StreamStart, decode_id
 from streamdedup.serve.events import MEDIA_TYPE as EVENT_STREAM
 from streamdedup.serve.feed import Feeds
@@ -108,10 +110,8 @@ async def look_up_batch(
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}", responses=_problems(404, 422))
 async def document(profile: FromPath[str], document_id: _DocumentId, engine: NamedDependency[Engine]) -> DocumentBody:
     """Return a document of the index, without its text; the id is percent-encoded."""
-    found = await engine.document(_profile(engine, profile), decode_path_id(document_id))
-    if found is None:
-        raise RequestProblem("unknown-document")
-    return document_body(*found)
+    served, decoded_id = _profile(engine, profile), decode_path_id(document_id)
+    return document_body(*await engine.call(served, lambda: served.document(decoded_id)))
 
 
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}/matches", responses=_problems(404, 422))
@@ -123,12 +123,14 @@ async def document_matches(
 ) -> DocumentMatchesBody:
     """Return the near-duplicates of a document of the index, and its cluster as far as the alerts topic tells."""
     served, decoded_id = _profile(engine, profile), decode_path_id(document_id)
-    found = await engine.document_matches(served, decoded_id)
-    if found is None:
-        raise RequestProblem("unknown-document")
-    (entry, cluster_id), first, result = found
-    members = clusters.members_of(profile, entry, None if first is None else first.entry)
-    return document_matches_body(entry, cluster_id, members, result)
+
+    def find() -> tuple[StoredDocument, IndexEntry | None, LookupResult]:
+        found = served.document(decoded_id)
+        first = None if found.cluster_id is None else served.lookup.document(found.cluster_id)
+        return found, first and first[0], served.lookup.matches_of(found.entry)
+
+    (entry, cluster_id), first, result = await engine.call(served, find)
+    return document_matches_body(entry, cluster_id, clusters.members_of(profile, entry, first), result)
 
 
 @get("/v1/profiles/{profile:str}/compare", responses=_problems(404, 422))
@@ -143,11 +145,14 @@ async def compare(
     served = _profile(engine, profile)
     check_id(a, "a")
     check_id(b, "b")
-    found = await engine.compare(served, (a, b))
-    if found.a is None or found.b is None or found.comparison is None:
-        raise RequestProblem("unknown-document", field="b" if found.a is not None else "a")
-    alignment = await aligner.align(served.decoder, found.a.entry, found.b.entry)
-    return compare_body(document_body(*found.a), document_body(*found.b), found.comparison, alignment)
+
+    def find() -> tuple[StoredDocument, StoredDocument, DocumentComparison]:
+        first, second = served.document(a, "a"), served.document(b, "b")
+        return first, second, served.lookup.compare(first.entry, second.entry)
+
+    first, second, comparison = await engine.call(served, find)
+    alignment = await aligner.align(served.decoder, first.entry, second.entry)
+    return compare_body(document_body(*first), document_body(*second), comparison, alignment)
 
 
 @post("/v1/profiles/{profile:str}/compare", status_code=200, responses=_problems(404, 413, 415, 422))
@@ -158,11 +163,14 @@ async def compare_text(
     served = _profile(engine, profile)
     check_content_type(request.headers.get("content-type", ""))
     given = decode_compare(await request.body(), served.max_text_bytes)
-    found = await engine.compare_text(served, given.text, given.id, given.source)
-    if found is None:
-        raise RequestProblem("unknown-document", field="id")
-    alignment = await aligner.align(served.decoder, given.text, found.document.entry)
-    return compare_body(None, document_body(*found.document), found.comparison, alignment)
+
+    def find() -> tuple[StoredDocument, DocumentComparison]:
+        found = served.document(given.id, "id")
+        return found, served.lookup.compare_text(given.text, found.entry, int(engine.now_ms()), given.source)
+
+    found, comparison = await engine.call(served, find)
+    alignment = await aligner.align(served.decoder, given.text, found.entry)
+    return compare_body(None, document_body(*found), comparison, alignment)
 
 
 @route("/v1/profiles/{profile:str}/compare", http_method="OPTIONS", status_code=204, include_in_schema=False)

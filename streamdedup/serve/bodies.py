@@ -25,6 +25,12 @@ from streamdedup.serve.texts import Alignment
 from streamdedup.similarity.containment import Contained
 from streamdedup.wire import Match, rfc_3339
 
+#: Reasons why the daemon would skip a text of a look-up.
+_SKIPS: Final[dict[Skip | None, Literal["empty", "too_short", "too_few_words"]]] = {
+    Skip.EMPTY: "empty",
+    Skip.TOO_SHORT: "too_short",
+    Skip.TOO_FEW_WORDS: "too_few_words",
+}
 #: Name of the contained side in a comparison of two stored documents.
 _COMPARED_SIDES: Final[dict[Contained, Literal["a", "b", "both"]]] = {"left": "a", "right": "b", "both": "both"}
 
@@ -59,7 +65,7 @@ def lookup_body(result: LookupResult, limit: int) -> LookupBody:
     """
     return LookupBody(
         digest=result.digest.hex(),
-        skipped=_skip_name(result.skipped),
+        skipped=_SKIPS.get(result.skipped),
         redelivery=result.redelivery,
         matches=[match_body(match) for match in result.matches[:limit]],
         matches_count=len(result.matches),
@@ -68,18 +74,6 @@ def lookup_body(result: LookupResult, limit: int) -> LookupBody:
         recall=result.recall,
         suppressed={rule.value: count for rule, count in result.suppressed.items()},
     )
-
-
-def _skip_name(skipped: Skip | None) -> Literal["empty", "too_short", "too_few_words"] | None:
-    match skipped:
-        case Skip.EMPTY:
-            return "empty"
-        case Skip.TOO_SHORT:
-            return "too_short"
-        case Skip.TOO_FEW_WORDS:
-            return "too_few_words"
-        case _:
-            return None
 
 
 def document_body(entry: IndexEntry, cluster_id: str | None) -> DocumentBody:
@@ -176,8 +170,8 @@ def profile_body(served: ServedProfile, documents: int | None, index: Problem | 
         threshold=options.threshold,
         containment_threshold=None if options.containment is None else options.containment.threshold,
         similarity=served.similarity,
-        shingle_unit=served.shingle_unit,
-        shingle_size=served.shingle_size,
+        shingle_unit=options.shingles.unit,
+        shingle_size=options.shingles.size,
         bands=options.banding.bands,
         rows=options.banding.rows,
         permutations=options.permutations,

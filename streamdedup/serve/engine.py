@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
-from streamdedup.detection.lookup import DocumentComparison, IndexLookup, LookupQuery, LookupResult
+from streamdedup.detection.lookup import IndexLookup, LookupQuery, LookupResult
 from streamdedup.errors import FatalError, StoreUnavailable, StreamdedupError
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.reading import IndexReader
@@ -33,6 +33,18 @@ STUCK_S = 60.0
 log = structlog.get_logger("streamdedup.serve")
 
 
+class StoredDocument(NamedTuple):
+    """A document of the index.
+
+    Attributes:
+        entry: Its index entry.
+        cluster_id: Id of the first document of its cluster; None where that document left the index.
+    """
+
+    entry: IndexEntry
+    cluster_id: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class ServedProfile:
     """A profile and the means to look up its index.
@@ -40,8 +52,6 @@ class ServedProfile:
     Attributes:
         name: Name of the profile.
         topics: Input topics.
-        shingle_unit: Unit of shingles.
-        shingle_size: Units in a shingle.
         similarity: Name of the measure.
         retention_s: Window of comparison, in seconds.
         max_text_bytes: Longest text, in bytes of UTF-8.
@@ -53,8 +63,6 @@ class ServedProfile:
 
     name: str
     topics: tuple[str, ...]
-    shingle_unit: str
-    shingle_size: int
     similarity: str
     retention_s: float
     max_text_bytes: int
@@ -75,32 +83,21 @@ class ServedProfile:
         if self.reader.check(self.fingerprint) is None:
             raise IndexAbsentError(f"the index of profile {self.name} does not exist; a daemon creates it at its start")
 
+    def document(self, document_id: str, field: str = "") -> StoredDocument:
+        """Return a document of the index.
 
-class StoredDocument(NamedTuple):
-    """A document of the index.
+        Args:
+            document_id: Its id.
+            field: Field of the request with the id, for the problem.
 
-    Attributes:
-        entry: Its index entry.
-        cluster_id: Id of the first document of its cluster; None where that document left the index.
-    """
-
-    entry: IndexEntry
-    cluster_id: str | None
-
-
-class Compared(NamedTuple):
-    """Two documents, None where the index does not have one, and their comparison where it has both."""
-
-    a: StoredDocument | None
-    b: StoredDocument | None
-    comparison: DocumentComparison | None
-
-
-class ComparedText(NamedTuple):
-    """A document of the index and its comparison with a text."""
-
-    document: StoredDocument
-    comparison: DocumentComparison
+        Raises:
+            RequestProblem: The index has no such document.
+            StreamdedupError: The index cannot be looked up.
+        """
+        found = self.lookup.document(document_id)
+        if found is None:
+            raise RequestProblem("unknown-document", field=field)
+        return StoredDocument(*found)
 
 
 class _Question(NamedTuple):
@@ -116,6 +113,10 @@ class Engine:
         metrics: Counts texts and times of passes.
         gather_s: Time for which a text that arrives while no pass runs waits for others, in seconds.
         now_ms: The clock, in milliseconds since the epoch.
+
+    Attributes:
+        profiles: As given.
+        now_ms: As given.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class Engine:
     ) -> None:
         self.profiles = profiles
         self._metrics = metrics
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
         self._gatherer: Gatherer[_Question, LookupResult] = Gatherer(self._pass, _characters, PASS_LIMITS, gather_s)
         self._call_began_at: float | None = None
@@ -226,7 +227,7 @@ class Engine:
     ) -> Sequence[LookupResult | Exception]:
         def look_up(some: Sequence[LookupQuery]) -> Sequence[LookupResult | Exception]:
             profile.check_index()
-            return profile.lookup.look_up(some, int(self._now_ms()))
+            return profile.lookup.look_up(some, int(self.now_ms()))
 
         try:
             return self._observed(profile.name, lambda: look_up(queries))
@@ -244,6 +245,9 @@ class Engine:
         """Run a function; count its errors, and log the first error and the first success after it."""
         try:
             result = function()
+        except RequestProblem:
+            self._log_available(name)
+            raise
         except (StoreUnavailable, FatalError, IndexAbsentError) as error:
             self._metrics.store_errors.labels(name).inc()
             kind = type(error).__name__
@@ -251,60 +255,16 @@ class Engine:
                 log.warning("index_unavailable", profile=name, error=kind, reason=str(error))
             self._failing[name] = kind
             raise
-        if self._failing.pop(name, None) is not None:
-            log.info("index_available", profile=name)
+        self._log_available(name)
         return result
 
-    # Documents
-
-    async def document(self, profile: ServedProfile, document_id: str) -> StoredDocument | None:
-        """Return a document of the index, or None."""
-        return await self.call(profile, lambda: _document(profile, document_id))
-
-    async def document_matches(
-        self, profile: ServedProfile, document_id: str
-    ) -> tuple[StoredDocument, StoredDocument | None, LookupResult] | None:
-        """Return a document of the index, the first document of its cluster and its near-duplicates, or None."""
-
-        def find() -> tuple[StoredDocument, StoredDocument | None, LookupResult] | None:
-            found = _document(profile, document_id)
-            if found is None:
-                return None
-            first = None if found.cluster_id is None else _document(profile, found.cluster_id)
-            return found, first, profile.lookup.matches_of(found.entry)
-
-        return await self.call(profile, find)
-
-    async def compare(self, profile: ServedProfile, ids: tuple[str, str]) -> Compared:
-        """Compare two documents of the index."""
-
-        def find() -> Compared:
-            a, b = (_document(profile, document_id) for document_id in ids)
-            return Compared(a, b, profile.lookup.compare(a.entry, b.entry) if a and b else None)
-
-        return await self.call(profile, find)
-
-    async def compare_text(
-        self, profile: ServedProfile, text: str, document_id: str, source: str | None = None
-    ) -> ComparedText | None:
-        """Compare a text with a document of the index; None where the index does not have the document."""
-
-        def find() -> ComparedText | None:
-            found = _document(profile, document_id)
-            if found is None:
-                return None
-            return ComparedText(found, profile.lookup.compare_text(text, found.entry, int(self._now_ms()), source))
-
-        return await self.call(profile, find)
+    def _log_available(self, name: str) -> None:
+        if self._failing.pop(name, None) is not None:
+            log.info("index_available", profile=name)
 
 
 def _characters(question: _Question) -> int:
     return len(question.query.text)
-
-
-def _document(profile: ServedProfile, document_id: str) -> StoredDocument | None:
-    found = profile.lookup.document(document_id)
-    return None if found is None else StoredDocument(*found)
 
 
 def _place(profile: ServedProfile, query: LookupQuery, error: Exception) -> dict[str, object]:
