@@ -21,8 +21,9 @@ from streamdedup.serve.clusters import ClusterMemory
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.metrics import ServeMetrics
-from streamdedup.serve.pipeline import PipelineReading, StoreMemory
+from streamdedup.serve.pipeline import PipelineReading
 from streamdedup.serve.sampler import StateSampler
+from streamdedup.serve.schemas import StoreBody
 from streamdedup.serve.stream_kinds import ALERTS, DEAD_LETTERS
 from streamdedup.serve.texts import TextAligner
 from streamdedup.similarity.lsh import Banding
@@ -138,8 +139,6 @@ class Service:
         profile = ServedProfile(
             name="articles",
             topics=("articles",),
-            shingle_unit="word",
-            shingle_size=2,
             similarity="set",
             retention_s=60.0,
             max_text_bytes=2_000,
@@ -155,7 +154,7 @@ class Service:
         )
         self.aligner = TextAligner(self.texts.open, texts_timeout_s, align_timeout_s)
         self.source = source or StillPipeline()
-        self.sampler = StateSampler(self.source, self.engine, lambda: StoreMemory(1_000, None), lambda: 0)
+        self.sampler = StateSampler(self.source, self.engine, lambda: StoreBody(1_000, None), lambda: 0)
         if source is None:
             self.sampler.run = _no_samples  # they would use the engine beside the requests of a test
         self.clusters = ClusterMemory(

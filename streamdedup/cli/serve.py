@@ -31,8 +31,9 @@ from streamdedup.serve.daemon_metrics import DaemonMetrics
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.metrics import ServeMetrics
-from streamdedup.serve.pipeline import KafkaPipeline, PipelineSource, StoreMemory
+from streamdedup.serve.pipeline import KafkaPipeline, PipelineSource
 from streamdedup.serve.sampler import StateSampler
+from streamdedup.serve.schemas import StoreBody
 from streamdedup.serve.stream_kinds import ALERTS, DEAD_LETTERS, StreamKind
 from streamdedup.serve.texts import TextAligner
 from streamdedup.settings import Settings
@@ -130,7 +131,7 @@ def _pipeline_source(settings: Settings, clusters: ClusterMemory) -> PipelineSou
     return KafkaPipeline(lambda: GroupMonitor(options), clusters.alerts_count)
 
 
-def _store_memory(servers: Servers) -> StoreMemory:
+def _store_memory(servers: Servers) -> StoreBody:
     """Return the memory of all masters together.
 
     Raises:
@@ -139,7 +140,7 @@ def _store_memory(servers: Servers) -> StoreMemory:
     """
     masters = servers.on_masters("INFO", "memory").values()
     limits = [int(info.get("maxmemory") or 0) for info in masters]
-    return StoreMemory(sum(int(info["used_memory"]) for info in masters), sum(limits) if all(limits) else None)
+    return StoreBody(sum(int(info["used_memory"]) for info in masters), sum(limits) if all(limits) else None)
 
 
 def open_fetcher(options: KafkaOptions) -> RecordFetcher:
@@ -158,12 +159,9 @@ def _served_profiles(settings: Settings, servers: Servers) -> dict[str, ServedPr
     served = {}
     for name, profile in settings.profiles.items():
         reader = indexes.redis_reader(settings, name, servers)
-        options = profile.shingle_options()
         served[name] = ServedProfile(
             name=name,
             topics=profile.topics,
-            shingle_unit=options.unit,
-            shingle_size=options.size,
             similarity=profile.similarity,
             retention_s=profile.retention_s,
             max_text_bytes=profile.max_text_bytes,

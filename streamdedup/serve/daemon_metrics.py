@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from streamdedup.serve.pipeline import DaemonState, Increases, PipelineReading, StoreMemory
+from streamdedup.serve.pipeline import Increases, PipelineReading
+from streamdedup.serve.schemas import DaemonBody, StoreBody
 from streamdedup.wire import rfc_3339
 
 #: Time for the answer of one daemon, in seconds.
@@ -111,16 +112,16 @@ class DaemonMetrics:
             alerts=self._alerts.advance({each: _total(reached[each], "alerts_total") for each in reached}),
             lag=round(sum(_total(each, "lag_records") for each in reached.values())),
             daemons=daemons,
-            memory=StoreMemory(round(used) or None, round(limit) or None),
+            memory=StoreBody(round(used) or None, round(limit) or None),
         )
 
-    def _daemon(self, target: Target, answer: Samples | ScrapeError) -> DaemonState:
+    def _daemon(self, target: Target, answer: Samples | ScrapeError) -> DaemonBody:
         if isinstance(answer, ScrapeError):
-            return DaemonState(target.name, reachable=False, waiting_for=None, last_error=str(answer))
+            return DaemonBody(target.name, reachable=False, waiting_for=None, last_error=str(answer))
         waiting_for = next(
             (sample.labels.get("what") for sample in answer.get("waiting", ()) if sample.value == 1), None
         )
-        return DaemonState(
+        return DaemonBody(
             target.name,
             reachable=True,
             waiting_for=waiting_for,

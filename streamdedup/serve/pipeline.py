@@ -2,33 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from streamdedup.errors import StreamdedupError
 from streamdedup.kafka.group import GroupMonitor
-
-
-class DaemonState(NamedTuple):
-    """The state of one daemon.
-
-    Attributes:
-        address: Host and port of its metrics.
-        reachable: Whether its metrics were read.
-        waiting_for: Server or event that it waits for; None while it is at work, or unknown.
-        last_error: The present problem, or the last one that the service has seen; None for none.
-    """
-
-    address: str
-    reachable: bool
-    waiting_for: str | None
-    last_error: str | None
-
-
-class StoreMemory(NamedTuple):
-    """Memory of Redis in bytes; None where unknown, or where there is no limit."""
-
-    used_bytes: int | None
-    max_bytes: int | None
+from streamdedup.serve.schemas import DaemonBody, StoreBody
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +24,8 @@ class PipelineReading:
     documents: float | None
     alerts: float | None
     lag: int | None
-    daemons: tuple[DaemonState, ...] = ()
-    memory: StoreMemory | None = None
+    daemons: tuple[DaemonBody, ...] = ()
+    memory: StoreBody | None = None
 
 
 class PipelineSource(Protocol):

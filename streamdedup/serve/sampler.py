@@ -10,9 +10,9 @@ import structlog
 
 from streamdedup.errors import StreamdedupError
 from streamdedup.serve.engine import Engine
-from streamdedup.serve.pipeline import PipelineReading, PipelineSource, StoreMemory
+from streamdedup.serve.pipeline import PipelineReading, PipelineSource
 from streamdedup.serve.problems import place_of
-from streamdedup.serve.schemas import DaemonBody, HistoryBody, ProfileStateBody, StateBody, StoreBody
+from streamdedup.serve.schemas import HistoryBody, ProfileStateBody, StateBody, StoreBody
 from streamdedup.wire import rfc_3339
 
 #: Time between two samples, in seconds.
@@ -37,7 +37,7 @@ class StateSampler:
         self,
         source: PipelineSource,
         engine: Engine,
-        read_memory: Callable[[], StoreMemory],
+        read_memory: Callable[[], StoreBody],
         now_ms: Callable[[], float],
     ) -> None:
         self._source = source
@@ -47,7 +47,7 @@ class StateSampler:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="state")
         self._history: deque[HistoryBody] = deque(maxlen=MAX_SAMPLES)
         self._reading = PipelineReading(None, None, None)
-        self._memory = StoreMemory(None, None)
+        self._memory = StoreBody(None, None)
         self._profiles = [ProfileStateBody(name, None) for name in engine.profiles]
         self._read_at: float | None = None
         self._is_failing = False
@@ -99,9 +99,9 @@ class StateSampler:
             documents_per_second=last.documents_per_second,
             alerts_per_second=last.alerts_per_second,
             lag=last.lag,
-            daemons=[DaemonBody(*daemon) for daemon in self._reading.daemons],
+            daemons=list(self._reading.daemons),
             profiles=self._profiles,
-            redis=StoreBody(*self._memory),
+            redis=self._memory,
             history=list(self._history),
         )
 
@@ -118,11 +118,11 @@ class StateSampler:
         except StreamdedupError:
             return None
 
-    async def _store_memory(self) -> StoreMemory:
+    async def _store_memory(self) -> StoreBody:
         try:
             return await self._engine.run(self._read_memory)
         except StreamdedupError:
-            return StoreMemory(None, None)  # Redis is away, or the user may not call INFO
+            return StoreBody(None, None)  # Redis is away, or the user may not call INFO
 
     def _observe(self, error: Exception | None) -> None:
         """Log the first failure of the source, and the first success after it."""

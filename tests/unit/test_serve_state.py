@@ -20,7 +20,8 @@ from streamdedup.kafka.group import GroupProgress
 from streamdedup.position import Partition
 from streamdedup.serve import daemon_metrics, sampler
 from streamdedup.serve.daemon_metrics import DaemonMetrics, ScrapeError, Target, parse, scrape, targets_of
-from streamdedup.serve.pipeline import DaemonState, Increases, KafkaPipeline, PipelineReading, StoreMemory
+from streamdedup.serve.pipeline import Increases, KafkaPipeline, PipelineReading
+from streamdedup.serve.schemas import DaemonBody, StoreBody
 from tests.canaries import TLS
 from tests.served import TEXT, Service
 
@@ -158,10 +159,10 @@ class TestScraping:
                 daemon.metrics.store_limit_bytes.set(5_000)
             first = source.read()
             assert (first.documents, first.alerts, first.lag) == (0, 0, 7)
-            assert first.memory == StoreMemory(1_000, 5_000)
+            assert first.memory == StoreBody(1_000, 5_000)
             assert first.daemons == (
-                DaemonState(f"127.0.0.1:{one.port}", True, None, None),
-                DaemonState(f"127.0.0.1:{other.port}", True, None, None),
+                DaemonBody(f"127.0.0.1:{one.port}", True, None, None),
+                DaemonBody(f"127.0.0.1:{other.port}", True, None, None),
             )
             one.metrics.records.labels("articles", "upsert").inc(5)
             other.metrics.records.labels("articles", "upsert").inc(2)
@@ -380,8 +381,8 @@ class TestSampling:
             assert (body.profiles[0].documents, body.history[0].documents) == (None, None)
 
     def test_the_service_samples_while_it_runs_and_answers_with_the_names_of_the_page(self):
-        daemon = DaemonState("127.0.0.1:9464", True, "store", "Redis failed")
-        reading = PipelineReading(1.0, 1.0, 5, (daemon,), StoreMemory(7, 9))
+        daemon = DaemonBody("127.0.0.1:9464", True, "store", "Redis failed")
+        reading = PipelineReading(1.0, 1.0, 5, (daemon,), StoreBody(7, 9))
         with closing(Service(source=MadePipeline(reading, PipelineReading(0, 0, 0)))) as service:
             sampled = threading.Event()
             take = service.sampler.sample
