@@ -20,7 +20,7 @@ from streamdedup.cli.output import BadLines, read_with_progress
 from streamdedup.cli.settings_options import profile_names
 from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader, Entry, Format
 from streamdedup.errors import CorpusError, SettingsError
-from streamdedup.settings import Profile
+from streamdedup.settings import Profile, Redis, Settings
 from streamdedup.settings.units import counted
 from streamdedup.similarity.measures import MEASURES
 
@@ -182,6 +182,18 @@ def chosen_profile(options: CorpusOptions, **overrides: object) -> Profile:
         except ValueError:
             raise SettingsError(f"--exact-limit {limit}: must be a whole number or none") from None
     return scan_profile(options.config, options.profile, given | overrides)
+
+
+def measured_profile(options: CorpusOptions, retention: str | None) -> tuple[Profile, Redis]:
+    """Return the profile to measure with another retention, and the settings of its index.
+
+    Raises:
+        SettingsError: The profile does not exist, or an option is wrong.
+    """
+    if options.config is None:
+        # Without a settings file the topic has the name of the profile.
+        return chosen_profile(options, retention=retention, topics=options.profile), Redis.model_construct()
+    return chosen_profile(options, retention=retention), Settings.load(options.config).redis
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:

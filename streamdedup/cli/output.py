@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, TypeVar
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.progress import (
@@ -54,6 +55,11 @@ def output_to(path: str | None) -> Iterator[TextIO]:
         return
     with io.TextIOWrapper(io.BufferedWriter(_NamedFile(path, "w")), encoding="utf-8") as file:
         yield file
+
+
+def json_text(value: object) -> str:
+    """Return plain values as an indented JSON text."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
 
 
 class BadLines:

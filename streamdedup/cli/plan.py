@@ -6,22 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-import msgspec
 import typer
 
 from streamdedup.cli.assembly import decoder_of
 from streamdedup.cli.collection import first_versions
-from streamdedup.cli.options import CorpusOptions, OutputOption, chosen_profile, with_options
-from streamdedup.cli.output import output_to
+from streamdedup.cli.options import CorpusOptions, OutputOption, measured_profile, with_options
+from streamdedup.cli.output import json_text, output_to
 from streamdedup.cli.plan_measure import MeasuredSetup, measured_machine
 from streamdedup.cli.rendering.plan_text import plan_json, plan_text, table_text
 from streamdedup.cli.tune_server import tune_server
 from streamdedup.corpora import FORMAT_TITLES, CorpusReader, Entry
 from streamdedup.embedded import MissingToolError
 from streamdedup.errors import CorpusError, SettingsError
-from streamdedup.settings import Profile, Redis, Settings
+from streamdedup.settings import Profile
 from streamdedup.settings.units import parse_duration, parse_size, read_utf8
 from streamdedup.tuning.machine import Machine, decode_machine, encode_machine
 from streamdedup.tuning.plan import DAY_S, Demand, plan_of
@@ -168,13 +167,9 @@ def plan(  # noqa: PLR0913  a command line has as many options as it has
         if table:
             target.write(table_text(plans, machine, layout))
         elif as_json:
-            target.write(_json(plan_json(plans[0], machine, layout)))
+            target.write(json_text(plan_json(plans[0], machine, layout)))
         else:
             target.write(plan_text(plans[0], machine, layout))
-
-
-def _json(results: dict[str, Any]) -> str:
-    return msgspec.json.format(msgspec.json.encode(results), indent=2).decode() + "\n"
 
 
 def _read(path: Path) -> Machine:
@@ -193,15 +188,11 @@ def _measure(options: PlanOptions, demands: DemandOptions, sample_size: int, url
         CorpusError: There is no document.
         StoreUnavailable: The server does not answer.
     """
-    config, name = options.config, options.profile
-    # Without a settings file the topic has the name of the profile.
-    topics: dict[str, object] = {} if config is not None else {"topics": name}
-    profile = chosen_profile(options, retention=demands.retention, **topics)
-    keys = Settings.load(config).redis if config is not None else Redis.model_construct()
+    profile, redis = measured_profile(options, demands.retention)
+    namespace = f"{redis.key_prefix}:{options.profile}"
     with contextlib.ExitStack() as stack:
-        namespace_bytes = len(f"{keys.key_prefix}:{name}".encode())
         try:
-            server = stack.enter_context(tune_server(url, profile, namespace_bytes))
+            server = stack.enter_context(tune_server(url, profile, namespace))
         except MissingToolError as error:
             raise SettingsError(f"nothing is measured without a server: {error}, or name one with --redis") from error
         sizes: list[int] = []
@@ -210,10 +201,10 @@ def _measure(options: PlanOptions, demands: DemandOptions, sample_size: int, url
         if not sample.ids:
             raise CorpusError(f"{', '.join(options.files or ())}: no document to measure")
         setup = MeasuredSetup(
-            name=name,
+            name=options.profile,
             profile=profile,
-            key_prefix=keys.key_prefix,
-            bucket_layout=keys.bucket_layout,
+            namespace=namespace,
+            bucket_layout=redis.bucket_layout,
             sample=sample,
             sample_name=", ".join(Path(file).name for file in options.files or ()) or "the built-in sample",
             record_bytes=sum(sizes) / len(sizes),

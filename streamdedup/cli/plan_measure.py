@@ -57,7 +57,7 @@ class MeasuredSetup:
     Attributes:
         name: Name of the profile.
         profile: The profile.
-        key_prefix: Prefix of the keys in Redis.
+        namespace: Prefix of the keys in Redis and name of the profile, joined by a colon.
         bucket_layout: Bucket layout of the settings.
         sample: The documents, at least one.
         sample_name: Origin of the documents.
@@ -66,7 +66,7 @@ class MeasuredSetup:
 
     name: str
     profile: Profile
-    key_prefix: str
+    namespace: str
     bucket_layout: Layout
     sample: Sample
     sample_name: str
@@ -132,7 +132,7 @@ def measured_machine(server: TuneServer, setup: MeasuredSetup) -> Machine:
         cores=os.cpu_count() or 1,
         versions={"streamdedup": __version__, "Python": platform.python_version(), "server": server.name},
         profile=MeasuredProfile(
-            namespace=f"{setup.key_prefix}:{setup.name}",
+            namespace=setup.namespace,
             shingles=f"{profile.shingle_unit} {profile.shingle_size}",
             bands=options.banding.bands,
             rows=options.banding.rows,

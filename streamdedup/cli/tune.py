@@ -6,19 +6,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-import msgspec
 import typer
 
 from streamdedup.cli.collection import first_versions
-from streamdedup.cli.options import CorpusOptions, LimitSettings, TextSettings, chosen_profile, with_options
-from streamdedup.cli.output import output_to
+from streamdedup.cli.options import (
+    CorpusOptions,
+    LimitSettings,
+    OutputOption,
+    TextSettings,
+    measured_profile,
+    with_options,
+)
+from streamdedup.cli.output import json_text, output_to
 from streamdedup.cli.rendering.tuning_tables import tables_text
 from streamdedup.cli.tune_server import TuneServer, tune_server
 from streamdedup.cli.tune_work import LARGEST_SIGNATURE, MOST_PERMUTATIONS, Question, Tuning
 from streamdedup.embedded import MissingToolError
 from streamdedup.errors import CorpusError, SettingsError
-from streamdedup.settings import Profile, Redis, Settings
+from streamdedup.settings import Profile
 from streamdedup.text.shingles import ShingleOptions
+from streamdedup.tuning.rows import Basis
 from streamdedup.tuning.sample import Sample, Sampling, draw_sample
 
 #: Defaults: thresholds, minimum recalls, and sizes of shingles by unit.
@@ -32,21 +39,22 @@ class TuneOptions(LimitSettings, TextSettings, CorpusOptions):
     """Options of documents, and settings that do not vary."""
 
 
-@with_options
-def tune(  # noqa: PLR0913  a command line has as many options as it has
-    options: TuneOptions,
-    sample_size: Annotated[int, typer.Option("--sample", min=1, help="Most documents in the sample.")] = 20_000,
-    sampling: Annotated[Sampling, typer.Option(help="Read all and choose at random, or take the first.")] = "random",
-    unit: Annotated[list[str] | None, typer.Option(help="Shingles of: word, char; may be repeated.")] = None,
-    size: Annotated[list[int] | None, typer.Option(help="Words or characters in a shingle; may be repeated.")] = None,
+@dataclass(frozen=True)
+class StudyOptions:
+    """The sample, the settings to try on it, and the demand of the forecast."""
+
+    sample_size: Annotated[int, typer.Option("--sample", min=1, help="Most documents in the sample.")] = 20_000
+    sampling: Annotated[Sampling, typer.Option(help="Read all and choose at random, or take the first.")] = "random"
+    unit: Annotated[list[str] | None, typer.Option(help="Shingles of: word, char; may be repeated.")] = None
+    size: Annotated[list[int] | None, typer.Option(help="Words or characters in a shingle; may be repeated.")] = None
     threshold: Annotated[
         list[float] | None, typer.Option("--threshold", "-t", help="Least similarity; may be repeated.")
-    ] = None,
-    min_recall: Annotated[list[float] | None, typer.Option(help="Share of the pairs to find; may be repeated.")] = None,
+    ] = None
+    min_recall: Annotated[list[float] | None, typer.Option(help="Share of the pairs to find; may be repeated.")] = None
     recall_on: Annotated[
-        Literal["theory", "sample"],
+        Basis,
         typer.Option(help="Where the minimum recall must be reached: at the threshold by theory, or on the sample."),
-    ] = "theory",
+    ] = "theory"
     most_permutations: Annotated[
         int,
         typer.Option(
@@ -55,11 +63,17 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
             max=LARGEST_SIGNATURE,
             help="Most values of a signature; not fewer than the profile's.",
         ),
-    ] = MOST_PERMUTATIONS,
-    documents_per_day: Annotated[float, typer.Option(help="Documents a day, for the forecast.")] = 10_000,
-    retention: Annotated[str | None, typer.Option(help="How long documents are compared, such as 30d.")] = None,
+    ] = MOST_PERMUTATIONS
+    documents_per_day: Annotated[float, typer.Option(help="Documents a day, for the forecast.")] = 10_000
+    retention: Annotated[str | None, typer.Option(help="How long documents are compared, such as 30d.")] = None
+
+
+@with_options
+def tune(
+    options: TuneOptions,
+    study: StudyOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
-    output: Annotated[str | None, typer.Option("--output", "-o", help="Where to write; standard output.")] = None,
+    output: OutputOption = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report with plots.")] = None,
     redis: Annotated[
         str | None,
@@ -73,57 +87,62 @@ def tune(  # noqa: PLR0913  a command line has as many options as it has
 
     Example:  streamdedup tune articles.jsonl.gz --documents-per-day 200000 --retention 14d --report tuning.html
     """
-    config, name = options.config, options.profile
-    # Without a settings file the topic has the name of the profile.
-    topics: dict[str, object] = {} if config is not None else {"topics": name}
-    base = chosen_profile(options, retention=retention, **topics)
-    if base.min_shared_bands > 1:
-        raise SettingsError(
-            f"profiles.{name}.min_shared_bands is {base.min_shared_bands}; tune knows 1 only: take a copy of the "
-            "settings without this key"
-        )
-    if not 1.0 <= documents_per_day <= 1e12:
-        raise SettingsError(f"--documents-per-day {documents_per_day:g}: must be at least 1 and at most 10^12")
-    keys = Settings.load(config).redis if config is not None else Redis.model_construct()
-    own = () if config is None else (base,)
-    question = Question(
-        name=name,
-        profile=base,
-        kinds=_kinds(base, unit, size),
-        thresholds=_numbers("--threshold", threshold, (*THRESHOLDS, *(one.threshold for one in own)), most=1.0),
-        recalls=_numbers("--min-recall", min_recall, (*RECALLS, *(one.min_recall for one in own)), most=1.0 - 1e-9),
-        documents_per_day=documents_per_day,
-        basis=recall_on,
-        key_prefix=keys.key_prefix,
-        bucket_layout=keys.bucket_layout,
-        arguments=options.arguments(),
-        most_permutations=max(base.permutations, most_permutations),
-        has_servers=config is not None,
-    )
-    if base.containment_threshold is not None and question.threshold <= base.containment_min_similarity:
-        raise SettingsError(
-            f"--threshold {question.threshold:g}: must be above profiles.{name}.containment_min_similarity, which is "
-            f"{base.containment_min_similarity:g}"
-        )
+    question = _question(options, study)
     page = None if report is None else _report_page()
     with contextlib.ExitStack() as stack:
         # Errors of the server and of the files are reported before the work.
         measured_on, warning = _server(stack, question, redis, wanted=server or redis is not None)
-        entries = first_versions(options.entries(base, "tune"))
-        sample = draw_sample(((entry.id, entry.text, entry.source) for entry in entries), sample_size, sampling)
+        entries = first_versions(options.entries(question.profile, "tune"))
+        documents = ((entry.id, entry.text, entry.source) for entry in entries)
+        sample = draw_sample(documents, study.sample_size, study.sampling)
         if not sample.ids:
             raise CorpusError(f"{', '.join(options.files)}: no document to look at")
         target = stack.enter_context(output_to(output))
         report_file = None if report is None else stack.enter_context(output_to(str(report)))
         results = Tuning(question, sample, measured_on).results()
         results["warnings"] += warning
-        target.write(_json(results) if as_json else tables_text(results))
+        target.write(json_text(results) if as_json else tables_text(results))
         if report_file is not None and page is not None:
             report_file.write(page(results, sample))
 
 
-def _json(results: dict[str, Any]) -> str:
-    return msgspec.json.format(msgspec.json.encode(results), indent=2).decode() + "\n"
+def _question(options: TuneOptions, study: StudyOptions) -> Question:
+    """Return the question that the options ask.
+
+    Raises:
+        SettingsError: The profile does not exist, or an option is wrong or contradicts the profile.
+    """
+    name = options.profile
+    base, redis = measured_profile(options, study.retention)
+    if base.min_shared_bands > 1:
+        raise SettingsError(
+            f"profiles.{name}.min_shared_bands is {base.min_shared_bands}; tune knows 1 only: take a copy of the "
+            "settings without this key"
+        )
+    if not 1.0 <= study.documents_per_day <= 1e12:
+        raise SettingsError(f"--documents-per-day {study.documents_per_day:g}: must be at least 1 and at most 10^12")
+    own = () if options.config is None else (base,)
+    thresholds = (*THRESHOLDS, *(one.threshold for one in own))
+    recalls = (*RECALLS, *(one.min_recall for one in own))
+    question = Question(
+        name=name,
+        profile=base,
+        kinds=_kinds(base, study.unit, study.size),
+        thresholds=_numbers("--threshold", study.threshold, thresholds, most=1.0),
+        recalls=_numbers("--min-recall", study.min_recall, recalls, most=1.0 - 1e-9),
+        documents_per_day=study.documents_per_day,
+        basis=study.recall_on,
+        redis=redis,
+        arguments=options.arguments(),
+        most_permutations=max(base.permutations, study.most_permutations),
+        has_servers=options.config is not None,
+    )
+    if base.containment_threshold is not None and question.threshold <= base.containment_min_similarity:
+        raise SettingsError(
+            f"--threshold {question.threshold:g}: must be above profiles.{name}.containment_min_similarity, which is "
+            f"{base.containment_min_similarity:g}"
+        )
+    return question
 
 
 def _server(
@@ -139,7 +158,9 @@ def _server(
     reason = "--no-server"
     if wanted:
         try:
-            return stack.enter_context(tune_server(url, question.profile, question.namespace_bytes)), []
+            return stack.enter_context(
+                tune_server(url, question.profile, f"{question.redis.key_prefix}:{question.name}")
+            ), []
         except MissingToolError as error:
             reason = str(error)
     return None, [f"memory is not forecast without a server ({reason}); --redis names one"]

@@ -157,13 +157,13 @@ class TuneServer:
 
 
 @contextmanager
-def tune_server(url: str | None, profile: Profile, namespace_bytes: int) -> Iterator[TuneServer]:
+def tune_server(url: str | None, profile: Profile, namespace: str) -> Iterator[TuneServer]:
     """Connect to a server.
 
     Args:
         url: URL of the server; None starts a private one.
         profile: See ``TuneServer``.
-        namespace_bytes: See ``TuneServer``.
+        namespace: Prefix and profile, joined by a colon, of the index that is forecast.
 
     Raises:
         MissingToolError: No server program is installed; the text names what to install.
@@ -177,4 +177,4 @@ def tune_server(url: str | None, profile: Profile, namespace_bytes: int) -> Iter
         for warning in check_server(servers) if url is not None else ():
             typer.echo(f"streamdedup: {warning}", err=True)
         client = stack.enter_context(redis.Redis.from_url(address))
-        yield TuneServer(servers, client, profile, namespace_bytes, private=url is None)
+        yield TuneServer(servers, client, profile, len(namespace.encode()), private=url is None)

@@ -15,7 +15,7 @@ from streamdedup.errors import SettingsError
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.indexes import detector_options
 from streamdedup.position import Partition
-from streamdedup.settings import Profile
+from streamdedup.settings import Profile, Redis
 from streamdedup.similarity.measures import MEASURES
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions
@@ -55,8 +55,7 @@ class Question:
         recalls: Minimum recalls, each above 0, below 1.
         documents_per_day: Documents a day.
         basis: Where the recall must be reached.
-        key_prefix: Prefix of the keys in Redis.
-        bucket_layout: Name of the bucket layout in Redis.
+        redis: Section of the settings about the index.
         arguments: Arguments of the command line that name the corpus and the profile.
         most_permutations: Most values of a signature to try.
         has_servers: The settings file of the profile names the servers.
@@ -69,8 +68,7 @@ class Question:
     recalls: tuple[float, ...]
     documents_per_day: float
     basis: Basis
-    key_prefix: str
-    bucket_layout: str
+    redis: Redis
     arguments: tuple[str, ...]
     most_permutations: int
     has_servers: bool
@@ -84,11 +82,6 @@ class Question:
     def documents_kept(self) -> float:
         """Documents in the index in the steady state."""
         return self.documents_per_day * (self.profile.retention_s + self.profile.retention_slack_s) / DAY_S
-
-    @property
-    def namespace_bytes(self) -> int:
-        """Length of prefix and profile of the keys, joined by a colon."""
-        return len(f"{self.key_prefix}:{self.name}".encode())
 
 
 class Tuning:
@@ -200,7 +193,7 @@ class Tuning:
                 step(1)
             entry_bytes = measurement.entry_bytes(forms, step)
             self._forecast = MemoryForecast(self._workload, costs, entry_bytes, measurement.form)
-            indexed = server.index_sample(options, self._sample, question.bucket_layout, row.limits.bucket_cap)
+            indexed = server.index_sample(options, self._sample, question.redis.bucket_layout, row.limits.bucket_cap)
             step(1)
         forecast_bytes = self._bytes(row, study, filled_with=float(indexed.documents))
         assert forecast_bytes is not None
@@ -223,7 +216,7 @@ class Tuning:
         """Return the forecast memory with bucket layout and exact limit of the settings; None without a server."""
         if self._forecast is None:
             return None
-        layout, limit = self._question.bucket_layout, self._profile.exact_limit
+        layout, limit = self._question.redis.bucket_layout, self._profile.exact_limit
         return self._forecast.total(study, row, layout, limit, filled_with)
 
     def results(self) -> dict[str, Any]:
@@ -318,7 +311,7 @@ class Tuning:
             "reason": reason,
             "documents_per_s_measured": is_timed,
             "daemons": max(1, math.ceil(question.documents_per_day / DAY_S / (LOAD * row.documents_per_s))),
-            "bucket_layout": question.bucket_layout,
+            "bucket_layout": question.redis.bucket_layout,
             "memory_bytes_by_layout": {
                 layout: None if forecast is None else forecast.total(study, row, layout, self._profile.exact_limit)
                 for layout in LAYOUTS
@@ -329,7 +322,7 @@ class Tuning:
 
     def _exact_limit(self, limit: int | None) -> dict[str, Any]:
         row, study, _ = self._best
-        layout, forecast = self._question.bucket_layout, self._forecast
+        layout, forecast = self._question.redis.bucket_layout, self._forecast
         size = None if forecast is None else forecast.total(study, row, layout, limit)
         measure = MEASURES[self._profile.similarity]
         return {
