@@ -24,8 +24,8 @@ from streamdedup.settings.units import (
     write_list,
 )
 
-#: Topic names that Kafka accepts, apart from "." and "..".
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+#: Topic names that Kafka accepts.
+_TOPIC = re.compile(r"\A(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")
 #: One server: name, IPv4 address or bracketed IPv6 address, and port.
 _SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 #: Accepted servers, for messages and documentation.
@@ -36,17 +36,6 @@ _TRANSACTIONS_SINCE = (2, 5)
 _ZSTD_SINCE = (2, 1)
 #: Advice for networks that are known to be safe.
 ALLOW_PLAINTEXT = "set allow_plaintext = true if the network is safe"
-
-
-def _check_topic(topic: str) -> str:
-    """Return a topic's name if Kafka would accept it.
-
-    Raises:
-        ValueError: It would not.
-    """
-    if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
-        raise ValueError("not a topic")
-    return topic
 
 
 def check_server(server: str) -> str:
@@ -80,7 +69,7 @@ def is_loopback(host: str) -> bool:
 #: The name of a topic.
 Topic = Annotated[
     str,
-    AfterValidator(_check_topic),
+    Field(pattern=_TOPIC),
     Kind("a topic's name: letters, digits, dot, underscore and hyphen, at most 249 of them"),
 ]
 #: Several servers.

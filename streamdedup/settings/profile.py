@@ -9,26 +9,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from streamdedup.settings.base import Check, Section
-from streamdedup.settings.profile_kinds import (
-    ENGLISH,
-    NO_STOP_SHINGLES,
-    NO_STOP_WORDS,
-    FieldName,
-    FieldNames,
-    SourceNames,
-    SourcePairs,
-    StopShingles,
-    StopWords,
-    Topics,
-)
+from streamdedup.settings.kafka import Topic
 from streamdedup.settings.units import (
+    LISTED,
     Duration,
     Flag,
+    Kind,
     Limit,
     Moment,
     Number,
@@ -36,8 +27,11 @@ from streamdedup.settings.units import (
     OptionalWhole,
     Size,
     Whole,
+    parse_list,
+    parse_pairs,
     read_utf8,
     write_list,
+    write_pairs,
     write_text,
 )
 from streamdedup.similarity import minhash
@@ -51,6 +45,53 @@ from streamdedup.text.unicode_tables import variants_version
 
 #: Shingle size where none is given, by unit.
 DEFAULT_SIZES = {"word": 3, "char": 5}
+#: Names of fields: texts that JSON writes without escapes.
+_NAME_ALLOWED = "without quotes, backslashes and control characters"
+#: Stop-word lists without a file.
+NO_STOP_WORDS, ENGLISH = "none", "english"
+#: Value of ``stop_shingles`` without a file.
+NO_STOP_SHINGLES = "none"
+
+#: The name of a field of the input.
+FieldName = Annotated[str, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")]
+#: The names of some fields.
+FieldNames = Annotated[
+    tuple[FieldName, ...],
+    BeforeValidator(parse_list),
+    Field(min_length=1),
+    Kind(f"one or more names of fields {_NAME_ALLOWED}, none twice, {LISTED}", write_list),
+]
+#: The names of some topics.
+Topics = Annotated[
+    tuple[Topic, ...],
+    BeforeValidator(parse_list),
+    Field(min_length=1),
+    Kind(f"one or more names of topics, none twice, {LISTED}", write_list),
+]
+#: The name of a source.
+SourceName = Annotated[str, Field(min_length=1)]
+#: The names of some sources.
+SourceNames = Annotated[
+    tuple[SourceName, ...],
+    BeforeValidator(parse_list),
+    Kind(f"names of sources, none twice, {LISTED}", write_list),
+]
+#: Pairs of names of sources.
+SourcePairs = Annotated[
+    tuple[tuple[SourceName, SourceName], ...],
+    BeforeValidator(parse_pairs),
+    Kind("a list of pairs of sources, none twice", write_pairs, ', such as [["a", "b"], ["a", "c"]]'),
+]
+#: A list of stop words: part of the project, or a file.
+StopWords = Annotated[
+    str,
+    Field(min_length=1),
+    Kind('"none", "english" or the path of a file', is_path=True, words=(NO_STOP_WORDS, ENGLISH)),
+]
+#: A file of stop shingles.
+StopShingles = Annotated[
+    str, Field(min_length=1), Kind('"none" or the path of a file', is_path=True, words=(NO_STOP_SHINGLES,))
+]
 
 
 class Profile(Section):
