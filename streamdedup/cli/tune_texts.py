@@ -11,9 +11,7 @@ from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.text.stop_shingles import DEFAULT_SHARE, Learnt, learn_stop_shingles
 from streamdedup.tuning.boilerplate import MOST_CHARACTERS, Boilerplate, BoilerplateStudy, study_boilerplate
-from streamdedup.tuning.contained import ContainedPairs, study_contained
-from streamdedup.tuning.folding import Folding, study_folding
-from streamdedup.tuning.pair_change import PairChange
+from streamdedup.tuning.pair_change import ContainedPairs, Folding, PairChange, study_contained, study_folding
 from streamdedup.tuning.sample import BoundedTexts, Sample
 
 #: Runs of boilerplate in the results.

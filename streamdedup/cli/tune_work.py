@@ -22,10 +22,11 @@ from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.advice import Recommendation, recommend, warnings
 from streamdedup.tuning.capped import StormLimits
 from streamdedup.tuning.memory import EntryForm, Measurement, MemoryForecast, contents_of
+from streamdedup.tuning.pair_change import BINS
 from streamdedup.tuning.plan import DAY_S, LOAD
 from streamdedup.tuning.rows import LIMIT_FACTORS, Basis, TuningRow, Workload, rows_of
 from streamdedup.tuning.sample import Sample, chosen_documents
-from streamdedup.tuning.study import BINS, Study
+from streamdedup.tuning.study import Study
 
 #: Buckets and pairs in the report.
 _SHOWN: Final = 10
@@ -336,7 +337,7 @@ class Tuning:
     def _thresholds(self) -> Iterator[dict[str, Any]]:
         """Yield each threshold, the highest first, with the pairs that it adds, for the recommended shingles."""
         study, copies = self._best.study, float(self._best.study.distinct.copy_pairs()[0])
-        weights = study.distinct.pair_counts(study.pairs.left, study.pairs.right)[:, 0] * study.pairs_weight
+        weights = study.counts[:, 0]
         before = 0
         higher = math.inf
         similar = study.pairs.similarities

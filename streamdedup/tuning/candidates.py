@@ -156,14 +156,7 @@ def candidate_counts(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np
     Returns:
         float64 (bands + 1, 2); infinite where there are more than ``MOST_CANDIDATES``.
     """
-    room = MOST_CANDIDATES
-    codes: list[NDArray[np.int64]] = []
-    for band in _bands(keys, sets):
-        lengths = np.diff(np.append(band.starts, len(band.order)))
-        room -= int((lengths * (lengths - 1) // 2).sum())
-        if room < 0:
-            break
-        codes.append(_pair_codes(band.order, band.starts, lengths))
+    codes = list(_pair_codes(keys, sets))
     counts = np.full((keys.shape[1] + 1, 2), np.inf)
     counts[0] = 0.0
     if codes:
@@ -186,16 +179,10 @@ def shared_pairs(keys: NDArray[np.uint32], sets: DistinctSets) -> tuple[NDArray[
         Smaller number * n_sets + larger number, int64 (n,), and shared bands, int64 (n,); None if there are more than
         ``MOST_CANDIDATES``.
     """
-    room = MOST_CANDIDATES
-    codes = [np.empty(0, np.int64)]
-    for band in _bands(keys, sets):
-        lengths = np.diff(np.append(band.starts, len(band.order)))
-        room -= int((lengths * (lengths - 1) // 2).sum())
-        if room < 0:
-            return None
-        codes.append(_pair_codes(band.order, band.starts, lengths))
-    distinct, shared = np.unique(np.concatenate(codes), return_counts=True)
-    return distinct, shared.astype(np.int64)
+    codes = list(_pair_codes(keys, sets))
+    if len(codes) < keys.shape[1]:
+        return None
+    return np.unique(np.concatenate(codes), return_counts=True)
 
 
 def largest_bucket_of_each(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np.int64]:
@@ -207,8 +194,7 @@ def largest_bucket_of_each(keys: NDArray[np.uint32], sets: DistinctSets) -> NDAr
     """
     largest = np.zeros(len(keys), np.int64)
     for band in _bands(keys, sets):
-        lengths = np.diff(np.append(band.starts, len(band.order)))
-        documents = np.repeat(band.halves.sum(axis=1), lengths)
+        documents = np.repeat(band.halves.sum(axis=1), band.lengths)
         largest[band.order] = np.maximum(largest[band.order], documents)
     return largest
 
@@ -268,10 +254,11 @@ def largest_buckets(keys: NDArray[np.uint32], sets: DistinctSets, most: int) -> 
 
 
 class _Band(NamedTuple):
-    """The buckets of one band: sets bucket by bucket, starts of the buckets, documents of each by half (n, 2)."""
+    """The buckets of one band: sets bucket by bucket, start and length of each, documents of each by half (n, 2)."""
 
     order: NDArray[np.int64]
     starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
     halves: NDArray[np.int64]
 
 
@@ -281,15 +268,22 @@ def _bands(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[_Band]:
         ordered = column[order]
         starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
         halves = np.add.reduceat(sets.halves[order], starts, axis=0) if starts.size else np.empty((0, 2), np.int64)
-        yield _Band(order, starts, halves)
+        yield _Band(order, starts, np.diff(np.append(starts, len(order))), halves)
 
 
-def _pair_codes(order: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return smaller number * n_sets + larger number for each pair of sets in one bucket of a band."""
-    shared = np.flatnonzero(lengths > 1)
-    members = ranges(starts[shared], lengths[shared])
-    # Each member with all that follow it in its bucket.
-    after = np.repeat(starts[shared] + lengths[shared], lengths[shared]) - members - 1
-    left, right = order[np.repeat(members, after)], order[ranges(members + 1, after)]
-    codes: NDArray[np.int64] = np.minimum(left, right) * len(order) + np.maximum(left, right)
-    return codes
+def _pair_codes(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[NDArray[np.int64]]:
+    """Yield smaller number * n_sets + larger number for each pair of sets in one bucket, band by band.
+
+    Ends before the band with which there are more than ``MOST_CANDIDATES``.
+    """
+    room = MOST_CANDIDATES
+    for order, starts, lengths, _ in _bands(keys, sets):
+        room -= int((lengths * (lengths - 1) // 2).sum())
+        if room < 0:
+            return
+        shared = np.flatnonzero(lengths > 1)
+        members = ranges(starts[shared], lengths[shared])
+        # Each member with all that follow it in its bucket.
+        after = np.repeat(starts[shared] + lengths[shared], lengths[shared]) - members - 1
+        left, right = order[np.repeat(members, after)], order[ranges(members + 1, after)]
+        yield np.minimum(left, right) * len(order) + np.maximum(left, right)

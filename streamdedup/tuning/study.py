@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.evaluation.rates import Rate
-from streamdedup.evaluation.truth import Pairs, gathered, join, shingle_sets
+from streamdedup.evaluation.truth import shingle_sets
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
@@ -23,20 +23,17 @@ from streamdedup.tuning.candidates import (
     Buckets,
     FullBucket,
     candidate_counts,
-    distinct_sets,
     fill_buckets,
     first_shared_bands,
     largest_buckets,
 )
 from streamdedup.tuning.capped import Scales, StormLimits, compared_shares
+from streamdedup.tuning.pair_change import sample_pairs
 
-#: Pairs of different sets that are kept to measure recall; of more, each is kept with the same chance.
+#: Pairs of different sets that are kept to measure recall.
 MOST_PAIRS: Final = 400_000
-#: Bins of the distribution of similarity between 0 and 1.
-BINS: Final = 20
 #: Sets that are signed at once.
 _BATCH: Final = 500
-_SEED: Final = 1
 
 
 class Recall(NamedTuple):
@@ -76,7 +73,7 @@ class Study:
         sets: Their shingles.
         distinct: The distinct sets among them.
         pairs: Pairs of different sets, by their numbers in ``distinct``.
-        pairs_weight: Number of pairs that each of ``pairs`` represents.
+        counts: float64 (n_pairs, 2); pair count of the documents that each of ``pairs`` represents.
         histogram: float64 (BINS,); pairs of documents by similarity, equal sets in the last bin.
         shingle_s: Seconds for the shingles.
         sign_s: Seconds for all values of the signatures of all documents.
@@ -101,13 +98,13 @@ class Study:
         started = time.perf_counter()
         self.sets = shingle_sets(Shingler(options), [texts[number] for number in self.documents.tolist()])
         self.shingle_s = time.perf_counter() - started
-        self.distinct = distinct_sets(self.sets, min_words)
+        self.distinct, self.pairs, self.counts, self.histogram, _ = sample_pairs(
+            self.sets, floor, min_words, progress, MOST_PAIRS
+        )
         started = time.perf_counter()
         self._signatures = self._signed(family)
         # Equal sets are signed once here; the daemon signs each document.
         self.sign_s = (time.perf_counter() - started) * self.indexed_count / max(len(self.distinct.first), 1)
-        self.histogram = np.zeros(BINS)
-        self.pairs, self.pairs_weight = self._joined(floor, progress)
         self._by_rule = np.zeros(len(self.pairs.left), np.bool_)
         if rule is not None:
             self._by_rule = self.distinct.contained(self.pairs, rule)
@@ -130,22 +127,6 @@ class Study:
             part = self.distinct.offsets[low : low + _BATCH + 1]
             signed.append(family.sign(self.distinct.hashes[part[0] : part[-1]], part - part[0]))
         return np.concatenate(signed)
-
-    def _joined(self, floor: float, progress: Callable[[int], None]) -> tuple[Pairs, float]:
-        """Return the pairs of different sets, or a random part of them, and the pairs that each represents."""
-        chance = np.random.default_rng(_SEED)
-        kept, share = gathered([]), 1.0
-        for block in join(self.distinct.hashes, self.distinct.offsets, floor, progress):
-            weights = self.distinct.pair_counts(block.left, block.right)[:, 0]
-            bins = np.minimum((block.similarities * BINS + 1e-9).astype(np.int64), BINS - 1)
-            self.histogram += np.bincount(bins, weights=weights, minlength=BINS)
-            part = block if share == 1.0 else block.where(chance.random(len(block.left)) < share)
-            kept = gathered([kept, part])
-            while len(kept.left) > MOST_PAIRS:
-                kept = kept.where(chance.random(len(kept.left)) < 0.5)
-                share /= 2
-        self.histogram[-1] += self.distinct.copy_pairs()[0]
-        return kept, 1 / share
 
     def least_similarity(self, threshold: float) -> float:
         """Return the least similarity of a wanted pair: the threshold, or that of the rule of containment."""
@@ -189,7 +170,7 @@ class Study:
         """Return the share of the wanted pairs that become candidates."""
         wanted = self.wanted(threshold)
         found = (self._first_shared(banding.rows) < banding.bands)[wanted]
-        weights = self.distinct.pair_counts(self.pairs.left[wanted], self.pairs.right[wanted])[:, 0] * self.pairs_weight
+        weights = self.counts[wanted, 0]
         chances = 1.0 - (1.0 - self.pairs.similarities[wanted] ** banding.rows) ** banding.bands
         copies = float(self.distinct.copy_pairs()[0])
         total = float(weights.sum()) + copies
@@ -215,12 +196,12 @@ class Study:
         Returns:
             None without pairs.
         """
-        wanted = self.pairs.where(self.wanted(threshold))
+        chosen = self.wanted(threshold)
+        wanted, weights = self.pairs.where(chosen), self.counts[chosen, 0]
         keys, common = self.band_keys(banding), np.zeros(len(wanted.left), np.int64)
         for column in keys.T:
             common += column[wanted.left] == column[wanted.right]
         compared = (shares[wanted.left, common] + shares[wanted.right, common]) / 2 * (common > 0)
-        weights = self.distinct.pair_counts(wanted.left, wanted.right)[:, 0] * self.pairs_weight
         copies = self.distinct.copies * (self.distinct.copies - 1) / 2
         total = float(weights.sum() + copies.sum())
         return float(weights @ compared + copies @ shares[:, -1]) / total if total else None
@@ -228,8 +209,7 @@ class Study:
     def true_pairs(self, threshold: float, banding: Banding) -> NDArray[np.float64]:
         """Return the pair count of the wanted pairs that the banding finds."""
         found = self.wanted(threshold) & (self._first_shared(banding.rows) < banding.bands)
-        different = self.distinct.pair_counts(self.pairs.left[found], self.pairs.right[found]).sum(axis=0)
-        pairs: NDArray[np.float64] = self.distinct.copy_pairs() + different * self.pairs_weight
+        pairs: NDArray[np.float64] = self.distinct.copy_pairs() + self.counts[found].sum(axis=0)
         return pairs
 
     def found_by_similarity(self, banding: Banding, bins: int) -> list[tuple[float, Rate]]:

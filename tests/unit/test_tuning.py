@@ -29,9 +29,7 @@ from streamdedup.tuning.candidates import (
     largest_buckets,
 )
 from streamdedup.tuning.capped import Scales, StormLimits, compared_shares, found_at
-from streamdedup.tuning.contained import study_contained
-from streamdedup.tuning.folding import study_folding
-from streamdedup.tuning.pair_change import compare, sample_pairs
+from streamdedup.tuning.pair_change import compare, sample_pairs, study_contained, study_folding
 from streamdedup.tuning.rows import LEAST_PAIRS, Workload, rows_of
 from streamdedup.tuning.sample import MOST_CHARACTERS, BoundedTexts, chosen_documents, draw_sample
 from streamdedup.tuning.study import Study
@@ -309,10 +307,9 @@ class TestPairChange:
         assert change.lost > 40
         assert change.gained > 1
 
-    def test_of_too_many_pairs_some_represent_the_others(self, monkeypatch):
-        monkeypatch.setattr("streamdedup.tuning.pair_change.MOST_PAIRS", 300)
+    def test_of_too_many_pairs_some_represent_the_others(self):
         texts = [f"{words(60, 1)} end{at}" for at in range(60)]
-        found = sample_pairs(shingle_sets(Shingler(WORDS), texts), 0.8)
+        found = sample_pairs(shingle_sets(Shingler(WORDS), texts), 0.8, most=300)
         assert len(found.pairs.left) <= 300
         assert found.total == 60 * 59 / 2
         assert found.weights.sum() == pytest.approx(found.total, rel=0.25)
