@@ -16,14 +16,13 @@ from streamdedup.serve.schemas import (
     DocumentBody,
     DocumentMatchesBody,
     LookupBody,
-    MatchBody,
     MemberBody,
     ProfileBody,
     SegmentBody,
 )
 from streamdedup.serve.texts import Alignment
 from streamdedup.similarity.containment import Contained
-from streamdedup.wire import Match, rfc_3339
+from streamdedup.wire import match_body, rfc_3339
 
 #: Reasons why the daemon would skip a text of a look-up.
 _SKIPS: Final[dict[Skip | None, Literal["empty", "too_short", "too_few_words"]]] = {
@@ -33,27 +32,6 @@ _SKIPS: Final[dict[Skip | None, Literal["empty", "too_short", "too_few_words"]]]
 }
 #: Name of the contained side in a comparison of two stored documents.
 _COMPARED_SIDES: Final[dict[Contained, Literal["a", "b", "both"]]] = {"left": "a", "right": "b", "both": "both"}
-
-
-def match_body(match: Match) -> MatchBody:
-    """Return a match as it is sent."""
-    topic, partition, offset, _ = match.position
-    return MatchBody(
-        match.id,
-        match.digest,
-        topic,
-        partition,
-        offset,
-        match.similarity,
-        match.method,
-        match.standard_error,
-        match.shared_bands,
-        match.pair,
-        match.containment,
-        match.containment_error or None,
-        match.contained,
-        match.reason,
-    )
 
 
 def lookup_body(result: LookupResult, limit: int) -> LookupBody:

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from streamdedup.serve.problems import Problem
-from streamdedup.wire import MAX_ID_BYTES
+from streamdedup.wire import MAX_ID_BYTES, MatchBody
 
 #: Most texts of one batch request.
 MAX_BATCH_TEXTS: Final = 500
@@ -93,41 +93,6 @@ class CompareRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: Annotated[str, Meta(description="The text, as the daemon would receive it.")]
     id: Annotated[str, Meta(description="Id of the stored document.", extra_json_schema=ID_SCHEMA)]
     source: _Source = None
-
-
-class MatchBody(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A near-duplicate, with the fields of a match in an alert."""
-
-    id: str
-    digest: str
-    topic: str
-    partition: int
-    offset: int
-    similarity: float
-    method: Literal["exact", "estimated"]
-    standard_error: float
-    shared_bands: int
-    pair: Annotated[str, Meta(description="Pair key; present where both documents have an id.")] = ""
-    containment: (
-        Annotated[float, Meta(description="Share of the smaller document's shingles that the other one has.")] | None
-    ) = None
-    containment_error: (
-        Annotated[float, Meta(description="Standard error of an estimated containment; absent when exact.")] | None
-    ) = None
-    contained: (
-        Annotated[
-            Literal["document", "match", "both"],
-            Meta(description="The smaller one: the document (or the text looked up), or the match; both: equal sizes."),
-        ]
-        | None
-    ) = None
-    reason: (
-        Annotated[
-            Literal["similarity", "containment"],
-            Meta(description="Why it is a match: its similarity, or its containment where the similarity is too low."),
-        ]
-        | None
-    ) = None
 
 
 class LookupBody(msgspec.Struct, frozen=True):

@@ -15,9 +15,11 @@ from streamdedup.wire.alerts import (
     AlertPart,
     Contained,
     Match,
+    MatchBody,
     Reason,
     decode_alert,
     encode_alert,
+    match_body,
     rfc_3339,
 )
 from streamdedup.wire.documents import (
@@ -44,6 +46,7 @@ __all__ = [
     "Document",
     "ErrorCode",
     "Match",
+    "MatchBody",
     "Op",
     "Reason",
     "content_digest",
@@ -51,6 +54,7 @@ __all__ = [
     "encode_alert",
     "id_mistake",
     "is_too_deep",
+    "match_body",
     "repair_json",
     "rfc_3339",
     "schema",

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final, Generic, Literal, TypeVar
+from typing import Annotated, Final, Generic, Literal, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from streamdedup.errors import DecodeError
 from streamdedup.position import Position
@@ -135,21 +136,37 @@ class _WireDocument(_Place, frozen=True):
     source: str | None
 
 
-class _WireMatch(_Place, frozen=True, omit_defaults=True):
+class MatchBody(_Place, frozen=True, omit_defaults=True):
+    """A near-duplicate, with the fields of a match in an alert."""
+
     similarity: float
     method: Method
     standard_error: float
     shared_bands: int
-    pair: str = ""
-    containment: float | None = None
-    #: None when exact.
-    containment_error: float | None = None
-    contained: Contained | None = None
-    #: None in alerts of versions without containment.
-    reason: Reason | None = None
+    pair: Annotated[str, Meta(description="Pair key; present where both documents have an id.")] = ""
+    containment: (
+        Annotated[float, Meta(description="Share of the smaller document's shingles that the other one has.")] | None
+    ) = None
+    containment_error: (
+        Annotated[float, Meta(description="Standard error of an estimated containment; absent when exact.")] | None
+    ) = None
+    contained: (
+        Annotated[
+            Literal["document", "match", "both"],
+            Meta(description="The smaller one: the document (or the text looked up), or the match; both: equal sizes."),
+        ]
+        | None
+    ) = None
+    reason: (
+        Annotated[
+            Literal["similarity", "containment"],
+            Meta(description="Why it is a match: its similarity, or its containment where the similarity is too low."),
+        ]
+        | None
+    ) = None
 
 
-_M = TypeVar("_M", _WireMatch, msgspec.Raw)
+_M = TypeVar("_M", MatchBody, msgspec.Raw)
 
 
 class _WireAlert(msgspec.Struct, Generic[_M], frozen=True, omit_defaults=True):
@@ -167,7 +184,7 @@ class _WireAlert(msgspec.Struct, Generic[_M], frozen=True, omit_defaults=True):
     suppressed: dict[str, int] = {}
 
 
-_alert_decoder = msgspec.json.Decoder(_WireAlert[_WireMatch])
+_alert_decoder = msgspec.json.Decoder(_WireAlert[MatchBody])
 
 
 def encode_alert(
@@ -188,12 +205,33 @@ def encode_alert(
     if max_matches < 1 or max_bytes < MIN_ALERT_BYTES:
         raise ValueError(f"an alert needs room for one match and {MIN_ALERT_BYTES:,} bytes: {max_matches}, {max_bytes}")
     matches = sorted(alert.matches, key=_order)
-    encoded = [_encode_match(match) for match in matches]
+    encoded = [msgspec.json.encode(match_body(match)) for match in matches]
     # The longest message without matches: no part number has more digits than the number of matches.
     rest_bytes = len(_encode_part(alert, [], len(encoded), len(encoded)))
     rest_bytes += len(alert.document_id.encode()) + _RECORD_OVERHEAD_BYTES
     groups = list(_grouped(encoded, max_matches, max_bytes - rest_bytes))
     return [_encode_part(alert, group, part, len(groups)) for part, group in enumerate(groups, 1)]
+
+
+def match_body(match: Match) -> MatchBody:
+    """Return a match as it is sent."""
+    topic, partition, offset, _ = match.position
+    return MatchBody(
+        match.id,
+        match.digest,
+        topic,
+        partition,
+        offset,
+        match.similarity,
+        match.method,
+        match.standard_error,
+        match.shared_bands,
+        match.pair,
+        match.containment,
+        match.containment_error or None,
+        match.contained,
+        None if match.containment is None else match.reason,
+    )
 
 
 def decode_alert(value: bytes) -> AlertPart:
@@ -238,7 +276,7 @@ def _order(match: Match) -> tuple[object, ...]:
     return (-match.similarity, *place, match.method, match.standard_error, match.shared_bands, match.pair, *containment)
 
 
-def _match(m: _WireMatch) -> Match:
+def _match(m: MatchBody) -> Match:
     return Match(
         m.id,
         m.digest,
@@ -253,27 +291,6 @@ def _match(m: _WireMatch) -> Match:
         m.contained,
         m.reason or "similarity",
     )
-
-
-def _encode_match(m: Match) -> bytes:
-    topic, partition, offset, _ = m.position
-    wire = _WireMatch(
-        m.id,
-        m.digest,
-        topic,
-        partition,
-        offset,
-        m.similarity,
-        m.method,
-        m.standard_error,
-        m.shared_bands,
-        m.pair,
-        m.containment,
-        m.containment_error or None,
-        m.contained,
-        None if m.containment is None else m.reason,
-    )
-    return msgspec.json.encode(wire)
 
 
 def _encode_part(alert: Alert, matches: list[msgspec.Raw], part: int, parts: int) -> bytes:
