@@ -12,15 +12,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
-import structlog
-
-from streamdedup.errors import BrokerUnavailable, MessageError, StreamdedupError
+from streamdedup.errors import BrokerUnavailable, MessageError
 from streamdedup.index.documents import IndexEntry
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.kafka.reader import KafkaSpan
 from streamdedup.position import Partition
 from streamdedup.serve.metrics import ServeMetrics
-from streamdedup.serve.problems import place_of
+from streamdedup.serve.problems import OutageLog
 from streamdedup.wire import Alert, decode_alert
 
 T = TypeVar("T")
@@ -31,8 +29,6 @@ MAX_OF_CLUSTER: Final = 1_000
 _POLL_S: Final = 0.5
 #: Pause before the topic is read again after a failure, in seconds.
 _RETRY_S: Final = 10.0
-
-log = structlog.get_logger("streamdedup.serve")
 
 
 class ClusterMember(NamedTuple):
@@ -105,7 +101,7 @@ class ClusterMemory:
         self._alerts_count = 0
         #: Offset of each partition below which alerts are counted, or older than the service; None before the start.
         self._counted_to: dict[Partition, int] | None = None
-        self._is_failing = False
+        self._outages = OutageLog("clusters")
 
     # Following the topic
 
@@ -116,7 +112,7 @@ class ClusterMemory:
                 await self._follow()
             except Exception as error:  # noqa: BLE001  the topic is read again
                 self._complete_since_ms = None
-                self._observe(error)
+                self._outages.failed(error)
             await asyncio.sleep(_RETRY_S)
 
     async def _follow(self) -> None:
@@ -139,7 +135,7 @@ class ClusterMemory:
                 if has_caught_up:
                     self._complete_since_ms = self._read_since_ms
                     self._read_until_ms = began_at_ms
-                    self._observe(None)
+                    self._outages.succeeded()
         finally:
             self._thread.submit(reader.close)
 
@@ -157,15 +153,6 @@ class ClusterMemory:
     def alerts_count(self) -> int | None:
         """Return the alerts since the start; None while the topic is not followed to its end. Any thread may call."""
         return None if self._complete_since_ms is None else self._alerts_count
-
-    def _observe(self, error: Exception | None) -> None:
-        """Log the first failure, and the first success after it."""
-        if error is not None and not self._is_failing:
-            reason = str(error) if isinstance(error, StreamdedupError) else place_of(error)
-            log.warning("clusters_unavailable", error=type(error).__name__, reason=reason)
-        elif error is None and self._is_failing:
-            log.info("clusters_available")
-        self._is_failing = error is not None
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)

@@ -29,7 +29,7 @@ from streamdedup.serve.events import (
     plan_resume,
 )
 from streamdedup.serve.metrics import ServeMetrics
-from streamdedup.serve.problems import RequestProblem, place_of
+from streamdedup.serve.problems import OutageLog, RequestProblem
 from streamdedup.serve.stream_kinds import StreamKind
 from streamdedup.serve.subscriber import EventBatch, StreamChunk, Subscriber
 
@@ -173,7 +173,7 @@ class Feed:
         self._subscribers: set[Subscriber] = set()
         self._tail: _Tail | None = None
         self._resuming = asyncio.Semaphore(_RESUMING)
-        self._is_failing = False
+        self._outages = OutageLog(kind.name.replace("-", "_"), topic=topic)
         self._is_ending = False
 
     def end(self) -> None:
@@ -258,9 +258,7 @@ class Feed:
         try:
             tail.offsets = (await thread.open(lambda _, ends: ResumePlan(ends, None))).offsets
             tail.opened.set()
-            if self._is_failing:
-                self._kind.log_available(topic=self._topic)
-            self._is_failing = False
+            self._outages.succeeded()
             while True:
                 batch = await thread.read()
                 tail.offsets = batch.offsets
@@ -275,10 +273,7 @@ class Feed:
 
     def _fail(self, tail: _Tail, error: Exception) -> None:
         """End all streams, because the topic cannot be read any more."""
-        if not self._is_failing:
-            reason = str(error) if isinstance(error, StreamdedupError) else place_of(error)
-            self._kind.log_unavailable(topic=self._topic, error=type(error).__name__, reason=reason)
-        self._is_failing = True
+        self._outages.failed(error)
         if self._tail is tail:
             self._tail = None
         tail.error = error

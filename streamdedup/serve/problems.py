@@ -8,8 +8,11 @@ from http import HTTPStatus
 from typing import Final
 
 import msgspec
+import structlog
 
 from streamdedup.errors import FatalError, IndexMismatch, MessageError, StoreUnavailable, StreamdedupError
+
+log = structlog.get_logger("streamdedup.serve")
 
 MEDIA_TYPE: Final = "application/problem+json"
 #: Beginning of the type of each problem.
@@ -124,3 +127,36 @@ def place_of(error: Exception) -> str:
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     return "" if frame is None else f"{frame.tb_frame.f_code.co_filename.rpartition('/')[2]}:{frame.tb_lineno}"
+
+
+class OutageLog:
+    """Logs the first failure of a source, and the first success after it.
+
+    Args:
+        source: The source; the events are ``SOURCE_unavailable`` and ``SOURCE_available``.
+        fields: Fields of both events.
+    """
+
+    def __init__(self, source: str, /, **fields: str) -> None:
+        self._source = source
+        self._fields = fields
+        self._is_failing = False
+
+    def failed(self, error: Exception) -> None:
+        """Report a failure."""
+        reason = str(error) if isinstance(error, StreamdedupError) else place_of(error)
+        self.failed_with(error=type(error).__name__, reason=reason)
+
+    def failed_with(self, **facts: str) -> None:
+        """Report a failure by the further fields of its event."""
+        if not self._is_failing:
+            event = f"{self._source}_unavailable"
+            log.warning(event, **self._fields, **facts)
+        self._is_failing = True
+
+    def succeeded(self) -> None:
+        """Report a success."""
+        if self._is_failing:
+            event = f"{self._source}_available"
+            log.info(event, **self._fields)
+        self._is_failing = False

@@ -6,12 +6,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-import structlog
-
 from streamdedup.errors import StreamdedupError
 from streamdedup.serve.engine import Engine
 from streamdedup.serve.pipeline import PipelineReading, PipelineSource
-from streamdedup.serve.problems import place_of
+from streamdedup.serve.problems import OutageLog
 from streamdedup.serve.schemas import HistoryBody, ProfileStateBody, StateBody, StoreBody
 from streamdedup.wire import rfc_3339
 
@@ -19,8 +17,6 @@ from streamdedup.wire import rfc_3339
 INTERVAL_S: Final = 10.0
 #: Samples that are kept: one hour.
 MAX_SAMPLES: Final = 360
-
-log = structlog.get_logger("streamdedup.serve")
 
 
 class StateSampler:
@@ -50,7 +46,7 @@ class StateSampler:
         self._memory = StoreBody(None, None)
         self._profiles = [ProfileStateBody(name, None) for name in engine.profiles]
         self._read_at: float | None = None
-        self._is_failing = False
+        self._outages = OutageLog("state", source=source.name)
 
     async def run(self) -> None:
         """Sample until cancelled."""
@@ -68,9 +64,9 @@ class StateSampler:
             self._reading = await loop.run_in_executor(self._thread, self._source.read)
         except Exception as error:  # noqa: BLE001  the next sample may succeed
             self._reading = PipelineReading(None, None, None)
-            self._observe(error)
+            self._outages.failed(error)
         else:
-            self._observe(None)
+            self._outages.succeeded()
             now_s = loop.time()
             if self._read_at is not None:
                 passed_s = now_s - self._read_at
@@ -123,15 +119,6 @@ class StateSampler:
             return await self._engine.run(self._read_memory)
         except StreamdedupError:
             return StoreBody(None, None)  # Redis is away, or the user may not call INFO
-
-    def _observe(self, error: Exception | None) -> None:
-        """Log the first failure of the source, and the first success after it."""
-        if error is not None and not self._is_failing:
-            reason = str(error) if isinstance(error, StreamdedupError) else place_of(error)
-            log.warning("state_unavailable", source=self._source.name, error=type(error).__name__, reason=reason)
-        elif error is None and self._is_failing:
-            log.info("state_available", source=self._source.name)
-        self._is_failing = error is not None
 
     def _now(self) -> str:
         return rfc_3339(round(self._now_ms()))

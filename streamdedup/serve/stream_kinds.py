@@ -2,18 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-import structlog
 
 from streamdedup.errors import DecodeError
 from streamdedup.kafka.protocols import Record
 from streamdedup.serve.events import FeedEvent, one_line
 from streamdedup.wire import ErrorCode, decode_alert, rfc_3339
 from streamdedup.wire.dead_letters import read_headers, whole_number
-
-log = structlog.get_logger("streamdedup.serve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +21,11 @@ class StreamKind:
         name: Name in metrics and problems.
         event: Name of the events.
         event_of: Returns the event of a record; raises ``MessageError`` for a record of another form.
-        log_unavailable: Logs that the topic cannot be read.
-        log_available: Logs that it can be read again.
     """
 
     name: str
     event: str
     event_of: Callable[[Record], FeedEvent]
-    log_unavailable: Callable[..., Any]
-    log_available: Callable[..., Any]
 
 
 class DeadLetterBody(msgspec.Struct, frozen=True):
@@ -80,13 +73,9 @@ ALERTS: Final = StreamKind(
     name="alerts",
     event="alert",
     event_of=_alert_event,
-    log_unavailable=lambda **fields: log.warning("alerts_unavailable", **fields),
-    log_available=lambda **fields: log.info("alerts_available", **fields),
 )
 DEAD_LETTERS: Final = StreamKind(
     name="dead-letters",
     event="dead-letter",
     event_of=_dead_letter_event,
-    log_unavailable=lambda **fields: log.warning("dead_letters_unavailable", **fields),
-    log_available=lambda **fields: log.info("dead_letters_available", **fields),
 )

@@ -20,6 +20,7 @@ from streamdedup.index.documents import IndexEntry
 from streamdedup.kafka.reader import RecordFetcher
 from streamdedup.serve.alignment import Segment
 from streamdedup.serve.alignment_process import AlignmentError, align_within
+from streamdedup.serve.problems import OutageLog
 from streamdedup.wire import Decoder, content_digest
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ class TextAligner:
         self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="texts")
         self._free = asyncio.Semaphore(_THREADS)
         self._paused_until = 0.0
-        self._is_failing = False
+        self._outages = OutageLog("texts")
 
     async def align(self, decoder: Decoder, a: IndexEntry | str, b: IndexEntry) -> Alignment:
         """Align the texts of two documents, or a given text with that of a document.
@@ -105,18 +106,18 @@ class TextAligner:
             async with asyncio.timeout(self._timeout_s):
                 result = await self._in_thread(lambda: self._texts_or_error(decoder, entries))
         except TimeoutError:
-            self._observe("Kafka did not answer in time")
+            self._outages.failed_with(reason="Kafka did not answer in time")
             raise TextMissingError("Kafka did not answer in time") from None
         match result:
             case StreamdedupError():
                 self._paused_until = now_s() + _PAUSE_S
-                self._observe(str(result))
+                self._outages.failed_with(reason=str(result))
                 raise TextMissingError("Kafka cannot be read; the reason is in the log of the service")
             case TextMissingError():
-                self._observe(None)
+                self._outages.succeeded()
                 raise result
             case texts:
-                self._observe(None)
+                self._outages.succeeded()
                 return texts
 
     def _texts_or_error(
@@ -127,14 +128,6 @@ class TextAligner:
             return self._fetchers.use(lambda fetcher: [_text(fetcher, decoder, entry) for entry in entries])
         except (TextMissingError, StreamdedupError) as error:
             return error
-
-    def _observe(self, problem: str | None) -> None:
-        """Log the first problem, and the first success after it."""
-        if problem is not None and not self._is_failing:
-            log.warning("texts_unavailable", reason=problem)
-        elif problem is None and self._is_failing:
-            log.info("texts_available")
-        self._is_failing = problem is not None
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
         """Run a function in a thread, which is in use until the call ends, although the request may have given up."""

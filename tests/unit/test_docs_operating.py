@@ -42,6 +42,8 @@ SYMPTOMS = (
 )
 #: Functions that log an event whose name they are given.
 HELPERS = {"_rebalanced", "_retry_or_break", "_end_at_once"}
+#: What logs the outages of a source, by its name.
+OUTAGES = {"OutageLog", "StreamKind"}
 #: Names of loggers, and of what limits their lines.
 LOGGERS = {"log", "_repeats"}
 #: A settings file that the examples of the page could have.
@@ -113,6 +115,10 @@ def logged_events():
                 by_name = getattr(node.func.value, "id", getattr(node.func.value, "attr", "")) in LOGGERS
                 if (by_name or node.func.attr in HELPERS) and isinstance(first, ast.Constant):
                     found.add(first.value)
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in OUTAGES:
+                names = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "name")]
+                sources = [each.value.replace("-", "_") for each in names if isinstance(each, ast.Constant)]
+                found |= {f"{source}_{state}" for source in sources for state in ("unavailable", "available")}
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in HELPERS:
                 found.add(getattr(node.args[0], "value", None))
             elif isinstance(node, ast.Dict):
