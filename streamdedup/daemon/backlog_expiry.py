@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import structlog
 
 from streamdedup.daemon.batch import BatchResult, DecodedBatch, Pipeline
+from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.partitions import PartitionOwnership
-from streamdedup.daemon.statistics import Statistics
 from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Source
 from streamdedup.position import Partition
@@ -134,7 +134,7 @@ class BacklogExpiry:
     Args:
         pipelines: Pipeline of each topic.
         ownership: Fences of the assigned partitions.
-        statistics: Counts evictions.
+        metrics: Count evictions.
         tick: Called at every step, for the watchdog.
     """
 
@@ -142,13 +142,13 @@ class BacklogExpiry:
         self,
         pipelines: Mapping[str, Pipeline],
         ownership: PartitionOwnership,
-        statistics: Statistics,
+        metrics: Metrics,
         tick: Callable[[], None],
     ) -> None:
         self._by_topic = pipelines
         self._in_order = {pipeline.name: pipeline for pipeline in pipelines.values() if pipeline.in_order}
         self._ownership = ownership
-        self._statistics = statistics
+        self._metrics = metrics
         self._tick = tick
         self._event_times: dict[Partition, EventTime] = {}
         #: Incarnation of the topic that an event time belongs to.
@@ -156,8 +156,6 @@ class BacklogExpiry:
         #: Profiles that have listed documents since the last comparison of watermarks.
         self._listed: set[str] = set()
         self._next_run = 0.0
-        for name in self._in_order:
-            statistics.evicted(name, 0)  # a counter that does not exist yet has no rate
 
     def list_late(self, result: BatchResult, fences: Mapping[Partition, Fence]) -> None:
         """List the documents of a batch that belong to a backlog.
@@ -265,7 +263,8 @@ class BacklogExpiry:
             due = [(fence, listed) for fence, listed in zip(left, chunks, strict=True) if listed]
             for fence, listed in due:
                 self._tick()
-                self._statistics.evicted(pipeline.name, pipeline.detector.evict(listed, fence))
+                count = pipeline.detector.evict(listed, fence)
+                self._metrics.documents_outdated.labels(pipeline.name).inc(count)
             left = [fence for fence, _ in due]
             if left and time.monotonic() > deadline:
                 return True

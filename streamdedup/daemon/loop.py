@@ -85,6 +85,7 @@ class Loop:
         limits = BatchLimits(options.batch_records)
         self._stop = stop
         self._tick = tick
+        self._metrics = metrics
         self._statistics = statistics
         self.readiness = Readiness(metrics, statistics.waiting, clock)
         self._clients = KafkaClients(transport, clock)
@@ -96,7 +97,7 @@ class Loop:
         )
         self._processor = BatchProcessor(pipelines, statistics.timed, tick)
         self._reader = ReadAhead(self._processor, limits, self._ownership.held, statistics.timed)
-        self._backlog_expiry = BacklogExpiry(pipelines, self._ownership, statistics, tick)
+        self._backlog_expiry = BacklogExpiry(pipelines, self._ownership, metrics, tick)
         self._publisher = Publisher(options, pipelines)
 
     def run(self) -> None:
@@ -245,19 +246,19 @@ class Loop:
         if isinstance(error, ProducerFenced):
             self._clients.producer_fenced(error)
         elif isinstance(error, BrokerUnavailable):
-            self._statistics.broker_failed()
+            self._metrics.broker_errors.inc()
         self._wait(awaited, error)
 
     # Failures
 
     def _await_kafka(self, error: BrokerSilent) -> None:
         """Keep the clients: new ones would have to wait for the end of the old session."""
-        self._statistics.broker_failed()
+        self._metrics.broker_errors.inc()
         self._wait("Kafka", error)
 
     def _await_indexes(self, error: StoreUnavailable) -> None:
         """Ping all indexes until each answers; keep the group membership meanwhile."""
-        self._statistics.store_failed()
+        self._metrics.store_errors.inc()
         self._wait("the store", error)
         while not self._stop.stopping:
             self._tick()
@@ -270,7 +271,7 @@ class Loop:
 
     def _refused(self, batch: Batch | None, error: BatchRefused) -> None:
         """Wait; the next poll learns the assignment. A partition that stays refused ends the daemon."""
-        self._statistics.batch_refused()
+        self._metrics.batches_refused.inc()
         self._ownership.refused(error, None if batch is None else batch.generation)
         self._wait("partitions", error)
 

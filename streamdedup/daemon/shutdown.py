@@ -1,4 +1,4 @@
-"""Shutdown: stop signals, a deadline shared by several waits, and two threads that end a stuck process.
+"""Shutdown: stop signals, and two threads that end a stuck process.
 
 A signal handler interrupts the main thread at any point, even while the main thread holds a lock of ``threading`` or
 ``logging``. The handlers of this module therefore use only a flag and a ``SimpleQueue``, whose ``put`` is reentrant.
@@ -100,23 +100,6 @@ class StopSignals:
             signal.signal(number, handler)
 
 
-class Deadline:
-    """A time limit that several waits share."""
-
-    def __init__(self, budget_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._end = clock() + budget_s
-
-    def remaining_s(self) -> float:
-        """Seconds that are left; never negative."""
-        return max(0.0, self._end - self._clock())
-
-    @property
-    def expired(self) -> bool:
-        """Whether the time is over."""
-        return self.remaining_s() == 0.0
-
-
 class Watchdog:
     """Ends the process when ``tick`` was not called for ``limit_s``, while the context is open.
 
@@ -189,18 +172,15 @@ class StopTimer:
         self._events.put("begin")
 
     def _run(self) -> None:
-        if self._events.get() == "end":
-            return
-        deadline = Deadline(self._timeout_s)
-        while not deadline.expired:
+        event = self._events.get()
+        end_s = time.monotonic() + self._timeout_s
+        while event != "end":
             try:
-                if self._events.get(timeout=deadline.remaining_s()) == "end":
-                    return
+                event = self._events.get(timeout=max(0.0, end_s - time.monotonic()))
             except queue.Empty:
-                continue
-        self._action(
-            f"stopping took longer than {self._timeout_s:g} s; the batch in flight is replayed at the next start"
-        )
+                text = "the batch in flight is replayed at the next start"
+                self._action(f"stopping took longer than {self._timeout_s:g} s; {text}")
+                return
 
 
 def exit_at_once(line: str, code: int) -> NoReturn:

@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import asdict
 
@@ -53,7 +52,7 @@ class Statistics:
         self._summary: Counter[str] = Counter()
         self._summary_at = time.monotonic()
         self._limits: dict[str, ReachedLimits] = {}
-        self._lagging: set[Partition] = set()
+        self._lags: Mapping[Partition, int] = {}
         self._stats_at = 0.0
         self._rebalances_count = 0
         self._nearly_full = False
@@ -139,10 +138,7 @@ class Statistics:
         self._metrics.rebalances.inc(stats.rebalances_count - self._rebalances_count)
         self._rebalances_count = stats.rebalances_count
         self._metrics.partitions_assigned.set(len(source.assigned()))
-        self._remove_lags(except_of=stats.lags.keys())
-        self._lagging = set(stats.lags)
-        for partition, lag_count in stats.lags.items():
-            self._metrics.lag_records.labels(partition.topic, str(partition.number)).set(lag_count)
+        self._set_lags(stats.lags)
         self._repeats.write_counts()
         now = time.monotonic()
         if now - self._stats_at >= _STATS_S:
@@ -153,10 +149,13 @@ class Statistics:
             log.info("summary", **self._summary, lag=sum(stats.lags.values()))
             self._summary.clear()
 
-    def _remove_lags(self, except_of: AbstractSet[Partition] = frozenset()) -> None:
-        for partition in self._lagging - except_of:
+    def _set_lags(self, lags: Mapping[Partition, int]) -> None:
+        """Show the lags of some partitions, and of no others."""
+        for partition in self._lags.keys() - lags.keys():
             self._metrics.lag_records.remove(partition.topic, str(partition.number))
-        self._lagging &= except_of
+        for partition, count in lags.items():
+            self._metrics.lag_records.labels(partition.topic, str(partition.number)).set(count)
+        self._lags = lags
 
     def _observe_indexes(self) -> None:
         for profile, index in self._indexes.items():
@@ -178,12 +177,12 @@ class Statistics:
 
     def waiting(self) -> None:
         """Remove the lags, which are unknown while the daemon waits and fetches nothing."""
-        self._remove_lags()
+        self._set_lags({})
 
     def halted(self) -> None:
         """Record that the daemon publishes nothing further."""
         self._metrics.halted.set(1)
-        self._remove_lags()
+        self._set_lags({})
         self._repeats.close()
 
     def close(self) -> None:
@@ -201,25 +200,9 @@ class Statistics:
             self._metrics.topics_recreated.labels(topic).inc()
             log.warning("topic_recreated", topic=topic, partition=fence.partition.number, mark=fence.high_water_mark)
 
-    def store_failed(self) -> None:
-        """Count a failure of the index's server."""
-        self._metrics.store_errors.inc()
-
-    def broker_failed(self) -> None:
-        """Count a failure of Kafka."""
-        self._metrics.broker_errors.inc()
-
-    def evicted(self, profile: str, count: int) -> None:
-        """Count documents that backlog expiry has evicted."""
-        self._metrics.documents_outdated.labels(profile).inc(count)
-
     def index_lost(self, profile: str, lost: bool) -> None:
         """Record that the index of a profile is lost, or complete again."""
         self._metrics.index_lost_timestamp_seconds.labels(profile).set(now_ms() / 1000 if lost else 0)
-
-    def batch_refused(self) -> None:
-        """Count a refused batch."""
-        self._metrics.batches_refused.inc()
 
     def clients_closed(self) -> None:
         """Count that the Kafka clients were closed."""

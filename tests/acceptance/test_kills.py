@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from streamdedup.daemon.shutdown import Deadline
 from tests.daemons import produce_keyed, values_of
 from tests.made_corpus import a_corpus, the_expected
 
@@ -22,8 +21,8 @@ def kill_at_work(daemon, rng: random.Random) -> float:
         How many documents it had done again that somebody had begun before.
     """
     before = daemon.metric("streamdedup_records_total")
-    deadline = Deadline(5)
-    while daemon.metric("streamdedup_records_total") < before + 10 and not deadline.expired:
+    deadline_s = time.monotonic() + 5
+    while daemon.metric("streamdedup_records_total") < before + 10 and time.monotonic() < deadline_s:
         daemon.alive_or_fail()
     replayed = daemon.metric("streamdedup_documents_replayed_total")
     time.sleep(rng.uniform(0, 0.03))  # not to wait for anything: the moment of the kill is to be any
