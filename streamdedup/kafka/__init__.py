@@ -1,14 +1,15 @@
 """Kafka behind the Protocols of ``kafka.protocols``; the only package that imports the Kafka client.
 
-    protocols  records, batches, sources and sinks as the daemon knows them
-    options    settings of a connection, and the client configurations that follow from them
-    consumer   the consumer of the group: poll, rewind, hold, commit
-    group      membership and committed offsets of the group
-    producer   transactions, plain publishing, and many records of a corpus
-    reader     reading topics without a group
-    admin      topics: look up, create, check
-    errors     errors of the client as errors of this package; calls with a time limit
-    compat     the only use of private parts of the client
+    protocols      records, batches, sources and sinks as the daemon knows them
+    options        settings of a connection, and the client configurations that follow from them
+    consumer       the consumer of the group: poll, rewind, hold, commit
+    group          membership and committed offsets of the group
+    producer       transactions, plain publishing, and many records of a corpus
+    reader         reading topics without a group
+    admin          topics: look up, create, check
+    errors         errors of the client as errors of this package; calls with a time limit
+    decompression  decoders with a limit on the size
+    compat         the only use of private parts of the client
 
 The client has traps that lose or duplicate records (an unchecked future, a reused producer, a membership read too late,
 a poll that spins without end). The code names each trap, and ``tests/integration/test_kafka_traps.py`` has a test for
