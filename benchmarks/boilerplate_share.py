@@ -18,8 +18,7 @@ from benchmarks.open_sets import Set
 from benchmarks.report import Table
 from streamdedup.cli.collection import scan_profile
 from streamdedup.evaluation.rates import Rate
-from streamdedup.evaluation.trial import FoundPairs
-from streamdedup.evaluation.truth import ShingleSets, shingle_sets, similarities
+from streamdedup.evaluation.truth import Pairs, ShingleSets, shingle_sets, similarities
 from streamdedup.settings import Profile
 from streamdedup.text.shingles import Shingler
 from streamdedup.text.stop_shingles import DEFAULT_SHARE, StopShingles, learn_stop_shingles
@@ -75,7 +74,7 @@ class BoilerplateShare(NamedTuple):
         }
 
 
-def measure(one: Set, alerted: Mapping[int, FoundPairs]) -> BoilerplateShare:
+def measure(one: Set, alerted: Mapping[int, Pairs]) -> BoilerplateShare:
     """Measure the share of boilerplate in a set.
 
     Args:
@@ -102,7 +101,7 @@ def measure(one: Set, alerted: Mapping[int, FoundPairs]) -> BoilerplateShare:
     return BoilerplateShare(one.name, len(learnt.groups) - 1, len(learnt.stops.counts), study, shares)
 
 
-def _scanned_without(one: Set, stops: StopShingles, seed: int) -> FoundPairs:
+def _scanned_without(one: Set, stops: StopShingles, seed: int) -> Pairs:
     """Return the pairs of a scan with a file of stop shingles."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / "stop_shingles.txt"
@@ -111,7 +110,7 @@ def _scanned_without(one: Set, stops: StopShingles, seed: int) -> FoundPairs:
         return scanned(one, PROFILE, profile).pairs
 
 
-def _of_boilerplate(pairs: FoundPairs, without: ShingleSets, threshold: float) -> Rate:
+def _of_boilerplate(pairs: Pairs, without: ShingleSets, threshold: float) -> Rate:
     return Rate.of(similarities(without, pairs.left, pairs.right) < threshold)
 
 

@@ -24,7 +24,7 @@ from benchmarks.report import Table
 from streamdedup.cli.collection import scan_profile, temporary_store
 from streamdedup.cli.output import batches
 from streamdedup.evaluation.rates import Rate
-from streamdedup.evaluation.trial import FoundPairs, Trial, document_at
+from streamdedup.evaluation.trial import Trial, document_at
 from streamdedup.evaluation.truth import Pairs, ShingleSets, gathered, join, shingle_sets, similarities
 from streamdedup.indexes import detector_options
 from streamdedup.settings import Profile
@@ -60,7 +60,7 @@ _MEASURE = Measure(
 class Scanned(NamedTuple):
     """Result of one scan: its pairs, the bands, and the processor time of a document in microseconds."""
 
-    pairs: FoundPairs
+    pairs: Pairs
     bands: str
     document_us: float
 
@@ -173,7 +173,7 @@ def scanned(one: Set, name: str, profile: Profile) -> Scanned:
     return Scanned(trial.findings().pairs, str(profile.banding()), document_us)
 
 
-def _codes(pairs: Pairs | FoundPairs, sets: ShingleSets) -> NDArray[np.int64]:
+def _codes(pairs: Pairs, sets: ShingleSets) -> NDArray[np.int64]:
     """Return one number for each pair."""
     return pairs.left * len(sets.sizes) + pairs.right
 

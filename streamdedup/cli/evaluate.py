@@ -15,8 +15,7 @@ from streamdedup.cli.pairs_file import read_pairs
 from streamdedup.cli.rendering.scores import Evaluation, as_lines, as_object
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import CorpusError
-from streamdedup.evaluation.alerted import without_suppressed
-from streamdedup.evaluation.scores import Truth, near_duplicates, score
+from streamdedup.evaluation.scores import Truth, near_duplicates, score, without_suppressed
 from streamdedup.evaluation.trial import Trial, document_at
 from streamdedup.evaluation.truth import ShingleSets, concatenated, gathered, join, shingle_sets, similarities
 from streamdedup.index.contract import Index

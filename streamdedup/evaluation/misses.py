@@ -11,7 +11,7 @@ from streamdedup.evaluation.truth import ShingleSets, contained, similarities
 from streamdedup.similarity.containment import sampled_overlaps
 from streamdedup.similarity.lsh import shared_bands
 from streamdedup.similarity.minhash import HashFamily
-from streamdedup.similarity.sketch import Similarities
+from streamdedup.similarity.sketch import Similarities, keeps_hashes
 from streamdedup.text.hashing import offsets_of
 
 #: Pairs whose signatures are computed at once.
@@ -122,7 +122,5 @@ def compared_exactly(
         left: int64 (n,); numbers of documents.
         right: int64 (n,); the other document of each pair.
     """
-    limit = np.inf if options.exact_limit is None else options.exact_limit
-    stored = (sets.sizes <= limit) & (limit > 0)
-    exact: NDArray[np.bool_] = stored[left] & stored[right]
-    return exact
+    stored = keeps_hashes(sets.sizes, options.exact_limit)
+    return stored[left] & stored[right]

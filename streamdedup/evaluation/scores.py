@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.detection.model import DetectorOptions
+from streamdedup.detection.suppression import Suppression, source_key
 from streamdedup.evaluation.by_document import ByDocument, by_document
 from streamdedup.evaluation.misses import Miss, MissClassifier, compared_exactly
 from streamdedup.evaluation.rates import Rate
-from streamdedup.evaluation.trial import Findings, FoundPairs
+from streamdedup.evaluation.trial import Findings
 from streamdedup.evaluation.truth import Pairs, ShingleSets, contained, similarities
 from streamdedup.similarity.containment import standard_error
 
@@ -167,6 +168,35 @@ def near_duplicates(pairs: Pairs, options: DetectorOptions, sets: ShingleSets) -
     return near
 
 
+def without_suppressed(
+    pairs: Pairs, suppression: Suppression | None, sources: Sequence[str | None], sets: ShingleSets
+) -> Pairs:
+    """Return the pairs that are alerted.
+
+    Args:
+        pairs: Pairs of documents.
+        suppression: Rules of the profile; None for no rule.
+        sources: Source of each document.
+        sets: Shingles of all documents.
+    """
+    if suppression is None or not len(pairs.left):
+        return pairs
+    shingle_counts = np.where(sets.stop_only, 0, sets.sizes)
+    is_short = np.minimum(shingle_counts[pairs.left], shingle_counts[pairs.right]) < suppression.min_shingles
+    keys = [source_key(source) if source else None for source in sources]
+    distinct = {key: at for at, key in enumerate(dict.fromkeys(keys))}
+    source_at = np.array([distinct[key] for key in keys], np.int64)
+    # The rules are asked once for each combination of sources.
+    combinations, place = np.unique(
+        np.stack((source_at[pairs.left], source_at[pairs.right])), axis=1, return_inverse=True
+    )
+    names = list(distinct)
+    is_ignored = np.array(
+        [suppression.source_rule(names[a], names[b]) is not None for a, b in combinations.T.tolist()], np.bool_
+    )
+    return pairs.where(~(is_short | is_ignored[place.reshape(-1)]))
+
+
 def score(
     truth: Truth,
     findings: Findings,
@@ -204,9 +234,9 @@ def score(
         recall=_rate(wanted, found),
         precision=_rate(pairs, right),
         exact_recall=_rate(wanted, found, exact),
-        exact_precision=_rate(pairs, right, pairs.exact),
+        exact_precision=_rate(pairs, right, findings.exact),
         estimated_recall=_rate(wanted, found, sure),
-        estimated_precision=_rate(pairs, nearly_right, ~pairs.exact),
+        estimated_precision=_rate(pairs, nearly_right, ~findings.exact),
         estimated_from=estimated_from,
         estimated_at=estimated_at,
         containment_recall=_rate(wanted, found, below),
@@ -220,13 +250,13 @@ def score(
     )
 
 
-def _rate(pairs: Pairs | FoundPairs, hits: NDArray[np.bool_], chosen: NDArray[np.bool_] | None = None) -> Rate:
+def _rate(pairs: Pairs, hits: NDArray[np.bool_], chosen: NDArray[np.bool_] | None = None) -> Rate:
     """Return the share of hits among the chosen pairs, all if None; both arguments bool (n,)."""
     own: slice | NDArray[np.bool_] = slice(None) if chosen is None else chosen
     return Rate.of_pairs(hits[own], pairs.left[own], pairs.right[own])
 
 
-def _codes(pairs: Pairs | FoundPairs, ids: Sequence[str]) -> NDArray[np.int64]:
+def _codes(pairs: Pairs, ids: Sequence[str]) -> NDArray[np.int64]:
     """Return one number for each pair."""
     return pairs.left * len(ids) + pairs.right
 

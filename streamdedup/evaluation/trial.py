@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.limits import ReachedLimits
 from streamdedup.detection.model import DetectionResult, DetectorOptions
+from streamdedup.evaluation.truth import Pairs
 from streamdedup.index.contract import Index
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Document
@@ -71,27 +72,12 @@ class DetectorRun:
         return result
 
 
-class FoundPairs(NamedTuple):
-    """Pairs that were found, each once; left[n] < right[n].
-
-    Attributes:
-        left: int64 (n,); document numbers.
-        right: int64 (n,).
-        similarities: float64 (n,); as the detector reports them.
-        exact: bool (n,); the detector reports an exact similarity.
-    """
-
-    left: NDArray[np.int64]
-    right: NDArray[np.int64]
-    similarities: NDArray[np.float64]
-    exact: NDArray[np.bool_]
-
-
 class Findings(NamedTuple):
     """Result of a trial.
 
     Attributes:
-        pairs: Near-duplicate pairs.
+        pairs: Pairs that were found, each once, with the similarities that the detector reports.
+        exact: bool (n_pairs,); pairs whose similarity is reported as exact.
         clusters: int64 (n_documents,); number of the first document of each document's cluster, its own if alone.
         skipped: bool (n_documents,); documents that are not in the index.
         full_bucket: bool (n_documents,); documents with a full bucket.
@@ -103,7 +89,8 @@ class Findings(NamedTuple):
         candidates_count: Candidates found in buckets.
     """
 
-    pairs: FoundPairs
+    pairs: Pairs
+    exact: NDArray[np.bool_]
     clusters: NDArray[np.int64]
     skipped: NDArray[np.bool_]
     full_bucket: NDArray[np.bool_]
@@ -153,12 +140,8 @@ class Trial:
             clusters[number] = self._numbers[first]
         left, right, similarities, exact = zip(*self._pairs, strict=True) if self._pairs else ((), (), (), ())
         return Findings(
-            pairs=FoundPairs(
-                np.array(left, np.int64),
-                np.array(right, np.int64),
-                np.array(similarities, np.float64),
-                np.array(exact, np.bool_),
-            ),
+            pairs=Pairs(np.array(left, np.int64), np.array(right, np.int64), np.array(similarities, np.float64)),
+            exact=np.array(exact, np.bool_),
             clusters=clusters,
             skipped=self._mask(self._skipped),
             full_bucket=self._mask(self._full_bucket),

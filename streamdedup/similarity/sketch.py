@@ -82,6 +82,17 @@ class Similarities:
     smaller_counts: NDArray[np.int64]
 
 
+def keeps_hashes(counts: NDArray[np.int64], exact_limit: int | None) -> NDArray[np.bool_]:
+    """Return the documents that keep all of their hashes and are compared exactly, bool (n,).
+
+    Args:
+        counts: int64 (n,); distinct shingles of each document.
+        exact_limit: Documents up to so many distinct shingles keep them all; 0: no document, None: every document.
+    """
+    kept: NDArray[np.bool_] = counts <= (np.inf if exact_limit is None else exact_limit or -1)
+    return kept
+
+
 class Sketcher:
     """Makes and compares the sketches of one profile. Keeps no state: threads may share it.
 
@@ -124,7 +135,7 @@ class Sketcher:
         prefixes = self.family.sign(hashes, offsets, permutations=self.banded)
         _check_ascending(hashes, offsets)
         counts = np.diff(offsets)
-        estimated = np.flatnonzero(self._is_estimated(counts))
+        estimated = np.flatnonzero(~keeps_hashes(counts, self.exact_limit))
         signatures = self._complete(prefixes, hashes, offsets, estimated)
         by_signature = {
             i: self.estimated(int(counts[i]), signature.copy())
@@ -233,14 +244,6 @@ class Sketcher:
         """
         most = count if self.exact_limit is None else min(count, self.exact_limit + 1)
         return Sketch(most, signature=signature)
-
-    def _is_estimated(self, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return a mask of the documents that keep a signature instead of their hashes."""
-        if self.exact_limit is None:
-            return np.zeros(len(counts), dtype=np.bool_)
-        if self.exact_limit == 0:
-            return np.ones(len(counts), dtype=np.bool_)
-        return counts > self.exact_limit
 
     def _complete(
         self,

@@ -4,7 +4,6 @@ The truth is the exact join; candidates come from the real band keys. The texts 
 joined once, and the band keys computed once for each number of rows.
 """
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -18,6 +17,7 @@ from streamdedup.evaluation.truth import shingle_sets
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
+from streamdedup.similarity.sketch import keeps_hashes
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.tuning.candidates import (
     Buckets,
@@ -143,8 +143,7 @@ class Study:
         Args:
             limit: Distinct shingles up to which a document is stored as a set; None for any number.
         """
-        sizes = np.diff(self.distinct.offsets)
-        stored = sizes <= (math.inf if limit is None else limit or -1)
+        stored = keeps_hashes(np.diff(self.distinct.offsets), limit)
         return float(self.distinct.copies[stored].sum() / max(self.indexed_count, 1))
 
     def band_keys(self, banding: Banding) -> NDArray[np.uint32]:

@@ -12,7 +12,7 @@ from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation.misses import Miss
 from streamdedup.evaluation.rates import Rate, components, effective_pairs
 from streamdedup.evaluation.scores import Truth, lowest_judged, score, star_clusters
-from streamdedup.evaluation.trial import Findings, FoundPairs, Trial, document_at
+from streamdedup.evaluation.trial import Findings, Trial, document_at
 from streamdedup.evaluation.truth import Pairs, gathered, join, shingle_sets, similarities
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.similarity.containment import ContainmentRule
@@ -99,7 +99,7 @@ def test_a_missed_pair_by_containment_has_its_reason():
     scores, findings = evaluated(with_additions(60), estimated)
     assert set(scores.missed) <= {Miss.ESTIMATE, Miss.NO_SHARED_BAND}
     assert scores.missed[Miss.ESTIMATE]
-    assert not findings.pairs.exact.any()
+    assert not findings.exact.any()
     assert scores.estimated_precision.share == 1.0
 
 
@@ -153,7 +153,7 @@ def test_too_many_candidates_are_the_reason():
 def test_estimates_are_judged_within_their_error():
     options = replace(OPTIONS, exact_limit=0, threshold=0.7)
     scores, findings = evaluated(edited(200, of=4), options)
-    assert not findings.pairs.exact.any()
+    assert not findings.exact.any()
     assert scores.exact_recall == scores.exact_precision == Rate(0, 0)
     assert scores.missed.keys() == {Miss.ESTIMATE}
     assert scores.estimated_recall.share == 1.0
@@ -184,8 +184,8 @@ def test_a_judgement_from_elsewhere_is_taken_as_it_is():
 def test_a_wrong_pair_lowers_precision():
     sets = shingle_sets(Shingler(OPTIONS.shingles), [words(1, 2, 3), words(1, 2, 3), words(7, 8)])
     none = np.zeros(3, np.bool_)
-    pairs = FoundPairs(np.array([0, 1]), np.array([1, 2]), np.array([1.0, 0.9]), np.array([True, True]))
-    findings = Findings(pairs, np.array([0, 0, 0]), none, none, none, {}, 1.0)
+    pairs = Pairs(np.array([0, 1]), np.array([1, 2]), np.array([1.0, 0.9]))
+    findings = Findings(pairs, np.array([True, True]), np.array([0, 0, 0]), none, none, none, {}, 1.0)
     truth = Truth(Pairs(np.array([0]), np.array([1]), np.array([1.0])), computed=True)
     scores = score(truth, findings, OPTIONS, sets, ["a", "b", "c"])
     assert scores.exact_precision == Rate(1, 2)
