@@ -2,11 +2,11 @@
 
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.detection.suppression import suppression_of
-from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel
 from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.servers import Servers
-from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
+from streamdedup.index.redis.store import RedisIndex
 from streamdedup.settings import Profile, Settings
 from streamdedup.similarity.measures import MEASURES
 
@@ -102,7 +102,7 @@ def redis_options(
         shards=shards,
         lifetime_ms=lifetime_ms(profile),
         bucket_cap=profile.bucket_cap,
-        bucket_layout=LAYOUTS[bucket_layout],
+        bucket_layout=bucket_layout,
     )
 
 

@@ -14,10 +14,10 @@ from streamdedup.errors import SettingsError
 from streamdedup.index.contract import Index
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.admin import IndexUpkeep
-from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import check_server, connect
 from streamdedup.index.redis.servers import Servers
-from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
+from streamdedup.index.redis.store import RedisIndex
 from streamdedup.settings import Profile, Settings
 from streamdedup.settings.units import counted
 from streamdedup.wire import Document
@@ -126,7 +126,7 @@ def temporary_index(
         shards=shards,
         lifetime_ms=LEFT_BEHIND_MS,
         bucket_cap=bucket_cap,
-        bucket_layout=LAYOUTS[bucket_layout],
+        bucket_layout=bucket_layout,
     )
     store = RedisIndex(servers, options)
     try:

@@ -13,7 +13,7 @@ from kafka.errors import KafkaError
 from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.errors import StoreUnavailable
 from streamdedup.index.documents import PendingMatches
-from streamdedup.index.redis.partitions import RedisPartitions
+from streamdedup.index.redis.base import RedisPart
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import Hits
 from streamdedup.kafka import producer
@@ -113,12 +113,12 @@ def reused_producer(_on_point: OnPoint) -> None:
 def no_fence(_on_point: OnPoint) -> None:
     """Write to the index under any generation."""
 
-    call = RedisPartitions.fenced_call
+    call = RedisPart._fenced_call
 
     def unfenced_call(self: Any, name: str, slot: int, _fences: Any, arguments: Any) -> Any:
         return call(self, name, slot, [], arguments)
 
-    RedisPartitions.fenced_call = unfenced_call
+    RedisPart._fenced_call = unfenced_call
 
 
 def no_partners(_on_point: OnPoint) -> None:

@@ -18,11 +18,11 @@ from streamdedup.errors import IndexMismatch, MessageError, StoreUnavailable
 from streamdedup.index.contract import Index
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.reading import IndexReader
-from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect_cluster
 from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.servers import OneServer, Servers
-from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
+from streamdedup.index.redis.store import RedisIndex
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.wire import Document
@@ -78,7 +78,7 @@ def make_world(request: pytest.FixtureRequest) -> Iterator[MakeWorld]:
     else:
         servers = OneServer(request.getfixturevalue("redis_client"))
     given_options = {"shards": 4} if "sharded" in forms else {}
-    given_options |= {"bucket_layout": LAYOUTS["packed"]} if "packed" in forms else {}
+    given_options |= {"bucket_layout": "packed"} if "packed" in forms else {}
     with servers:
         yield lambda **options: _on_redis(servers, **given_options, **options)
 

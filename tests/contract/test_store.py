@@ -26,11 +26,11 @@ from streamdedup.index.documents import (
 )
 from streamdedup.index.expiry import SLICES_PER_LIFETIME
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect, connect_cluster
 from streamdedup.index.redis.servers import OneServer, Servers
 from streamdedup.index.redis.staging import RedisStagingIndex
-from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
+from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import (
     COPIES_CAP,
     SHOWN_OF_FULL,
@@ -91,7 +91,7 @@ def make_store(request: pytest.FixtureRequest) -> Iterator[MakeStore]:
         servers = OneServer(request.getfixturevalue("redis_client"))
     make = _make_redis_store(servers)
     given = {"shards": 4} if "sharded" in forms else {}
-    given |= {"bucket_layout": LAYOUTS["packed"]} if "packed" in forms else {}
+    given |= {"bucket_layout": "packed"} if "packed" in forms else {}
     with servers:
         yield lambda **options: make(**given, **options)
 

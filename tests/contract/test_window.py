@@ -12,8 +12,9 @@ from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.index.contract import Index
 from streamdedup.index.memory import MemoryIndex
+from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.servers import OneServer
-from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
+from streamdedup.index.redis.store import RedisIndex
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions

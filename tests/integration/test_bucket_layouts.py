@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.servers import OneServer
-from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
+from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import SHOWN_OF_FULL
 from streamdedup.position import Partition
 from tests.buckets import members_in_pages, members_in_set
@@ -51,7 +51,7 @@ class Lab:
             bands=BANDS,
             lifetime_ms=self.lifetime_ms,
             bucket_cap=self.bucket_cap,
-            bucket_layout=LAYOUTS[self.layout],
+            bucket_layout=self.layout,
         )
         self.store = RedisIndex(self.server, options)
         self.store.open(FINGERPRINT)

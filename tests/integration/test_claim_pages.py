@@ -8,8 +8,9 @@ import itertools
 
 import pytest
 
+from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.servers import OneServer
-from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
+from streamdedup.index.redis.store import RedisIndex
 from streamdedup.position import Partition, Position
 
 PARTITION = Partition("articles", 0)

@@ -3,8 +3,9 @@
 import pytest
 
 from streamdedup.errors import BatchRefused
+from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect
-from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
+from streamdedup.index.redis.store import RedisIndex
 from streamdedup.position import Partition, Position
 
 PARTITION = Partition("articles", 0)

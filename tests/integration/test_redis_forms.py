@@ -13,10 +13,10 @@ from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import IndexLost, StoreMisconfigured, StoreUnavailable
 from streamdedup.index.documents import IndexEntry, InsertState
 from streamdedup.index.redis.admin import IndexUpkeep
-from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import check_server, connect, connect_cluster, connect_sentinel
 from streamdedup.index.redis.keys import Keys
-from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
+from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import Listed, ListedClaim, ListedDocument
 from streamdedup.position import Log, Partition, Position
 from tests import redis_sets
@@ -256,7 +256,7 @@ class TestRights:
         assert check_server(servers) == []
         # The last document finds full buckets.
         numbers = list(range(2, 24, 2))
-        packed = open_store(servers, f"{NAMESPACE}-packed", bucket_cap=10, bucket_layout=LAYOUTS["packed"])
+        packed = open_store(servers, f"{NAMESPACE}-packed", bucket_cap=10, bucket_layout="packed")
         store = open_store(servers, bucket_cap=10)
         for each in (packed, store):
             exercise(each, [1, *numbers])

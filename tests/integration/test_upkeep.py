@@ -7,8 +7,9 @@ from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.fingerprints import in_redis
 from streamdedup.index.redis.admin import IndexUpkeep, PartitionFacts
+from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect, connect_cluster
-from streamdedup.index.redis.store import RedisIndex, RedisIndexOptions
+from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import Listed, ListedClaim, ListedDocument
 from streamdedup.position import Partition, Position
 from tests.entries import content_of, pending_of

@@ -12,7 +12,7 @@ Both return the same members: all that were inserted during the last lifetime an
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -20,14 +20,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.index.redis.keys import Keys, by_slot
-from streamdedup.index.redis.partitions import RedisPart, RedisPartitions
-from streamdedup.index.redis.scripts import Call, ScriptRunner
+from streamdedup.index.expiry import SLICES_PER_LIFETIME
+from streamdedup.index.redis.base import RedisPart
+from streamdedup.index.redis.keys import by_slot
+from streamdedup.index.redis.scripts import Call
 from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import COPIES_CAP, SHOWN_OF_FULL, Fence, FoundNearCapacity, Hits
 
 #: Documents of one script call, which keeps the server busy for some 3 ms.
-_CALL_DOCUMENTS: Final = 1_000
+CALL_DOCUMENTS: Final = 1_000
 
 
 def _texts(numbers: NDArray[np.int64]) -> bytes:
@@ -75,72 +76,34 @@ LAYOUTS: Final = {
 }
 
 
-class RedisBuckets:
-    """The buckets of the bands: one for each band and band key.
+class RedisBuckets(RedisPart):
+    """A ``BucketStore`` in Redis."""
 
-    Args:
-        layout: Layout of the buckets.
-        keys: Keys of the index.
-        runner: Calls the scripts.
-        partitions: Makes calls under fences.
-        lifetime_ms: Time to live of a member after its insertion, in milliseconds; None for ever.
-        bucket_cap: Largest number of members of a bucket; None for no limit.
-    """
-
-    def __init__(
-        self,
-        layout: BucketLayout,
-        *,
-        keys: Keys,
-        runner: ScriptRunner,
-        partitions: RedisPartitions,
-        lifetime_ms: int | None,
-        bucket_cap: int | None,
-    ) -> None:
-        self._layout = layout
-        self._keys = keys
-        self._runner = runner
-        self._fenced_call = partitions.fenced_call
-        self._lifetime = b"%d" % (lifetime_ms or 0)
-        self._cap = bucket_cap or 0
-
-    def insert(
-        self,
-        numbers: Sequence[int],
-        band_keys: NDArray[np.uint32],
-        fences: Sequence[Fence],
-        also: Sequence[Call] = (),
+    def insert_and_look_up(
+        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
     ) -> Hits:
-        """See ``BucketStore.insert_and_look_up``; ``also`` are calls for the same round trip."""
-        options = [b"%d" % self._cap, b"%d" % SHOWN_OF_FULL]
-        calls, rows_of_call = self._calls("insert", numbers, band_keys, fences, options)
+        """See ``BucketStore.insert_and_look_up``; the documents are also counted."""
+        decode, cap = LAYOUTS[self.options.bucket_layout].decode, self.options.bucket_cap or 0
+        calls, rows_of_call = self._calls("insert", numbers, band_keys, fences, [cap, SHOWN_OF_FULL])
         candidates: list[dict[int, int]] = [{} for _ in numbers]
         full: Counter[int] = Counter()
         near_capacity: set[int] = set()
-        replies = self._runner.run([*calls, *also])[: len(calls)]
+        replies = self._run([*calls, self._count_call(numbers)])[: len(calls)]
         for rows, found in zip(rows_of_call, replies, strict=True):
             for index, members in zip(found[::2], found[1::2], strict=True):
                 row = int(rows[abs(index) - 1])
                 if index < 0:
                     full[row] += 1
-                others_count = _count(candidates[row], self._layout.decode(members), numbers[row])
-                if 0 < self._cap <= 2 * others_count:
+                others_count = _count(candidates[row], decode(members), numbers[row])
+                if 0 < cap <= 2 * others_count:
                     near_capacity.add(row)
         return Hits(candidates, full.total(), frozenset(full), frozenset(near_capacity | full.keys()))
 
-    def remove(self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]) -> None:
+    def remove_from_buckets(
+        self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
+    ) -> None:
         """See ``BucketStore.remove_from_buckets``."""
-        self._runner.run(self._calls("remove", numbers, band_keys, fences, [])[0])
-
-    def check_slots(self, slots: Iterable[int], fences: Sequence[Fence]) -> None:
-        """Make the checks of ``lua/_fence.lua`` in slots, by calls of the script of removal without a document."""
-        name = f"remove_{self._layout.name}"
-        self._runner.run(
-            [
-                self._fenced_call(name, slot, fences, [self._keys.buckets(slot), self._lifetime, b"", b""])
-                for slot in slots
-            ]
-        )
+        self._run(self._calls("remove", numbers, band_keys, fences, [])[0])
 
     def _calls(
         self,
@@ -148,23 +111,71 @@ class RedisBuckets:
         numbers: Sequence[int],
         band_keys: NDArray[np.uint32],
         fences: Sequence[Fence],
-        options: Sequence[bytes],
+        options: Sequence[int],
     ) -> tuple[list[Call], list[NDArray[np.intp]]]:
         """Return a call for each slot and chunk of documents, and the rows of each call."""
         calls, rows_of_call = [], []
+        script, encode = f"{verb}_{self.options.bucket_layout}", LAYOUTS[self.options.bucket_layout].encode
         numbers_array = np.array(numbers, np.int64)
-        big_endian = band_keys.astype(">u4")
-        of_all = self._layout.encode(numbers_array)
-        for slot, rows_of_slot in self._keys.rows_by_slot(band_keys):
-            for first in range(0, len(rows_of_slot), _CALL_DOCUMENTS):
-                rows = rows_of_slot[first : first + _CALL_DOCUMENTS]
-                keys = big_endian[rows, self._keys.band_of(slot)].tobytes()
-                encoded = of_all if len(rows) == len(numbers) else self._layout.encode(numbers_array[rows])
-                arguments = [self._keys.buckets(slot), self._lifetime, *options, keys, encoded]
-                call = self._fenced_call(f"{verb}_{self._layout.name}", slot, fences, arguments)
-                calls.append(call._replace(documents_count=len(rows)))
-                rows_of_call.append(rows)
+        of_all = encode(numbers_array)
+        for slot, rows, keys in self._keys.calls_of_buckets(band_keys, CALL_DOCUMENTS):
+            encoded = of_all if len(rows) == len(numbers) else encode(numbers_array[rows])
+            arguments = [self._keys.buckets(slot), self._lifetime, *options, keys, encoded]
+            call = self._fenced_call(script, slot, fences, arguments)
+            calls.append(call._replace(documents_count=len(rows)))
+            rows_of_call.append(rows)
         return calls, rows_of_call
+
+    def _count_call(self, numbers: Sequence[int]) -> Call:
+        """Return the call that counts documents in the present slice of time."""
+        # Documents expire one by one but are counted until their slice expires, at most an eighth of a lifetime later.
+        lifetime_ms = self._lifetime + self._lifetime // SLICES_PER_LIFETIME
+        elements = np.array(numbers, ">i8").tobytes()
+        key = self._keys.documents(self._document_slice())
+        return Call("count_documents", [key], [lifetime_ms, elements], len(numbers))
+
+    def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
+        """See ``BucketStore.remove_copies``."""
+        slots = (self._keys.copies_slot(digest) for _, digest in documents)
+        removed = [(digest, number) for number, digest in documents]
+        self._run(self._calls_by_slot("remove_copies", slots, fences, self._copies, removed))
+
+    def copy_removals(self) -> dict[int, int]:
+        """See ``BucketStore.copy_removals``."""
+        keys = [self._keys.copy_removals(slot) for slot in self._slots]
+        counts = self._servers.ask_all([Command(key, ("HGET", key, "count")) for key in keys])
+        return {slot: int(count or 0) for slot, count in enumerate(counts)}
+
+    def insert_copies(
+        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], found: FoundNearCapacity | None = None
+    ) -> list[list[int]]:
+        """See ``BucketStore.insert_copies``."""
+        found = found or FoundNearCapacity((), {})
+        groups = by_slot(self._keys.copies_slot(digest) for _, digest in documents)
+        groups_of_found = by_slot(self._keys.copies_slot(digest) for _, digest in found.documents)
+        calls: list[Call] = []
+        own_of_call: list[list[int]] = []
+        for slot in dict.fromkeys([*groups_of_found, *groups]):
+            own, of_found = groups.get(slot, []), groups_of_found.get(slot, [])
+            inserted = [*(found.documents[index] for index in of_found), *(documents[index] for index in own)]
+            arguments = [
+                *self._copies(slot),
+                self._lifetime,
+                COPIES_CAP,
+                found.removals.get(slot, 0),
+                len(of_found),
+                *chain.from_iterable((digest, number) for number, digest in inserted),
+            ]
+            calls.append(self._fenced_call("insert_copies", slot, fences, arguments))
+            own_of_call.append(own)
+        copies: list[list[int]] = [[] for _ in documents]
+        for own, reply in zip(own_of_call, self._run(calls), strict=True):
+            for index, members in zip(own, reply, strict=True):
+                copies[index] = [int(member) for member in members]
+        return copies
+
+    def _copies(self, slot: int) -> tuple[bytes, bytes]:
+        return self._keys.copies(slot), self._keys.copy_removals(slot)
 
 
 def _count(candidates: dict[int, int], members: Sequence[int], own: int) -> int:
@@ -173,46 +184,3 @@ def _count(candidates: dict[int, int], members: Sequence[int], own: int) -> int:
         if number != own:
             candidates[number] = candidates.get(number, 0) + 1
     return len(members) - (own in members)
-
-
-class RedisCopies(RedisPart):
-    """The buckets of exact copies: one for each content digest."""
-
-    def remove(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.remove_copies``."""
-        calls: list[Call] = []
-        for slot, members in by_slot(self._keys.copies_slot(digest) for _, digest in documents).items():
-            arguments = [self._keys.copies(slot), self._keys.copy_removals(slot)]
-            pairs = chain.from_iterable((documents[index][1], documents[index][0]) for index in members)
-            calls.append(self._fenced_call("remove_copies", slot, fences, [*arguments, *pairs]))
-        self._runner.run(calls)
-
-    def count_removals(self) -> dict[int, int]:
-        """See ``BucketStore.copy_removals``."""
-        keys = [self._keys.copy_removals(slot) for slot in range(self._keys.slots_count)]
-        counts = self._servers.ask_all([Command(key, ("HGET", key, "count")) for key in keys])
-        return {slot: int(count or 0) for slot, count in enumerate(counts)}
-
-    def insert(
-        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], found: FoundNearCapacity | None
-    ) -> list[list[int]]:
-        """See ``BucketStore.insert_copies``."""
-        others = found.documents if found is not None else ()
-        removals: Mapping[int, int] = found.removals if found is not None else {}
-        groups = by_slot(self._keys.copies_slot(digest) for _, digest in documents)
-        groups_of_others = by_slot(self._keys.copies_slot(digest) for _, digest in others)
-        calls: list[Call] = []
-        own_of_call: list[list[int]] = []
-        for slot in dict.fromkeys([*groups_of_others, *groups]):
-            own, of_others = groups.get(slot, []), groups_of_others.get(slot, [])
-            head = [self._keys.copies(slot), self._keys.copy_removals(slot), self._lifetime_ms or 0, COPIES_CAP]
-            inserted = [*(others[index] for index in of_others), *(documents[index] for index in own)]
-            pairs = chain.from_iterable((digest, number) for number, digest in inserted)
-            arguments = [*head, removals.get(slot, 0), len(of_others), *pairs]
-            calls.append(self._fenced_call("insert_copies", slot, fences, arguments))
-            own_of_call.append(own)
-        copies: list[list[int]] = [[] for _ in documents]
-        for own, reply in zip(own_of_call, self._runner.run(calls), strict=True):
-            for index, members in zip(own, reply, strict=True):
-                copies[index] = [int(member) for member in members]
-        return copies

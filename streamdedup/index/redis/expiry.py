@@ -19,12 +19,11 @@ from streamdedup.index.entries import (
     listed_time,
 )
 from streamdedup.index.expiry import readable_slices, slice_at
+from streamdedup.index.redis.base import RedisPart
 from streamdedup.index.redis.errors import damage_translated
-from streamdedup.index.redis.keys import Keys, by_slot
-from streamdedup.index.redis.pairs import RedisPairs
-from streamdedup.index.redis.partitions import RedisPart, RedisPartitions
-from streamdedup.index.redis.scripts import Call, ScriptRunner, fields_of
-from streamdedup.index.redis.servers import Command, Servers
+from streamdedup.index.redis.pairs import field_and_token
+from streamdedup.index.redis.scripts import Call, fields_of
+from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import Fence, Listed, by_log, is_late
 from streamdedup.position import Log, Partition
 
@@ -33,39 +32,15 @@ _KeyOf = Callable[[Log, int], bytes]
 
 
 class RedisBacklog(RedisPart):
-    """A ``BacklogStore`` in Redis.
-
-    Args:
-        servers: Servers of the index.
-        keys: Keys of the index.
-        pairs: The claims of the index.
-        runner: Calls the scripts.
-        partitions: Makes calls under fences.
-        lifetime_ms: Time to live of index entries after the last write, in milliseconds; None for ever.
-        now_ms: Clock, in milliseconds since the epoch.
-    """
-
-    def __init__(
-        self,
-        servers: Servers,
-        keys: Keys,
-        pairs: RedisPairs,
-        runner: ScriptRunner,
-        partitions: RedisPartitions,
-        lifetime_ms: int | None,
-        now_ms: Callable[[], float],
-    ) -> None:
-        super().__init__(servers, keys, runner, partitions, lifetime_ms)
-        self._pairs = pairs
-        self._now_ms = now_ms
+    """A ``BacklogStore`` in Redis."""
 
     def is_late(self, time_ms: int) -> bool:
         """See ``BacklogStore.is_late``."""
-        return is_late(time_ms, self._lifetime_ms, self._now_ms())
+        return is_late(time_ms, self.options.lifetime_ms, self._now_ms())
 
     def list_expiring(self, listed: Listed, fences: Sequence[Fence]) -> None:
         """See ``BacklogStore.list_expiring``."""
-        at = slice_at(self._now_ms(), self._lifetime_ms)
+        at = slice_at(self._now_ms(), self.options.lifetime_ms)
         lists = [
             (log, self._keys.documents_listed(log, at), [encode_listed_document(each) for each in documents])
             for log, documents in by_log(listed.documents).items()
@@ -73,14 +48,9 @@ class RedisBacklog(RedisPart):
             (log, self._keys.claims_listed(log, at), [encode_listed_claim(each) for each in claims])
             for log, claims in by_log(listed.claims).items()
         ]
-        calls = []
-        for slot, members in by_slot(self._keys.log_slot(log) for log, _, _ in lists).items():
-            arguments: list[object] = [self._lifetime_ms or 0]
-            for index in members:
-                _, key, entries = lists[index]
-                arguments += (key, len(entries), *entries)
-            calls.append(self._fenced_call("list_expiring", slot, fences, arguments))
-        self._runner.run(calls)
+        slots = (self._keys.log_slot(log) for log, _, _ in lists)
+        arguments = [(key, len(entries), *entries) for _, key, entries in lists]
+        self._run(self._calls_by_slot("list_expiring", slots, fences, lambda _slot: [self._lifetime], arguments))
 
     def watermarks(self) -> dict[Partition, int]:
         """See ``BacklogStore.watermarks``."""
@@ -90,16 +60,16 @@ class RedisBacklog(RedisPart):
         self, watermarks: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
     ) -> dict[Partition, int]:
         """See ``BacklogStore.set_watermarks``."""
-        arguments: list[object] = [self._keys.watermarks, (extend and self._lifetime_ms) or 0]
+        arguments: list[object] = [self._keys.watermarks, self._lifetime if extend else 0]
         for partition, time_ms in watermarks.items():
             arguments += (str(partition), time_ms)
-        (reply,) = self._runner.run([self._fenced_call("set_watermarks", 0, fences, arguments)])
+        (reply,) = self._run([self._fenced_call("set_watermarks", 0, fences, arguments)])
         return decode_watermarks(fields_of(reply))
 
     def expired(self, logs: Sequence[Log], watermark_ms: int, count: int) -> list[Listed]:
         """See ``BacklogStore.expired``."""
-        limit_ms = watermark_ms - (self._lifetime_ms or 0)
-        limit_of_claims_ms = limit_ms - (self._lifetime_ms or 0)
+        limit_ms = watermark_ms - self._lifetime
+        limit_of_claims_ms = limit_ms - self._lifetime
         documents = self._older(self._keys.documents_listed, logs, limit_ms, count)
         claims = self._older(self._keys.claims_listed, logs, limit_of_claims_ms, count)
         with damage_translated():
@@ -117,7 +87,7 @@ class RedisBacklog(RedisPart):
         # Most calls find nothing that is old enough, so the first entries are read first.
         slices = [self._slices(key_of, log) for log in logs]
         guards = [self._keys.guard(self._keys.log_slot(log)) for log in logs]
-        heads = self._runner.run(
+        heads = self._run(
             [Call("find_oldest_slice", [guard, *keys], []) for guard, keys in zip(guards, slices, strict=True)]
         )
         due = [(at, slices[at][head[0]]) for at, head in enumerate(heads) if head and listed_time(head[1]) < limit_ms]
@@ -128,23 +98,29 @@ class RedisBacklog(RedisPart):
         return older
 
     def _slices(self, key_of: _KeyOf, log: Log) -> list[bytes]:
-        return [key_of(log, at) for at in readable_slices(self._now_ms(), self._lifetime_ms)]
+        return [key_of(log, at) for at in readable_slices(self._now_ms(), self.options.lifetime_ms)]
 
     def evict(self, listed: Listed, fence: Fence) -> None:
         """See ``BacklogStore.evict``."""
-        calls = []
-        for slot, members in by_slot(self._keys.entry_slot(each.number) for each in listed.documents).items():
-            arguments: list[object] = [self._keys.entries(slot)]
-            for index in members:
-                number, position, time_ms = listed.documents[index]
-                arguments += (encode_number(number), encode_number(time_ms) + encode_place(position))
-            calls.append(self._fenced_call("evict_entries", slot, [fence], arguments))
-        calls += self._pairs.evict_calls(listed.claims, fence)
-        self._runner.run(calls)
+        entry_slots = (self._keys.entry_slot(each.number) for each in listed.documents)
+        expected = [
+            (encode_number(number), encode_number(time_ms) + encode_place(position))
+            for number, position, time_ms in listed.documents
+        ]
+        claim_slots = (self._keys.claim_slot(each.pair_key) for each in listed.claims)
+        asked = [field_and_token(each.pair_key, each.position) for each in listed.claims]
+        self._run(
+            [
+                *self._calls_by_slot(
+                    "evict_entries", entry_slots, [fence], lambda slot: [self._keys.entries(slot)], expected
+                ),
+                *self._calls_by_slot("evict_claims", claim_slots, [fence], self._keys.claim_pages, asked),
+            ]
+        )
         # In this order: a listed entry without an index entry does no harm, an unlisted index entry is never evicted.
         documents = [encode_listed_document(each) for each in listed.documents]
         claims = [encode_listed_claim(each) for each in listed.claims]
-        self._runner.run(
+        self._run(
             [
                 self._remove_call(fence, self._keys.documents_listed, documents),
                 self._remove_call(fence, self._keys.claims_listed, claims),

@@ -110,20 +110,23 @@ class Keys:
         """Slot of the pending matches and the lists of a partition."""
         return crc32(str(log).encode()) % self.slots_count
 
-    def band_of(self, slot: int) -> int:
-        """Band of the buckets in a slot."""
-        return slot // self._shards
-
-    def rows_by_slot(self, band_keys: NDArray[np.uint32]) -> Iterator[tuple[int, NDArray[np.intp]]]:
-        """Yield each slot with the rows whose bucket of the slot's band is in the slot.
+    def calls_of_buckets(
+        self, band_keys: NDArray[np.uint32], rows_of_call: int
+    ) -> Iterator[tuple[int, NDArray[np.intp], bytes]]:
+        """Yield for each call of a script: the slot, the rows with a bucket there, and their band keys, joined.
 
         Args:
             band_keys: Band keys, (n, bands).
+            rows_of_call: Most rows of a call.
         """
+        big_endian = band_keys.astype(">u4")
         shard_of = (band_keys.astype(np.uint64) * np.uint64(self._shards)) >> np.uint64(32)
         for slot in range(self.slots_count):
             band, shard = divmod(slot, self._shards)
-            yield slot, np.flatnonzero(shard_of[:, band] == shard)
+            rows_of_slot = np.flatnonzero(shard_of[:, band] == shard)
+            for first in range(0, len(rows_of_slot), rows_of_call):
+                rows = rows_of_slot[first : first + rows_of_call]
+                yield slot, rows, big_endian[rows, band].tobytes()
 
     # Keys, and prefixes of the keys that scripts build
 
@@ -151,9 +154,9 @@ class Keys:
         """Key of the entry of a document."""
         return self.entries(self.entry_slot(number)) + encode_number(number)
 
-    def claims(self, slot: int) -> bytes:
-        """Prefix of the pages of claims of a slot; the numbers of generation and page follow."""
-        return self._tags[slot] + b"c"
+    def claim_pages(self, slot: int) -> tuple[bytes, bytes]:
+        """Prefix of the pages of claims of a slot, which the numbers of generation and page follow; their catalogue."""
+        return self._tags[slot] + b"c", self.claim_catalogue(slot)
 
     def claim_catalogue(self, slot: int) -> bytes:
         """Key of the catalogue of the pages of claims of a slot."""

@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from streamdedup.index.documents import PendingMatches
 from streamdedup.index.entries import claims_in, decode_pending, encode_pending, position_token
+from streamdedup.index.redis.base import RedisPart
 from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.keys import by_slot
-from streamdedup.index.redis.partitions import RedisPart
-from streamdedup.index.redis.scripts import Call, cut_by_pairs, fields_of
+from streamdedup.index.redis.scripts import cut_by_pairs, fields_of
 from streamdedup.index.redis.servers import Command
-from streamdedup.index.values import Fence, ListedClaim, claim_lifetime
+from streamdedup.index.values import Fence, claim_lifetime
 from streamdedup.position import Position
 
 #: Bytes of a pair key that name the claim in its page; with the four before, which decide on the slot, all 16 count.
@@ -36,11 +36,11 @@ class RedisPairs(RedisPart):
         ]
         calls = []
         for slot, members in groups:
-            arguments: list[Any] = [self._keys.all_pending_matches(slot), self._lifetime_ms or 0]
+            arguments: list[Any] = [self._keys.all_pending_matches(slot), self._lifetime]
             for index in members:
                 arguments += (pending[index][0].key, len(encoded[index]), *chain.from_iterable(encoded[index].items()))
             calls.append(self._fenced_call("save_pending_matches", slot, fences, arguments))
-        replies = self._runner.run(calls)
+        replies = self._run(calls)
         saved = [new for _, new in pending]
         with damage_translated():
             for (_, members), reply in zip(groups, replies, strict=True):
@@ -64,44 +64,27 @@ class RedisPairs(RedisPart):
             for slot, members in by_slot(self._keys.claim_slot(pair_key) for pair_key, _ in every).items()
             for part in cut_by_pairs(members, [1] * len(members))
         ]
-        calls, lifetime_ms = [], claim_lifetime(self._lifetime_ms) or 0
+        calls, lifetime_ms = [], claim_lifetime(self.options.lifetime_ms) or 0
         for slot, members in groups:
             # Members are in order, so the claims come before the pairs that are only extended.
             claims_count = sum(index < len(claims) for index in members)
-            arguments: list[Any] = [*self._pages(slot), lifetime_ms, claims_count]
+            arguments: list[Any] = [*self._keys.claim_pages(slot), lifetime_ms, claims_count]
             for index in members:
-                arguments += _field_and_token(*every[index])
+                arguments += field_and_token(*every[index])
             calls.append(self._fenced_call("claim_pairs", slot, fences, arguments))
         owned = [False] * len(claims)
-        for (_, members), reply in zip(groups, self._runner.run(calls), strict=True):
+        for (_, members), reply in zip(groups, self._run(calls), strict=True):
             for index, is_owned in zip(members, reply, strict=False):
                 owned[index] = is_owned == 1
         return owned
 
-    def evict_calls(self, claims: Sequence[ListedClaim], fence: Fence) -> list[Call]:
-        """Return the calls that evict claims, each if the listed position was the last to ask for it.
-
-        Args:
-            claims: Claims in the list of a partition.
-            fence: Fence of the partition.
-        """
-        calls = []
-        for slot, members in by_slot(self._keys.claim_slot(each.pair_key) for each in claims).items():
-            arguments: list[Any] = [*self._pages(slot)]
-            for index in members:
-                arguments += _field_and_token(claims[index].pair_key, claims[index].position)
-            calls.append(self._fenced_call("evict_claims", slot, [fence], arguments))
-        return calls
-
     def count_claims(self) -> int:
         """See ``StoreHealth.count_claims``."""
-        keys = [self._keys.claim_catalogue(slot) for slot in range(self._keys.slots_count)]
+        keys = [self._keys.claim_catalogue(slot) for slot in self._slots]
         catalogues = self._servers.ask_all([Command(key, ("GET", key)) for key in keys])
         return sum(claims_in(catalogue) for catalogue in catalogues if catalogue)
 
-    def _pages(self, slot: int) -> tuple[bytes, bytes]:
-        return self._keys.claims(slot), self._keys.claim_catalogue(slot)
 
-
-def _field_and_token(pair_key: bytes, position: Position) -> tuple[bytes, bytes]:
+def field_and_token(pair_key: bytes, position: Position) -> tuple[bytes, bytes]:
+    """Return the field of a claim in its page, and the name of a position there."""
     return pair_key[-_FIELD_BYTES:], position_token(position)

@@ -1,16 +1,13 @@
-"""Partitions in Redis: fences, high-water marks and announced attempts; and the calls that are made under fences."""
+"""Partitions in Redis: fences, high-water marks and announced attempts."""
 
-import secrets
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any, NamedTuple
 
 from streamdedup.errors import IndexLost
 from streamdedup.index.entries import decode_high_water_mark, encode_fence
-from streamdedup.index.redis.keys import Keys
-from streamdedup.index.redis.scripts import Call, ScriptRunner
-from streamdedup.index.redis.servers import Command, Servers
+from streamdedup.index.redis.base import RedisPart
+from streamdedup.index.redis.scripts import Call
+from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import UNKNOWN_LOG, Fence, LogState, PartitionState
 from streamdedup.position import Log, Partition, Position
 
@@ -19,57 +16,10 @@ from streamdedup.position import Log, Partition, Position
 FENCE_LIFETIME_MS = 7 * 86_400_000
 #: Largest number of records of a partition that are committed without a high-water mark: some of the largest batches.
 _UNMARKED_RECORDS = 20_000
-#: How long a slot certainly remembers the number of the last call, in seconds; its key lives for an hour.
-_REMEMBERED_S = 3000.0
 
 
-class _LastCall(NamedTuple):
-    """The last call in a slot.
-
-    Attributes:
-        number: Number of its run.
-        failures_count: Number of failed runs before it.
-        at_s: When it was made, in seconds.
-    """
-
-    number: int
-    failures_count: int
-    at_s: float
-
-
-class RedisPartitions:
+class RedisPartitions(RedisPart):
     """A ``PartitionStore`` in Redis."""
-
-    def __init__(self, servers: Servers, keys: Keys, runner: ScriptRunner) -> None:
-        self._servers = servers
-        self._keys = keys
-        self._runner = runner
-        self._slots = range(keys.slots_count)
-        #: Name of this store in fences and numbers of calls.
-        self._name = secrets.token_bytes(8)
-        self._last_calls: dict[int, _LastCall] = {}
-
-    def fenced_call(self, name: str, slot: int, fences: Sequence[Fence], arguments: Iterable[Any]) -> Call:
-        """Return a call of a script that writes, with keys and arguments of ``lua/_fence.lua``."""
-        keys = [self._keys.guard(slot), *(self._keys.fence(slot, fence.partition) for fence in fences)]
-        number = self._runner.number
-        arguments = [
-            *(encode_fence(fence.generation, self._name) for fence in fences),
-            number,
-            self._acknowledged(slot, number),
-            *arguments,
-        ]
-        return Call(name, [*keys, self._keys.last_call(slot, self._name)], arguments)
-
-    def _acknowledged(self, slot: int, number: int) -> int:
-        """Return the number of the last call in a slot that certainly succeeded, or 0; remember this call."""
-        failures_count, now_s = self._runner.failures_count, time.monotonic()
-        last = self._last_calls.get(slot, _LastCall(0, -1, 0.0))
-        if last.number == number:  # several calls of one run
-            return 0
-        self._last_calls[slot] = _LastCall(number, failures_count, now_s)
-        is_certain = last.failures_count == failures_count and now_s - last.at_s < _REMEMBERED_S
-        return last.number if is_certain else 0
 
     def fence(
         self, partition: Partition, generation: int, committed: int, attempt_id: str = "", state: LogState = UNKNOWN_LOG
@@ -82,7 +32,7 @@ class RedisPartitions:
         if announced < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
         fence = Fence(partition, generation, committed)
-        ((before, offset, incarnation, recreated),) = self._runner.run([self._raise_call(fence, committed, state)])
+        ((before, offset, incarnation, recreated),) = self._run([self._raise_call(fence, committed, state)])
         if before >= 0:
             # Pending matches of positions that were committed without ``finish``, or that will never be committed.
             log = Log(*partition, incarnation - recreated)
@@ -93,7 +43,7 @@ class RedisPartitions:
     def _set_fences(self, partition: Partition, generation: int, *, is_attempt_known: bool) -> str:
         """Set the fence of a partition in every slot; return the earliest of the announced attempts."""
         value = encode_fence(generation, self._name)
-        replies = self._runner.run(
+        replies = self._run(
             [
                 Call(
                     "set_fence",
@@ -114,7 +64,7 @@ class RedisPartitions:
         end = "" if state.end is None else state.end
         keys = self._keys.high_water_mark(fence.partition), self._keys.watermarks
         arguments = [*keys, str(fence.partition), offset, state.topic_id, end]
-        return self.fenced_call("raise_high_water_mark", 0, [fence], arguments)
+        return self._fenced_call("raise_high_water_mark", 0, [fence], arguments)
 
     def finish(
         self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
@@ -123,7 +73,7 @@ class RedisPartitions:
         # In this order: after a crash in between, the high-water mark tells the next owner which positions to clear.
         self._drop_pending_matches(positions)
         by_partition = {fence.partition: fence for fence in fences}
-        self._runner.run([self._raise_call(by_partition[partition], offset) for partition, offset in committed.items()])
+        self._run([self._raise_call(by_partition[partition], offset) for partition, offset in committed.items()])
 
     def _drop_pending_matches(self, positions: Iterable[Position]) -> None:
         keys = [self._keys.pending_matches(position) for position in positions]
@@ -158,7 +108,7 @@ class RedisPartitions:
     def save_read_start(self, read_start: str, fence: Fence) -> None:
         """See ``PartitionStore.save_read_start``."""
         arguments = [self._keys.read_start(fence.partition), read_start]
-        self._runner.run([self.fenced_call("save_read_start", 0, [fence], arguments)])
+        self._run([self._fenced_call("save_read_start", 0, [fence], arguments)])
 
     def announce(self, attempt_id: str, fences: Sequence[Fence]) -> None:
         """See ``PartitionStore.announce``."""
@@ -166,8 +116,8 @@ class RedisPartitions:
         for slot in self._slots:
             committed = [(self._keys.announced(slot, fence.partition), fence.attempt_id) for fence in fences]
             arguments = [attempt_id, *chain.from_iterable(committed)]
-            calls.append(self.fenced_call("announce_attempt", slot, fences, arguments))
-        self._runner.run(calls)
+            calls.append(self._fenced_call("announce_attempt", slot, fences, arguments))
+        self._run(calls)
 
     def restore_attempts(self, staging: str, attempts: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
         """See ``StagingIndex.restore_attempts``.
@@ -181,31 +131,10 @@ class RedisPartitions:
         for slot in self._slots:
             committed = [(self._keys.announced(slot, partition), attempt) for partition, attempt in attempts.items()]
             arguments = [staging, *chain.from_iterable(committed)]
-            calls.append(self.fenced_call("restore_attempts", slot, fences, arguments))
-        self._runner.run(calls)
+            calls.append(self._fenced_call("restore_attempts", slot, fences, arguments))
+        self._run(calls)
 
     def unfence(self, partition: Partition) -> None:
         """See ``PartitionStore.unfence``."""
         keys = [self._keys.fence(slot, partition) for slot in self._slots]
         self._servers.ask_all([Command(key, ("UNLINK", key)) for key in keys])
-
-
-class RedisPart:
-    """A part of an index in Redis that writes under fences.
-
-    Args:
-        servers: Servers of the index.
-        keys: Keys of the index.
-        runner: Calls the scripts.
-        partitions: Makes calls under fences.
-        lifetime_ms: Time to live of the part after the last write, in milliseconds; None for ever.
-    """
-
-    def __init__(
-        self, servers: Servers, keys: Keys, runner: ScriptRunner, partitions: RedisPartitions, lifetime_ms: int | None
-    ) -> None:
-        self._servers = servers
-        self._keys = keys
-        self._runner = runner
-        self._fenced_call = partitions.fenced_call
-        self._lifetime_ms = lifetime_ms

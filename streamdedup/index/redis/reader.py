@@ -9,33 +9,25 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from redis.exceptions import NoScriptError
 
 from streamdedup.errors import StoreUnavailable
-from streamdedup.index.fingerprints import compare_fingerprints, decode_fingerprint
 from streamdedup.index.reading import hits_of_members
-from streamdedup.index.redis.entries import RedisEntryReader
+from streamdedup.index.redis.base import RedisIndexOptions, RedisReading
+from streamdedup.index.redis.buckets import CALL_DOCUMENTS, LAYOUTS
 from streamdedup.index.redis.errors import check_reply
-from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.scripts import Call, load_scripts
 from streamdedup.index.redis.servers import Command, Servers
-from streamdedup.index.redis.store import DocumentCount, RedisIndexOptions
-from streamdedup.index.values import Fingerprint, Hits, Opening, wall_clock_ms
-
-#: Documents of one call of a script, as for an insertion.
-_CALL_DOCUMENTS = 1_000
+from streamdedup.index.values import Fingerprint, Hits, Opening
 
 
-class RedisIndexReader(RedisEntryReader):
+class RedisIndexReader(RedisReading):
     """An ``IndexReader`` on Redis."""
 
     def __init__(self, servers: Servers, options: RedisIndexOptions) -> None:
-        super().__init__(servers, Keys(options.namespace, options.bands, options.shards), self._run_reading)
-        self._options = options
-        self._documents = DocumentCount(self._keys, options.lifetime_ms, wall_clock_ms)
+        super().__init__(servers, options)
         self._scripts = load_scripts()
         # Chooses the members of a full bucket that are shown; no secret depends on it.
         self._random = Random()  # noqa: S311
@@ -46,28 +38,22 @@ class RedisIndexReader(RedisEntryReader):
         asked = (("GET", key), ("EXISTS", self._keys.staging), ("EXISTS", self._keys.dropping))
         stored, is_rebuilt, is_half_dropped = self._servers.ask_all([Command(key, parts) for parts in asked])
         if is_rebuilt:
-            raise StoreUnavailable(f"the index of {self._options.namespace} is being rebuilt")
-        if stored is None or is_half_dropped:
-            return None
-        own = msgspec.json.encode(self._options.in_redis(fingerprint))
-        return compare_fingerprints(decode_fingerprint(key, stored), msgspec.json.decode(own))
+            raise StoreUnavailable(f"the index of {self.options.namespace} is being rebuilt")
+        return None if stored is None or is_half_dropped else self._compared(stored, fingerprint)
 
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
         """See ``IndexReader.look_up``."""
-        layout, big_endian = self._options.bucket_layout, band_keys.astype(">u4")
+        layout = self.options.bucket_layout
         calls, rows_of_call = [], []
-        for slot, rows_of_slot in self._keys.rows_by_slot(band_keys):
-            for first in range(0, len(rows_of_slot), _CALL_DOCUMENTS):
-                rows = rows_of_slot[first : first + _CALL_DOCUMENTS]
-                keys = big_endian[rows, self._keys.band_of(slot)].tobytes()
-                arguments = [self._keys.buckets(slot), self._options.lifetime_ms or 0, keys]
-                calls.append(Call(f"look_up_{layout.name}", [self._keys.guard(slot)], arguments))
-                rows_of_call.append(rows)
+        for slot, rows, keys in self._keys.calls_of_buckets(band_keys, CALL_DOCUMENTS):
+            arguments = [self._keys.buckets(slot), self.options.lifetime_ms or 0, keys]
+            calls.append(Call(f"look_up_{layout}", [self._keys.guard(slot)], arguments))
+            rows_of_call.append(rows)
         buckets: list[list[list[int]]] = [[] for _ in numbers]
         for rows, found in zip(rows_of_call, self._run(calls), strict=True):
             for place, members in zip(found[::2], found[1::2], strict=True):
-                buckets[int(rows[place - 1])].append(layout.decode(members))
-        return hits_of_members(numbers, buckets, self._options.bucket_cap, self._random)
+                buckets[int(rows[place - 1])].append(LAYOUTS[layout].decode(members))
+        return hits_of_members(numbers, buckets, self.options.bucket_cap, self._random)
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
         """See ``IndexReader.look_up_copies``."""
@@ -78,15 +64,7 @@ class RedisIndexReader(RedisEntryReader):
             for (number, _), members in zip(documents, replies, strict=True)
         ]
 
-    def count_documents(self) -> int:
-        """See ``IndexReader.count_documents``."""
-        return int(self._servers.ask_all([self._documents.count_command()])[0])
-
-    def close(self) -> None:
-        """See ``IndexReader.close``."""
-        self._servers.close()
-
-    def _run_reading(self, calls: Sequence[Call]) -> list[Any]:
+    def _run(self, calls: Sequence[Call]) -> list[Any]:
         """Call scripts in one round trip; those that a server does not have are sent to it and called once more."""
 
         def command(call: Call, name: str, script: bytes | str) -> Command:

@@ -1,0 +1,237 @@
+"""What the parts of an index in Redis share: place and limits, servers, keys, and calls of scripts under fences."""
+
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
+
+import msgspec
+
+from streamdedup.index.documents import IndexEntry
+from streamdedup.index.entries import decode_entries, encode_fence
+from streamdedup.index.expiry import SLICES_PER_LIFETIME, slice_at
+from streamdedup.index.fingerprints import compare_fingerprints, decode_fingerprint, in_redis
+from streamdedup.index.redis.errors import damage_translated
+from streamdedup.index.redis.keys import Keys, by_slot
+from streamdedup.index.redis.scripts import Call, ScriptRunner
+from streamdedup.index.redis.servers import Command, Servers
+from streamdedup.index.values import Fence, Fingerprint, Opening, wall_clock_ms
+
+#: How long a slot certainly remembers the number of the last call, in seconds; its key lives for an hour.
+_REMEMBERED_S = 3000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisIndexOptions:
+    """Place and limits of an index in Redis, the same for all processes that use it.
+
+    Attributes:
+        namespace: Prefix and profile, joined by a colon; distinguishes this index from others on the servers.
+        bands: Number of bands, at least 1.
+        shards: Slots for each band; 1 except on a cluster.
+        lifetime_ms: Time to live of index entries, members and pending matches after the last write, in milliseconds;
+            None for ever. Claims live twice as long, at least.
+        bucket_cap: Largest number of members of a bucket; None for no limit.
+        bucket_layout: Name of the layout of the buckets (``redis.buckets``).
+    """
+
+    namespace: str
+    bands: int
+    shards: int = 1
+    lifetime_ms: int | None = None
+    bucket_cap: int | None = None
+    bucket_layout: str = "sets"
+
+
+class RedisReading(ABC):
+    """The part of an index in Redis that reads, for ``RedisIndex`` and for ``RedisIndexReader``.
+
+    Args:
+        servers: Servers of the index.
+        options: Place and limits of the index.
+        in_staging: Whether this is the index of a ``StagingIndex``, into which a rebuild writes.
+        now_ms: Clock, in milliseconds since the epoch.
+
+    Attributes:
+        options: As given.
+    """
+
+    def __init__(
+        self,
+        servers: Servers,
+        options: RedisIndexOptions,
+        *,
+        in_staging: bool = False,
+        now_ms: Callable[[], float] = wall_clock_ms,
+    ) -> None:
+        self.options = options
+        self._servers = servers
+        self._now_ms = now_ms
+        self._keys = Keys(options.namespace, options.bands, options.shards, in_staging=in_staging)
+        self._slots = range(self._keys.slots_count)
+
+    @abstractmethod
+    def _run(self, calls: Sequence[Call]) -> list[Any]:
+        """Call scripts; return the replies."""
+
+    def stored_fingerprint(self, fingerprint: Fingerprint) -> dict[str, object]:
+        """Return the fingerprint that is stored: that of the settings, and the parameters that decide on the keys."""
+        options = self.options
+        return in_redis(
+            fingerprint,
+            shards=options.shards,
+            bucket_layout=options.bucket_layout,
+            lifetime_ms=options.lifetime_ms,
+        )
+
+    def _compared(self, stored: bytes, fingerprint: Fingerprint) -> Opening:
+        """Compare a stored fingerprint with that of the settings.
+
+        Raises:
+            IndexMismatch: The index was built with other parameters.
+            StoreMisconfigured: The stored value is no fingerprint.
+        """
+        own = msgspec.json.decode(msgspec.json.encode(self.stored_fingerprint(fingerprint)))
+        return compare_fingerprints(decode_fingerprint(self._keys.fingerprint, stored), own)
+
+    def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
+        """See ``EntryStore.get_entries``."""
+        distinct = list(dict.fromkeys(numbers))
+        groups = by_slot(self._keys.entry_slot(number) for number in distinct)
+        keys = [[self._keys.entry(distinct[index]) for index in members] for members in groups.values()]
+        replies = self._servers.ask_all([Command(of_slot[0], ("MGET", *of_slot)) for of_slot in keys])
+        found = {
+            distinct[index]: data
+            for members, values in zip(groups.values(), replies, strict=True)
+            for index, data in zip(members, values, strict=True)
+            if data is not None
+        }
+        return _decoded(found)
+
+    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
+        """See ``EntryStore.read_entries``."""
+        groups = by_slot(self._keys.entry_slot(number) for number in numbers)
+        limit = max(1, limit_bytes // max(1, len(groups)))
+        calls = [
+            Call("read_entries", [self._keys.entry(numbers[index]) for index in members], [limit])
+            for members in groups.values()
+        ]
+        read = {
+            numbers[index]: data
+            for members, reply in zip(groups.values(), self._run(calls), strict=True)
+            # A reply ends where the limit was reached.
+            for index, data in zip(members, reply, strict=False)
+        }
+        found = _decoded({number: data for number, data in read.items() if data is not None})
+        return {number: found.get(number) for number in read}
+
+    def count_documents(self) -> int:
+        """See ``StoreHealth.count_documents``.
+
+        Documents are counted with HyperLogLogs: standard error 0.81 %. Elements cannot be removed from a HyperLogLog,
+        so each slice of time has its own of 12 kB, which expires after the last index entry of the slice.
+        """
+        now = self._document_slice()
+        first = now if self.options.lifetime_ms is None else now - SLICES_PER_LIFETIME
+        keys = [self._keys.documents(at) for at in range(first, now + 1)]
+        return int(self._servers.ask(keys[0], "PFCOUNT", *keys))
+
+    def _document_slice(self) -> int:
+        return slice_at(self._now_ms(), self.options.lifetime_ms)
+
+    def close(self) -> None:
+        """See ``StoreHealth.close``."""
+        self._servers.close()
+
+
+def _decoded(stored: Mapping[int, bytes]) -> dict[int, IndexEntry]:
+    """Decode entries by document number."""
+    with damage_translated():
+        entries = decode_entries(list(stored), list(stored.values()))
+    return dict(zip(stored, entries, strict=True))
+
+
+class _LastCall(NamedTuple):
+    """The last call in a slot.
+
+    Attributes:
+        number: Number of its run.
+        failures_count: Number of failed runs before it.
+        at_s: When it was made, in seconds.
+    """
+
+    number: int
+    failures_count: int
+    at_s: float
+
+
+class RedisPart(RedisReading):
+    """A part of ``RedisIndex``: implements one Protocol of the contract. Arguments as for ``RedisReading``."""
+
+    def __init__(
+        self,
+        servers: Servers,
+        options: RedisIndexOptions,
+        *,
+        in_staging: bool = False,
+        now_ms: Callable[[], float] = wall_clock_ms,
+    ) -> None:
+        super().__init__(servers, options, in_staging=in_staging, now_ms=now_ms)
+        self._runner = ScriptRunner(servers, self._keys.fingerprint)
+        #: Time to live of what the scripts write, in milliseconds; 0 for ever.
+        self._lifetime = options.lifetime_ms or 0
+        #: Name of this store in fences and numbers of calls.
+        self._name = secrets.token_bytes(8)
+        self._last_calls: dict[int, _LastCall] = {}
+
+    def _run(self, calls: Sequence[Call]) -> list[Any]:
+        return self._runner.run(calls)
+
+    def _fenced_call(self, name: str, slot: int, fences: Sequence[Fence], arguments: Iterable[Any]) -> Call:
+        """Return a call of a script that writes, with keys and arguments of ``lua/_fence.lua``."""
+        keys = [self._keys.guard(slot), *(self._keys.fence(slot, fence.partition) for fence in fences)]
+        number = self._runner.number
+        arguments = [
+            *(encode_fence(fence.generation, self._name) for fence in fences),
+            number,
+            self._acknowledged(slot, number),
+            *arguments,
+        ]
+        return Call(name, [*keys, self._keys.last_call(slot, self._name)], arguments)
+
+    def _acknowledged(self, slot: int, number: int) -> int:
+        """Return the number of the last call in a slot that certainly succeeded, or 0; remember this call."""
+        failures_count, now_s = self._runner.failures_count, time.monotonic()
+        last = self._last_calls.get(slot, _LastCall(0, -1, 0.0))
+        if last.number == number:  # several calls of one run
+            return 0
+        self._last_calls[slot] = _LastCall(number, failures_count, now_s)
+        is_certain = last.failures_count == failures_count and now_s - last.at_s < _REMEMBERED_S
+        return last.number if is_certain else 0
+
+    def _calls_by_slot(
+        self,
+        name: str,
+        slots: Iterable[int],
+        fences: Sequence[Fence],
+        prefixes: Callable[[int], Sequence[Any]],
+        arguments: Sequence[Iterable[Any]],
+    ) -> list[Call]:
+        """Return a fenced call for each slot that occurs.
+
+        Args:
+            name: Name of the script.
+            slots: Slot of each of n elements.
+            fences: Fences of the partitions.
+            prefixes: Returns the first arguments of the call in a slot.
+            arguments: Arguments of each element, which follow in order.
+        """
+        return [
+            self._fenced_call(
+                name, slot, fences, [*prefixes(slot), *chain.from_iterable(arguments[index] for index in members)]
+            )
+            for slot, members in by_slot(slots).items()
+        ]
