@@ -83,21 +83,12 @@ class _TimedRun(NamedTuple):
     received_bytes: float
 
 
-class _Buckets(NamedTuple):
-    """Buckets of the sample: new buckets and all buckets of a document, mean, and the members of each bucket."""
+class _IndexedSample(NamedTuple):
+    """The sample, members of its buckets, int64 (n_buckets,), and microseconds for an alert and for a look-up."""
 
-    added: float
-    inserted: float
+    sample: MeasuredSample
     members: NDArray[np.int64]
-
-
-class _Alerts(NamedTuple):
-    """Alerts of the sample, and the costs of look-ups in its index."""
-
-    share: float
-    matches: float
-    bytes: float
-    encode_us: float
+    alert_us: float
     lookup_us: float
     lookup_redis_us: float
 
@@ -108,22 +99,19 @@ def measured_machine(server: TuneServer, setup: MeasuredSetup) -> Machine:
     Raises:
         StoreUnavailable: The server does not answer.
     """
-    profile, sample = setup.profile, setup.sample
-    options = detector_options(setup.name, profile)
-    documents = list(zip(sample.ids, sample.texts, strict=True))
+    options = detector_options(setup.name, setup.profile)
+    documents = list(zip(setup.sample.ids, setup.sample.texts, strict=True))
     timed = _timed_documents(documents)
+    layouts: dict[Layout, LayoutCosts] = {}
+    prepare_us: list[float] = []
     with steps("measuring", 2 + len(_MEASURED_LAYOUTS) * (2 * _ROUNDS + 1)) as step:
-        decode_us = _decode_us(profile, timed)
-        buckets, alerts = _indexed_sample(server, setup, options, documents)
+        decode_us = _decode_us(setup.profile, timed)
+        indexed = _indexed_sample(server, setup, options, documents)
         step(2)
-        runs = {
-            (layout, shards): _best_run(server, options, timed, layout, shards, step)
-            for layout in _MEASURED_LAYOUTS
-            for shards in (1, _SHARDS)
-        }
-        parts = {}
         for layout in _MEASURED_LAYOUTS:
-            parts[layout] = _memory(server, setup, options, buckets, layout)
+            one, many = (_best_run(server, options, timed, layout, shards, step) for shards in (1, _SHARDS))
+            prepare_us += [one.prepare_us, many.prepare_us]
+            layouts[layout] = _layout_costs(one, many, options, _memory(server, setup, options, indexed, layout))
             step(1)
     return Machine(
         format=MACHINE_FORMAT,
@@ -131,36 +119,29 @@ def measured_machine(server: TuneServer, setup: MeasuredSetup) -> Machine:
         processor=_processor(),
         cores=os.cpu_count() or 1,
         versions={"streamdedup": __version__, "Python": platform.python_version(), "server": server.name},
-        profile=MeasuredProfile(
-            namespace=setup.namespace,
-            shingles=f"{profile.shingle_unit} {profile.shingle_size}",
-            bands=options.banding.bands,
-            rows=options.banding.rows,
-            bucket_layout=setup.bucket_layout,
-            retention_s=profile.retention_s,
-            retention_slack_s=profile.retention_slack_s,
-        ),
-        sample=MeasuredSample(
-            name=setup.sample_name,
-            documents=len(documents),
-            document_bytes=setup.record_bytes,
-            alerts_share=alerts.share,
-            matches=alerts.matches,
-            alert_bytes=alerts.bytes,
-            buckets=buckets.added,
-            members=buckets.inserted,
-        ),
+        profile=_measured_profile(setup, options),
+        sample=indexed.sample,
         stages=StageCosts(
             decode_us=decode_us,
-            prepare_us=min(run.prepare_us for run in runs.values()),
-            alert_us=alerts.encode_us,
-            lookup_us=alerts.lookup_us,
-            lookup_redis_us=alerts.lookup_redis_us,
+            prepare_us=min(prepare_us),
+            alert_us=indexed.alert_us,
+            lookup_us=indexed.lookup_us,
+            lookup_redis_us=indexed.lookup_redis_us,
         ),
-        layouts={
-            layout: _layout_costs(runs[layout, 1], runs[layout, _SHARDS], options, parts[layout])
-            for layout in _MEASURED_LAYOUTS
-        },
+        layouts=layouts,
+    )
+
+
+def _measured_profile(setup: MeasuredSetup, options: DetectorOptions) -> MeasuredProfile:
+    profile = setup.profile
+    return MeasuredProfile(
+        namespace=setup.namespace,
+        shingles=f"{profile.shingle_unit} {profile.shingle_size}",
+        bands=options.banding.bands,
+        rows=options.banding.rows,
+        bucket_layout=setup.bucket_layout,
+        retention_s=profile.retention_s,
+        retention_slack_s=profile.retention_slack_s,
     )
 
 
@@ -249,7 +230,7 @@ def _layout_costs(one: _TimedRun, many: _TimedRun, options: DetectorOptions, par
 
 def _indexed_sample(
     server: TuneServer, setup: MeasuredSetup, options: DetectorOptions, documents: Sequence[tuple[str, str]]
-) -> tuple[_Buckets, _Alerts]:
+) -> _IndexedSample:
     """Index the sample without changes: buckets, alerts, and costs of look-ups of the texts."""
     prepared: list[Prepared] = []
     detections: list[Detection] = []
@@ -260,25 +241,33 @@ def _indexed_sample(
             result = detector.index(prepared[-1], {PARTITION: fence})
             store.finish({PARTITION: chunk[-1].position.offset + 1}, result.pending_positions, [fence])
             detections += result.detections
-        lookup = IndexLookup(options, server.reader(store))
-        texts = [text for _, text in documents[:_LOOKUPS]]
-        lookup.look_up([LookupQuery(texts[0])], 0)
-        before, started_s = server.counters(), time.process_time()
-        for text in texts:
-            lookup.look_up([LookupQuery(text)], 0)
-        lookup_s, after = time.process_time() - started_s, server.counters()
+        lookup_us, lookup_redis_us = _lookup_us(server, IndexLookup(options, server.reader(store)), documents)
     started_s = time.process_time()
     sizes = [sum(map(len, _messages(setup, detection))) for detection in detections]
     encode_s, alerts_count = time.process_time() - started_s, max(len(detections), 1)
-    alerts = _Alerts(
-        share=len(detections) / len(documents),
+    members = _bucket_members(prepared, setup.profile.bucket_cap)
+    sample = MeasuredSample(
+        name=setup.sample_name,
+        documents=len(documents),
+        document_bytes=setup.record_bytes,
+        alerts_share=len(detections) / len(documents),
         matches=sum(len(detection.matches) for detection in detections) / alerts_count if detections else 1.0,
-        bytes=sum(sizes) / alerts_count if detections else setup.record_bytes,
-        encode_us=encode_s / alerts_count * 1e6,
-        lookup_us=lookup_s / len(texts) * 1e6,
-        lookup_redis_us=(after.cpu_s - before.cpu_s) / len(texts) * 1e6,
+        alert_bytes=sum(sizes) / alerts_count if detections else setup.record_bytes,
+        buckets=len(members) / len(documents),
+        members=int(members.sum()) / len(documents),
     )
-    return _buckets_of(prepared, setup.profile.bucket_cap, len(documents)), alerts
+    return _IndexedSample(sample, members, encode_s / alerts_count * 1e6, lookup_us, lookup_redis_us)
+
+
+def _lookup_us(server: TuneServer, lookup: IndexLookup, documents: Sequence[tuple[str, str]]) -> tuple[float, float]:
+    """Return the microseconds of the service and of Redis for the look-up of a text."""
+    texts = [text for _, text in documents[:_LOOKUPS]]
+    lookup.look_up([LookupQuery(texts[0])], 0)
+    before, started_s = server.counters(), time.process_time()
+    for text in texts:
+        lookup.look_up([LookupQuery(text)], 0)
+    lookup_s, after = time.process_time() - started_s, server.counters()
+    return lookup_s / len(texts) * 1e6, (after.cpu_s - before.cpu_s) / len(texts) * 1e6
 
 
 def _messages(setup: MeasuredSetup, detection: Detection) -> list[bytes]:
@@ -300,23 +289,22 @@ def _messages(setup: MeasuredSetup, detection: Detection) -> list[bytes]:
     return encode_alert(alert, profile.max_matches)
 
 
-def _buckets_of(chunks: Sequence[Prepared], bucket_cap: int | None, documents_count: int) -> _Buckets:
+def _bucket_members(chunks: Sequence[Prepared], bucket_cap: int | None) -> NDArray[np.int64]:
+    """Return the members of each bucket of all bands, int64 (n_buckets,)."""
     keys = np.concatenate([np.delete(prepared.band_keys, list(prepared.skips), axis=0) for prepared in chunks])
     counts = [np.unique(keys[:, band], return_counts=True)[1] for band in range(keys.shape[1])]
     members = np.concatenate(counts).astype(np.int64)
-    if bucket_cap is not None:
-        members = np.minimum(members, bucket_cap)
-    return _Buckets(len(members) / documents_count, int(members.sum()) / documents_count, members)
+    return members if bucket_cap is None else np.minimum(members, bucket_cap)
 
 
 def _memory(
-    server: TuneServer, setup: MeasuredSetup, options: DetectorOptions, buckets: _Buckets, layout: Layout
+    server: TuneServer, setup: MeasuredSetup, options: DetectorOptions, indexed: _IndexedSample, layout: Layout
 ) -> NDArray[np.float64]:
     """Return the fixed bytes of each kind of ``Costs`` and the bytes of one more of the kind, float64 (2, 4)."""
     measurement = Measurement(server, options, setup.sample, PARTITION)
-    count = float(MOST_DOCUMENTS)
-    contents = Contents(count, options.banding.bands, buckets.added * count, buckets.inserted * count, count)
-    costs = measurement.costs(contents, buckets.members, layout)
+    count, sample = float(MOST_DOCUMENTS), indexed.sample
+    contents = Contents(count, options.banding.bands, sample.buckets * count, sample.members * count, count)
+    costs = measurement.costs(contents, indexed.members, layout)
     return np.maximum([costs.fixed, costs.each], 0.0)
 
 
