@@ -54,7 +54,8 @@ class TextAligner:
     """
 
     def __init__(self, open_fetcher: Callable[[], RecordFetcher], timeout_s: float, align_timeout_s: float) -> None:
-        self._fetchers = _Fetchers(open_fetcher)
+        self._open_fetcher = open_fetcher
+        self._fetchers: dict[int, RecordFetcher] = {}  # by thread
         self._timeout_s = timeout_s
         self._align_timeout_s = align_timeout_s
         self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="texts")
@@ -84,7 +85,8 @@ class TextAligner:
     def close(self) -> None:
         """Close the clients after the calls in progress."""
         self._threads.shutdown(wait=True, cancel_futures=True)
-        self._fetchers.close()
+        for fetcher in self._fetchers.values():
+            fetcher.close()
 
     def _aligned(self, a: str, b: str) -> Alignment:
         try:
@@ -124,10 +126,19 @@ class TextAligner:
         self, decoder: Decoder, entries: Sequence[IndexEntry]
     ) -> list[str] | TextMissingError | StreamdedupError:
         """Return an error instead of raising it: nobody awaits the call of a request that has given up."""
+        thread = threading.get_ident()
         try:
-            return self._fetchers.use(lambda fetcher: [_text(fetcher, decoder, entry) for entry in entries])
-        except (TextMissingError, StreamdedupError) as error:
+            fetcher = self._fetchers.get(thread) or self._fetchers.setdefault(thread, self._open_fetcher())
+            return [_text(fetcher, decoder, entry) for entry in entries]
+        except TextMissingError as error:
             return error
+        except Exception as error:
+            # The next call opens another client.
+            if thread in self._fetchers:
+                self._fetchers.pop(thread).close()
+            if isinstance(error, StreamdedupError):
+                return error
+            raise
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
         """Run a function in a thread, which is in use until the call ends, although the request may have given up."""
@@ -135,42 +146,6 @@ class TextAligner:
         call = asyncio.get_running_loop().run_in_executor(self._threads, function)
         call.add_done_callback(lambda _: self._free.release())
         return await asyncio.shield(call)
-
-
-class _Fetchers:
-    """A client for each thread, opened at its first use and after a failure.
-
-    Args:
-        open_fetcher: Opens a client.
-    """
-
-    def __init__(self, open_fetcher: Callable[[], RecordFetcher]) -> None:
-        self._open_fetcher = open_fetcher
-        self._open: dict[int, RecordFetcher] = {}
-
-    def use(self, function: Callable[[RecordFetcher], T]) -> T:
-        """Call a function with the client of this thread.
-
-        Raises:
-            StreamdedupError: Kafka cannot be read; the client is closed.
-        """
-        thread = threading.get_ident()
-        fetcher = self._open.pop(thread, None) or self._open_fetcher()
-        try:
-            result = function(fetcher)
-        except TextMissingError:
-            self._open[thread] = fetcher
-            raise
-        except BaseException:
-            fetcher.close()
-            raise
-        self._open[thread] = fetcher
-        return result
-
-    def close(self) -> None:
-        """Close all clients; no thread uses one."""
-        for fetcher in self._open.values():
-            fetcher.close()
 
 
 def _text(fetcher: RecordFetcher, decoder: Decoder, entry: IndexEntry) -> str:
