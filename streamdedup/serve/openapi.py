@@ -56,14 +56,13 @@ def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Dependen
 
 
 def _with_bodies(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document of the framework with the bodies of requests."""
+    """Add the bodies of requests to the document of the framework."""
     _, schemas = msgspec.json.schema_components(_BODIES.values(), ref_template="#/components/schemas/{name}")
-    components = {**document["components"], "schemas": {**document["components"]["schemas"], **schemas}}
-    paths = {path: dict(item) for path, item in document["paths"].items()}
+    document["components"]["schemas"] |= schemas
     for path, body in _BODIES.items():
         content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{body.__name__}"}}}
-        paths[path]["post"] = {**paths[path]["post"], "requestBody": {"required": True, "content": content}}
-    return {**document, "paths": paths, "components": components}
+        document["paths"][path]["post"]["requestBody"] = {"required": True, "content": content}
+    return document
 
 
 def render_page(document: Mapping[str, Any]) -> str:
