@@ -29,7 +29,7 @@ def kafka_options(settings: Settings) -> KafkaOptions:
     """Return the options of the Kafka transport."""
     kafka = settings.kafka
     return KafkaOptions(
-        bootstrap_servers=kafka.bootstrap_servers,
+        bootstrap_servers=",".join(kafka.bootstrap_servers),
         group_id=kafka.group_id,
         topics=tuple(topic for profile in settings.profiles.values() for topic in profile.topics),
         delivery=kafka.delivery,

@@ -223,8 +223,8 @@ def check_kafka(options: KafkaOptions, needs: Sequence["TopicNeed"]) -> Iterator
             count = len(admin.describe_cluster()["brokers"])
             brokers = "1 broker" if count == 1 else f"{count} brokers"
             version = ".".join(map(str, compat.broker_version(admin)))
-            text = f"Kafka at {options.address} answers: {brokers}, version {version}, {options.security_protocol}"
-            yield Finding.ok("kafka", "Kafka", text)
+            answer = f"{brokers}, version {version}, {options.security_protocol}"
+            yield Finding.ok("kafka", "Kafka", f"Kafka at {options.bootstrap_servers} answers: {answer}")
             yield _check_group(admin, options)
             if options.delivery == "exactly-once":
                 yield _check_transactions(admin, options)
@@ -429,7 +429,7 @@ def duration_text(duration_ms: int) -> str:
 
 def alter_topic(options: KafkaOptions, topic: str, configs: Mapping[str, str]) -> str:
     """Return the command line of Kafka that changes settings of a topic."""
-    words: Sequence[str] = ("kafka-configs.sh", "--bootstrap-server", options.address)
+    words: Sequence[str] = ("kafka-configs.sh", "--bootstrap-server", options.bootstrap_servers)
     if options.security_protocol != "PLAINTEXT":
         # TLS and login, which that program reads from a file of the administrator.
         words = (*words, "--command-config", "admin.properties")

@@ -96,7 +96,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
             # A timeout only says that there is no connection. No error is chained as the cause: some texts of the
             # client contain configuration values.
             reason = reasons[-1] if reasons and isinstance(error, KafkaTimeoutError) else error
-            doing = f"connect to Kafka at {options.address} ({options.security_protocol})"
+            doing = f"connect to Kafka at {options.bootstrap_servers} ({options.security_protocol})"
             raise not_connected(reason, doing, options.secrets()) from None
         raise
     for network in networks:

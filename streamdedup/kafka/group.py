@@ -82,7 +82,7 @@ class SilenceWatch:
         elif answered is False:
             self._silent_s += min(passed_s, LONGEST_CHECK_S)
         if self._silent_s >= SILENT_S:
-            text = f"Kafka at {self._options.address} does not answer"
+            text = f"Kafka at {self._options.bootstrap_servers} does not answer"
             if self._silent_s > RENEW_S:
                 raise BrokerUnavailable(f"{text}, and has not for {RENEW_S / 60:g} minutes")
             raise BrokerSilent(text)

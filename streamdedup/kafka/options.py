@@ -35,7 +35,7 @@ class KafkaOptions:
     """All settings of a Kafka transport. Durations in seconds, sizes in bytes.
 
     Attributes:
-        bootstrap_servers: One or more ``host:port``.
+        bootstrap_servers: One or more ``host:port``, with commas between them.
         group_id: Consumer group.
         topics: Input topics.
         delivery: ``exactly-once`` (one transaction a batch) or ``at-least-once``.
@@ -71,7 +71,7 @@ class KafkaOptions:
         close_timeout_s: Time limit for closing a client.
     """
 
-    bootstrap_servers: str | tuple[str, ...]
+    bootstrap_servers: str
     group_id: str
     topics: tuple[str, ...]
     delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"
@@ -117,21 +117,14 @@ class KafkaOptions:
         if not self.topics:
             raise ValueError("at least one input topic is needed")
 
-    @property
-    def address(self) -> str:
-        """The servers as one text, for messages."""
-        servers = self.bootstrap_servers
-        return servers if isinstance(servers, str) else ",".join(servers)
-
     def secrets(self) -> tuple[str, ...]:
         """Texts to be kept out of messages."""
         return tuple(secret for secret in (self.sasl_password, self.ssl_password) if secret)
 
     def connection(self) -> dict[str, Any]:
         """Configuration shared by all clients."""
-        servers = self.bootstrap_servers
         return {
-            "bootstrap_servers": servers if isinstance(servers, str) else list(servers),
+            "bootstrap_servers": self.bootstrap_servers,
             "client_id": self.client_id,
             "api_version": self.api_version,
             "bootstrap_timeout_ms": _ms(self.connect_timeout_s),
@@ -151,11 +144,9 @@ class KafkaOptions:
         """Configuration of an admin client."""
         return self.connection() | {"request_timeout_ms": _ms(self.connect_timeout_s)}
 
-    def consumer(self) -> dict[str, Any]:
-        """Configuration of the consumer."""
+    def reader(self) -> dict[str, Any]:
+        """Configuration of a consumer without a group."""
         return self.connection() | {
-            "group_id": self.group_id,
-            "group_instance_id": self.group_instance_id,
             # Offsets are committed with the alerts, never by themselves.
             "enable_auto_commit": False,
             # Also for input without transactions: only a read_committed consumer that takes over a partition waits for
@@ -164,16 +155,23 @@ class KafkaOptions:
             # The default, latest, would lose records written before the group existed.
             "auto_offset_reset": "earliest" if self.on_out_of_range == "earliest" else "none",
             "allow_auto_create_topics": False,
-            "partition_assignment_strategy": [CooperativeStickyAssignor],
             "max_poll_records": self.max_poll_records,
-            "max_poll_interval_ms": _ms(self.max_poll_interval_s),
-            "session_timeout_ms": _ms(self.session_timeout_s),
-            "heartbeat_interval_ms": _ms(self.heartbeat_interval_s),
             "fetch_max_bytes": self.fetch_max_bytes,
             "max_partition_fetch_bytes": self.max_partition_fetch_bytes,
             "fetch_max_wait_ms": FETCH_MAX_WAIT_MS,
             "metadata_max_age_ms": METADATA_MAX_AGE_MS,
             "request_timeout_ms": _ms(self.fetch_timeout_s),
+        }
+
+    def consumer(self) -> dict[str, Any]:
+        """Configuration of the consumer of the group."""
+        return self.reader() | {
+            "group_id": self.group_id,
+            "group_instance_id": self.group_instance_id,
+            "partition_assignment_strategy": [CooperativeStickyAssignor],
+            "max_poll_interval_ms": _ms(self.max_poll_interval_s),
+            "session_timeout_ms": _ms(self.session_timeout_s),
+            "heartbeat_interval_ms": _ms(self.heartbeat_interval_s),
         }
 
     def producer(self) -> dict[str, Any]:

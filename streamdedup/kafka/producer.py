@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -60,25 +61,36 @@ class KafkaTransport:
             BrokerUnavailable: No broker answers; try again later.
             FatalError: The broker refuses the client permanently.
         """
-        if self._options.delivery == "at-least-once":
-            source = self._wrap_source(KafkaSource.open(self._options))
-            try:
-                return source, PlainSink.open(self._options, source, self._wrap_producer)
-            except BaseException:
-                source.close()
-                raise
         # The producer first: opening it resolves a transaction whose commit had an unknown outcome. Only then are the
         # committed offsets, at which the consumer starts, final.
-        sink = TransactionalSink.open(self._options, self._wrap_producer)
+        producer = self._open_producer()
         try:
-            return self._wrap_source(KafkaSource.open(self._options)), sink
+            source = self._wrap_source(KafkaSource.open(self._options))
         except BaseException:
-            sink.close()
+            abandon(producer, self._options)
             raise
+        if self._options.delivery == "at-least-once":
+            return source, PlainSink(producer, self._options, source)
+        return source, TransactionalSink(producer, self._options)
+
+    def _open_producer(self) -> Any:
+        """Connect, and resolve the open transaction of an earlier producer with the same transactional id."""
+        options = self._options
+        producer = self._wrap_producer(compat.build(KafkaProducer, options.producer(), options))
+        if options.delivery == "exactly-once":
+            limit_s = options.transaction_timeout_s + COMMIT_MARGIN_S
+            try:
+                call_within(limit_s, "open transactions", producer.init_transactions)
+            except BaseException as error:
+                abandon(producer, options)
+                if isinstance(error, CLIENT_ERRORS):
+                    raise translated(error, "open transactions", options.secrets()) from error
+                raise
+        return producer
 
 
-class _ProducerSink:
-    """Common part of both sinks: sending with every future checked, and closing."""
+class _ProducerSink(ABC):
+    """Common part of both sinks: the first failure is the last use, and every future is checked."""
 
     def __init__(self, producer: Any, options: KafkaOptions) -> None:
         self._producer = producer
@@ -93,6 +105,30 @@ class _ProducerSink:
         self._closed = True
         self._spent = "closed"
         abandon(self._producer, self._options)
+
+    def publish(self, messages: Sequence[Message], batch: Batch) -> None:
+        """Publish ``messages`` and commit ``batch``.
+
+        A producer that failed keeps the offsets of a failed transaction, and commits them with the next transaction,
+        over the offsets of the new owners of the partitions. So a failure ends the use of the sink.
+
+        Raises:
+            BrokerUnavailable: Any failure that new clients may solve; the outcome is unknown.
+            ProducerFenced: Another producer took over the transactional id.
+            FatalError: The broker refuses the client permanently.
+        """
+        if self._spent is not None:
+            raise BrokerUnavailable(f"this sink is unusable ({self._spent}); open a new one")
+        self._spent = "publishing failed"
+        try:
+            self._publish(messages, batch)
+        except CLIENT_ERRORS as error:
+            raise self._failure(error, "publish a batch") from error
+        self._spent = None
+
+    @abstractmethod
+    def _publish(self, messages: Sequence[Message], batch: Batch) -> None:
+        """Publish and commit."""
 
     def _send(self, messages: Sequence[Message]) -> None:
         """Send all ``messages``; return when each is known to be stored."""
@@ -121,15 +157,6 @@ class _ProducerSink:
             _refuse_missing_topic(error, self._options, message.topic)
             raise self._failure(error, "publish", message.topic) from error
 
-    def _raise_if_spent(self) -> None:
-        """Refuse further use after a failure.
-
-        A producer keeps the offsets of a failed transaction, and commits them with the next transaction, over the
-        offsets of the new owners of the partitions.
-        """
-        if self._spent is not None:
-            raise BrokerUnavailable(f"this sink is unusable ({self._spent}); open a new one")
-
     def _failure(self, error: Exception, doing: str, topic: str | None = None) -> StreamdedupError:
         return translated(error, doing, self._options.secrets(), topic)
 
@@ -137,51 +164,12 @@ class _ProducerSink:
 class TransactionalSink(_ProducerSink):
     """Messages and offsets of a batch in one transaction."""
 
-    @classmethod
-    def open(cls, options: KafkaOptions, wrap: Callable[[Any], Any] = _unwrapped) -> "TransactionalSink":
-        """Connect, and resolve the open transaction of an earlier producer with the same transactional id.
-
-        Args:
-            options: How to connect.
-            wrap: Wraps the producer, to observe its calls.
-
-        Raises:
-            BrokerUnavailable: No broker answers.
-            FatalError: The broker refuses the client permanently.
-        """
-        producer = wrap(compat.build(KafkaProducer, options.producer(), options))
-        limit_s = options.transaction_timeout_s + COMMIT_MARGIN_S
-        try:
-            call_within(limit_s, "open transactions", producer.init_transactions)
-        except CLIENT_ERRORS as error:
-            abandon(producer, options)
-            raise translated(error, "open transactions", options.secrets()) from error
-        except BaseException:
-            abandon(producer, options)
-            raise
-        return cls(producer, options)
-
-    def publish(self, messages: Sequence[Message], batch: Batch) -> None:
-        """Publish ``messages`` and commit ``batch`` in one transaction.
-
-        1. begin, 2. send, 3. check every message, 4. add the offsets under the batch's membership, 5. commit.
-
-        Raises:
-            BrokerUnavailable: Any failure that new clients may solve; the outcome is unknown.
-            ProducerFenced: Another producer took over the transactional id.
-            FatalError: The broker refuses the client permanently.
-        """
-        self._raise_if_spent()
-        if not messages and not batch:
-            return
-        self._spent = "a transaction failed"
-        try:
+    def _publish(self, messages: Sequence[Message], batch: Batch) -> None:
+        """1. begin, 2. send, 3. check every message, 4. add the offsets under the batch's membership, 5. commit."""
+        if messages or batch:
             self._producer.begin_transaction()  # 1.
             self._send(messages)  # 2. and 3.
             self._commit(batch)  # 4. and 5.
-        except CLIENT_ERRORS as error:
-            raise self._failure(error, "publish a batch") from error
-        self._spent = None
 
     def _commit(self, batch: Batch) -> None:
         """Steps 4 and 5, within a time limit.
@@ -208,32 +196,10 @@ class PlainSink(_ProducerSink):
         super().__init__(producer, options)
         self._source = source
 
-    @classmethod
-    def open(cls, options: KafkaOptions, source: KafkaSource, wrap: Callable[[Any], Any] = _unwrapped) -> "PlainSink":
-        """Connect; offsets are committed by ``source``, and ``wrap`` wraps the producer.
-
-        Raises:
-            BrokerUnavailable: No broker answers.
-            FatalError: The broker refuses the client permanently.
-        """
-        return cls(wrap(compat.build(KafkaProducer, options.producer(), options)), options, source)
-
-    def publish(self, messages: Sequence[Message], batch: Batch) -> None:
-        """Publish ``messages``, then commit ``batch``.
-
-        Raises:
-            BrokerUnavailable: Any failure that new clients may solve; the outcome is unknown.
-            FatalError: The broker refuses the client permanently.
-        """
-        self._raise_if_spent()
-        self._spent = "publishing failed"
-        try:
-            self._send(messages)
-        except CLIENT_ERRORS as error:
-            raise self._failure(error, "publish a batch") from error
+    def _publish(self, messages: Sequence[Message], batch: Batch) -> None:
+        self._send(messages)
         if batch:
             self._source.commit(batch)
-        self._spent = None
 
 
 class Feeder:

@@ -41,16 +41,6 @@ LOOK_BACK = 100
 #: Records at the committed offset of a partition among which one with a time is searched.
 MAX_SEARCHED = 1_000
 
-#: Keys of a consumer's configuration that only members of a group need.
-_GROUP_KEYS = {
-    "group_id",
-    "group_instance_id",
-    "partition_assignment_strategy",
-    "max_poll_interval_ms",
-    "session_timeout_ms",
-    "heartbeat_interval_ms",
-}
-
 
 class _Reader:
     """Common part: a consumer without a group; a context manager."""
@@ -59,8 +49,7 @@ class _Reader:
         cap_client_logging()
         self._options = options
         self._closed = False
-        config = {name: value for name, value in options.consumer().items() if name not in _GROUP_KEYS}
-        config |= {"group_id": None} | changes
+        config = options.reader() | changes
         self._consumer = compat.build(KafkaConsumer, config, options)
         self._unreadable = compat.step_past_unreadable(self._consumer, config["max_poll_records"])
 

@@ -9,7 +9,7 @@ from streamdedup.kafka.admin import TopicNeed, alter_topic, duration_text, judge
 from streamdedup.kafka.options import KafkaOptions
 
 DAY_MS = 86_400_000
-OPTIONS = KafkaOptions(bootstrap_servers=("a:1", "b:2"), group_id="g", topics=("t",), transactional_id="x")
+OPTIONS = KafkaOptions(bootstrap_servers="a:1,b:2", group_id="g", topics=("t",), transactional_id="x")
 SETTINGS = {
     "max.message.bytes": "1048588", "cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"
 }  # fmt: skip

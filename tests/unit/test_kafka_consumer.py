@@ -131,9 +131,7 @@ def test_a_second_poll_that_ends_the_consumer_rewinds_the_records_of_the_first(e
 
 # Silence
 
-GROUP_OPTIONS = KafkaOptions(
-    bootstrap_servers=("one:9092", "two:9092"), group_id="g", topics=("t",), transactional_id="x"
-)
+GROUP_OPTIONS = KafkaOptions(bootstrap_servers="one:9092,two:9092", group_id="g", topics=("t",), transactional_id="x")
 #: Time of a poll that brings nothing, in seconds.
 POLL_S = 0.5
 

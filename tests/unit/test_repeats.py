@@ -275,7 +275,7 @@ def test_a_poll_that_is_repeated_again_and_again_takes_five_lines_and_a_count(mo
     monkeypatch.setattr(source_module, "RETRY_PAUSE_S", 0.0)
     monkeypatch.setattr(source_module, "SilenceWatch", lambda *_: NoWatch())
     monkeypatch.setattr(source_module, "FencingWatch", lambda *_: NoWatch())
-    options = KafkaOptions(bootstrap_servers=("localhost:9092",), group_id="g", topics=("t",), transactional_id="x")
+    options = KafkaOptions(bootstrap_servers="localhost:9092", group_id="g", topics=("t",), transactional_id="x")
     source = KafkaSource(NeverPolls(), options, RebalanceListener())
     with capture_logs() as logs:
         for _ in range(40):
