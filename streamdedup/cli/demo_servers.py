@@ -30,21 +30,6 @@ PROFILES: dict[str, dict[str, Any]] = {
     "articles": {"shingle_unit": "word", "shingle_size": 3},
     "reviews": {"shingle_unit": "char", "shingle_size": 5},
 }
-#: The settings file. The broker has no transactions, and its protocol version cannot be negotiated.
-_SETTINGS = """\
-[kafka]
-bootstrap_servers = {servers}
-api_version = {version}
-delivery = "at-least-once"
-duplicates_topic = {duplicates}
-dead_letter_topic = {dead_letters}
-
-[redis]
-url = {url}
-
-[service]
-metrics_port = {{port}}
-"""
 #: Ctrl-C, a supervisor, a closed terminal.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -207,17 +192,23 @@ def running_servers(directory: Path, profiles: Mapping[str, Mapping[str, Any]]) 
 
 
 def _settings_file(redis: RedisServer, broker: MockBroker, profiles: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the settings file. JSON strings, numbers and lists are also TOML."""
-    text = _SETTINGS.format(
-        servers=json.dumps(broker.bootstrap_servers),
-        version=json.dumps(".".join(map(str, MOCK_API_VERSION))),
-        duplicates=json.dumps(DUPLICATES_TOPIC),
-        dead_letters=json.dumps(DEAD_LETTER_TOPIC),
-        url=json.dumps(redis.url),
-    )
-    for name, profile in profiles.items():
-        lines = [f"{key} = {json.dumps(value)}" for key, value in {"topics": [name], **profile}.items()]
-        text += "\n".join(["", f"[profiles.{name}]", *lines, ""])
+    """Return the settings file, with ``{port}`` for the metrics port. JSON strings, numbers and lists are also TOML."""
+    sections: dict[str, Mapping[str, Any]] = {
+        # The broker has no transactions, and its protocol version cannot be negotiated.
+        "kafka": {
+            "bootstrap_servers": broker.bootstrap_servers,
+            "api_version": ".".join(map(str, MOCK_API_VERSION)),
+            "delivery": "at-least-once",
+            "duplicates_topic": DUPLICATES_TOPIC,
+            "dead_letter_topic": DEAD_LETTER_TOPIC,
+        },
+        "redis": {"url": redis.url},
+        **{f"profiles.{name}": {"topics": [name], **profile} for name, profile in profiles.items()},
+    }
+    text = "[service]\nmetrics_port = {port}\n"
+    for title, keys in sections.items():
+        lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+        text += "\n".join(["", f"[{title}]", *lines, ""])
     return text
 
 
