@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from rich import filesize
-
-from streamdedup.cli.rendering.terminal import printable
+from streamdedup.cli.rendering.terminal import printable, size_text
 from streamdedup.settings.units import format_duration
 from streamdedup.tuning.machine import Machine
 from streamdedup.tuning.plan import (
@@ -55,35 +53,24 @@ class Line(NamedTuple):
     def text(self) -> str:
         """The value with its unit."""
         if self.unit == "bytes":
-            return _size(self.value)
+            return size_text(self.value)
         if self.unit == "bytes/s":
-            return f"{_size(self.value)}/s"
+            return f"{size_text(self.value)}/s"
         number = f"{self.value:,.0f}" if self.value == round(self.value) or self.value >= 100 else f"{self.value:.3g}"
         return f"{number} {self.unit}".rstrip()
 
 
-class PlanSection(NamedTuple):
-    """Numbers that belong together."""
-
-    title: str
-    lines: list[Line]
-
-
-def _size(value: float) -> str:
-    return filesize.decimal(round(value))
-
-
-def sections_of(plan: Plan, machine: Machine, layout: Layout) -> list[PlanSection]:
-    """Return all numbers of a plan; ``layout``: bucket layout of the settings."""
+def sections_of(plan: Plan, machine: Machine, layout: Layout) -> dict[str, list[Line]]:
+    """Return all numbers of a plan by title; ``layout``: bucket layout of the settings."""
     chosen = plan.layouts[layout]
-    return [
-        PlanSection("Demand", list(_demand(plan))),
-        PlanSection(f"Processor time of a document, bucket layout {layout}", list(_stages(plan, chosen))),
-        PlanSection("Processes and servers", list(_processes(plan, machine, chosen))),
-        PlanSection("Memory of the index in Redis", list(_memory(plan, machine))),
-        PlanSection("Network in the busiest hour", list(_network(plan, machine, layout))),
-        PlanSection(f"Topics in Kafka, uncompressed, {COPIES} copies", list(_topics(plan, machine))),
-    ]
+    return {
+        "Demand": list(_demand(plan)),
+        f"Processor time of a document, bucket layout {layout}": list(_stages(plan, chosen)),
+        "Processes and servers": list(_processes(plan, machine, chosen)),
+        "Memory of the index in Redis": list(_memory(plan, machine)),
+        "Network in the busiest hour": list(_network(plan, machine, layout)),
+        f"Topics in Kafka, uncompressed, {COPIES} copies": list(_topics(plan, machine)),
+    }
 
 
 def _demand(plan: Plan) -> Iterator[Line]:
@@ -122,7 +109,7 @@ def _processes(plan: Plan, machine: Machine, chosen: LayoutPlan) -> Iterator[Lin
         "partitions of the input",
         chosen.partitions,
         "",
-        f"the larger of {PARTITIONS_PER_DAEMON} x daemons and bytes/s / {_size(PARTITION_BYTES_PER_S)}/s",
+        f"the larger of {PARTITIONS_PER_DAEMON} x daemons and bytes/s / {size_text(PARTITION_BYTES_PER_S)}/s",
     )
     yield Line("daemons", "daemons", chosen.daemons, "", f"documents/s x the sum / 10^6 / load {LOAD:g}")
     fullest = f"fullest one: {masters.share:.3g} of the index" if masters.count > 1 else "a single server"
@@ -131,7 +118,7 @@ def _processes(plan: Plan, machine: Machine, chosen: LayoutPlan) -> Iterator[Lin
         "Redis masters",
         masters.count,
         "",
-        f"by {masters.limit}: load {LOAD:g}, {MEMORY_FILL:.0%} of {_size(plan.demand.server_bytes)}; {fullest}",
+        f"by {masters.limit}: load {LOAD:g}, {MEMORY_FILL:.0%} of {size_text(plan.demand.server_bytes)}; {fullest}",
     )
     yield Line("redis_shards", "redis.shards", masters.shards, "", "slots for each band; 1 on a single server")
     look_up_us = HTTP_US + stages.lookup_us + stages.lookup_redis_us
@@ -213,26 +200,21 @@ def _topics(plan: Plan, machine: Machine) -> Iterator[Line]:
 
 
 def warnings_of(plan: Plan, machine: Machine) -> list[str]:
-    """Return the warnings about a plan."""
-    return [*_size_warnings(plan, machine), *_cluster_warnings(plan)]
-
-
-def _size_warnings(plan: Plan, machine: Machine) -> list[str]:
-    """Warn about records of another size than those that were measured: times and memory do not follow the size."""
+    """Warn about records of another size than the measured ones, and about too many masters for one cluster."""
+    warnings = []
     given, measured = plan.demand.document_bytes, machine.sample.document_bytes
-    if max(given, measured) < SIZE_FACTOR * min(given, measured):
-        return []
-    sizes = f"{_size(measured)}, not {_size(given)}"
-    return [f"times and memory of the index are those of records of {sizes}: measure a sample of your records"]
-
-
-def _cluster_warnings(plan: Plan) -> list[str]:
-    return [
-        f"{one.masters.count:,} masters with {layout} are more than one Redis Cluster of {MOST_MASTERS:,}: keep "
-        "documents for a shorter time (--retention), or divide them among several installations"
-        for layout, one in plan.layouts.items()
-        if one.masters.count > MOST_MASTERS
-    ]
+    if max(given, measured) >= SIZE_FACTOR * min(given, measured):
+        sizes = f"{size_text(measured)}, not {size_text(given)}"
+        warnings.append(
+            f"times and memory of the index are those of records of {sizes}: measure a sample of your records"
+        )
+    for layout, one in plan.layouts.items():
+        if one.masters.count > MOST_MASTERS:
+            warnings.append(
+                f"{one.masters.count:,} masters with {layout} are more than one Redis Cluster of {MOST_MASTERS:,}: "
+                "keep documents for a shorter time (--retention), or divide them among several installations"
+            )
+    return warnings
 
 
 def measured_text(machine: Machine) -> str:
@@ -257,9 +239,9 @@ def headroom_text(plan: Plan) -> str:
 def plan_text(plan: Plan, machine: Machine, layout: Layout) -> str:
     """Return a plan for a terminal."""
     blocks = [f"{measured_text(machine)}\n{headroom_text(plan)}\n"]
-    for section in sections_of(plan, machine, layout):
-        lines = [f"  {line.title:<{_NAME_WIDTH}}{line.text:>{_VALUE_WIDTH}}  {line.origin}\n" for line in section.lines]
-        blocks.append(f"{section.title}\n{''.join(lines)}")
+    for title, numbers in sections_of(plan, machine, layout).items():
+        lines = [f"  {line.title:<{_NAME_WIDTH}}{line.text:>{_VALUE_WIDTH}}  {line.origin}\n" for line in numbers]
+        blocks.append(f"{title}\n{''.join(lines)}")
     blocks += [f"Warning: {warning}\n" for warning in warnings_of(plan, machine)]
     return "\n".join(blocks)
 
@@ -273,8 +255,8 @@ def plan_json(plan: Plan, machine: Machine, layout: Layout) -> dict[str, Any]:
         "limiting_stage": plan.layouts[layout].limiting_stage.name,
         "numbers": {
             line.key: {"value": line.value, "unit": line.unit, "origin": line.origin}
-            for section in sections_of(plan, machine, layout)
-            for line in section.lines
+            for numbers in sections_of(plan, machine, layout).values()
+            for line in numbers
         },
         "warnings": warnings_of(plan, machine),
     }
@@ -291,9 +273,9 @@ def table_rows(plans: Sequence[Plan], layout: Layout) -> list[list[str]]:
                 f"{chosen.partitions:,}",
                 f"{chosen.daemons:,}",
                 f"{sets.masters.count:,}",
-                _size(sets.memory_bytes),
+                size_text(sets.memory_bytes),
                 f"{packed.masters.count:,}",
-                _size(packed.memory_bytes),
+                size_text(packed.memory_bytes),
                 f"{plan.replicas:,}",
             ]
         )
@@ -310,7 +292,7 @@ def table_text(plans: Sequence[Plan], machine: Machine, layout: Layout) -> str:
     kept = format_duration(demand.retention_s + demand.retention_slack_s)
     caption = (
         f"Documents of {demand.document_bytes:,.0f} bytes, kept for {kept}; alerts for {demand.alerts_share:.1%} of "
-        f"them; servers of {_size(demand.server_bytes)}. Partitions and daemons with {layout}. "
+        f"them; servers of {size_text(demand.server_bytes)}. Partitions and daemons with {layout}. "
         f"{headroom_text(plans[0])}"
     )
     found = dict.fromkeys(warning for plan in plans for warning in warnings_of(plan, machine))

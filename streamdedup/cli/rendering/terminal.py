@@ -1,10 +1,11 @@
-"""Terminal-safe text, consoles and times. Ids and texts come from arbitrary senders and may hold control sequences."""
+"""Terminal-safe text, consoles, sizes, times. Ids and texts come from arbitrary senders and may hold control codes."""
 
 import unicodedata
 from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
 
+from rich import filesize
 from rich.console import Console
 from rich.text import Text
 
@@ -41,6 +42,11 @@ def local_time(time_s: float, time_format: str) -> str:
         return datetime.fromtimestamp(time_s).astimezone().strftime(time_format)
     except (ValueError, OverflowError, OSError):
         return "?"
+
+
+def size_text(size: float | None) -> str:
+    """Return a number of bytes with a decimal unit."""
+    return "unknown" if size is None else filesize.decimal(round(size))
 
 
 def printable(text: str) -> str:

@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter
 from streamdedup import __version__
 from streamdedup.cli.rendering import tuning_tables as tables
 from streamdedup.cli.rendering.differences import compare
-from streamdedup.cli.rendering.terminal import printable
+from streamdedup.cli.rendering.terminal import printable, size_text
 from streamdedup.evaluation.rates import Rate
 from streamdedup.similarity.lsh import Banding
 from streamdedup.tuning.sample import Sample
@@ -59,7 +59,7 @@ def page(results: dict[str, Any], sample: Sample) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "bytes": tables.size_text,
+        "bytes": size_text,
         "count": tables.count_text,
         "printable": printable,
         "share": tables.share_text,
@@ -150,7 +150,7 @@ def memory_chart(results: dict[str, Any]) -> Chart:
         axes.plot(recalls, [row["memory_bytes"] for row in points], marker, color=colour, label=f"{unit} {size}")
     axes.set_ylim(bottom=0.0)
     axes.locator_params(axis="x", nbins=5)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: tables.size_text(size).replace(".0 ", " ")))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(size).replace(".0 ", " ")))
     axes.legend(fontsize="small")
     return Chart(
         "memory",

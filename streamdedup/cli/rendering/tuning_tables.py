@@ -4,13 +4,12 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from rich import filesize
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from streamdedup.cli.rendering.terminal import printable
+from streamdedup.cli.rendering.terminal import printable, size_text
 from streamdedup.settings.units import counted, format_duration
 from streamdedup.tuning.boilerplate import BoilerplateStudy
 
@@ -32,11 +31,6 @@ class TableData(NamedTuple):
     rows: list[list[str]]
     caption: str = ""
     best: int | None = None
-
-
-def size_text(size: float | None) -> str:
-    """Return a number of bytes with a decimal unit."""
-    return "unknown" if size is None else filesize.decimal(round(size))
 
 
 def share_text(value: float | None) -> str:
