@@ -12,7 +12,10 @@ import shutil
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,12 +89,14 @@ class Composed:
     def __init__(self, folder: Path, installed: Path, kafka: ComposedKafka, redis) -> None:
         self.folder = folder
         self.bin = installed / "bin"
-        (self.metrics_port,) = free_ports()
+        self.metrics_port, self.api_port = free_ports(2)
         text = SETTINGS_FILE.read_text(encoding="utf-8")
         for there, here in (
             ("kafka:19092", f"{LOOPBACK}:{kafka.inside_port}"),
             ("redis:6379", f"{LOOPBACK}:{redis.port}"),
             ("metrics_port = 9464", f"metrics_port = {self.metrics_port}"),
+            ("daemon:9464", f"{LOOPBACK}:{self.metrics_port}"),
+            ("allow_anonymous = true", f"allow_anonymous = true\nport = {self.api_port}"),
             ('"0.0.0.0"', f'"{LOOPBACK}"'),
         ):
             assert there in text
@@ -119,10 +124,30 @@ class Composed:
         arguments = [part.replace(":9464/", f":{self.metrics_port}/") for part in arguments]
         return subprocess.run([str(self.bin / program), *arguments], capture_output=True, check=False).returncode == 0
 
-    def metrics(self) -> str:
-        """Return what the daemon shows."""
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{self.metrics_port}/metrics", timeout=60) as answer:
-            return answer.read().decode()
+    @contextmanager
+    def running(self, service: str) -> Iterator[None]:
+        """Run a service of the image; it ends without an error when it is told to."""
+        command = [str(self.bin / "streamdedup"), *SERVICES[service]["command"]]
+        with (self.folder / f"{service}.log").open("wb") as log:
+            process = subprocess.Popen(command, cwd=self.folder, env=self.environment(), stdout=log, stderr=log)
+        try:
+            yield
+            process.terminate()
+            assert process.wait(180) == 0
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def matches_of(self, profile: str, text: str) -> list[dict[str, Any]]:
+        """Look a text up over HTTP."""
+        request = urllib.request.Request(
+            f"http://{LOOPBACK}:{self.api_port}/v1/profiles/{profile}/lookup",
+            json.dumps({"text": text}).encode(),
+            {"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)["matches"]
 
 
 @pytest.fixture
@@ -139,6 +164,7 @@ def prometheus_of(composed: Composed) -> PrometheusServer:
     shutil.copytree(ROOT / "deploy" / "prometheus", folder)
     config = folder / "prometheus.yml"
     text = config.read_text(encoding="utf-8").replace("daemon:9464", f"{LOOPBACK}:{composed.metrics_port}")
+    text = text.replace("serve:8080", f"{LOOPBACK}:{composed.api_port}")
     config.write_text(text.replace("15s", "1s"), encoding="utf-8")
     kept = ("--config.file", "--storage.tsdb.path")
     words = [word for word in SERVICES["prometheus"]["command"] if not word.startswith(kept)]
@@ -151,10 +177,7 @@ def test_the_composed_set_works_as_the_readme_says(composed):
     assert created.count("created") == 4
     assert composed.call(*SERVICES["topics"]["command"]).count(" exists ") == 4
 
-    command = [str(composed.bin / "streamdedup"), *SERVICES["daemon"]["command"]]
-    with (composed.folder / "daemon.log").open("wb") as log:
-        daemon = subprocess.Popen(command, cwd=composed.folder, env=composed.environment(), stdout=log, stderr=log)
-    try:
+    with composed.running("daemon"), composed.running("serve"):
         servers.wait_until(composed.is_healthy, WAIT_S, "the health check")
         with prometheus_of(composed) as prometheus:
             for line in PRODUCE:
@@ -165,11 +188,10 @@ def test_the_composed_set_works_as_the_readme_says(composed):
             query = "sum(streamdedup_alerts_total) > 50"
             servers.wait_until(lambda: prometheus.values(query), WAIT_S, "alerts as Prometheus sees them")
             assert list(prometheus.values('up{job="streamdedup"}').values()) == [1]
+            assert list(prometheus.values('up{job="streamdedup-serve"}').values()) == [1]
             groups = prometheus.ask("rules")["groups"]
             assert len([rule for group in groups for rule in group["rules"] if rule["type"] == "alerting"]) >= 16
-        daemon.terminate()
-        assert daemon.wait(180) == 0
-    finally:
-        if daemon.poll() is None:
-            daemon.kill()
-            daemon.wait()
+        first_line = (binds("tools")["/sample"] / "articles.jsonl").read_text(encoding="utf-8").splitlines()[0]
+        document = json.loads(first_line)
+        matches = composed.matches_of("articles", document["text"])
+        assert (document["id"], 1.0) in [(match["id"], match["similarity"]) for match in matches]

@@ -71,7 +71,7 @@ class TestForm:
         assert not result.stderr
 
     def test_the_set_is_complete(self):
-        assert set(SERVICES) == {"kafka", "redis", "topics", "daemon", "tools", "prometheus", "grafana"}
+        assert set(SERVICES) == {"kafka", "redis", "topics", "daemon", "serve", "tools", "prometheus", "grafana"}
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -125,7 +125,7 @@ class TestEveryService:
         check = SERVICES[name].get("healthcheck", {})
         if SERVICES[name]["restart"] == "no":
             assert check == {"disable": True}
-        elif name in OWN:
+        elif name == "daemon":
             assert of_kind("HEALTHCHECK")
             assert not check
         else:
@@ -153,6 +153,13 @@ class TestOwnImage:
             else:
                 assert variable.startswith(PREFIX)
                 assert variable in set(variables("NAME"))
+
+    def test_look_ups_can_be_reached_from_this_machine_and_their_state_comes_from_the_daemon(self):
+        api = settings().api
+        assert api.host == "0.0.0.0"
+        assert published("serve") == {api.port: api.port}
+        assert f"http://127.0.0.1:{api.port}/livez" in SERVICES["serve"]["healthcheck"]["test"][-1]
+        assert api.daemon_metrics == (f"http://daemon:{settings().service.metrics_port}/metrics",)
 
     def test_the_daemon_is_given_time_to_end_by_itself(self):
         assert parse_duration(SERVICES["daemon"]["stop_grace_period"]) > settings().service.stop_timeout_s
@@ -210,10 +217,12 @@ def test_redis_evicts_nothing_and_writes_what_it_acknowledges():
 class TestPrometheus:
     CONFIG = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
 
-    def test_it_scrapes_the_daemon(self):
-        (job,) = self.CONFIG["scrape_configs"]
-        assert job["job_name"] == "streamdedup"
-        assert job["static_configs"] == [{"targets": [f"daemon:{settings().service.metrics_port}"]}]
+    def test_it_scrapes_the_daemon_and_the_look_ups_as_jobs_of_their_own(self):
+        jobs = {job["job_name"]: job["static_configs"] for job in self.CONFIG["scrape_configs"]}
+        assert jobs == {
+            "streamdedup": [{"targets": [f"daemon:{settings().service.metrics_port}"]}],
+            "streamdedup-serve": [{"targets": [f"serve:{settings().api.port}"]}],
+        }
 
     def test_its_configuration_and_its_rules_are_mounted_where_it_looks(self):
         mounts = binds("prometheus")
@@ -323,5 +332,5 @@ class TestReadme:
     def test_every_address_is_published(self):
         ports = {outside for name in SERVICES for outside in published(name).values()}
         shown = {int(port) for port in re.findall(r"http://127\.0\.0\.1:(\d+)", README_SECTION)}
-        assert len(shown) == 3
+        assert len(shown) == 4
         assert shown <= ports
