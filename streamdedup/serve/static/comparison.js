@@ -1,7 +1,7 @@
 /** The comparison of two documents: its numbers, and both texts. */
 
 import { differences } from "./differences.js";
-import { problemText } from "./api.js";
+import { get, ofProfile, problemText } from "./api.js";
 import { counted, foreign, h, show, similarity, similarityMeter } from "./dom.js";
 
 const CONTAINED = { a: "left in right", b: "right in left", both: "each in the other" };
@@ -15,7 +15,7 @@ const RULES = {
 
 /** Return the near-duplicates that rules of the profile suppress as sentences. */
 export function suppressedText(suppressed) {
-  return Object.entries(suppressed ?? {})
+  return Object.entries(suppressed)
     .filter(([, count]) => count > 0)
     .map(([rule, count]) => `${counted(count, "near-duplicate is", "near-duplicates are")} no match, ${RULES[rule] ?? rule}.`)
     .join(" ");
@@ -23,8 +23,7 @@ export function suppressedText(suppressed) {
 
 /** Return the label of a match: similarity, id, method, shared bands, and containment where the service knows it. */
 export function matchLabel(match) {
-  const facts = [match.method];
-  if (match.shared_bands !== undefined) facts.push(counted(match.shared_bands, "shared band"));
+  const facts = [match.method, counted(match.shared_bands, "shared band")];
   if (typeof match.containment === "number") facts.push(`containment ${similarity(match.containment)}`);
   if (match.reason === "containment") facts.push("a pair by containment");
   const id = foreign(match.id, { class: "id" });
@@ -35,20 +34,13 @@ function summary(body) {
   const error = body.method === "estimated" ? ` \u00b1 ${similarity(body.standard_error)}` : "";
   const parts = [
     `similarity ${similarity(body.similarity)}${error} (${body.method})`,
+    `containment ${similarity(body.containment)} (${CONTAINED[body.contained]})`,
     `${body.shared_bands} of ${body.bands} bands shared`,
     body.is_match ? "a pair of the profile" : "not a pair of the profile",
   ];
   if (body.suppressed_by) parts.push(`suppressed ${RULES[body.suppressed_by] ?? body.suppressed_by}`);
-  if (typeof body.containment === "number") {
-    parts.splice(1, 0, `containment ${similarity(body.containment)} (${CONTAINED[body.contained] ?? body.contained})`);
-  }
-  if (body.within_window === false) parts.push("too far apart in time for a pair");
+  if (!body.within_window) parts.push("too far apart in time for a pair");
   return h("p", {}, parts.join(" \u00b7 "));
-}
-
-function missing(body) {
-  if (body.segments === undefined) return "This service returns no texts.";
-  return `The texts cannot be shown: ${body.texts_missing ?? "the service gives no reason"}.`;
 }
 
 /**
@@ -63,14 +55,22 @@ export async function showComparison(element, load, titles) {
   show(element, h("p", { role: "status" }, "Comparing \u2026"));
   try {
     const body = await load();
-    const texts = body.segments ? differences(body.segments, titles) : h("p", {}, missing(body));
-    show(element, summary(body), texts);
+    const missing = h("p", {}, `The texts cannot be shown: ${body.texts_missing}.`);
+    show(element, summary(body), body.segments === null ? missing : differences(body.segments, titles));
   } catch (error) {
     const text = error.isAbsent ? "This service does not compare a pasted text with a document." : problemText(error);
     show(element, h("p", { class: "problem", role: "alert" }, text));
   } finally {
     element.removeAttribute("aria-busy");
   }
+}
+
+/** Return a button for a match of a stored document, and the panel with the comparison of the two. */
+export function matchDisclosure(profile, id, match) {
+  return disclosure(matchLabel(match), (element) => {
+    const query = new URLSearchParams({ a: id.toWellFormed(), b: match.id.toWellFormed() });
+    showComparison(element, () => get(`${ofProfile(profile, "compare")}?${query}`), [id, match.id]);
+  });
 }
 
 let panels = 0;

@@ -1,8 +1,8 @@
 /** View "Document": a document of the index, its near-duplicates and its cluster. */
 
 import { get, ofProfile, problemText } from "./api.js";
-import { disclosure, matchLabel, showComparison, suppressedText } from "./comparison.js";
-import { byId, bytes, counted, documentLink, foreign, h, number, show, time } from "./dom.js";
+import { matchDisclosure, suppressedText } from "./comparison.js";
+import { byId, bytes, counted, documentLink, foreign, h, number, show, table, time } from "./dom.js";
 
 let current = null;
 
@@ -23,10 +23,7 @@ function description(profile, body) {
 }
 
 function matchRow(profile, id, match) {
-  const [button, panel] = disclosure(matchLabel(match), (element) => {
-    const query = new URLSearchParams({ a: id.toWellFormed(), b: match.id.toWellFormed() });
-    showComparison(element, () => get(`${ofProfile(profile, "compare")}?${query}`), [id, match.id]);
-  });
+  const [button, panel] = matchDisclosure(profile, id, match);
   const link = h("p", { class: "quiet below" }, "document ", documentLink(profile, match.id));
   return h("li", {}, button, link, panel);
 }
@@ -44,26 +41,17 @@ function matchList(profile, body) {
 
 function memberRow(profile, member, id) {
   const name = member.id === id ? [foreign(member.id), " (this document)"] : documentLink(profile, member.id);
-  const source = member.source === null || member.source === undefined ? "unknown" : foreign(member.source);
-  return h("tr", {}, h("td", {}, time(member.record_time)), h("td", {}, source), h("td", {}, name));
+  return [time(member.record_time), member.source === null ? "unknown" : foreign(member.source), name];
 }
 
 function clusterTable(profile, body) {
   const { cluster } = body;
   const heading = h("h3", {}, "Cluster: which copy came when, and from where");
-  if (cluster === undefined) return [heading, h("p", {}, "This service does not list the members of clusters.")];
-  if (cluster === null || cluster.members.length === 0) return [heading, h("p", {}, "No other member is known.")];
   const members = cluster.members.toSorted((a, b) => (a.record_time ?? "").localeCompare(b.record_time ?? ""));
-  const head = h("tr", {}, ["Record time", "Source", "Document"].map((name) => h("th", { scope: "col" }, name)));
-  const table = h(
-    "table",
-    {},
-    h("caption", {}, `${counted(members.length, "document")}, the earliest first`),
-    h("thead", {}, head),
-    h("tbody", {}, members.map((member) => memberRow(profile, member, body.id))),
-  );
+  const rows = members.map((member) => memberRow(profile, member, body.id));
+  const caption = `${counted(members.length, "document")}, the earliest first`;
   const partial = "These are the members that the alerts in Kafka name; there may be others.";
-  return [heading, h("div", { class: "scroll" }, table), cluster.complete ? null : h("p", { class: "quiet" }, partial)];
+  return [heading, table(caption, ["Record time", "Source", "Document"], rows), cluster.complete ? null : h("p", { class: "quiet" }, partial)];
 }
 
 async function load(profile, id) {

@@ -104,6 +104,13 @@ export function time(text) {
   return h("time", { datetime: at.toISOString(), title: at.toISOString() }, `${date} ${clock}`);
 }
 
+/** Return a table with a caption and the names of its columns; it scrolls where the page is narrow. */
+export function table(caption, names, rows) {
+  const head = h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)));
+  const body = rows.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell))));
+  return h("div", { class: "scroll" }, h("table", {}, h("caption", {}, caption), h("thead", {}, head), h("tbody", {}, body)));
+}
+
 /** Return a link to the view of a document. */
 export function documentLink(profile, id) {
   const target = `#document/${encodeURIComponent(profile)}/${encodeURIComponent(id.toWellFormed())}`;

@@ -1,7 +1,6 @@
 /** View "Live": alerts and dead letters as they are committed. */
 
-import { get, ofProfile } from "./api.js";
-import { disclosure, matchLabel, showComparison } from "./comparison.js";
+import { disclosure, matchDisclosure } from "./comparison.js";
 import { byId, counted, documentLink, foreign, h, number, similarityMeter, time } from "./dom.js";
 import { EventList } from "./eventlist.js";
 import { prepareTabs } from "./tabs.js";
@@ -25,14 +24,6 @@ function alertItem(alert) {
   };
 }
 
-function matchEntry(item, match) {
-  const [button, panel] = disclosure(matchLabel(match), (element) => {
-    const query = new URLSearchParams({ a: item.id.toWellFormed(), b: match.id.toWellFormed() });
-    showComparison(element, () => get(`${ofProfile(item.profile, "compare")}?${query}`), [item.id, match.id]);
-  });
-  return h("li", {}, button, panel);
-}
-
 function alertRow(item, onToggle) {
   const others = item.count > 1 ? ` and ${counted(item.count - 1, "other")}` : "";
   const label = [
@@ -49,7 +40,7 @@ function alertRow(item, onToggle) {
       const rest = item.count - item.matches.length;
       element.append(
         h("p", {}, "Document ", documentLink(item.profile, item.id), ". Compare it with:"),
-        h("ol", { class: "rows" }, item.matches.map((match) => matchEntry(item, match))),
+        h("ol", { class: "rows" }, item.matches.map((match) => h("li", {}, matchDisclosure(item.profile, item.id, match)))),
         h("p", { class: "quiet" }, rest > 0 ? `${number(rest)} further matches are in the alert.` : ""),
       );
     },

@@ -1,7 +1,7 @@
 /** View "State": rates, lag, the size of the index, and the daemons. */
 
 import { get, problemText } from "./api.js";
-import { byId, bytes, foreign, h, number, show, time } from "./dom.js";
+import { byId, bytes, foreign, h, number, show, table, time } from "./dom.js";
 import { plot } from "./plot.js";
 
 const REFRESH_MS = 5_000;
@@ -13,12 +13,6 @@ const CARDS = [
   ["Documents in the index", "documents", number],
   ["Memory of Redis", "used_bytes", bytes],
 ];
-
-function table(caption, names, rows) {
-  const head = h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)));
-  const body = rows.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell))));
-  return h("div", { class: "scroll" }, h("table", {}, h("caption", {}, caption), h("thead", {}, head), h("tbody", {}, body)));
-}
 
 function profileTable(profiles) {
   const rows = profiles.map((profile) => [
@@ -43,17 +37,11 @@ function daemonTable(daemons) {
 }
 
 function memory(redis) {
-  if (redis === null || redis === undefined) return null;
   const { used_bytes: used, max_bytes: max } = redis;
-  if (max === null || max === undefined) return h("p", {}, `Memory of Redis: ${bytes(used)}, without a limit.`);
+  if (max === null) return h("p", {}, `Memory of Redis: ${bytes(used)}, without a limit.`);
   const share = `${bytes(used)} of ${bytes(max)}`;
   const meter = h("meter", { min: 0, max, high: max * 0.8, value: used ?? 0, "aria-label": "Memory of Redis" }, share);
   return h("p", {}, "Memory of Redis: ", meter, ` ${share}`);
-}
-
-/** Return a time in milliseconds, of RFC 3339 or in seconds since the epoch. */
-function instant(at) {
-  return typeof at === "number" ? at * 1_000 : Date.parse(at);
 }
 
 function total(profiles) {
@@ -62,9 +50,9 @@ function total(profiles) {
 }
 
 function stateParts(state) {
-  const now = { ...state, documents: total(state.profiles), used_bytes: state.redis?.used_bytes ?? null };
+  const now = { ...state, documents: total(state.profiles), used_bytes: state.redis.used_bytes };
   const cards = CARDS.map(([title, key, format]) => {
-    const points = state.history.map((entry) => ({ at: instant(entry.at), value: entry[key] }));
+    const points = state.history.map((entry) => ({ at: Date.parse(entry.at), value: entry[key] }));
     return plot(title, now[key], points, format);
   });
   const origin = state.from === "metrics" ? "the metrics of the daemons" : "Kafka and Redis";
@@ -72,7 +60,7 @@ function stateParts(state) {
     h("div", { class: "cards" }, cards),
     memory(state.redis),
     state.daemons.length > 0 ? daemonTable(state.daemons) : null,
-    h("p", { class: "quiet" }, `From ${origin}, `, time(new Date(instant(state.at)).toISOString()), "."),
+    h("p", { class: "quiet" }, `From ${origin}, `, time(state.at), "."),
   ];
 }
 
