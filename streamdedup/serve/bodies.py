@@ -6,7 +6,6 @@ from streamdedup.detection.lookup import DocumentComparison, LookupResult
 from streamdedup.detection.model import Skip
 from streamdedup.index.documents import IndexEntry
 from streamdedup.serve.alignment import Segment
-from streamdedup.serve.clusters import ClusterMembers
 from streamdedup.serve.engine import ServedProfile
 from streamdedup.serve.problems import Problem
 from streamdedup.serve.schemas import (
@@ -16,7 +15,6 @@ from streamdedup.serve.schemas import (
     DocumentBody,
     DocumentMatchesBody,
     LookupBody,
-    MemberBody,
     ProfileBody,
     SegmentBody,
 )
@@ -78,24 +76,15 @@ def document_body(entry: IndexEntry, cluster_id: str | None) -> DocumentBody:
     )
 
 
-def cluster_body(cluster_id: str | None, found: ClusterMembers) -> ClusterBody:
-    """Return a cluster as it is sent."""
-    members = [
-        MemberBody(each.id, each.source, None if each.time_ms is None else rfc_3339(each.time_ms))
-        for each in found.members
-    ]
-    return ClusterBody(cluster_id, members, found.complete)
-
-
 def document_matches_body(
-    entry: IndexEntry, cluster_id: str | None, cluster: ClusterMembers, result: LookupResult
+    entry: IndexEntry, cluster_id: str | None, cluster: ClusterBody, result: LookupResult
 ) -> DocumentMatchesBody:
     """Return the near-duplicates of a stored document as they are sent."""
     return DocumentMatchesBody(
         id=entry.id,
         digest=entry.digest.hex(),
         cluster_id=cluster_id,
-        cluster=cluster_body(cluster_id, cluster),
+        cluster=cluster,
         matches=[match_body(match) for match in result.matches[:MAX_MATCHES]],
         matches_count=len(result.matches),
         complete=result.complete,

@@ -19,7 +19,8 @@ from streamdedup.kafka.reader import KafkaSpan
 from streamdedup.position import Partition
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import OutageLog
-from streamdedup.wire import Alert, decode_alert
+from streamdedup.serve.schemas import ClusterBody, MemberBody
+from streamdedup.wire import Alert, decode_alert, rfc_3339
 
 T = TypeVar("T")
 
@@ -37,19 +38,12 @@ class ClusterMember(NamedTuple):
     Attributes:
         id: Document id.
         source: Source of the document; None where unknown.
-        time_ms: Record time in milliseconds since the epoch; None where unknown.
+        time_ms: Record time in milliseconds since the epoch.
     """
 
     id: str
     source: str | None
-    time_ms: int | None
-
-
-class ClusterMembers(NamedTuple):
-    """The members of a cluster, and whether no other is possible."""
-
-    members: list[ClusterMember]
-    complete: bool
+    time_ms: int
 
 
 class _Cluster:
@@ -197,8 +191,8 @@ class ClusterMemory:
         if self._complete_since_ms is not None:
             self._complete_since_ms = self._read_since_ms
 
-    def members_of(self, profile: str, entry: IndexEntry, first: IndexEntry | None) -> ClusterMembers:
-        """Return the members of the cluster of a document, in the order of their record times.
+    def members_of(self, profile: str, entry: IndexEntry, first: IndexEntry | None) -> ClusterBody:
+        """Return the cluster of a document, with its members in the order of their record times.
 
         Deleted and expired documents are among them. The members are complete where all alerts since the first document
         are in memory.
@@ -209,16 +203,19 @@ class ClusterMemory:
             first: First document of the cluster; None where it left the index.
         """
         found = {entry.id: ClusterMember(entry.id, None, entry.time_ms)}
-        if first is None:
-            return ClusterMembers(list(found.values()), complete=False)
-        found[first.id] = ClusterMember(first.id, None, first.time_ms)
-        cluster = self._clusters.get((profile, first.id))
-        if cluster is not None:
-            found.update(cluster.members)
-        since_ms = self._complete_since_ms
-        complete = since_ms is not None and first.time_ms >= since_ms and (cluster is None or not cluster.is_cut)
-        members = sorted(found.values(), key=lambda member: (member.time_ms or 0, member.id))
-        return ClusterMembers(members[:MAX_OF_CLUSTER], complete and len(members) <= MAX_OF_CLUSTER)
+        complete = False
+        if first is not None:
+            found[first.id] = ClusterMember(first.id, None, first.time_ms)
+            cluster = self._clusters.get((profile, first.id)) or _Cluster()
+            found |= cluster.members
+            since_ms = self._complete_since_ms
+            complete = since_ms is not None and first.time_ms >= since_ms and not cluster.is_cut
+        members = [
+            MemberBody(each.id, each.source, rfc_3339(each.time_ms))
+            for each in sorted(found.values(), key=lambda member: (member.time_ms, member.id))
+        ]
+        complete = complete and len(members) <= MAX_OF_CLUSTER
+        return ClusterBody(None if first is None else first.id, members[:MAX_OF_CLUSTER], complete)
 
 
 def _counted_to(before: Mapping[Partition, int] | None, ends: Mapping[Partition, int]) -> dict[Partition, int]:

@@ -14,6 +14,7 @@ from streamdedup.position import Partition, Position
 from streamdedup.serve import clusters
 from streamdedup.serve.clusters import ClusterMemory
 from streamdedup.serve.metrics import ServeMetrics
+from streamdedup.serve.schemas import MemberBody
 from streamdedup.wire import Alert, decode_alert, encode_alert
 from tests.event_stream import DEADLINE_S, MemoryTopic, an_alert
 from tests.served import NEAR, TEXT, Service, no_kafka
@@ -56,10 +57,10 @@ class TestMemory:
             memory.add(alert_of("b", "a", 99_000, "wire"))
             memory.add(alert_of("c", "a", 98_000))
             found = memory.members_of("articles", an_entry("b", 99_000), an_entry("a", 97_000))
-            assert [tuple(member) for member in found.members] == [
-                ("a", None, 97_000),
-                ("c", None, 98_000),
-                ("b", "wire", 99_000),
+            assert found.members == [
+                MemberBody("a", None, "1970-01-01T00:01:37.000Z"),
+                MemberBody("c", None, "1970-01-01T00:01:38.000Z"),
+                MemberBody("b", "wire", "1970-01-01T00:01:39.000Z"),
             ]
             assert not found.complete  # the topic was not read
 
