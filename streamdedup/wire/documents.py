@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 from itertools import accumulate
@@ -88,6 +89,7 @@ def content_digest(text: str) -> bytes:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
+@dataclass(kw_only=True, eq=False)
 class Decoder:
     """Decodes records to documents; deterministic, so that a replay has the same outcome.
 
@@ -101,31 +103,27 @@ class Decoder:
         op_field: Field with the operation.
         max_text_bytes: Greatest length of a text in bytes of UTF-8.
 
-    Attributes:
-        id_field: As given.
-        text_fields: As given.
-        published_at_field: As given.
-        source_field: As given.
-        op_field: As given.
-
     Raises:
         ValueError: No text field, a field used twice, or a name with quotes, backslashes or control characters.
     """
 
-    def __init__(
-        self,
-        *,
-        id_field: str = "id",
-        text_fields: Sequence[str] = ("text",),
-        published_at_field: str = "published_at",
-        source_field: str = "source",
-        op_field: str = "op",
-        max_text_bytes: int = DEFAULT_MAX_TEXT_BYTES,
-    ) -> None:
-        names = {"id": id_field, "op": op_field, "published_at": published_at_field, "source": source_field}
-        self._texts = tuple(f"text_{i}" for i in range(len(text_fields)))
-        names.update(zip(self._texts, text_fields, strict=True))
-        if not text_fields or len(set(names.values())) < len(names):
+    id_field: str = "id"
+    text_fields: Sequence[str] = ("text",)
+    published_at_field: str = "published_at"
+    source_field: str = "source"
+    op_field: str = "op"
+    max_text_bytes: int = DEFAULT_MAX_TEXT_BYTES
+
+    def __post_init__(self) -> None:
+        names = {
+            "id": self.id_field,
+            "op": self.op_field,
+            "published_at": self.published_at_field,
+            "source": self.source_field,
+        }
+        self._texts = tuple(f"text_{i}" for i in range(len(self.text_fields)))
+        names.update(zip(self._texts, self.text_fields, strict=True))
+        if not self.text_fields or len(set(names.values())) < len(names):
             raise ValueError(f"every field needs a name of its own, and a text at least one: {list(names.values())}")
         kinds: dict[str, Any] = dict.fromkeys(names, str | int | None) | dict.fromkeys((*self._texts, "op"), str | None)
         fields = [(attribute, kind, None) for attribute, kind in kinds.items()]
@@ -133,12 +131,6 @@ class Decoder:
         struct: Any = msgspec.defstruct("Fields", fields, rename=names, gc=False)
         self._fields = msgspec.json.Decoder(struct)
         self._names = names
-        self.id_field = id_field
-        self.text_fields = tuple(text_fields)
-        self.published_at_field = published_at_field
-        self.source_field = source_field
-        self.op_field = op_field
-        self._max_text_bytes = max_text_bytes
 
     def decode(self, position: Position, timestamp_ms: int, key: bytes | None, value: bytes | None) -> Document:
         """Decode one record.
@@ -217,8 +209,8 @@ class Decoder:
             raise DecodeError(ErrorCode.MISSING_TEXT, f"no text: {names} missing or null")
         text = "\n".join(texts)
         # A text is never longer than its JSON, so most texts need not be encoded to be measured.
-        if len(value) > self._max_text_bytes and (length := len(text.encode())) > self._max_text_bytes:
-            limit = f"{self._max_text_bytes:,}"
+        if len(value) > self.max_text_bytes and (length := len(text.encode())) > self.max_text_bytes:
+            limit = f"{self.max_text_bytes:,}"
             raise DocumentTooLarge(ErrorCode.TOO_LARGE, f"the text is {length:,} bytes long; the limit is {limit}")
         return text
 
