@@ -130,7 +130,9 @@ class Engine:
         self._metrics = metrics
         self.now_ms = now_ms
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
-        self._gatherer: Gatherer[_Question, LookupResult] = Gatherer(self._pass, _characters, PASS_LIMITS, gather_s)
+        self._gatherer: Gatherer[_Question, LookupResult] = Gatherer(
+            self._pass, lambda question: len(question.query.text), PASS_LIMITS, gather_s
+        )
         self._call_began_at: float | None = None
         self._failing: dict[str, str] = {}
 
@@ -162,20 +164,7 @@ class Engine:
         Raises:
             StreamdedupError: The index cannot be looked up.
         """
-
-        def checked() -> T:
-            profile.check_index()
-            return function()
-
-        return await self._in_thread(lambda: self._observed(profile.name, checked))
-
-    async def run(self, function: Callable[[], T]) -> T:
-        """Run a function that asks Redis, in the thread of the index.
-
-        Raises:
-            StreamdedupError: Redis cannot be asked.
-        """
-        return await self._in_thread(function)
+        return await self.run(lambda: self._observed(profile, function))
 
     async def problem(self, profile: ServedProfile) -> StreamdedupError | None:
         """Return why the index of a profile cannot be looked up, or None."""
@@ -194,7 +183,13 @@ class Engine:
         """Wait for the running call and end the thread."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    async def _in_thread(self, function: Callable[[], T]) -> T:
+    async def run(self, function: Callable[[], T]) -> T:
+        """Run a function that asks Redis, in the thread of the index.
+
+        Raises:
+            StreamdedupError: Redis cannot be asked.
+        """
+
         def timed() -> T:
             self._call_began_at = time.monotonic()
             try:
@@ -205,7 +200,7 @@ class Engine:
         return await asyncio.get_running_loop().run_in_executor(self._thread, timed)
 
     async def _pass(self, questions: Sequence[_Question]) -> Sequence[LookupResult | Exception]:
-        return await self._in_thread(lambda: self._answers(questions))
+        return await self.run(lambda: self._answers(questions))
 
     def _answers(self, questions: Sequence[_Question]) -> list[LookupResult | Exception]:
         """Answer the questions of a pass, those of each profile as one batch."""
@@ -225,12 +220,8 @@ class Engine:
     def _answers_of_profile(
         self, profile: ServedProfile, queries: Sequence[LookupQuery]
     ) -> Sequence[LookupResult | Exception]:
-        def look_up(some: Sequence[LookupQuery]) -> Sequence[LookupResult | Exception]:
-            profile.check_index()
-            return profile.lookup.look_up(some, int(self.now_ms()))
-
         try:
-            return self._observed(profile.name, lambda: look_up(queries))
+            return self._observed(profile, lambda: profile.lookup.look_up(queries, int(self.now_ms())))
         except StreamdedupError as error:
             return [error] * len(queries)
         except Exception as error:  # noqa: BLE001  the request reports it
@@ -241,9 +232,11 @@ class Engine:
                 return [RequestProblem("internal")]
             return [answer for query in queries for answer in self._answers_of_profile(profile, [query])]
 
-    def _observed(self, name: str, function: Callable[[], T]) -> T:
-        """Run a function; count its errors, and log the first error and the first success after it."""
+    def _observed(self, profile: ServedProfile, function: Callable[[], T]) -> T:
+        """Check an index and run a function; count errors, and log the first error and the first success after it."""
+        name = profile.name
         try:
+            profile.check_index()
             result = function()
         except RequestProblem:
             self._log_available(name)
@@ -261,10 +254,6 @@ class Engine:
     def _log_available(self, name: str) -> None:
         if self._failing.pop(name, None) is not None:
             log.info("index_available", profile=name)
-
-
-def _characters(question: _Question) -> int:
-    return len(question.query.text)
 
 
 def _place(profile: ServedProfile, query: LookupQuery, error: Exception) -> dict[str, object]:
