@@ -73,22 +73,19 @@ class RequestProblem(Exception):
         detail: Mistake in this request.
         field: Field of the request that is wrong.
         retry_after_s: Seconds after which the same request may succeed; None where waiting does not help.
+
+    Attributes:
+        problem: The problem.
+        headers: Headers of the response besides its content type.
     """
 
     def __init__(self, name: str, detail: str = "", *, field: str = "", retry_after_s: int | None = None) -> None:
         super().__init__(detail or PROBLEMS[name][1])
         status, title = PROBLEMS[name]
-        self.name = name
         self.problem = Problem(TYPE_PREFIX + name, title, status, detail, field)
-        self.retry_after_s = retry_after_s
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers of the response besides its content type."""
-        headers = {} if self.retry_after_s is None else {"retry-after": str(self.retry_after_s)}
-        if self.problem.status == HTTPStatus.UNAUTHORIZED:
-            headers["www-authenticate"] = "Bearer"
-        return headers
+        self.headers = {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
+        if status == HTTPStatus.UNAUTHORIZED:
+            self.headers["www-authenticate"] = "Bearer"
 
 
 #: Delay in ``Retry-After`` while Redis does not answer, in seconds.

@@ -47,7 +47,7 @@ class EventStream(ASGIResponse):
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             chunks = self._feed.chunks(subscriber)
             gone = asyncio.create_task(_disconnection(receive))
-            ended = asyncio.create_task(_end(subscriber))
+            ended = asyncio.create_task(subscriber.ended.wait())
             try:
                 await self._send_chunks(subscriber, chunks, (gone, ended), send)
             except TimeoutError:
@@ -61,7 +61,7 @@ class EventStream(ASGIResponse):
         self,
         subscriber: Subscriber,
         chunks: AsyncGenerator[StreamChunk, None],
-        others: tuple[asyncio.Task[None], asyncio.Task[None]],
+        others: tuple[asyncio.Task[Any], asyncio.Task[Any]],
         send: Send,
     ) -> None:
         gone, _ = others
@@ -105,10 +105,6 @@ class EventStream(ASGIResponse):
 
 async def _next(chunks: AsyncGenerator[StreamChunk, None]) -> StreamChunk | None:
     return await anext(chunks, None)
-
-
-async def _end(subscriber: Subscriber) -> None:
-    await subscriber.ended.wait()
 
 
 async def _disconnection(receive: Receive) -> None:
