@@ -17,8 +17,8 @@ from streamdedup.wire import Decoder
 OnBad = Literal["raise", "pass"]
 
 _NO_COLUMNS: Final = Columns()
-#: Place and content of the magic bytes in the first block of a tar archive.
-_TAR_MAGIC: Final = (slice(257, 262), b"ustar")
+#: Magic bytes in the first block of a tar archive, and their place.
+_TAR_MAGIC: Final = (b"ustar", 257)
 
 
 class CorpusReader:
@@ -75,8 +75,7 @@ class CorpusReader:
         """Yield the content of a file: one part, or one for each member of an archive."""
         with open_file(file) as stored:
             stream = unzipped(ByteStream(stored.read1, "stdin" if file == STDIN else file, self._count))
-            place, magic = _TAR_MAGIC
-            is_archive = stream.head()[place] == magic
+            is_archive = stream.head().startswith(*_TAR_MAGIC)
             name: Format = "reuters" if is_archive else detect_format(stream, self._format)
             form = FORMATS[name]
             if self._columns and self._columns.tables_only and not form.is_table:
