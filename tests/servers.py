@@ -72,6 +72,12 @@ def make_kafka(**options: Any) -> KafkaServer:
     return KafkaServer(kafka_jars(), **options)
 
 
+#: Options of a Redis whose acknowledged writes survive a restart, also after kill -9. The server writes before it
+#: answers. "everysec" would delay writes during an fsync, and lose them with the process; without fsync only a crash of
+#: the machine loses them.
+PERSISTENT = {"appendonly": "yes", "appendfsync": "no"}
+
+
 def make_redis(program: str | None, **options: Any) -> RedisServer:
     """Return a Redis of the test's own, not started yet; ``options`` as for ``RedisServer``."""
     return RedisServer(program, **options)

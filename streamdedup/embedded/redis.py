@@ -56,9 +56,6 @@ class RedisServer(ManagedProcess):
     Args:
         program: Server program; see ``find_redis``.
         directory: Folder of data and log; None for a private folder that ``close`` removes.
-        persist: Write an append-only file, so that all acknowledged writes survive a restart, also after kill -9.
-        max_memory_bytes: Memory limit, beyond which writes are refused; None for no limit.
-        port: Port; None for a free port, chosen at the first start.
         options: Further configuration directives by name.
 
     Raises:
@@ -66,29 +63,16 @@ class RedisServer(ManagedProcess):
     """
 
     def __init__(
-        self,
-        program: str | None = None,
-        directory: Path | None = None,
-        *,
-        persist: bool = False,
-        max_memory_bytes: int | None = None,
-        port: int | None = None,
-        options: Mapping[str, str] | None = None,
+        self, program: str | None = None, directory: Path | None = None, *, options: Mapping[str, str] | None = None
     ) -> None:
         self._program = find_redis(program)
         super().__init__("redis", directory)
-        self.port = port or 0
-        self._ports_settled = port is not None
-        # The server writes before it answers. "everysec" would delay writes during an fsync, and lose them with the
-        # process; without fsync only a crash of the machine loses them.
-        kept = {"appendonly": "yes", "appendfsync": "no"} if persist else {"appendonly": "no"}
+        self.port = 0
         self._options = {
             "bind": LOOPBACK,
             "daemonize": "no",
             "save": "",
-            "maxmemory": str(max_memory_bytes or 0),
             "maxmemory-policy": "noeviction",
-            **kept,
             **(options or {}),
         }
 

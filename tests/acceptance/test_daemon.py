@@ -131,7 +131,7 @@ def test_a_record_below_the_committed_offset_is_silent_when_offsets_are_set_back
 class TestServersAway:
     @pytest.mark.short
     def test_redis_away_at_run_is_waited_for_without_leaving_the_group(self, install, start_redis):
-        redis = start_redis(persist=True)
+        redis = start_redis(options=servers.PERSISTENT)
         installation = install(2, batch_records=10)
         installation.config.write_text(installation.config.read_text().replace(_url_of(installation), redis.url))
         corpus = a_corpus(12, 600)
@@ -154,7 +154,7 @@ class TestServersAway:
         assert installation.pairs() == the_expected(corpus)
 
     def test_an_idle_daemon_notices_that_redis_is_away(self, install, start_redis):
-        redis = start_redis(persist=True)
+        redis = start_redis(options=servers.PERSISTENT)
         installation = install(1)
         installation.config.write_text(installation.config.read_text().replace(_url_of(installation), redis.url))
         with installation.daemon() as daemon:

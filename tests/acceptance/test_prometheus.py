@@ -417,7 +417,7 @@ def test_every_query_of_the_dashboard_belongs_to_an_event():
 
 
 def test_every_query_of_the_dashboard_follows_its_event(install_on, start_kafka, start_redis, watch):
-    redis = start_redis(max_memory_bytes=64 * 1024 * 1024)
+    redis = start_redis(options={"maxmemory": str(64 * 1024 * 1024)})
     kafka = start_kafka()
     wall = Wall(watch.server)
     life = Life(install_on(kafka), kafka, redis, watch)
@@ -569,7 +569,7 @@ class TestAlerts:
 
     def test_of_a_store_that_fills_up_freezes_or_is_away(self, install, watch, start_redis):
         limit = 32 * 1024 * 1024
-        redis = start_redis(max_memory_bytes=limit)
+        redis = start_redis(options={"maxmemory": str(limit)})
         installation = install(PARTITIONS)
         patient = {"redis.url": redis.url, "redis.timeout": "1m", "service.watchdog": "10m"}
         with (

@@ -251,7 +251,7 @@ class World:
         self._stack = contextlib.ExitStack()
         self.kafka = ProxiedKafka(folder / "kafka", broker_count)
         self.redis: RedisServer = servers.make_redis(
-            redis_program, directory=folder / "redis", persist=True, options={"appendfsync": "always"}
+            redis_program, directory=folder / "redis", options={"appendonly": "yes", "appendfsync": "always"}
         )
         self.redis_proxy = Proxy()
 

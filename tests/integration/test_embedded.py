@@ -31,6 +31,7 @@ from streamdedup.embedded import (
 from streamdedup.testing.kafka import KafkaServer, count_brokers
 from tests.servers import (
     DEADLINE_S,
+    PERSISTENT,
     committed_offsets,
     create_topics,
     fresh_name,
@@ -234,7 +235,7 @@ def test_redis_answers_on_loopback_only_and_refuses_rather_than_evicts(redis_ser
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_redis_with_persistence_keeps_data_and_port_over_a_restart(start_redis, end):
-    server = start_redis(persist=True)
+    server = start_redis(options=PERSISTENT)
     url = server.url
     with redis.Redis.from_url(url) as client:
         client.mset({f"key{number}": number for number in range(1000)})
@@ -270,7 +271,7 @@ def test_paused_redis_keeps_connections_and_answers_nothing_until_resumed(start_
 
 
 def test_redis_beyond_its_memory_refuses_writes_and_keeps_its_data(start_redis):
-    server = start_redis(max_memory_bytes=16_000_000)
+    server = start_redis(options={"maxmemory": "16000000"})
     with redis.Redis.from_url(server.url) as client:
 
         def fill() -> None:

@@ -20,7 +20,7 @@ from streamdedup.settings import Settings
 from streamdedup.wire import Document
 from tests import redis_sets
 from tests.canaries import TLS
-from tests.servers import make_redis, wait_until
+from tests.servers import PERSISTENT, make_redis, wait_until
 from tests.serving import ServeProcess
 
 PARTITION = Partition("articles", 0)
@@ -242,7 +242,7 @@ class TestCommand:
     def test_a_redis_that_is_away_is_unavailable_and_its_return_is_noticed(
         self, config, tmp_path, redis_url, redis_program
     ):
-        with make_redis(redis_program, persist=True) as server:
+        with make_redis(redis_program, options=PERSISTENT) as server:
             url = f"redis://{LOOPBACK}:{server.port}/0"
             config.write_text(config.read_text(encoding="utf-8").replace(redis_url, url), encoding="utf-8")
             fill(settings_for(url), TEXT, time_ms=now_ms())
