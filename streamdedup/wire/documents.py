@@ -172,16 +172,10 @@ class Decoder:
         except msgspec.ValidationError as error:
             raise self._wrong_type(error) from None
         except ValueError as error:
-            repaired = repair_json(value, b"ufffd")
+            repaired = repair_json(value)
             if repaired == value:
                 raise _malformed(value, error) from None
-        try:
-            fields = self._fields.decode(repaired)
-            other = self._fields.decode(repair_json(value, b"u0000"))
-        except msgspec.ValidationError as error:
-            raise self._wrong_type(error) from None
-        except ValueError as error:
-            raise _malformed(value, error) from None
+        fields, other = self._parse(repaired), self._parse(repair_json(value, b"u0000"))
         if fields.id != other.id:
             # The repair must not make two ids equal.
             raise self._bad_id("contains half of a surrogate pair")
