@@ -170,7 +170,8 @@ def dead_letter(
     if max_bytes < MIN_BYTES:
         raise ValueError(f"a dead letter needs {MIN_BYTES:,} bytes for its headers; the limit is {max_bytes:,}")
     earlier = _earlier(record)
-    own = _reason(record, failure, daemon, time_ms) | {"attempts": str(_attempts(earlier) + 1)}
+    attempts = 1 + (whole_number(earlier.get("attempts", "")) or 0)
+    own = _reason(record, failure, daemon, time_ms) | {"attempts": str(attempts)}
     own |= {name: earlier[name] for name in _LASTING if name in earlier}
     kept = [(name, value or b"") for name, value in record.headers if not name.startswith(PREFIX)]
     if nulls := [name for name, value in record.headers if value is None and not name.startswith(PREFIX)]:
@@ -232,12 +233,6 @@ def _earlier(record: Origin) -> dict[str, str]:
 def whole_number(text: str) -> int | None:
     """Parse a whole number that is not negative and fits 63 bits; None for any other text."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
-
-
-def _attempts(earlier: dict[str, str]) -> int:
-    """Return the number of earlier failures; 0 where the header is no number."""
-    text = earlier.get("attempts", "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
 
 def _name_list(names: Sequence[str]) -> str:
