@@ -75,10 +75,9 @@ class TextAligner:
         for entry in entries:
             if entry.content.version is not None:
                 return Alignment(None, f"the text of {entry.id} was continued by appends; no record has the whole")
-        try:
-            found = await self._read(decoder, entries)
-        except TextMissingError as missing:
-            return Alignment(None, str(missing))
+        found = await self._read(decoder, entries)
+        if isinstance(found, TextMissingError):
+            return Alignment(None, str(found))
         text_a, text_b = [a, *found] if isinstance(a, str) else found
         return await self._in_thread(lambda: self._aligned(text_a, text_b))
 
@@ -95,32 +94,23 @@ class TextAligner:
             log.warning("alignment_failed", reason=str(error))
             return Alignment(None, str(error))
 
-    async def _read(self, decoder: Decoder, entries: Sequence[IndexEntry]) -> list[str]:
-        """Return the texts of documents.
-
-        Raises:
-            TextMissingError: A text cannot be read.
-        """
+    async def _read(self, decoder: Decoder, entries: Sequence[IndexEntry]) -> list[str] | TextMissingError:
+        """Return the texts of documents, or the reason why one cannot be read."""
         now_s = asyncio.get_running_loop().time
         if now_s() < self._paused_until:
-            raise TextMissingError("Kafka cannot be read at the moment")
+            return TextMissingError("Kafka cannot be read at the moment")
         try:
             async with asyncio.timeout(self._timeout_s):
                 result = await self._in_thread(lambda: self._texts_or_error(decoder, entries))
         except TimeoutError:
             self._outages.failed_with(reason="Kafka did not answer in time")
-            raise TextMissingError("Kafka did not answer in time") from None
-        match result:
-            case StreamdedupError():
-                self._paused_until = now_s() + _PAUSE_S
-                self._outages.failed_with(reason=str(result))
-                raise TextMissingError("Kafka cannot be read; the reason is in the log of the service")
-            case TextMissingError():
-                self._outages.succeeded()
-                raise result
-            case texts:
-                self._outages.succeeded()
-                return texts
+            return TextMissingError("Kafka did not answer in time")
+        if isinstance(result, StreamdedupError):
+            self._paused_until = now_s() + _PAUSE_S
+            self._outages.failed_with(reason=str(result))
+            return TextMissingError("Kafka cannot be read; the reason is in the log of the service")
+        self._outages.succeeded()
+        return result
 
     def _texts_or_error(
         self, decoder: Decoder, entries: Sequence[IndexEntry]
