@@ -15,7 +15,7 @@ A change to any formula needs a new `shingles.ALGORITHM`.
 """
 
 import functools
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,16 +40,14 @@ VALID: Final = "wrap"
 #: Tokens of one unit are looked up in a table if at most one token in so many has more units. With more, as in Thai,
 #: hashing all of them is faster.
 _MANY_LONG = 5
-#: Separator of tokens.
-_SPACE = 0x20
 #: Elements whose shingles are hashed at once, so that the arrays stay in the second-level cache.
 _BLOCK = 1 << 15
 #: Last code point that is one unit of UTF-16.
 LAST_UNIT = 0xFFFF
 #: Zero bytes behind the last slice, so that a word can be read at every position.
 PADDING = bytes(16)
-#: Mask of the first n bytes of a little-endian word, for n from 0 to 8.
-_MASKS = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
+#: Mask of the first n bytes of a little-endian word; all 8 of them for n from 8 to 128.
+_MASKS = np.array([(1 << 8 * min(n, 8)) - 1 for n in range(129)], np.uint64)
 #: Sort key greater than those of all shingles.
 _NO_SHINGLE = np.uint64(2**64 - 1)
 
@@ -102,33 +100,34 @@ def token_hashes(
     masks = _MASKS[::size]
     hashes = words.take(starts, mode=VALID)
     long = np.flatnonzero(lengths > per_word)
-    hashes &= masks.take(lengths, mode="clip" if long.size else VALID)
+    # "clip" is slower: only for tokens beyond the table.
+    mode: Literal["clip", "wrap"] = "clip" if long.size and int(lengths.max()) >= masks.size else VALID
+    hashes &= masks.take(lengths, mode=mode)
     _mix(hashes)
     nth, power = 0, 1
     while long.size and nth < _WORD_STEPS:
         nth, power = nth + 1, power * _MULTIPLIER & (1 << 64) - 1
         left = lengths.take(long, mode=VALID) - per_word * nth
         word = words.take(starts.take(long, mode=VALID) + per_word * nth, mode=VALID)
-        word &= masks.take(left, mode="clip")
+        word &= masks.take(left, mode=mode)
         _mix(word)
         word *= np.uint64(power)
         word += hashes.take(long, mode=VALID)
         hashes[long] = word
         long = long.take(np.flatnonzero(left > per_word), mode=VALID)
     if long.size:
-        hashes[long] += _further_words(words, masks, starts.take(long), lengths.take(long))
+        hashes[long] += _further_words(words, per_word, starts.take(long), lengths.take(long))
     return hashes
 
 
 def _further_words(
-    words: NDArray[np.uint64], masks: NDArray[np.uint64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    words: NDArray[np.uint64], per_word: int, starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return the terms of long tokens for the words after the first `_WORD_STEPS` + 1."""
-    per_word = masks.size - 1
+    """Return the terms of long tokens, `per_word` units in a word, for the words after the first `_WORD_STEPS` + 1."""
     more = (lengths - 1) // per_word - _WORD_STEPS
     nth = ranges(np.full_like(more, _WORD_STEPS + 1), more)
     rest = words.take(np.repeat(starts, more) + per_word * nth)
-    rest &= masks.take(np.repeat(lengths, more) - per_word * nth, mode="clip")
+    rest &= _MASKS[:: 8 // per_word].take(np.repeat(lengths, more) - per_word * nth, mode="clip")
     _mix(rest)
     rest *= _powers(_MULTIPLIER, int(nth.max()) + 1)[nth]
     return np.add.reduceat(rest, offsets_of(more)[:-1])
@@ -142,9 +141,10 @@ def wide_token_hashes(
     """Return the hashes of tokens in any script.
 
     Args:
-        points: Code points, spaces as separators, one before the first token; uint16 where all fit `LAST_UNIT`.
+        points: Code points, NUL for separators, one before the first token; uint16 where all fit `LAST_UNIT`.
         starts: int64 (n,), ascending; start of each token.
-        lengths: int64 or int8 (n,); code points of each token, at least 1.
+        lengths: int64 or int8 (n,); code points of each token, at least 1. The separators behind a token may count
+            too: words of zeros add nothing to a hash.
     """
     is_long = lengths > 1
     if points.itemsize > 2:
@@ -152,14 +152,15 @@ def wide_token_hashes(
     count = np.count_nonzero(is_long)
     if count * _MANY_LONG > lengths.size:
         return _long_token_hashes(points, starts, lengths.astype(np.int64, copy=False))
+    # A code point beyond the table begins a long token, whose hash is written afterwards: any entry will do.
     hashes = _single_hashes().take(points.take(starts, mode=VALID), mode="wrap")
     if count:
         long = np.flatnonzero(is_long)
-        # The long tokens alone, each with the code point before it, which becomes a space.
+        # The long tokens alone, each with the code point before it, which becomes a separator.
         spaced = lengths.take(long).astype(np.int64) + 1
         first = offsets_of(spaced)[:-1]
         points = points.take(ranges(starts.take(long) - 1, spaced))
-        points[first] = _SPACE
+        points[first] = 0
         hashes[long] = _long_token_hashes(points, first + 1, spaced - 1)
     return hashes
 
@@ -168,8 +169,8 @@ def _long_token_hashes(
     points: NDArray[np.uint16] | NDArray[np.uint32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
     """Return the hashes of tokens of any length; arguments as for `wide_token_hashes`."""
-    # Spaces become the greatest number.
-    narrow = points - points.dtype.type(_SPACE + 1) < 0x80 - (_SPACE + 1)
+    # Separators become the greatest number.
+    narrow = points - points.dtype.type(1) < 0x80 - 1
     if not narrow.any():
         return _utf16_token_hashes(points, starts, lengths)
     before = np.cumsum(points >= 0x80, dtype=np.int32)

@@ -49,6 +49,9 @@ _ASCII_HASHES = character_hashes(np.arange(128, dtype=np.uint32))
 #: Consecutive marks that are attached to their base one at a time, for the whole batch at once; longer runs are
 #: attached base by base.
 _MARK_STEPS = 4
+#: With fewer than one separator for so many characters that continue a token, as in Thai, the end of each token is not
+#: searched for: its length includes the separators, which change no hash.
+_FEW_SEPARATORS = 4
 #: Hash of the space that replaces a run of separators, where the elements are characters.
 SPACE_HASH = _ASCII_HASHES[SPACE : SPACE + 1]
 
@@ -106,8 +109,8 @@ class ElementReader:
         """Return the tokens of any texts, also for the character unit."""
         folded = fold(texts, self.folding)
         inside = self._inside(folded)
-        starts, lengths = _token_places(folded, inside)
-        hashes = wide_token_hashes(self._narrow_points(folded, inside), starts, lengths)
+        starts, lengths = _token_places(folded, inside, exact=False)
+        hashes = wide_token_hashes(_token_points(folded, inside), starts, lengths)
         counts = np.diff(np.searchsorted(starts, folded.starts))
         return Elements(hashes, counts, counts, counts)
 
@@ -128,7 +131,7 @@ class ElementReader:
         if self.unit == "char":
             kept, _, used = self._kept(inside, folded.starts)
             return written, [(at, at + 1) for at in kept[: int(used[0])].tolist()]
-        starts, lengths = _token_places(folded, inside)
+        starts, lengths = _token_places(folded, inside, exact=True)
         return written, list(zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
 
     def _kept(
@@ -148,16 +151,6 @@ class ElementReader:
         kept = np.flatnonzero(keep)
         stored = np.diff(np.searchsorted(kept, documents))
         return kept, stored, np.maximum(stored - 1, 0)
-
-    def _narrow_points(self, folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.uint16] | NDArray[np.uint32]:
-        """Return folded code points, with spaces as separators, as uint16 if all fit."""
-        if folded.bits & CODE_POINT > LAST_UNIT:
-            return _points(folded.packed, inside)
-        points = folded.packed.astype("<u2")
-        # Other separators than digits are folded to spaces already.
-        if self.letters_only:
-            points[~inside] = SPACE
-        return points
 
     def _inside(self, folded: Folded) -> NDArray[np.bool_]:
         """Return a mask of the characters that belong to a token."""
@@ -187,9 +180,11 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
     if not (inside > solo).any():
         return inside
     begins |= solo
-    # Missing are the first characters of words directly after such a character or its marks.
     other = (kinds & kind(SOLO | MARK)) == 0
     after = inside[1:] & other[1:]
+    if not after.any():
+        return begins
+    # Missing are the first characters of words directly after such a character or its marks.
     after &= inside[:-1] > other[:-1]
     if after.any():
         reached = _continued_by_marks(solo, (kinds & kind(MARK)) != 0) if bits & MARK else solo
@@ -213,16 +208,29 @@ def _continued_by_marks(solo: NDArray[np.bool_], mark: NDArray[np.bool_]) -> NDA
 
 
 def _token_places(
-    folded: Folded, inside: NDArray[np.bool_]
+    folded: Folded, inside: NDArray[np.bool_], *, exact: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64] | NDArray[np.int8]]:
-    """Return the start of each token and its length in code points, int8 if all are 1."""
+    """Return the start of each token and its length in code points, int8 if all are 1.
+
+    Args:
+        folded: Documents.
+        inside: Mask of the characters that belong to a token.
+        exact: Otherwise a length may include the separators behind the token.
+    """
     if not folded.bits & SOLO:
         edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
         return edges[::2].copy(), edges[1::2] - edges[::2]
     begins = _token_begins(folded, inside)
     starts = np.flatnonzero(begins)
-    if starts.size == np.count_nonzero(inside):
+    separators = inside.size - np.count_nonzero(inside)
+    continuing = inside.size - separators - starts.size
+    if not continuing:
         return starts, np.ones(starts.size, np.int8)
+    if not exact and separators * _FEW_SEPARATORS < continuing:
+        lengths = np.empty_like(starts)
+        np.subtract(starts[1:], starts[:-1], out=lengths[:-1])
+        lengths[-1] = inside.size - starts[-1]
+        return starts, lengths
     # A token ends before a separator and before the first character of another token.
     end = begins[1:] | ~inside[1:]
     end &= inside[:-1]
@@ -230,6 +238,14 @@ def _token_places(
     lengths += 1
     lengths -= starts
     return starts, lengths
+
+
+def _token_points(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.uint16] | NDArray[np.uint32]:
+    """Return folded code points, NUL for separators, as uint16 if all fit."""
+    narrow = folded.bits & CODE_POINT <= LAST_UNIT
+    points = folded.packed.astype("<u2") if narrow else folded.packed & CODE_POINT
+    points *= inside
+    return points
 
 
 def _points(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> NDArray[np.uint32]:

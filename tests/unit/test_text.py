@@ -295,6 +295,23 @@ def test_tokens_of_each_kind_of_writing(text, tokens):
     assert Shingler(ShingleOptions()).shingle([text]).token_counts.tolist() == [len(tokens)]
 
 
+#: Texts with many marks and few separators, of which some are many in a row, and tokens of any length.
+FEW_SEPARATORS = {
+    "a long gap": "\u0e01\u0e31\u0e48" * 50 + ", . " * 10 + "\u0e01\u0e34" * 50,
+    "a gap at the end": "\u0e01\u0e34" * 50 + "." * 20,
+    "a long token": "\u0e01" + "\u0e34" * 300 + " \u0e01, abcde \u0e19",
+    "beyond the first plane": "\u304b\u0301\U00020000\u0323" * 40 + " \U00020000 . ab \u304b",
+    "numbers": "\u0e01\u0e34" * 50 + " 1234567890 a1, \u0e51\u0e34",
+}
+
+
+@pytest.mark.parametrize("options", [{"size": 1}, {"size": 2}, {"size": 1, "letters_only": True}], ids=str)
+@pytest.mark.parametrize("text", FEW_SEPARATORS.values(), ids=FEW_SEPARATORS)
+def test_separators_behind_a_token_change_no_hash(text, options):
+    batch = Shingler(ShingleOptions(**options)).shingle([text, "a b"])
+    assert_like_reference(batch, [text, "a b"], options)
+
+
 def test_no_texts_and_empty_texts_have_no_shingles():
     shingler = Shingler(ShingleOptions())
     assert shingler.shingle([]).offsets.tolist() == [0]
