@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamdedup.detection.model import DetectorOptions, InsertedBatch, Prepared, pair_key, pair_side
+from streamdedup.detection.model import DetectorOptions, Prepared, pair_key, pair_side
 from streamdedup.index.documents import IndexEntry
 from streamdedup.similarity import containment
 from streamdedup.similarity.sketch import Sketch, Sketcher
@@ -42,7 +42,7 @@ class Comparer:
         self._least = options.threshold if least is None else min(least, options.threshold)
 
     def _pairs(
-        self, batch: Prepared | InsertedBatch, rows_of: Mapping[int, Sequence[int]], entries: Mapping[int, IndexEntry]
+        self, batch: Prepared, rows_of: Mapping[int, Sequence[int]], entries: Mapping[int, IndexEntry]
     ) -> list[tuple[int, IndexEntry]]:
         """Return the pairs of a chunk of candidates within the window: row and entry of the other document."""
         return [
@@ -62,7 +62,7 @@ class Comparer:
 
     def near_duplicates(
         self,
-        batch: Prepared | InsertedBatch,
+        batch: Prepared,
         rows_of: Mapping[int, Sequence[int]],
         entries: Mapping[int, IndexEntry],
     ) -> dict[tuple[int, int], tuple[bytes, Match]]:
@@ -98,9 +98,7 @@ class Comparer:
             found[row, other.number] = pair_key(sides[row], sides_of_others[other.number]), match
         return found
 
-    def _compare(
-        self, batch: Prepared | InsertedBatch, pairs: Sequence[tuple[int, IndexEntry]]
-    ) -> list[_Comparison | None]:
+    def _compare(self, batch: Prepared, pairs: Sequence[tuple[int, IndexEntry]]) -> list[_Comparison | None]:
         """Return the comparison of each pair; None for a pair that is no near-duplicate."""
         options = self._options
         row_at = {row: at for at, row in enumerate(dict.fromkeys(row for row, _ in pairs))}
@@ -133,9 +131,7 @@ class Comparer:
                 compared[at] = comparison
         return compared
 
-    def _shared_bands(
-        self, batch: Prepared | InsertedBatch, pairs: Sequence[tuple[int, int]], sketches: Sequence[Sketch]
-    ) -> list[int]:
+    def _shared_bands(self, batch: Prepared, pairs: Sequence[tuple[int, int]], sketches: Sequence[Sketch]) -> list[int]:
         """Return the number of shared band keys of each pair of a row and a position in ``sketches``."""
         rows, others = [row for row, _ in pairs], [other for _, other in pairs]
         distinct, place = np.unique(np.array(others, np.int64), return_inverse=True)
@@ -160,6 +156,19 @@ class Comparer:
             contained=contained,
             reason=reason,
         )
+
+
+def rows_by_candidate(chosen: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+    """Return the rows to compare with each candidate, by number.
+
+    Args:
+        chosen: Numbers of the candidates by row.
+    """
+    rows_of: dict[int, list[int]] = {}
+    for row, numbers in chosen.items():
+        for number in numbers:
+            rows_of.setdefault(number, []).append(row)
+    return rows_of
 
 
 def matches_by_row(

@@ -17,11 +17,9 @@ Exceptions are the limits for storms (``bucket_cap``, ``max_candidates``) and do
 the version that the index has at the time is compared.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import NamedTuple
 
 from msgspec import structs
 
@@ -38,7 +36,7 @@ from streamdedup.detection.model import (
 )
 from streamdedup.detection.preparation import Preparer
 from streamdedup.detection.suppression import SuppressionRule
-from streamdedup.detection.verification import BucketHits, Verifier
+from streamdedup.detection.verification import BucketHits, Verifier, hits_by_row
 from streamdedup.index.contract import Index
 from streamdedup.index.documents import IndexEntry, InsertState, PendingMatches
 from streamdedup.index.values import Fence, Listed, ListedClaim, ListedDocument
@@ -49,48 +47,6 @@ from streamdedup.wire import Document, Match
 _SKIPS = {InsertState.REDELIVERED: Skip.REDELIVERED, InsertState.SUPERSEDED: Skip.SUPERSEDED}
 
 
-class BatchHits(NamedTuple):
-    """Candidates of a batch, found by inserting its documents in buckets.
-
-    Attributes:
-        hits: Candidates by row, of rows that have any.
-        full_buckets_count: Number of times that a bucket was full.
-        full_positions: Positions of documents with a full bucket.
-    """
-
-    hits: Mapping[int, BucketHits]
-    full_buckets_count: int
-    full_positions: tuple[Position, ...]
-
-
-class _Emission(NamedTuple):
-    """The rows of a batch by the effect of their insertion; the counts are those of ``DetectionResult``.
-
-    Attributes:
-        emitting: Rows that may emit pairs: the offset is not below the high-water mark.
-        skipped: Skipped documents with the reason; their rows may be emitting, too.
-    """
-
-    emitting: Sequence[int]
-    skipped: Sequence[tuple[Document, Skip]]
-    indexed_count: int
-    replayed_count: int
-    silent_count: int
-    unexplained_count: int
-
-
-class _Claims(NamedTuple):
-    """Claimed pairs.
-
-    Attributes:
-        asked: Pairs whose claims were made or extended, each with the position that asked for the claim.
-        owned: Matches of the pairs that the position of a row owns, the most similar first, by row.
-    """
-
-    asked: tuple[tuple[bytes, Position], ...]
-    owned: Mapping[int, tuple[Match, ...]]
-
-
 class Detector:
     """Finds near-duplicates among documents of one profile, in an open index."""
 
@@ -99,7 +55,7 @@ class Detector:
         self._store = store
         self._preparer = Preparer(options)
         sketcher = self._preparer.sketcher
-        self._lifecycle = Lifecycle(options, store, self._preparer.shingler, sketcher)
+        self._lifecycle = Lifecycle(options, store, self._preparer)
         self._verifier = Verifier(options, store, sketcher)
         self._clusters = Clusters(store, sketcher, options)
 
@@ -138,36 +94,23 @@ class Detector:
         # 1. Insert entries.
         batch = self._lifecycle.insert(prepared, fence_list)
         # 2. Insert in buckets and look up.
-        found = self._look_up(batch, fence_list)
+        hits, counts = self._look_up(batch, fence_list)
         # 3. Verify.
-        emission = self._emission(batch, fences)
-        verified = self._verifier.verify(batch, found.hits, emission.emitting, fence_list)
+        emitting, emission = self._emission(batch, fences)
+        verified = self._verifier.verify(batch, hits, emitting, fence_list)
+        counts += emission + verified.counts
         # 4. Save pending matches.
-        pending = self._save_pending_matches(batch, emission.emitting, verified.matches, fence_list)
+        pending = self._save_pending_matches(batch, emitting, verified.matches, fence_list)
         # 5. Claim.
-        claims = self._claim(batch, pending, verified.other_pairs, fence_list)
+        claims, owned = self._claim(batch, pending, verified.other_pairs, fence_list)
         # 6. Clusters.
-        incomplete = frozenset((*found.full_positions, *verified.over_candidates))
-        detections = self._detections(batch, pending, claims.owned, incomplete, verified.suppressed, fence_list)
+        incomplete = frozenset((*counts.full_bucket_positions, *counts.over_candidates_positions))
         with_matches = [batch.documents[row].position for row, saved in pending.items() if saved.matches]
-        return DetectionResult(
-            detections=detections,
-            skipped=tuple(emission.skipped),
+        return counts + DetectionResult(
+            detections=self._detections(batch, pending, owned, incomplete, verified.suppressed, fence_list),
             refused=tuple(batch.refused),
-            claims=claims.asked,
+            claims=claims,
             pending_positions=(*batch.missing_positions, *with_matches),
-            indexed_count=emission.indexed_count,
-            replayed_count=emission.replayed_count,
-            silent_count=emission.silent_count,
-            unexplained_count=emission.unexplained_count,
-            candidates_count=verified.candidates_count,
-            dropped_candidates_count=verified.dropped_count,
-            verified_count=verified.verified_count,
-            suppressed=sum(verified.suppressed.values(), Counter()),
-            rejected_count=verified.rejected_count,
-            full_buckets_count=found.full_buckets_count,
-            full_bucket_positions=found.full_positions,
-            over_candidates_positions=verified.over_candidates,
         )
 
     def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:
@@ -222,23 +165,28 @@ class Detector:
 
     # Steps of index
 
-    def _look_up(self, batch: InsertedBatch, fences: Sequence[Fence]) -> BatchHits:
-        """Insert documents in their buckets and look up the other members."""
+    def _look_up(self, batch: InsertedBatch, fences: Sequence[Fence]) -> tuple[dict[int, BucketHits], DetectionResult]:
+        """Insert documents in their buckets and look up the other members.
+
+        Returns:
+            Candidates by row, of rows that have any; and the full buckets.
+        """
         rows = batch.looked_up
         if not rows:
-            return BatchHits({}, 0, ())
+            return {}, DetectionResult()
         numbers = [batch.entries[row].number for row in rows]
         found = self._store.insert_and_look_up(numbers, batch.band_keys[rows], fences)
-        hits = {
-            row: BucketHits(candidates, near_capacity=at in found.near_capacity, full=at in found.full)
-            for at, (row, candidates) in enumerate(zip(rows, found.candidates, strict=True))
-            if candidates
-        }
         full = tuple(batch.documents[rows[at]].position for at in sorted(found.full))
-        return BatchHits(hits, found.full_buckets_count, full)
+        counts = DetectionResult(full_buckets_count=found.full_buckets_count, full_bucket_positions=full)
+        return hits_by_row(rows, found), counts
 
-    def _emission(self, batch: InsertedBatch, fences: Mapping[Partition, Fence]) -> _Emission:
-        """Find the rows that may emit pairs, and count the rows by the effect of their insertion."""
+    def _emission(self, batch: InsertedBatch, fences: Mapping[Partition, Fence]) -> tuple[list[int], DetectionResult]:
+        """Find the rows that may emit pairs, and count the rows by the effect of their insertion.
+
+        Returns:
+            Rows that may emit pairs: the offset is not below the high-water mark; and the skipped documents, whose rows
+            may be emitting too, with the counts.
+        """
         emitting: list[int] = []
         skipped: list[tuple[Document, Skip]] = []
         indexed_count = replayed_count = silent_count = unexplained_count = 0
@@ -265,7 +213,13 @@ class Detector:
                 silent_count += 1
                 # With a committed offset, an operator has set the offset back. Without one, nothing explains it.
                 unexplained_count += not fence.has_commit
-        return _Emission(emitting, skipped, indexed_count, replayed_count, silent_count, unexplained_count)
+        return emitting, DetectionResult(
+            skipped=tuple(skipped),
+            indexed_count=indexed_count,
+            replayed_count=replayed_count,
+            silent_count=silent_count,
+            unexplained_count=unexplained_count,
+        )
 
     def _save_pending_matches(
         self,
@@ -295,7 +249,7 @@ class Detector:
         pending: Mapping[int, PendingMatches],
         other_pairs: Mapping[int, AbstractSet[bytes]],
         fences: Sequence[Fence],
-    ) -> _Claims:
+    ) -> tuple[tuple[tuple[bytes, Position], ...], dict[int, tuple[Match, ...]]]:
         """Claim the pairs of all matches, and extend the claims of other pairs of documents that had an entry before.
 
         Args:
@@ -303,19 +257,23 @@ class Detector:
             pending: Pending matches by row.
             other_pairs: Pair keys without a match, by row; these pairs may have been claimed by an earlier version.
             fences: Fences of the partitions of the batch.
+
+        Returns:
+            Pairs whose claims were made or extended, each with the position that asked for the claim; and the matches
+            of the pairs that the position of a row owns, the most similar first, by row.
         """
         pairs = [(row, key, match) for row, saved in pending.items() for key, match in saved.matches.items()]
         claims = [(key, batch.documents[row].position) for row, key, _ in pairs]
         extended = [(key, batch.documents[row].position) for row, keys in other_pairs.items() for key in sorted(keys)]
         if not claims and not extended:
-            return _Claims((), {})
+            return (), {}
         owned = self._store.claim_pairs(claims, fences, extended)
         matches: dict[int, list[Match]] = {}
         for (row, key, match), is_own in zip(pairs, owned, strict=True):
             if is_own:
                 matches.setdefault(row, []).append(replace(match, pair=key.hex()))
         in_order = {row: tuple(sorted(own, key=lambda m: (-m.similarity, m.id))) for row, own in matches.items()}
-        return _Claims((*claims, *extended), in_order)
+        return (*claims, *extended), in_order
 
     def _detections(
         self,
@@ -339,20 +297,25 @@ class Detector:
         if not owned:
             return ()
         rows = sorted(owned)
-        entries = [_with_digest(batch.entries[row], pending[row].digest) for row in rows]
-        best = [document_number(self._options.profile, owned[row][0].id) for row in rows]
-        members = [Member(*member) for member in zip(entries, best, (owned[row] for row in rows), strict=True)]
+        members = [
+            Member(
+                entry=_with_digest(batch.entries[row], pending[row].digest),
+                best=document_number(self._options.profile, owned[row][0].id),
+                matches=owned[row],
+            )
+            for row in rows
+        ]
         cluster_ids = self._clusters.join(members, fences)
         return tuple(
             Detection(
                 batch.documents[row],
-                entry.digest,
+                member.entry.digest,
                 owned[row],
                 cluster_id,
                 complete=batch.documents[row].position not in incomplete,
                 suppressed=suppressed.get(row, {}),
             )
-            for row, entry, cluster_id in zip(rows, entries, cluster_ids, strict=True)
+            for row, member, cluster_id in zip(rows, members, cluster_ids, strict=True)
         )
 
 

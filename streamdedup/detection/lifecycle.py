@@ -9,10 +9,10 @@ from hashlib import blake2b
 
 import numpy as np
 from msgspec import structs
-from numpy.typing import NDArray
 
 from streamdedup.detection.appending import Appended, Appender, collision
 from streamdedup.detection.model import DetectorOptions, InsertedBatch, Prepared, document_number
+from streamdedup.detection.preparation import Preparer
 from streamdedup.errors import MessageError
 from streamdedup.index.contract import Index
 from streamdedup.index.documents import (
@@ -23,8 +23,6 @@ from streamdedup.index.documents import (
     deletion_marker,
 )
 from streamdedup.index.values import Fence, Listed, ListedDocument
-from streamdedup.similarity.sketch import Sketch, Sketcher
-from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document
 
 #: States of documents whose version is in the index.
@@ -34,11 +32,11 @@ _INDEXED_STATES = frozenset({InsertState.CREATED, InsertState.REPLACED, InsertSt
 class Lifecycle:
     """Writes and removes the index entries of a profile."""
 
-    def __init__(self, options: DetectorOptions, store: Index, shingler: Shingler, sketcher: Sketcher) -> None:
+    def __init__(self, options: DetectorOptions, store: Index, preparer: Preparer) -> None:
         self._options = options
         self._store = store
-        self._sketcher = sketcher
-        self._appender = Appender(options.profile, store, shingler, sketcher)
+        self._band_keys = preparer.band_keys
+        self._appender = Appender(options.profile, store, preparer.shingler, preparer.sketcher)
 
     def insert(self, prepared: Prepared, fences: Sequence[Fence]) -> InsertedBatch:
         """Insert the entries of a batch.
@@ -163,10 +161,6 @@ class Lifecycle:
         keys = self._band_keys([entry.content.sketch for entry in entries])
         self._store.remove_from_buckets([entry.number for entry in entries], keys, fences)
         self._store.remove_copies([(entry.number, entry.digest) for entry in entries], fences)
-
-    def _band_keys(self, sketches: Sequence[Sketch]) -> NDArray[np.uint32]:
-        banding = self._options.banding
-        return banding.band_keys(self._sketcher.signatures(sketches, banding.permutations))
 
 
 def _looked_up(prepared: Prepared, results: Sequence[InsertResult]) -> list[int]:

@@ -15,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from streamdedup.detection.appending import collision
-from streamdedup.detection.comparison import Comparer, matches_by_row
+from streamdedup.detection.comparison import Comparer, matches_by_row, rows_by_candidate
 from streamdedup.detection.entry_chunks import EntryReader
 from streamdedup.detection.lifecycle import with_incarnation
 from streamdedup.detection.model import DetectorOptions, Prepared, Skip, document_number
 from streamdedup.detection.preparation import Preparer
 from streamdedup.detection.suppression import SuppressionRule
-from streamdedup.detection.verification import BucketHits, copies_first, promising_candidates
+from streamdedup.detection.verification import BucketHits, copies_first, hits_by_row, promising_candidates
 from streamdedup.errors import MessageError
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.reading import IndexReader
@@ -274,13 +274,11 @@ class IndexLookup:
         """
         if not rows:
             return []
-        hits = self._hits(prepared, rows)
+        numbers = [prepared.entries[row].number for row in rows]
+        hits = hits_by_row(rows, self._reader.look_up(numbers, prepared.band_keys[list(rows)]))
         promising = {row: promising_candidates(hit, self.options.max_candidates) for row, hit in hits.items()}
         chosen = self._with_copies(prepared, hits, promising)
-        rows_of: dict[int, list[int]] = {}
-        for row, numbers in chosen.items():
-            for number in numbers:
-                rows_of.setdefault(number, []).append(row)
+        rows_of = rows_by_candidate(chosen)
         comparer = Comparer(self.options, self._preparer.sketcher, threshold)
         near: dict[tuple[int, int], tuple[bytes, Match]] = {}
         suppressed: dict[int, list[tuple[SuppressionRule, Match]]] = {}
@@ -300,16 +298,6 @@ class IndexLookup:
             )
             for row in rows
         ]
-
-    def _hits(self, prepared: Prepared, rows: Sequence[int]) -> dict[int, BucketHits]:
-        """Return the candidates of rows that have any."""
-        numbers = [prepared.entries[row].number for row in rows]
-        found = self._reader.look_up(numbers, prepared.band_keys[list(rows)])
-        return {
-            row: BucketHits(candidates, full=at in found.full)
-            for at, (row, candidates) in enumerate(zip(rows, found.candidates, strict=True))
-            if candidates
-        }
 
     def _with_copies(
         self, prepared: Prepared, hits: dict[int, BucketHits], promising: dict[int, list[int]]

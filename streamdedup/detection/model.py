@@ -131,26 +131,20 @@ class Prepared:
     appends: Sequence[Document] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class InsertedBatch:
-    """A batch whose entries are in the index, appends included. One row for each document.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsertedBatch(Prepared):
+    """A prepared batch whose entries are in the index, with a row for each append.
+
+    The entries are those to go on with: with time and content of the first attempt where the insertion is a replay, and
+    the stored entry where another partition has inserted the same content.
 
     Attributes:
-        documents: Documents.
-        entries: Index entries to go on with: with time and content of the first attempt where the insertion is a
-            replay, and the stored entry where another partition has inserted the same content.
-        band_keys: Band keys, (n, bands).
-        skips: Reason by row of each document that is not inserted in buckets.
-        states: Result of the insertion.
+        states: Result of the insertion, by row.
         looked_up: Rows to insert in buckets.
         refused: Documents that can never be processed, with the reason.
         missing_positions: Positions of appends to documents missing from the index.
     """
 
-    documents: Sequence[Document]
-    entries: Sequence[IndexEntry]
-    band_keys: NDArray[np.uint32]
-    skips: Mapping[int, Skip]
     states: Sequence[InsertState]
     looked_up: Sequence[int]
     refused: Sequence[tuple[Document, MessageError]]
@@ -226,7 +220,7 @@ class DetectionResult:
     over_candidates_positions: tuple[Position, ...] = ()
 
     def __add__(self, other: "DetectionResult") -> "DetectionResult":
-        """Return the result of both chunks of a batch."""
+        """Return the result of both: of two steps, or of two chunks of a batch."""
         return DetectionResult(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 

@@ -10,17 +10,15 @@ content first, so that the cost is the same for any number of earlier copies.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from streamdedup.detection.comparison import Comparer, matches_by_row
+from streamdedup.detection.comparison import Comparer, matches_by_row, rows_by_candidate
 from streamdedup.detection.entry_chunks import BUDGET_BYTES, EntryReader
-from streamdedup.detection.model import DetectorOptions, InsertedBatch, pair_key, pair_side
+from streamdedup.detection.model import DetectionResult, DetectorOptions, InsertedBatch, pair_key, pair_side
 from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.index.contract import DocumentStore
 from streamdedup.index.documents import IndexEntry, InsertState
-from streamdedup.index.values import Fence, FoundNearCapacity
-from streamdedup.position import Position
+from streamdedup.index.values import Fence, FoundNearCapacity, Hits
 from streamdedup.similarity.sketch import Sketcher
 from streamdedup.wire import Match
 
@@ -49,8 +47,21 @@ class BucketHits(NamedTuple):
     full: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
+def hits_by_row(rows: Sequence[int], found: Hits) -> dict[int, BucketHits]:
+    """Return the candidates of the documents that have any, by row.
+
+    Args:
+        rows: Row of each document that was looked up.
+        found: Result of the look-up.
+    """
+    return {
+        row: BucketHits(candidates, near_capacity=at in found.near_capacity, full=at in found.full)
+        for at, (row, candidates) in enumerate(zip(rows, found.candidates, strict=True))
+        if candidates
+    }
+
+
+class Verification(NamedTuple):
     """Result of verifying the candidates of a batch.
 
     Attributes:
@@ -58,21 +69,13 @@ class Verification:
         other_pairs: Pair keys without a match, by row: those of a document that had an index entry before, with each
             compared candidate.
         suppressed: Number of suppressed near-duplicates by rule, by row.
-        candidates_count: Candidates found in buckets.
-        dropped_count: Candidates beyond the limit, not compared.
-        verified_count: Candidates compared and found near-duplicates, suppressed ones included.
-        rejected_count: Candidates compared and found different, outside the window, or gone.
-        over_candidates: Positions of documents with more candidates than ``max_candidates`` and no full bucket.
+        counts: Numbers of candidates, verified, rejected and suppressed pairs; documents with too many candidates.
     """
 
     matches: Mapping[int, Mapping[bytes, Match]]
     other_pairs: Mapping[int, AbstractSet[bytes]]
     suppressed: Mapping[int, Counter[SuppressionRule]]
-    candidates_count: int
-    dropped_count: int
-    verified_count: int
-    rejected_count: int
-    over_candidates: tuple[Position, ...]
+    counts: DetectionResult
 
 
 class Verifier:
@@ -112,10 +115,7 @@ class Verifier:
         promising = {row: promising_candidates(hit, self._options.max_candidates) for row, hit in looked_up.items()}
         copies, kept = self._exact_copies(batch, hits, fences)
         chosen = {row: copies_first(copies.get(row, ()), numbers) for row, numbers in promising.items()}
-        rows_of: dict[int, list[int]] = {}
-        for row, numbers in chosen.items():
-            for number in numbers:
-                rows_of.setdefault(number, []).append(row)
+        rows_of = rows_by_candidate(chosen)
         found: dict[tuple[int, int], tuple[bytes, Match]] = {}
         rules: dict[tuple[int, int], SuppressionRule] = {}
         others: dict[int, set[bytes]] = {row: set() for row in chosen if batch.states[row] in _KNOWN_STATES}
@@ -133,12 +133,15 @@ class Verifier:
             matches=matches,
             other_pairs={row: keys for row, seen in others.items() if (keys := seen - matches.get(row, {}).keys())},
             suppressed=_counted_by_row(rules),
-            candidates_count=sum(len(hit.candidates) for hit in looked_up.values()),
-            dropped_count=sum(dropped.values()),
-            verified_count=len(found),
-            rejected_count=sum(map(len, chosen.values())) - len(found),
-            over_candidates=tuple(
-                batch.entries[row].position for row, count in dropped.items() if count and not looked_up[row].full
+            counts=DetectionResult(
+                candidates_count=sum(len(hit.candidates) for hit in looked_up.values()),
+                dropped_candidates_count=sum(dropped.values()),
+                verified_count=len(found),
+                suppressed=Counter(rules.values()),
+                rejected_count=sum(map(len, chosen.values())) - len(found),
+                over_candidates_positions=tuple(
+                    batch.entries[row].position for row, count in dropped.items() if count and not looked_up[row].full
+                ),
             ),
         )
 

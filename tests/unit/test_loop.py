@@ -45,7 +45,8 @@ from loop_world import (
 
 from streamdedup.daemon import batch_limits, health
 from streamdedup.daemon.breaker import BreakerOptions
-from streamdedup.detection.detector import BatchHits, Detector
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.model import DetectionResult
 from streamdedup.detection.verification import BucketHits
 from streamdedup.errors import (
     BatchRefused,
@@ -862,7 +863,7 @@ class BucketsBeforeEntry(Detector):
 
     def _look_up(self, batch, fences):
         hits = {row: BucketHits(self._found.candidates[row]) for row in batch.looked_up}
-        return BatchHits({row: hit for row, hit in hits.items() if hit.candidates}, 0, ())
+        return {row: hit for row, hit in hits.items() if hit.candidates}, DetectionResult()
 
 
 def pause_and_failure(number: int, pause: Act, effect: str | None):
