@@ -43,7 +43,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -69,7 +69,11 @@ _CONTENTS = [struct.Struct(f"{_CONTENT.format}{count}Q") for count in range(256)
 _HAS_VERSION, _HAS_INCARNATION, _STOP_SHINGLES_ONLY, _IS_SIGNATURE, _HAS_SOURCE, _KNOWN_FLAGS = 1, 2, 4, 8, 16, 31
 _VERSION_BYTES, _INCARNATION_BYTES = 16, 8
 #: Entries of the lists for backlog expiry.
-_LISTED_DOCUMENT, _LISTED_CLAIM = struct.Struct(">qqq"), struct.Struct(">16sqq")
+_LISTED: Final[Mapping[type, struct.Struct]] = {
+    ListedDocument: struct.Struct(">qqq"),
+    ListedClaim: struct.Struct(">16sqq"),
+}
+_Listed = TypeVar("_Listed", ListedDocument, ListedClaim)
 #: First bytes of the fields of pending matches.
 _MATCH, _DIGEST, _MISSING = b"m", b"d", b"u"
 _encode_json = msgspec.json.Encoder().encode
@@ -254,17 +258,14 @@ def decode_pending(fields: Mapping[bytes, bytes]) -> PendingMatches:
     return PendingMatches(matches, fields.get(_DIGEST), _MISSING in fields)
 
 
-def encode_listed_document(document: ListedDocument) -> bytes:
-    """Encode a document in a list for backlog expiry: number, offset, record time; 8 bytes for each, big-endian.
+def encode_listed(entry: ListedDocument | ListedClaim) -> bytes:
+    """Encode an entry of a list for backlog expiry: document number (8 bytes) or pair key (16), offset, record time.
 
-    The topic and the partition are part of the key of the list.
+    Offset and time have 8 bytes; all numbers are big-endian. The topic and the partition are part of the key of the
+    list.
     """
-    return _LISTED_DOCUMENT.pack(document.number, document.position.offset, document.time_ms)
-
-
-def encode_listed_claim(claim: ListedClaim) -> bytes:
-    """Encode a claim in a list for backlog expiry: 16 bytes of pair key, then as ``encode_listed_document``."""
-    return _LISTED_CLAIM.pack(claim.pair_key, claim.position.offset, claim.time_ms)
+    name, position, time_ms = entry
+    return _LISTED[type(entry)].pack(name, position.offset, time_ms)
 
 
 def listed_time(data: bytes) -> int:
@@ -272,31 +273,17 @@ def listed_time(data: bytes) -> int:
     return int.from_bytes(data[-8:], "big", signed=True)
 
 
-def decode_listed_document(log: Log, data: bytes) -> ListedDocument:
-    """Decode a listed document.
+def decode_listed(kind: type[_Listed], log: Log, data: bytes) -> _Listed:
+    """Decode an entry of a list of documents or of claims.
 
     Raises:
-        ValueError: The bytes are no listed document.
+        ValueError: The bytes are no such entry.
     """
-    number, offset, time_ms = _unpack_listed(_LISTED_DOCUMENT, log, data)
-    return ListedDocument(number, log.at(offset), time_ms)
-
-
-def decode_listed_claim(log: Log, data: bytes) -> ListedClaim:
-    """Decode a listed claim.
-
-    Raises:
-        ValueError: The bytes are no listed claim.
-    """
-    pair_key, offset, time_ms = _unpack_listed(_LISTED_CLAIM, log, data)
-    return ListedClaim(pair_key, log.at(offset), time_ms)
-
-
-def _unpack_listed(layout: struct.Struct, log: Log, data: bytes) -> tuple[Any, ...]:
     try:
-        return layout.unpack(data)
+        name, offset, time_ms = _LISTED[kind].unpack(data)
     except struct.error as error:
         raise ValueError(f"the list of {log} is damaged: {error}") from error
+    return kind(name, log.at(offset), time_ms)
 
 
 def decode_watermarks(fields: Mapping[bytes, bytes]) -> dict[Partition, int]:

@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 
 from streamdedup.index.entries import (
-    decode_listed_claim,
-    decode_listed_document,
+    decode_listed,
     decode_watermarks,
-    encode_listed_claim,
-    encode_listed_document,
+    encode_listed,
     encode_number,
     encode_place,
     listed_time,
@@ -24,7 +22,7 @@ from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.pairs import field_and_token
 from streamdedup.index.redis.scripts import Call, fields_of
 from streamdedup.index.redis.servers import Command
-from streamdedup.index.values import Fence, Listed, by_log, is_late
+from streamdedup.index.values import Fence, Listed, ListedClaim, ListedDocument, by_log, is_late
 from streamdedup.position import Log, Partition
 
 #: Returns the key of a list: log, slice of time.
@@ -42,10 +40,10 @@ class RedisBacklog(RedisPart):
         """See ``BacklogStore.list_expiring``."""
         at = slice_at(self._now_ms(), self.options.lifetime_ms)
         lists = [
-            (log, self._keys.documents_listed(log, at), [encode_listed_document(each) for each in documents])
+            (log, self._keys.documents_listed(log, at), [encode_listed(each) for each in documents])
             for log, documents in by_log(listed.documents).items()
         ] + [
-            (log, self._keys.claims_listed(log, at), [encode_listed_claim(each) for each in claims])
+            (log, self._keys.claims_listed(log, at), [encode_listed(each) for each in claims])
             for log, claims in by_log(listed.claims).items()
         ]
         slots = (self._keys.log_slot(log) for log, _, _ in lists)
@@ -75,8 +73,8 @@ class RedisBacklog(RedisPart):
         with damage_translated():
             return [
                 Listed(
-                    [decode_listed_document(log, data) for data in of_documents],
-                    [decode_listed_claim(log, data) for data in of_claims],
+                    [decode_listed(ListedDocument, log, data) for data in of_documents],
+                    [decode_listed(ListedClaim, log, data) for data in of_claims],
                 )
                 for log, of_documents, of_claims in zip(logs, documents, claims, strict=True)
             ]
@@ -118,16 +116,14 @@ class RedisBacklog(RedisPart):
             ]
         )
         # In this order: a listed entry without an index entry does no harm, an unlisted index entry is never evicted.
-        documents = [encode_listed_document(each) for each in listed.documents]
-        claims = [encode_listed_claim(each) for each in listed.claims]
         self._run(
             [
-                self._remove_call(fence, self._keys.documents_listed, documents),
-                self._remove_call(fence, self._keys.claims_listed, claims),
+                self._remove_call(fence, self._keys.documents_listed, listed.documents),
+                self._remove_call(fence, self._keys.claims_listed, listed.claims),
             ]
         )
 
-    def _remove_call(self, fence: Fence, key_of: _KeyOf, entries: Sequence[bytes]) -> Call:
+    def _remove_call(self, fence: Fence, key_of: _KeyOf, entries: Sequence[ListedDocument | ListedClaim]) -> Call:
         slices = self._slices(key_of, fence.log)
-        arguments = [len(slices), *slices, *entries]
+        arguments = [len(slices), *slices, *map(encode_listed, entries)]
         return self._fenced_call("remove_listed", self._keys.log_slot(fence.log), [fence], arguments)
