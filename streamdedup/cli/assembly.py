@@ -110,7 +110,7 @@ def rebuilder(settings: Settings, servers: Servers, on_keys: Callable[[int], Non
         store = redis_store(settings, name, servers, in_staging=True)
         kept_s = profile.retention_s + profile.retention_slack_s
         return RebuildTarget(
-            staging=RedisStagingIndex(servers, namespace_of(settings, name), store, on_keys),
+            staging=RedisStagingIndex(servers, store, on_keys),
             pipeline=pipeline(name, profile, store),
             topics=profile.topics,
             kept_ms=round(kept_s * 1000),

@@ -164,7 +164,7 @@ def _index(settings: Settings, name: str, servers: Servers, committed: Mapping[P
         return Finding.warning("index", subject, text)
     stored = upkeep.fingerprint()
     if stored is not None:
-        configured = redis_store(settings, name, servers).stored_fingerprint(profile.fingerprint())
+        configured = redis_store(settings, name, servers).options.stored_fingerprint(profile.fingerprint())
         opening = compare_fingerprints(stored, configured)
         if opening.advisories:
             return Finding.warning("index", subject, f"index of {name}: fits, but {'; '.join(opening.advisories)}")

@@ -89,7 +89,7 @@ def _profile(
     upkeep = index_upkeep(settings, name, servers)
     stored = upkeep.fingerprint()
     store = redis_store(settings, name, servers)
-    configured = store.stored_fingerprint(settings.profiles[name].fingerprint())
+    configured = store.options.stored_fingerprint(settings.profiles[name].fingerprint())
     found = {} if stored is None else differences(stored, configured)
     kinds = None if on_keys is None else upkeep.survey(on_keys)
     return {

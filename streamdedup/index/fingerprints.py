@@ -3,7 +3,6 @@
 import msgspec
 
 from streamdedup.errors import IndexMismatch, StoreMisconfigured
-from streamdedup.index.entries import ENTRY_LAYOUT
 from streamdedup.index.values import Fingerprint, Opening
 
 #: Parameters in which an index may differ from the settings: a newer Unicode changes the class of few characters, so
@@ -15,24 +14,6 @@ VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "cla
 _FORMER_PARAMETERS = frozenset({"content_format"})
 #: Parameter of an index that programs write with the library; an index of daemons does not have it.
 MAINTAINED_BY_PROGRAMS = {"maintained_by": "library"}
-#: Layout of claims in Redis: `redis/lua/_claims.lua`. An index without this parameter has a string for each claim.
-_CLAIM_LAYOUT = 2
-
-
-def in_redis(
-    fingerprint: Fingerprint, *, shards: int, bucket_layout: str, lifetime_ms: int | None
-) -> dict[str, object]:
-    """Return the fingerprint of an index in Redis: that of the settings, and the parameters that decide on its keys.
-
-    Args:
-        fingerprint: Fingerprint of the settings.
-        shards: Slots for each band.
-        bucket_layout: Name of the layout of the buckets.
-        lifetime_ms: Time to live of index entries in milliseconds, the length of a page generation; None for ever.
-    """
-    generation = {"page_generation_ms": lifetime_ms or 0} if bucket_layout == "packed" else {}
-    layouts = {"bucket_layout": bucket_layout, "claim_layout": _CLAIM_LAYOUT, "entry_layout": ENTRY_LAYOUT}
-    return {**fingerprint, "shards": shards, **layouts, **generation}
 
 
 def differences(stored: Fingerprint, wanted: Fingerprint) -> dict[str, str]:

@@ -1154,7 +1154,7 @@ class TestDrafts:
         stores[0].open(FINGERPRINT)
         yield (
             stores[0],
-            *(RedisStagingIndex(c, "sd:articles", s) for c, s in zip(connections[1:], stores[1:], strict=True)),
+            *(RedisStagingIndex(c, s) for c, s in zip(connections[1:], stores[1:], strict=True)),
         )
         for each in connections:
             each.close()

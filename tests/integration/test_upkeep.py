@@ -5,7 +5,6 @@ import pytest
 
 from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured
 from streamdedup.index.documents import IndexEntry
-from streamdedup.index.fingerprints import in_redis
 from streamdedup.index.redis.admin import IndexUpkeep, PartitionFacts
 from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect, connect_cluster
@@ -117,8 +116,8 @@ class TestLookingIn:
         connection, _ = servers
         upkeep = IndexUpkeep(connection, "sd:articles")
         assert upkeep.fingerprint() is None
-        fill(connection)
-        assert upkeep.fingerprint() == in_redis(FINGERPRINT, shards=1, bucket_layout="sets", lifetime_ms=3_600_000)
+        store, _ = fill(connection)
+        assert upkeep.fingerprint() == store.options.stored_fingerprint(FINGERPRINT)
 
     def test_a_key_of_somebody_else_is_named(self, redis_client, redis_url):
         redis_client.set("{sd:articles:0}fingerprint", "mine")

@@ -3,10 +3,15 @@
 import pytest
 
 from streamdedup.errors import IndexMismatch
-from streamdedup.index.fingerprints import ADVISORY_PARAMETERS, VERSION_PARAMETERS, compare_fingerprints, in_redis
+from streamdedup.index.fingerprints import ADVISORY_PARAMETERS, VERSION_PARAMETERS, compare_fingerprints
+from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.settings import Settings
 
 OURS = {"seed": 1, "unicode": "15.0.0", "signature_algorithm": 1, "shingle_algorithm": 2}
+
+
+def a_place(**options):
+    return RedisIndexOptions(namespace="sd:articles", bands=4, **options)
 
 
 def test_an_index_of_the_same_parameters_is_continued():
@@ -33,9 +38,9 @@ def test_what_makes_hardly_any_difference_is_told():
 
 
 def test_the_length_of_a_page_generation_belongs_to_an_index_of_pages_only():
-    sets = in_redis(OURS, shards=2, bucket_layout="sets", lifetime_ms=60_000)
+    sets = a_place(shards=2, lifetime_ms=60_000).stored_fingerprint(OURS)
     assert sets == {**OURS, "shards": 2, "bucket_layout": "sets", "claim_layout": 2, "entry_layout": 4}
-    packed = in_redis(OURS, shards=2, bucket_layout="packed", lifetime_ms=60_000)
+    packed = a_place(shards=2, bucket_layout="packed", lifetime_ms=60_000).stored_fingerprint(OURS)
     assert packed == {**sets, "bucket_layout": "packed", "page_generation_ms": 60_000}
     with pytest.raises(IndexMismatch, match="bucket_layout is 'sets' in the index and 'packed' in the settings"):
         compare_fingerprints(sets, packed)
@@ -44,5 +49,5 @@ def test_the_length_of_a_page_generation_belongs_to_an_index_of_pages_only():
 def test_every_parameter_of_the_version_is_in_the_fingerprint_of_a_profile():
     given = {"kafka.bootstrap_servers": "h:1", "redis.url": "redis://h", "profiles.articles.topics": "t"}
     of_profile = Settings.load(None, given, {}).profiles["articles"].fingerprint()
-    fingerprint = in_redis(of_profile, shards=1, bucket_layout="sets", lifetime_ms=None)
+    fingerprint = a_place().stored_fingerprint(of_profile)
     assert fingerprint.keys() >= VERSION_PARAMETERS | ADVISORY_PARAMETERS

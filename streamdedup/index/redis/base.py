@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from streamdedup.index.documents import IndexEntry
-from streamdedup.index.entries import decode_entries, encode_fence
+from streamdedup.index.entries import ENTRY_LAYOUT, decode_entries, encode_fence
 from streamdedup.index.expiry import SLICES_PER_LIFETIME, slice_at
-from streamdedup.index.fingerprints import compare_fingerprints, decode_fingerprint, in_redis
+from streamdedup.index.fingerprints import compare_fingerprints, decode_fingerprint
 from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.keys import Keys, by_slot
 from streamdedup.index.redis.scripts import Call, ScriptRunner
@@ -22,6 +22,8 @@ from streamdedup.index.values import Fence, Fingerprint, Opening, wall_clock_ms
 
 #: How long a slot certainly remembers the number of the last call, in seconds; its key lives for an hour.
 _REMEMBERED_S = 3000.0
+#: Layout of claims: `lua/_claims.lua`. An index without this parameter has a string for each claim.
+_CLAIM_LAYOUT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,13 @@ class RedisIndexOptions:
     lifetime_ms: int | None = None
     bucket_cap: int | None = None
     bucket_layout: str = "sets"
+
+    def stored_fingerprint(self, fingerprint: Fingerprint) -> dict[str, object]:
+        """Return the fingerprint that is stored: that of the settings, and the parameters that decide on the keys."""
+        layouts = {"bucket_layout": self.bucket_layout, "claim_layout": _CLAIM_LAYOUT, "entry_layout": ENTRY_LAYOUT}
+        # The length of a page generation.
+        generation = {"page_generation_ms": self.lifetime_ms or 0} if self.bucket_layout == "packed" else {}
+        return {**fingerprint, "shards": self.shards, **layouts, **generation}
 
 
 class RedisReading(ABC):
@@ -77,16 +86,6 @@ class RedisReading(ABC):
     def _run(self, calls: Sequence[Call]) -> list[Any]:
         """Call scripts; return the replies."""
 
-    def stored_fingerprint(self, fingerprint: Fingerprint) -> dict[str, object]:
-        """Return the fingerprint that is stored: that of the settings, and the parameters that decide on the keys."""
-        options = self.options
-        return in_redis(
-            fingerprint,
-            shards=options.shards,
-            bucket_layout=options.bucket_layout,
-            lifetime_ms=options.lifetime_ms,
-        )
-
     def _compared(self, stored: bytes, fingerprint: Fingerprint) -> Opening:
         """Compare a stored fingerprint with that of the settings.
 
@@ -94,7 +93,7 @@ class RedisReading(ABC):
             IndexMismatch: The index was built with other parameters.
             StoreMisconfigured: The stored value is no fingerprint.
         """
-        own = msgspec.json.decode(msgspec.json.encode(self.stored_fingerprint(fingerprint)))
+        own = msgspec.json.decode(msgspec.json.encode(self.options.stored_fingerprint(fingerprint)))
         return compare_fingerprints(decode_fingerprint(self._keys.fingerprint, stored), own)
 
     def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:

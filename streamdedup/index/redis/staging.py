@@ -26,7 +26,6 @@ class RedisStagingIndex:
 
     Args:
         servers: Servers of the index.
-        namespace: Prefix and profile, joined by a colon.
         store: The index, made with ``in_staging=True``.
         on_keys: Called with the number of keys deleted since the last call.
     """
@@ -34,14 +33,13 @@ class RedisStagingIndex:
     def __init__(
         self,
         servers: Servers,
-        namespace: str,
         store: RedisIndex,
         on_keys: Callable[[int], None] = lambda _count: None,
     ) -> None:
         self.store = store
         self._servers = servers
-        self._namespace = namespace
-        self._keys = Keys(namespace, 1)
+        self._namespace = store.options.namespace
+        self._keys = Keys(self._namespace, 1)
         self._on_keys = on_keys
         self._name = secrets.token_hex(8).encode()
         # An attempt of generation 0, which no group has. If a server goes back and this is the announced attempt, it is
@@ -96,7 +94,7 @@ class RedisStagingIndex:
     def complete(self, fingerprint: Fingerprint) -> None:
         """See ``StagingIndex.complete``."""
         # As RedisIndex.open writes it.
-        if not self._has_lease(msgspec.json.encode(self.store.stored_fingerprint(fingerprint))):
+        if not self._has_lease(msgspec.json.encode(self.store.options.stored_fingerprint(fingerprint))):
             raise BatchRefused("the rebuilding of the index was taken over by another process")
 
     def abandon(self) -> None:

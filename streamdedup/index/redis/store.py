@@ -40,7 +40,7 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs, RedisB
                 f"the deletion of {self.options.namespace} did not end; call again: streamdedup index drop, or "
                 "Index.delete for the index of a program"
             )
-        own = msgspec.json.encode(self.stored_fingerprint(fingerprint))
+        own = msgspec.json.encode(self.options.stored_fingerprint(fingerprint))
         if create and self._servers.ask(key, "SET", key, own, "NX"):
             return Opening(created=True)
         stored = self._servers.ask(key, "GET", key)
