@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -64,7 +64,7 @@ class MemoryIndex(MemoryPartitions):
         now_ms: Clock, in milliseconds.
 
     Attributes:
-        builder: The staging index that is to replace this index, while there is one.
+        builder: The staging index that is to replace this index, while there is one; set by tests.
         connections: Number of connections; raised by tests in which the index goes back in time.
     """
 
@@ -76,7 +76,6 @@ class MemoryIndex(MemoryPartitions):
         now_ms: Callable[[], float] = wall_clock_ms,
     ) -> None:
         super().__init__(lifetime_ms, now_ms)
-        self._options: dict[str, Any] = {"lifetime_ms": lifetime_ms, "bucket_cap": bucket_cap, "now_ms": now_ms}
         self._bucket_cap = bucket_cap
         # Chooses the members of a full bucket that a look-up shows; no secret depends on it.
         self._random = Random()  # noqa: S311
@@ -91,18 +90,6 @@ class MemoryIndex(MemoryPartitions):
         self._claims: ExpiringDict[bytes, _Claim] = ExpiringDict(claim_lifetime(lifetime_ms), now_ms)
         self._documents_listed: MemoryExpiryLists[ListedDocument] = MemoryExpiryLists(lifetime_ms, now_ms)
         self._claims_listed: MemoryExpiryLists[ListedClaim] = MemoryExpiryLists(lifetime_ms, now_ms)
-
-    def emptied(self) -> "MemoryIndex":
-        """Return an empty index with the same options."""
-        return MemoryIndex(**self._options)
-
-    def become(self, other: "MemoryIndex") -> None:
-        """Take over the contents of another index."""
-        self.__dict__.update({**other.__dict__, "connections": self.connections})
-
-    def drop_fingerprint(self) -> None:
-        """Forget the fingerprint, so that the index can be opened with another one."""
-        self._fingerprint = None
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
         """See ``StoreHealth.open``."""

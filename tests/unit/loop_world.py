@@ -27,7 +27,6 @@ from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import BatchRefused, BrokerUnavailable, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.index.memory_staging import MemoryStagingIndex
 from streamdedup.kafka.protocols import Batch
 from streamdedup.position import Position
 from streamdedup.similarity.lsh import Banding
@@ -35,6 +34,7 @@ from streamdedup.testing.memory_transport import MemoryBroker, MemoryHistory, Me
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.wire import Decoder, content_digest, decode_alert
 from streamdedup.wire.dead_letters import DaemonInfo, read_headers
+from tests.memory_staging import MemoryStagingIndex
 
 INPUT, DUPLICATES, DEAD_LETTERS = "articles", "duplicates", "duplicates.dlq"
 GROUP = "dedup"
@@ -46,6 +46,7 @@ OPTIONS = DetectorOptions(
     seed=5,
     threshold=0.5,
 )
+
 FINGERPRINT = {"bands": 6}
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath", "inlet", "jetty", "knoll", "lagoon"]
 #: Methods of a store that the loop or the detector call while they take a batch through.

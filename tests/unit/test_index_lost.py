@@ -13,11 +13,11 @@ from streamdedup.daemon.partitions import Loss, PartitionOwnership, announced_at
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.errors import BatchRefused, IndexLost, Rejoin, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.index.memory_staging import MemoryStagingIndex
 from streamdedup.kafka.protocols import Batch, CommittedOffset
 from streamdedup.position import Partition
 from streamdedup.testing.memory_transport import MemoryHistory
 from streamdedup.wire import decode_alert
+from tests.memory_staging import MemoryStagingIndex, become, emptied
 
 TEXT = "amber birch cedar delta ember"
 OTHER_TEXT = "knoll lagoon amber jetty inlet"
@@ -408,7 +408,7 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
 def test_an_index_whose_rebuild_another_daemon_has_completed_is_used():
     records = [Sent(f"d{at}", TEXT, at % 2) for at in range(4)]
     world = World(records, partitions=2, names="a", on_index_lost="rebuild").run()
-    world.index.become(world.index.emptied())
+    become(world.index, emptied(world.index))
     world.daemons[0].leave_group()
     slow = world.restart(world.daemons[0])
     while not slow.rebuilder.has_begun("articles"):

@@ -8,6 +8,16 @@ from streamdedup.index.values import Fence, Fingerprint
 from streamdedup.position import Partition
 
 
+def emptied(index: MemoryIndex) -> MemoryIndex:
+    """Return an empty index with the same options."""
+    return MemoryIndex(lifetime_ms=index._lifetime_ms, bucket_cap=index._bucket_cap, now_ms=index._now_ms)
+
+
+def become(index: MemoryIndex, other: MemoryIndex) -> None:
+    """Give an index the contents of another one."""
+    index.__dict__.update({**other.__dict__, "connections": index.connections})
+
+
 class MemoryStagingIndex:
     """A ``StagingIndex`` of an index in this process's memory.
 
@@ -17,7 +27,7 @@ class MemoryStagingIndex:
 
     def __init__(self, index: MemoryIndex) -> None:
         self._index = index
-        self.store = index.emptied()
+        self.store = emptied(index)
 
     def begin(self, is_lost: Callable[[], bool], tick: Callable[[], None] = lambda: None) -> bool:
         """See ``StagingIndex.begin``."""
@@ -33,9 +43,9 @@ class MemoryStagingIndex:
         if not needed:
             self.abandon()
             return False
-        self._index.become(self._index.emptied())
+        become(self._index, emptied(self._index))
         self._index.builder = self
-        self.store.become(self._index.emptied())
+        become(self.store, emptied(self._index))
         self.store.open({})
         return True
 
@@ -57,8 +67,8 @@ class MemoryStagingIndex:
     def complete(self, fingerprint: Fingerprint) -> None:
         """See ``StagingIndex.complete``."""
         self.extend_lease()
-        self._index.become(self.store)
-        self._index.drop_fingerprint()
+        become(self._index, self.store)
+        self._index._fingerprint = None
         self._index.open(fingerprint)
 
     def abandon(self) -> None:
